@@ -1,14 +1,15 @@
-//! The archive: a copy of the log in an object store (S3 and its like, or a folder), kept up at intervals; a server
-//! whose disk is empty begins with it.
+//! The archive: a copy of the log in an object store (S3-compatible, or a folder), updated at intervals; a server whose
+//! disk is empty restores its log from it.
 //!
-//! It identifies the log's segments by name and size and does not read their contents. A segment only grows, so one
-//! that has been copied at its full size is never copied again; the last one is copied as far as it has come, and
-//! reading it back cuts what is torn. Copies go from the oldest on and stop at the first that fails, so the archive
-//! never has a gap. What the log has dropped, the archive drops.
+//! It identifies the log's segments by name and size and does not read their contents. Segments are append-only, so one
+//! that has been copied at its full size is never copied again; the last one is copied at its current size, and reading
+//! it back truncates a torn record. Segments are copied oldest first, and a pass stops at the first failure, so the
+//! archive never has a gap. Segments that the log has dropped are removed from the archive.
 //!
-//! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a log with another id
-//! neither writes nor removes anything. A log that was filled from the archive becomes its owner. A disk that was set
-//! back, so that it ends earlier than its copy, goes on from the copy. Start with [`Archive::open`].
+//! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a server whose log
+//! has another id neither writes nor removes anything. A log that was restored from the archive becomes its owner. If
+//! the disk was rolled back, so that its log ends earlier than the copy, the log continues from the copy. Start with
+//! [`Archive::open`].
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -31,16 +32,16 @@ use crate::metrics;
 #[cfg(test)]
 mod tests;
 
-/// The time limit of the last pass: a segment or two to a store on the internet.
+/// The time limit of the last pass: enough to upload a segment or two to a store on the internet.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
-/// Lies in the log's folder while not everything is back from the archive.
+/// The marker file that exists in the log's folder while a restore from the archive is incomplete.
 const RESTORING: &str = "restoring";
 
-/// The object that holds the id of the log whose archive it is.
+/// The object that holds the id of the log that the archive belongs to.
 const OWNER: &str = "owner";
 /// The file that holds the id of the log, in its folder.
 const LOG_ID: &str = "archive-id";
-/// Bytes of an id that are compared: 16 hexadecimal digits.
+/// The length of an id, in bytes: 16 hexadecimal digits.
 const LOG_ID_BYTES: usize = 16;
 
 /// The reason for which the archive cannot be used.
@@ -49,9 +50,9 @@ pub enum ArchiveError {
     /// The address names no store.
     #[error("{url} is no archive: {reason}")]
     Address {
-        /// As configured.
+        /// The configured address.
         url: String,
-        /// The defect.
+        /// The reason for which it is invalid.
         reason: String,
     },
     /// The store failed.
@@ -59,7 +60,7 @@ pub enum ArchiveError {
     Store {
         /// The operation that failed.
         action: &'static str,
-        /// With what.
+        /// The object that it failed on.
         name: String,
         /// The cause.
         #[source]
@@ -70,7 +71,7 @@ pub enum ArchiveError {
     Disk {
         /// The operation that failed.
         action: &'static str,
-        /// With which file.
+        /// The file that it failed on.
         name: String,
         /// The cause.
         #[source]
@@ -96,7 +97,7 @@ pub enum ArchiveError {
     },
 }
 
-/// Segments of a log, and what of them is in the store.
+/// The archive of a log, with the sizes of the copies in the store.
 #[derive(Debug)]
 pub struct Archive {
     store: Arc<dyn ObjectStore>,
@@ -104,7 +105,7 @@ pub struct Archive {
     folder: PathBuf,
     /// Bytes of each segment in the store.
     copied: BTreeMap<SegmentNumber, u64>,
-    /// True once the store was read: nothing is written into one that may be another log's.
+    /// True once the store was read: nothing is written to a store that may belong to another log.
     is_known: bool,
 }
 
@@ -118,8 +119,8 @@ pub struct Pass {
 }
 
 impl Archive {
-    /// The archive at `url` of the log in `folder`. Credentials of S3 come from `env`, as `AWS_ACCESS_KEY_ID` and the
-    /// like.
+    /// Opens the archive at `url` of the log in `folder`. The credentials for S3 come from `env`, as
+    /// `AWS_ACCESS_KEY_ID` and related variables.
     ///
     /// # Errors
     /// [`ArchiveError::Address`].
@@ -130,10 +131,10 @@ impl Archive {
         Ok(Self::of(store.into(), prefix, folder))
     }
 
-    /// The address that [`open`](Self::open) finds a store at.
+    /// Parses the address of a store that [`open`](Self::open) supports.
     ///
     /// # Errors
-    /// The reason for which there is none, for people.
+    /// A human-readable reason why the address is invalid or unsupported.
     pub fn address(url: &str) -> Result<Url, String> {
         let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
         match parsed.scheme() {
@@ -149,11 +150,11 @@ impl Archive {
         Self { store, prefix, folder: folder.to_owned(), copied: BTreeMap::new(), is_known: false }
     }
 
-    /// Fills an empty folder with what the archive holds, or goes on with that; returns how many segments came. A
-    /// folder that holds a log is compared with the archive and left as it is.
+    /// Fills an empty folder from the archive, or continues an interrupted restore; returns the number of restored
+    /// segments. A folder that holds a log is compared with the archive and not restored.
     ///
     /// # Errors
-    /// [`ArchiveError`]; what has come so far stays, and the next call goes on.
+    /// [`ArchiveError`]; the segments restored so far are kept, and the next call continues.
     pub async fn restore(&mut self) -> Result<usize, ArchiveError> {
         self.copied = self.stored().await?;
         let local = self.local().await?;
@@ -179,20 +180,20 @@ impl Archive {
             }
         }
         fs::remove_file(&marker).await.map_err(disk("remove", RESTORING))?;
-        // It grows from here on.
+        // The newest segment may grow from here on: the next pass copies it again.
         self.copied.pop_last();
         self.is_known = true;
         Ok(came)
     }
 
-    /// One pass: copies what has grown, drops what the log has dropped.
+    /// Runs one pass: copies the segments that have grown and removes those that the log has dropped.
     ///
     /// # Errors
-    /// [`ArchiveError`]; the next pass goes on.
+    /// [`ArchiveError`]; the next pass continues.
     pub async fn keep_up(&mut self) -> Result<Pass, ArchiveError> {
         let local = self.local().await?;
         if local.is_empty() {
-            // A log whose files are all gone was not emptied by its server.
+            // A server never removes all files of its log: its copies are kept.
             return Ok(Pass::default());
         }
         if !self.is_known {
@@ -201,7 +202,7 @@ impl Archive {
         }
         self.own().await?;
         if !self.is_known {
-            // The log is being written to: it cannot go on from its copy now.
+            // The log is being written to: it cannot continue from its copy now.
             if let Some((number, here, there)) = self.longer_copy(&local) {
                 return Err(differs(number, there, here));
             }
@@ -223,7 +224,7 @@ impl Archive {
         Ok(pass)
     }
 
-    /// Returns true if the folder holds a whole log, which can be served although the store is unreachable.
+    /// Returns true if the folder holds a complete log, which can be served even if the store is unreachable.
     ///
     /// # Errors
     /// [`ArchiveError::Disk`].
@@ -236,12 +237,13 @@ impl Archive {
         fs::try_exists(self.folder.join(RESTORING)).await.map_err(disk("look for", RESTORING))
     }
 
-    /// Bytes in the store, as far as is known.
+    /// Returns the known size of the archive in the store, in bytes.
     pub fn bytes(&self) -> u64 {
         self.copied.values().sum()
     }
 
-    /// Every segment but the newest one in the store has come to its end: here and there it is the same.
+    /// Checks that the copies belong to this log: every segment but the newest one in the store is complete, so its
+    /// size must be the same on disk and in the store.
     fn compare(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let (Some((newest, _)), Some((newest_here, _))) = (self.copied.last_key_value(), local.last_key_value()) else {
             return Ok(());
@@ -252,7 +254,7 @@ impl Archive {
         }
         for (number, bytes) in self.copied.iter() {
             let Some(here) = local.get(number) else { continue };
-            // The newest copy may end earlier than the segment, and later where the disk was set back and has not grown
+            // The newest copy may be shorter than the segment, or longer if the disk was rolled back and has not grown
             // since.
             let is_expected = here == bytes || number == newest && (here > bytes || number == newest_here);
             if !is_expected {
@@ -262,22 +264,23 @@ impl Archive {
         Ok(())
     }
 
-    /// The last segment here with its size, and that of its copy where that is larger.
+    /// Returns the number and size of the last segment on disk and the size of its copy, if the copy is larger.
     fn longer_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Option<(SegmentNumber, u64, u64)> {
         let (&number, &here) = local.last_key_value()?;
         self.copied.get(&number).filter(|&&there| there > here).map(|&there| (number, here, there))
     }
 
     fn begin_passes(&mut self, local: &BTreeMap<SegmentNumber, u64>) {
-        // The end of the last segment may have been cut and written anew.
+        // The end of the last segment may have been truncated and rewritten.
         if let Some((last, _)) = local.last_key_value() {
             self.copied.remove(last);
         }
         self.is_known = true;
     }
 
-    /// Replaces the last segment by its copy where that is longer and begins with it: a disk that was set back would
-    /// else overwrite records that were acknowledged. What was torn off on purpose is cut again as the log is read.
+    /// Replaces the last segment by its copy if the copy is longer and begins with the segment: otherwise a disk that
+    /// was rolled back would overwrite acknowledged records. A torn tail that was truncated on disk is truncated again
+    /// as the log is read.
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
         let name = number.file_name();
@@ -289,14 +292,14 @@ impl Archive {
         self.fetch(number).await
     }
 
-    /// Makes sure that the archive is this log's; an archive without an owner becomes that.
+    /// Checks that this log owns the archive; takes ownership of an archive without an owner.
     async fn own(&self) -> Result<(), ArchiveError> {
         let id = self.log_id().await?;
         let key = self.prefix.clone().join(OWNER);
         let owner = match self.store.get(&key).await {
             Ok(found) => found.bytes().await.map_err(store("read", OWNER))?,
             Err(object_store::Error::NotFound { .. }) => {
-                // Of two logs that begin at once, one creates it.
+                // Only one of two logs that start at the same time creates the object.
                 return match self.store.put_opts(&key, id.into(), PutMode::Create.into()).await {
                     Ok(_) => Ok(()),
                     Err(object_store::Error::AlreadyExists { .. }) => {
@@ -314,14 +317,14 @@ impl Archive {
         Err(ArchiveError::Owned { owner })
     }
 
-    /// Makes this log the owner, whichever log was: from its next pass on, that one writes nothing.
+    /// Makes this log the owner, even if another log was: that log's next pass detects it and writes nothing.
     async fn take_over(&self) -> Result<(), ArchiveError> {
         let (key, id) = (self.prefix.clone().join(OWNER), self.log_id().await?);
         self.store.put(&key, id.into()).await.map_err(store("write", OWNER))?;
         Ok(())
     }
 
-    /// The id of the log in the folder; drawn and durable once it is needed.
+    /// Returns the id of the log in the folder; generates it and makes it durable at the first use.
     async fn log_id(&self) -> Result<String, ArchiveError> {
         let path = self.folder.join(LOG_ID);
         match fs::read(&path).await {
@@ -330,7 +333,7 @@ impl Archive {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(disk("read", LOG_ID)(error)),
         }
-        // Its keys come from the system's entropy.
+        // The keys of `RandomState` come from the system's entropy.
         let id = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
         self.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))?;
         Ok(id)
@@ -341,7 +344,7 @@ impl Archive {
             self.store.list(Some(&self.prefix)).try_collect().await.map_err(store("list", "segments"))?;
         let segment = |meta: &object_store::ObjectMeta| {
             let number = SegmentNumber::from_file_name(meta.location.filename()?)?;
-            // Folders below the prefix belong to others.
+            // Objects in folders below the prefix belong to other archives.
             (meta.location == self.key(number)).then_some((number, meta.size))
         };
         Ok(found.iter().filter_map(segment).collect())
@@ -385,7 +388,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Puts a segment into the folder, whole or not at all.
+    /// Downloads a segment into the folder atomically.
     async fn fetch(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
         let (name, bytes) = (number.file_name(), self.copy_of(number).await?);
         self.place(&name, &bytes).await.map_err(disk("write", &name))
@@ -397,7 +400,7 @@ impl Archive {
         Ok(found.bytes().await.map_err(store("read", &name))?.into())
     }
 
-    /// Puts a file into the folder, whole or not at all. (`service::directory::replace` would block the runtime.)
+    /// Writes a file into the folder atomically. (`service::directory::replace` would block the runtime.)
     async fn place(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let partial = self.folder.join(format!("{name}.part"));
         write(&partial, bytes).await?;
@@ -420,7 +423,7 @@ pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> 
             () = tokio::time::sleep(interval) => {}
         }
         let passed = tokio::select! {
-            // The last pass goes on from wherever this one stands.
+            // The last pass continues where this one stopped.
             () = drain.wait() => return archive,
             passed = archive.keep_up() => passed.map_err(anyhow::Error::from),
         };
@@ -439,7 +442,7 @@ pub async fn keep_up(mut archive: Archive, interval: Duration, drain: Drain) -> 
     }
 }
 
-/// The last pass, once no more is written to the log; an unresponsive store does not delay the exit.
+/// Runs the last pass, once the log is no longer written to; an unresponsive store delays the exit by at most a minute.
 pub async fn finish(mut archive: Archive) {
     let passed = tokio::time::timeout(FINISH_TIMEOUT, archive.keep_up()).await;
     let error = match passed {
@@ -464,7 +467,7 @@ fn disk(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> ArchiveEr
     move |source| ArchiveError::Disk { action, name, source }
 }
 
-/// Durable when this returns.
+/// Writes a file, which is durable when this returns.
 async fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create(path).await?;
     file.write_all(bytes).await?;

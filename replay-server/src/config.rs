@@ -1,4 +1,4 @@
-//! `[replay]` as written, and as used.
+//! The section `[replay]`: its written form, [`Config`], and its validated form, [`Settings`].
 
 mod table;
 
@@ -16,10 +16,11 @@ use crate::archive::Archive;
 use crate::log::committer::{Ack, CommitSettings};
 pub use table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
 
-/// The most tables of one server: each keeps something of every item.
+/// The maximum number of tables of one server: each keeps some bytes for every item.
 const TABLES_MAX: usize = 16;
 
-/// A shorter interval loses live actors on a busy machine; a longer one delays the detection without need.
+/// The range of the heartbeat interval: with a shorter one, live actors count as lost on a busy machine; a longer one
+/// delays the detection of lost actors needlessly.
 const HEARTBEAT_SECONDS: std::ops::RangeInclusive<f64> = 0.05..=60.0;
 
 /// The sections of the run file that this process reads.
@@ -41,37 +42,38 @@ pub struct ReplaySection {
     /// The table `main`.
     #[serde(flatten)]
     pub main: TableKeys,
-    /// The longest trajectory that is taken, in steps.
+    /// The length of the longest trajectory that is accepted, in steps.
     pub steps_max: u64,
-    /// Actions of taken trajectories are below this.
+    /// The exclusive upper bound of the actions of accepted trajectories.
     pub actions_max: u64,
-    /// The size at which a file of the log is closed and the next begun.
+    /// The size at which a file of the log is closed and the next one is created, in bytes.
     pub segment_bytes: u64,
     /// The point at which an insert is acknowledged: `memory`, `flushed` (written to the file) or `fsync` (on the
     /// disk).
     pub ack: Ack,
-    /// The time for which inserts gather for one fsync, in milliseconds; at most 1000.
+    /// The time for which inserts are gathered for one fsync, in milliseconds; at most 1000.
     pub fsync_ms: u64,
     /// The folder of the log, below the run's directory if relative.
     pub directory: PathBuf,
-    /// The URL for copies of the log's segments, from which an empty disk is filled: `file:///FOLDER` or
-    /// `s3://BUCKET/PREFIX`, of this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID` and
-    /// the like. Empty: no archive.
+    /// The URL for copies of the log's segments, from which an empty disk is restored: `file:///FOLDER` or
+    /// `s3://BUCKET/PREFIX`, used by this server alone. Credentials come from the environment, as `AWS_ACCESS_KEY_ID`
+    /// and related variables. Empty: no archive.
     pub archive: String,
-    /// Between two copies, in seconds: what the loss of the disk may cost.
+    /// The time between two copies, in seconds: the maximum age of the trajectories that a loss of the disk may lose.
     pub archive_seconds: u64,
-    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: as much as their capacities take.
-    /// Beyond, inserts are refused for the moment, unless every table is full, so that each pushes an older one out.
+    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: limited by the tables' capacities
+    /// only. Above the limit, inserts are rejected with a retryable error, unless every table is full, so that each
+    /// insert evicts an older trajectory.
     pub memory_bytes_max: u64,
-    /// Connections of clients that may be open at once; more are closed as they come.
+    /// The maximum number of open connections of clients; further ones are closed on arrival.
     pub connections_max: u64,
-    /// Streams of actors and learners that may be open at once.
+    /// The maximum number of open streams of actors and learners.
     pub streams_max: u64,
-    /// Trajectories that one actor may insert per second; more of them wait. 0: any number.
+    /// The maximum number of trajectories that one actor may insert per second; further ones wait. 0: unlimited.
     pub actor_inserts_per_second_max: u64,
-    /// The heartbeat interval of an actor, in seconds; an actor that misses three is lost, and its stream is ended.
+    /// The heartbeat interval of an actor, in seconds; an actor that misses three is lost, and its stream is closed.
     pub heartbeat_seconds: f64,
-    /// More tables, which hold the same trajectories beside the main one.
+    /// Additional tables, which hold the same trajectories as the main one.
     pub tables: Vec<TableSection>,
 }
 
@@ -82,20 +84,20 @@ impl Default for ReplaySection {
             steps_max: 4_096,
             actions_max: 4_096,
             segment_bytes: 64 << 20,
-            // An acknowledgement promises durability; a run that can afford to lose some seconds of self-play may relax
-            // it.
+            // An acknowledgement promises durability; a run that can afford to lose some seconds of self-play may
+            // choose a weaker setting.
             ack: Ack::Fsync,
-            // A hard disk syncs in 10 ms. Actors with many trajectories in flight do not wait for this.
+            // A hard disk syncs in 10 ms. Actors with many trajectories in flight are not slowed by this.
             fsync_ms: 50,
             directory: PathBuf::from("replay"),
             archive: String::new(),
             archive_seconds: 60,
             memory_bytes_max: 0,
-            // Every stream may have a connection of its own, and people look in too.
+            // Every stream may have its own connection, and operators connect too.
             connections_max: 8_192,
-            // Thousands of actors; each stream may have some megabytes in flight.
+            // Enough for thousands of actors; each stream may have some megabytes in flight.
             streams_max: 4_096,
-            // An actor that is fast is no fault.
+            // A fast actor is not a fault, so the default is unlimited.
             actor_inserts_per_second_max: 0,
             // A lost actor is detected within 6 s; a thousand actors send 500 heartbeats a second.
             heartbeat_seconds: 2.0,
@@ -105,7 +107,7 @@ impl Default for ReplaySection {
 }
 
 impl ReplaySection {
-    /// The main table first.
+    /// Returns the settings of all tables, the main table first.
     fn tables(&self) -> Result<Vec<NamedTable>, ConfigError> {
         let below = |section: &str| {
             let section = section.to_owned();
@@ -132,9 +134,9 @@ impl ReplaySection {
 /// The destination of the copies of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveSettings {
-    /// The store, and the place in it.
+    /// The URL of the store and the prefix in it.
     pub url: String,
-    /// Between two copies.
+    /// The time between two copies.
     pub interval: Duration,
 }
 
@@ -145,35 +147,35 @@ pub struct Settings {
     pub game: String,
     /// The folder of the log.
     pub directory: PathBuf,
-    /// The main table first, at least that.
+    /// The tables; the first is the main table, which always exists.
     pub tables: Vec<NamedTable>,
     /// The limits of a trajectory.
     pub limits: Limits,
     /// The size at which a segment is closed.
     pub segment_bytes: u64,
-    /// The point of acknowledgement, and the time for which a commit gathers.
+    /// The point of acknowledgement, and the time for which inserts are gathered into one commit.
     pub commit: CommitSettings,
     /// The destination and interval of the copies of the log.
     pub archive: Option<ArchiveSettings>,
     /// The memory limit of all tables and of trajectories in flight, in bytes.
     pub memory_bytes_max: Option<u64>,
-    /// Connections that may be open at once.
+    /// The maximum number of open connections.
     pub connections_max: usize,
-    /// Streams that may be open at once.
+    /// The maximum number of open streams.
     pub streams_max: usize,
-    /// Trajectories that one actor may insert per second.
+    /// The maximum number of trajectories that one actor may insert per second.
     pub actor_inserts_per_second_max: Option<NonZeroU32>,
     /// The heartbeat interval of an actor.
     pub heartbeat: Duration,
-    /// Draws descend from this.
+    /// The seed of the random draws.
     pub seed: u64,
 }
 
 impl Config {
-    /// Checks every range.
+    /// Validates the configuration: checks that every value is in its range.
     ///
     /// # Errors
-    /// The first key out of range.
+    /// The first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let replay = &self.replay;
         let range = |key: &str, value: u64, low: u64, high: u64| {
@@ -188,7 +190,7 @@ impl Config {
                 steps_max: count("steps_max", replay.steps_max, STEPS_MAX)?,
                 actions: count("actions_max", replay.actions_max, ACTIONS_MAX)?,
             },
-            // Segments are read whole at a start.
+            // Segments are read into memory as a whole at a start.
             segment_bytes: range("segment_bytes", replay.segment_bytes, 4 << 10, 1 << 30)?,
             commit: CommitSettings {
                 ack: replay.ack,

@@ -7,19 +7,19 @@ use service::Drain;
 
 use crate::metrics;
 
-/// A log at full speed writes some hundred megabytes between two looks.
+/// The interval between two queries, in which a log at full speed writes some hundred megabytes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Room of a file system.
+/// The space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Room {
     /// The bytes available to a process without privileges.
     free_bytes: u64,
-    /// All of it.
+    /// The total size in bytes.
     bytes: u64,
 }
 
-/// Publishes the space until the drain fires. A file system that does not report its space is logged once.
+/// Publishes the space at intervals until the drain fires. A file system that does not report its space is logged once.
 pub(crate) async fn watch(folder: PathBuf, drain: Drain) {
     let mut is_failing = false;
     let mut ticks = tokio::time::interval(INTERVAL);

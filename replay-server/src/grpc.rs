@@ -1,6 +1,7 @@
-//! The replay service: convert, call, convert. Legal orders of messages are [`proto::replay::order`]'s.
+//! The gRPC handlers of the replay service: each converts its request, calls the table service and converts the answer.
+//! The legal orders of messages are in [`proto::replay::order`].
 //!
-//! Streams are driven by the connection that reads them; nothing is spawned, so nothing outlives its client.
+//! The connection that reads a stream also drives it; no task is spawned, so none outlives its client.
 
 mod insert;
 mod quota;
@@ -26,10 +27,11 @@ use crate::leases::Actors;
 use crate::table_service::{Command, Ended, Handle, Refusal};
 use quota::Quota;
 
-/// Trajectories that one actor may have unanswered: as many as a commit takes, so that one actor alone can fill it.
+/// The maximum number of unanswered trajectories of one actor: that of a commit's entries, so that one actor alone can
+/// fill a commit.
 pub const INSERT_CREDIT: u32 = 256;
 
-/// Serves the table behind a handle.
+/// Serves the tables of a [`Handle`] over gRPC.
 #[derive(Debug, Clone)]
 pub struct ReplayService {
     settings: Arc<Settings>,
@@ -41,30 +43,30 @@ pub struct ReplayService {
     actors: Actors,
 }
 
-/// A stream of answers, as tonic expects it.
+/// A stream of answers of the type that tonic expects.
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl ReplayService {
-    /// Serves until `drain` fires, with the leases of `actors`.
+    /// Creates a service that runs until `drain` fires and tracks its actors in `actors`.
     pub fn new(settings: Settings, handle: Handle, actors: Actors, drain: CancellationToken) -> Self {
         let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
         let quota = Quota::new(settings.actor_inserts_per_second_max);
         Self { settings: Arc::new(settings), handle, drain, lists, streams, quota, actors }
     }
 
-    /// A place among the open streams.
+    /// Acquires one of the permits for open streams.
     fn stream(&self) -> Result<OwnedSemaphorePermit, Status> {
         let most = self.settings.streams_max;
         let full = |_| insert::exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
         Arc::clone(&self.streams).try_acquire_owned().map_err(full)
     }
 
-    /// The table of that name; the main one if there is no name.
+    /// Returns the table of this name; the main one if the name is empty.
     fn table(&self, name: &str) -> Result<TableIndex, Status> {
         let name = if name.is_empty() { MAIN } else { name };
         let index = self.settings.tables.iter().position(|table| table.name == name).map(TableIndex);
         index.ok_or_else(|| {
-            // It may have any length.
+            // The requested name may have any length.
             let name: String = name.chars().take(64).collect();
             let names: Vec<&str> = self.settings.tables.iter().map(|table| table.name.as_str()).collect();
             Status::not_found(format!("there is no table {name:?}, only {}", names.join(", ")))
@@ -110,7 +112,8 @@ impl v1::replay_server::Replay for ReplayService {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
         let query = ListQuery::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let table = self.table(&query.table)?;
-        // One at a time: a list of a large table takes as much memory as its ids, and longer than the table can wait.
+        // One list at a time: that of a large table needs memory for all its ids, and takes longer than the table
+        // service may be blocked.
         let _turn = self.lists.acquire().await.map_err(|_| draining())?;
         let held = self.handle.request(|reply| Command::Held(table, reply)).await?;
         let ids = tokio::task::spawn_blocking(move || list(held, &query)).await;
@@ -172,7 +175,8 @@ impl v1::replay_server::Replay for ReplayService {
         let report = Report::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Report { trajectory: id, ply, reason } = report;
         let held = self.handle.request(|reply| Command::Report(id, reply)).await?;
-        // A trajectory that breaks the rules means a broken actor or disk: a human must look.
+        // A trajectory that violates the rules of the game indicates a faulty actor or disk, which an operator must
+        // investigate.
         tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
         Ok(Response::new(v1::ReportResponse { held }))
     }
@@ -190,10 +194,10 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
             ids
         }
         ListOrder::Surprising => {
-            // Nothing is less surprising than what was foreseen but what was never searched.
+            // Trajectories that were never searched have no surprise and sort last.
             let surprise = |trajectory: &Trajectory| trajectory.surprise().unwrap_or(-1.0);
             let mut ids: Vec<_> = held.into_iter().map(|trajectory| (surprise(&trajectory), trajectory.id())).collect();
-            // Stable: of equals the newest comes first.
+            // The sort is stable: of equal trajectories the newest comes first.
             ids.sort_by(|(a, _), (b, _)| b.total_cmp(a));
             ids.into_iter().map(|(_, id)| id).collect()
         }
@@ -202,7 +206,7 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
     ids
 }
 
-/// For ever, where there is no such moment.
+/// Waits until `moment`, or forever if there is none.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,

@@ -1,8 +1,8 @@
-//! The actors that insert here and those that are lost: a lease for each actor, renewed by every message.
+//! Tracks the live and lost actors with a lease for each actor, which every message renews.
 //!
-//! An actor sends a message every heartbeat. One that misses three in a row is lost: logged and counted once, and live
-//! again with its next message. One that sent a goodbye on all its streams leaves silently. [`Leases`] is pure: time is
-//! an argument; [`Actors`] shares it between streams, each of which holds a `Lease`.
+//! An actor sends a message every heartbeat. One that misses three in a row is lost: this is logged and counted once,
+//! and its next message makes it live again. One that sent a goodbye on all its streams is removed without a log entry.
+//! [`Leases`] is pure: time is an argument; [`Actors`] shares it between streams, each of which holds a `Lease`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// So many heartbeats in a row may be missed, and no more.
+/// The maximum number of heartbeats that may be missed in a row.
 pub const MISSED_MAX: u32 = 3;
 
-/// The time for which a lost actor is listed: an operator may look for it, or it may come back.
+/// The time for which a lost actor is listed: an operator may look for it, or it may reconnect.
 pub const LOST_KEPT: Duration = Duration::from_secs(600);
 
 /// The leases of all actors.
@@ -33,7 +33,7 @@ pub struct Leases {
     swept: Option<Instant>,
 }
 
-/// One actor, over all its streams.
+/// The lease of one actor, shared by all its streams.
 #[derive(Debug)]
 struct Entry {
     epoch: u64,
@@ -41,7 +41,7 @@ struct Entry {
     since: Instant,
     renewed: Instant,
     is_lost: bool,
-    /// A stream ended without goodbye, and none has come since.
+    /// True if a stream ended without a goodbye, and none has been opened since.
     broke: bool,
     weights_version: Option<u64>,
     trajectories: u64,
@@ -64,9 +64,9 @@ pub struct StreamId {
 /// The state of an actor before the message that renewed its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// Its lease had not expired.
+    /// The lease had not expired.
     Live,
-    /// It had been lost.
+    /// The actor was lost.
     Lost,
 }
 
@@ -77,13 +77,13 @@ impl Leases {
         Self { heartbeat, credit, entries: BTreeMap::new(), next_stream: 0, lost_total: 0, swept: None }
     }
 
-    /// After so long without a word an actor is lost.
+    /// Returns the time without a message after which an actor is lost.
     pub fn silence_max(&self) -> Duration {
         self.heartbeat * MISSED_MAX
     }
 
-    /// An actor opens a stream. Where as many are known as may be, the one that was lost first makes room; while none
-    /// is lost, the newcomer is served and not listed.
+    /// Adds a stream of an actor. If the list is full, it replaces the actor that has been lost for longest; if none is
+    /// lost, the new actor is served but not listed.
     pub fn open(&mut self, actor: u64, epoch: u64, address: String, now: Instant) -> (StreamId, Before) {
         let stream = self.next_stream;
         self.next_stream += 1;
@@ -110,12 +110,12 @@ impl Leases {
         (id, entry.renew(now))
     }
 
-    /// The actor sent something, or is kept from it by this server.
+    /// Renews the lease of an actor that sent a message, or that this server keeps from sending one.
     pub fn renew(&mut self, id: StreamId, now: Instant) -> Before {
         self.entries.get_mut(&id.actor).map_or(Before::Live, |entry| entry.renew(now))
     }
 
-    /// A trajectory came whose last step was played with this version; it waits for its answer.
+    /// Records that a trajectory arrived, whose last step was played with this version and which is now unanswered.
     pub fn arrived(&mut self, id: StreamId, weights_version: Option<u64>) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         entry.weights_version = weights_version.or(entry.weights_version);
@@ -124,7 +124,7 @@ impl Leases {
         }
     }
 
-    /// A trajectory is answered; `stored` of them, none or one, are new and durable.
+    /// Records that a trajectory was answered; `stored` is 1 if it is new and durable, else 0.
     pub fn answered(&mut self, id: StreamId, stored: u64) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         entry.trajectories += stored;
@@ -133,7 +133,7 @@ impl Leases {
         }
     }
 
-    /// The actor will end the stream when it has its answers.
+    /// Records a goodbye: the actor will end the stream when it has received all answers.
     pub fn goodbye(&mut self, id: StreamId) {
         let stream = self.entries.get_mut(&id.actor).and_then(|entry| entry.streams.get_mut(&id.stream));
         if let Some(stream) = stream {
@@ -141,8 +141,8 @@ impl Leases {
         }
     }
 
-    /// Records that a stream ended, at either side. An actor that sent a goodbye on its last stream is forgotten;
-    /// another has until its lease ends to come back.
+    /// Records that a stream was closed by either side. An actor that sent a goodbye on its last stream is removed; any
+    /// other has until its lease expires to reconnect.
     pub fn closed(&mut self, id: StreamId) {
         let Some(entry) = self.entries.get_mut(&id.actor) else { return };
         let Some(stream) = entry.streams.remove(&id.stream) else { return };
@@ -152,9 +152,9 @@ impl Leases {
         }
     }
 
-    /// Returns the actors whose lease has ended since the last sweep, as they were last known. Forgets those lost for
-    /// long. A server that has not swept for a whole heartbeat was itself stalled, and counts no actor lost for that
-    /// time.
+    /// Returns the actors whose lease has expired since the last sweep, with their last known state, and removes those
+    /// lost for longer than [`LOST_KEPT`]. If the last sweep is more than a heartbeat ago, the server itself was
+    /// stalled, and no actor counts as lost for that time.
     pub fn sweep(&mut self, now: Instant) -> Vec<Actor> {
         let swept = self.swept.replace(now);
         if swept.is_some_and(|swept| now.saturating_duration_since(swept) > self.heartbeat) {
@@ -192,7 +192,7 @@ impl Leases {
         ActorList { actors, lost_total: self.lost_total, heartbeat_ms }
     }
 
-    /// Returns true if another actor may be listed.
+    /// Returns true if another actor may be listed, after removing a lost one if necessary.
     fn has_room(&mut self) -> bool {
         if self.entries.len() < ACTORS_MAX {
             return true;
@@ -248,12 +248,12 @@ pub struct Actors {
 }
 
 impl Actors {
-    /// As [`Leases::new`].
+    /// Creates shared leases; see [`Leases::new`].
     pub fn new(heartbeat: Duration, credit: u32) -> Self {
         Self { leases: Arc::new(Mutex::new(Leases::new(heartbeat, credit))) }
     }
 
-    /// A stream of an actor.
+    /// Opens a stream of an actor.
     pub(crate) fn open(&self, actor: u64, epoch: u64, address: String) -> Lease {
         let (id, before) = self.leases.lock().open(actor, epoch, address, Instant::now());
         log_return(before, actor, epoch);
@@ -290,7 +290,7 @@ impl Actors {
     }
 }
 
-/// The part of one stream in the lease of its actor. Dropping it ends the stream.
+/// The share of one stream in the lease of its actor. Dropping it records the end of the stream.
 #[derive(Debug)]
 pub(crate) struct Lease {
     actors: Actors,

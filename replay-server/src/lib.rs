@@ -1,12 +1,12 @@
-//! Stores trajectories durably and once each, and serves samples at the ratio that the rate limiter holds.
+//! Stores each trajectory durably and exactly once, and serves samples at the ratio that the rate limiter enforces.
 //!
-//! [`run`] is the process, which reads a [`Config`] into [`Settings`]; [`start`] begins one that is [`Running`]. Three
-//! parts have one owner each. [`grpc::ReplayService`] answers calls on tokio. [`table_service::TableService`] owns
-//! tables and limiter on a thread of its own and takes one command at a time. The [`log`] owns the files on another
-//! thread and commits many inserts with one fsync. They are connected by bounded channels; an insert is acknowledged
-//! after its commit, and a limiter that refuses makes inserts wait, so that back-pressure reaches the actors.
-//! [`leases::Actors`] counts live actors, [`archive::Archive`] may copy the files elsewhere, and [`verify`] checks a
-//! log. Start with [`start`].
+//! [`run`] is the body of the process, which checks a [`Config`] into [`Settings`]; [`start`] starts a server and
+//! returns it as [`Running`]. Three parts have one owner each. [`grpc::ReplayService`] answers calls on tokio.
+//! [`table_service::TableService`] owns the tables and their limiters on its own thread and processes one command at a
+//! time. The [`log`] owns the files on another thread and commits many inserts with one fsync. Bounded channels connect
+//! the three; an insert is acknowledged after its commit, and inserts wait while a limiter blocks them, so that
+//! back-pressure reaches the actors. [`leases::Actors`] tracks live actors, [`archive::Archive`] copies the files to an
+//! object store if one is configured, and [`verify`] checks a log. Start with [`start`].
 
 pub mod archive;
 pub mod config;
@@ -39,10 +39,10 @@ use leases::Actors;
 use log::{Disk, committer};
 use table_service::{Command, Handle, LOG_COMMANDS_MAX, TableService, TableState};
 
-/// The interval at which metrics are published and waiting samplers receive the reason.
+/// The interval at which metrics are published and waiting samplers receive the reason for their wait.
 const TICK: Duration = Duration::from_millis(250);
 
-/// The time for streams to end once the server drains; they only have to notice the drain.
+/// The time limit for streams to end once the server drains; they only have to notice the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of the process, for [`service::run`].
@@ -59,25 +59,26 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
     running.finished().await
 }
 
-/// A server that serves.
+/// A running server.
 #[derive(Debug)]
 pub struct Running {
-    /// The address on which it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
     serving: Task<anyhow::Result<()>>,
 }
 
 impl Running {
-    /// Waits until it has drained: every acknowledged insert is on disk, threads are joined.
+    /// Waits until the server has drained: every acknowledged insert is on disk and the threads are joined.
     ///
     /// # Errors
-    /// The failure that ended it early.
+    /// The failure that ended the server early.
     pub async fn finished(self) -> anyhow::Result<()> {
         self.serving.await.context("join the server")?
     }
 }
 
-/// Starts as [`start_with`] does, without authentication: for a server that its caller alone uses, over loopback.
+/// Starts a server as [`start_with`] does, without authentication: for a server that only its caller uses, over
+/// loopback.
 ///
 /// # Errors
 /// As [`start_with`].
@@ -85,7 +86,7 @@ pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> a
     start_with(settings, Security::default(), listener, drain).await
 }
 
-/// Restores the table from its log and serves it on `listener`, to clients that `security` accepts, until `drain`
+/// Restores the tables from their log and serves them on `listener`, to clients that `security` accepts, until `drain`
 /// fires.
 ///
 /// # Errors
@@ -98,7 +99,7 @@ pub async fn start_with(
 ) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
     service::directory::writable(&settings.directory)?;
-    // One process at a time writes a log.
+    // Only one process at a time may write to a log.
     let lock = service::directory::lock(&settings.directory)?;
     let archive = restored_archive(&settings).await?;
     let (handle, threads) = {
@@ -110,7 +111,7 @@ pub async fn start_with(
             archive.map(|(archive, interval)| tokio::spawn(archive::keep_up(archive, interval, drain.clone())));
         let watching = tokio::spawn(disk::watch(settings.directory.clone(), drain.clone()));
         let served = serve(settings, security, listener, handle, drain.clone()).await;
-        // However that ended.
+        // The threads and tasks must end even if serving failed.
         drain.start();
         let joined = tokio::task::spawn_blocking(move || threads.join()).await.context("join the replay threads")?;
         if let Some(archiving) = archiving {
@@ -124,10 +125,10 @@ pub async fn start_with(
     Ok(Running { address, serving })
 }
 
-/// The archive, if one is configured; an empty folder has been filled from it.
+/// Opens the archive, if one is configured, and fills an empty folder from it.
 async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive, Duration)>> {
     let Some(ArchiveSettings { url, interval }) = &settings.archive else { return Ok(None) };
-    // What is not Unicode is no credential.
+    // A variable that is not Unicode cannot be a credential.
     let env = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let mut archive = Archive::open(url, env, &settings.directory)?;
     match archive.restore().await {
@@ -156,7 +157,7 @@ struct Threads {
 }
 
 impl Threads {
-    /// The table service first: when it ends, the log's channel does.
+    /// Joins the table service first: its end closes the log's channel.
     fn join(self) -> anyhow::Result<()> {
         let tables = self.tables.join().map_err(|_| anyhow!("the replay table's thread panicked"));
         let log = self.log.join().map_err(|_| anyhow!("the replay log's thread panicked"));
@@ -174,11 +175,11 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
     let (handle, commands) = Handle::new();
     let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
     let commit = settings.commit;
-    // This handle does not keep the table service alive: it ends by its own decision.
+    // This handle does not keep the table service running: the service ends when it has drained.
     let events = handle.clone();
     let log = std::thread::Builder::new().name("replay-log".to_owned()).spawn(move || {
         committer::run(log, &log_commands, commit, |event| {
-            // A table service that has ended waits for nothing.
+            // A send fails only after the table service has ended, when it no longer needs the event.
             let _ = events.send_blocking(Command::Log(event));
         });
     })?;
@@ -187,7 +188,7 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
     Ok((handle, Threads { tables, log }))
 }
 
-/// Random bytes from the system.
+/// Returns random bytes from the system.
 fn entropy() -> [u8; 32] {
     let state = RandomState::new();
     let words: [u64; 4] = std::array::from_fn(|word| state.hash_one(word));
@@ -210,7 +211,7 @@ fn log_restored(state: &TableState) {
     }
 }
 
-/// Serves until drained; by then the table service has received the drain too.
+/// Serves until the server has drained; by then the table service has received the drain too.
 async fn serve(
     settings: Settings,
     security: Security,
@@ -255,7 +256,7 @@ async fn serve(
         served = &mut serving => served.context("serve replay"),
         () = &mut draining => Ok(()),
         () = &mut ticking => if drain.started() {
-            // The table service has drained before the streams have: they still deliver its last answers.
+            // The table service has drained before the streams: they are still delivering its last answers.
             tokio::select! {
                 served = &mut serving => served.context("serve replay"),
                 () = &mut draining => Ok(()),
@@ -264,7 +265,7 @@ async fn serve(
             Err(anyhow!("the replay table has ended early"))
         },
     };
-    // However serving ended, the table service must end too.
+    // The table service must end too, even if serving failed.
     let _ = handle.send(Command::Drain).await;
     served
 }

@@ -1,9 +1,9 @@
-//! The log: every trajectory that was acknowledged, in append-only segment files.
+//! The log stores every acknowledged trajectory in append-only segment files.
 //!
-//! A segment is a row of [`frame`]s, which only the process can make; the first is a [`Head`] that carries over what
-//! earlier segments knew (ids seen, totals), so old segments are dropped by unlinking them. A commit is one write and
-//! one fsync for many records. It depends neither on the table nor on the content of a trajectory. Start with
-//! [`Log::open`].
+//! A segment is a sequence of [`frame`]s, which only the process can produce (clients cannot forge them); the first is
+//! a [`Head`] that carries over the state of earlier segments (ids seen, totals), so old segments are dropped by
+//! unlinking them. A commit is one write and one fsync for many records. It depends neither on the table nor on the
+//! content of a trajectory. Start with [`Log::open`].
 
 pub mod committer;
 mod fields;
@@ -30,19 +30,20 @@ pub use record::{EncodedTrajectory, Record, UnixMillis};
 pub use recovery::{OpenError, Recovered, Repair};
 pub use volume::{Disk, Volume, VolumeFile};
 
-/// The capacity that the buffer of a commit keeps between commits, in bytes; more is freed after a rare large commit.
+/// The capacity that the buffer of a commit keeps between commits, in bytes; the excess is freed after a rare large
+/// commit.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// The settings of the log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
-    /// The name of the game whose trajectories it holds.
+    /// The name of the game whose trajectories the log holds.
     pub game: String,
-    /// A segment that reached this size is closed.
+    /// The size at which a segment is closed, in bytes.
     pub segment_bytes: u64,
-    /// The number of threads that read it back.
+    /// The number of threads that read the log at a start.
     pub threads: NonZeroUsize,
-    /// The salts of new segments descend from this; only real entropy keeps clients from forging records.
+    /// The seed of the salts of new segments; only real entropy keeps clients from forging records.
     pub salt_seed: [u8; 32],
 }
 
@@ -53,12 +54,12 @@ pub struct SegmentNumber(pub u64);
 impl SegmentNumber {
     const SUFFIX: &str = ".log";
 
-    /// The name of its file.
+    /// Returns the name of the segment's file.
     pub fn file_name(self) -> String {
         format!("{:020}{}", self.0, Self::SUFFIX)
     }
 
-    /// The other way around; `None` for a file of any other name.
+    /// Parses the name of a segment's file; `None` for any other name.
     pub fn from_file_name(name: &str) -> Option<Self> {
         let number = name.strip_suffix(Self::SUFFIX)?.parse().ok().map(Self)?;
         (number.file_name() == name).then_some(number)
@@ -68,21 +69,22 @@ impl SegmentNumber {
 /// A record to be made durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    /// A trajectory came in.
+    /// An inserted trajectory.
     Trajectory {
-        /// Its id.
+        /// The id of the trajectory.
         id: TrajectoryId,
-        /// Its items.
+        /// The number of its items.
         items: u32,
-        /// Its record.
+        /// The encoded record.
         content: EncodedTrajectory,
     },
-    /// Anything else.
+    /// Any other record.
     Operator(OperatorRecord),
 }
 
 impl Entry {
-    /// About how many bytes of the log it will be; other records are small.
+    /// Returns the approximate size of the entry in the log, in bytes; operator records other than priorities are
+    /// small.
     fn bytes(&self) -> usize {
         match self {
             Self::Trajectory { content, .. } => frame::HEADER_BYTES + content.payload().len(),
@@ -99,9 +101,9 @@ pub struct Log<V: Volume> {
     settings: LogSettings,
     /// The content of the next segment's head.
     state: Head,
-    /// The totals of what is durable.
+    /// The totals of the durable records.
     synced: Counters,
-    /// Oldest first, with their sizes; the last one may be open.
+    /// The segments with their sizes, oldest first; the last one may be open.
     segments: VecDeque<(SegmentNumber, u64)>,
     open: Option<OpenSegment<V::File>>,
     salts: ChaCha8Rng,
@@ -113,7 +115,7 @@ pub struct Log<V: Volume> {
     buffer: Vec<u8>,
 }
 
-/// The segment that grows.
+/// The segment that is appended to.
 #[derive(Debug)]
 struct OpenSegment<F> {
     file: F,
@@ -129,13 +131,14 @@ struct Written {
 }
 
 impl<V: Volume> Log<V> {
-    /// Reads all segments, oldest first, and passes on every complete record; truncates a torn tail, skips damage.
+    /// Reads all segments, oldest first, and passes every complete record to `apply`; truncates a torn tail and skips
+    /// damaged records.
     ///
     /// `decode` reads the content of a trajectory, on several threads at once; `apply` receives every record in the
     /// order of insertion. All records read are durable when this returns.
     ///
     /// # Errors
-    /// [`OpenError`]: nothing was changed but a torn tail.
+    /// [`OpenError`]: no file was changed, except that a torn tail may have been truncated.
     pub fn open<T: Send>(
         volume: V,
         settings: LogSettings,
@@ -165,7 +168,7 @@ impl<V: Volume> Log<V> {
     /// Makes `entries` durable in one write and one fsync, together with the number of samples drawn so far.
     ///
     /// # Errors
-    /// None of the entries counts; the log is as it was and may be tried again.
+    /// None of the entries was recorded; the log is unchanged and the call may be retried.
     pub fn commit(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
         let written = self.append(entries, samples)?;
         let open = self.open.as_mut().expect("the segment that grew is open");
@@ -184,7 +187,7 @@ impl<V: Volume> Log<V> {
     /// Writes `entries` into the file, where they survive the end of this process; [`Log::sync`] makes them durable.
     ///
     /// # Errors
-    /// None of the entries counts; the log is as it was and may be tried again.
+    /// None of the entries was recorded; the log is unchanged and the call may be retried.
     pub fn write(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
         let written = self.append(entries, samples)?;
         self.count(entries, samples, written);
@@ -206,7 +209,8 @@ impl<V: Volume> Log<V> {
                 self.synced = self.state.counters;
                 self.close_if_full();
             }
-            // A second fsync would succeed and mean nothing: the pages count as written.
+            // A second fsync would succeed without writing the data: after a failed fsync the kernel marks the pages as
+            // clean.
             Err(_) => {
                 let _ = self.cut();
                 self.open = None;
@@ -223,12 +227,12 @@ impl<V: Volume> Log<V> {
     /// Unlinks every closed segment before `number`.
     ///
     /// # Errors
-    /// The disk failed; what is left may be dropped later.
+    /// The disk failed; the remaining segments may be dropped later.
     pub fn drop_before(&mut self, number: SegmentNumber) -> io::Result<usize> {
         let mut dropped = 0;
         while self.segments.len() > 1 && self.segments[0].0 < number {
             match self.volume.remove(&self.segments[0].0.file_name()) {
-                // Removed already: nothing is left to drop.
+                // The file was already removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
@@ -246,12 +250,12 @@ impl<V: Volume> Log<V> {
         &self.state
     }
 
-    /// The totals that no crash takes back.
+    /// Returns the totals that survive a crash.
     pub fn synced(&self) -> Counters {
         self.synced
     }
 
-    /// Bytes of all segments.
+    /// Returns the total size of all segments, in bytes.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|(_, size)| size).sum()
     }
@@ -267,8 +271,8 @@ impl<V: Volume> Log<V> {
         if self.open.is_some() { last } else { SegmentNumber(last.0.saturating_add(1)) }
     }
 
-    /// The totals stand before the entries and are those that are durable: of what is not synced, any part may be lost,
-    /// and no total may count what is.
+    /// Appends the entries, preceded by the durable totals: any part of the unsynced records may be lost, and no total
+    /// may count a lost record.
     fn append(&mut self, entries: &[Entry], samples: u64) -> io::Result<Written> {
         let (number, start) = self.segment_to_grow()?;
         let OpenSegment { file, prologue } = self.open.as_mut().expect("the segment to grow is open");
@@ -285,10 +289,10 @@ impl<V: Volume> Log<V> {
         Ok(Written { number, start, end })
     }
 
-    /// Forgets what a failed write or sync has left behind `start`, now or before anything else is written.
+    /// Truncates the bytes that a failed write or sync has left after `start`, now or before the next write.
     fn cut_back(&mut self, start: u64) {
         self.cut_due = Some(start);
-        // The next write tries again.
+        // The next write retries this.
         let _ = self.cut();
     }
 
@@ -300,7 +304,7 @@ impl<V: Volume> Log<V> {
         Ok(())
     }
 
-    /// Takes in what was written.
+    /// Updates the state and the segment's size with the written entries.
     fn count(&mut self, entries: &[Entry], samples: u64, written: Written) {
         self.state.counters.samples = self.state.counters.samples.max(samples);
         for entry in entries {
@@ -316,7 +320,7 @@ impl<V: Volume> Log<V> {
         self.segments.back_mut().expect("the segment that grew is listed").1 = written.end;
     }
 
-    /// Only what is durable is closed: the next head counts it.
+    /// Closes a full segment. Only a durable segment may be closed: the next head counts its records.
     fn close_if_full(&mut self) {
         if self.segments.back().is_some_and(|(_, size)| *size >= self.settings.segment_bytes) {
             self.open = None;
@@ -342,7 +346,7 @@ impl<V: Volume> Log<V> {
         prologue.append(&mut bytes, 0, &Record::encode_head(&self.state)?)?;
         let mut file = self.volume.create(&name)?;
         if let Err(error) = file.append(&bytes).and_then(|()| file.sync()).and_then(|()| self.volume.sync()) {
-            // Best effort: a head without records does no harm, but its name would be in the way of the next attempt.
+            // Best effort: a head without records is harmless, but the next attempt creates a file of the same name.
             let _ = self.volume.remove(&name);
             return Err(error);
         }
@@ -354,7 +358,7 @@ impl<V: Volume> Log<V> {
     }
 }
 
-/// The frames of one commit, which will lie at `base` of the segment with this prologue.
+/// Encodes the frames of one commit, to be written at offset `base` of the segment with this prologue.
 fn encode(out: &mut Vec<u8>, prologue: &Prologue, base: u64, entries: &[Entry], counters: Counters) -> io::Result<()> {
     prologue.append(out, base, &Record::encode_counters(counters))?;
     for entry in entries {

@@ -1,6 +1,6 @@
-//! The replay process: parse, load, run, drain.
+//! The replay process: parses its arguments, loads the configuration, serves until it is stopped, and drains.
 
-/// A trajectory or sample is dozens of small allocations, which one thread makes and another gives back.
+/// A trajectory or sample is dozens of small allocations, which one thread makes and another frees.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! The metrics of the process, all named here.
+//! The names, descriptions and recording of all metrics of the process.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const INVALID: &str = "invalid";
 const NOT_STORED: &str = "not_stored";
 const OVER_MEMORY: &str = "over_memory";
 
-/// Gauges, and seconds that only grow: counters hold whole numbers.
+/// The gauges, including monotonic totals of seconds: counters hold whole numbers only.
 const GAUGES: [(&str, &str); 19] = [
     ("zerofleet_replay_trajectories", "Trajectories held"),
     ("zerofleet_replay_items", "Items held: positions that may be drawn"),
@@ -56,7 +56,7 @@ const HISTOGRAMS: [(&str, &str); 4] = [
     ("zerofleet_replay_sample_lag_versions", "How far what is drawn is behind the newest held"),
 ];
 
-/// Describes all of them, and begins counters that would otherwise appear with their first event.
+/// Describes all metrics, and initialises the counters that would otherwise appear with their first event.
 pub(crate) fn describe() {
     GAUGES.iter().for_each(|&(name, meaning)| describe_gauge!(name, meaning));
     COUNTERS.iter().for_each(|&(name, meaning)| describe_counter!(name, meaning));
@@ -67,33 +67,33 @@ pub(crate) fn describe() {
     }
 }
 
-/// The log could not take a trajectory.
+/// Counts a trajectory that the log could not store.
 pub(crate) fn count_not_stored() {
     counter!("zerofleet_replay_refused_total", "reason" => NOT_STORED).increment(1);
 }
 
-/// The weights of a trajectory were too far behind.
+/// Counts a trajectory whose weights were too far behind.
 pub(crate) fn count_stale() {
     counter!("zerofleet_replay_stale_total").increment(1);
 }
 
-/// There was no room in memory for a trajectory.
+/// Counts a trajectory that was rejected because of the memory limit.
 pub(crate) fn count_over_memory() {
     counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
 }
 
-/// A trajectory is in the tables so long after it came.
+/// Records the time from the arrival of a trajectory to its insertion into the tables.
 pub(crate) fn inserted_after(latency: Duration) {
     histogram!("zerofleet_replay_insert_seconds").record(latency);
 }
 
-/// Publishes what all tables together keep.
+/// Publishes the memory use of all tables together.
 pub(crate) fn publish_memory(bytes: u64, bytes_max: Option<u64>) {
     gauge!("zerofleet_replay_memory_bytes").set(bytes as f64);
     gauge!("zerofleet_replay_memory_bytes_max").set(bytes_max.unwrap_or(0) as f64);
 }
 
-/// Publishes what one table holds and has done.
+/// Publishes the size of one table and its number of samples.
 pub(crate) fn publish_table(name: &str, table: &Table, counts: RateLimiterCounts) {
     let labels = [("table", name.to_owned())];
     gauge!("zerofleet_replay_tables_items", &labels).set(table.items() as f64);
@@ -128,19 +128,19 @@ pub(crate) fn publish(table: &TableStats, [insert_wait, sample_wait]: [Duration;
     counter!("zerofleet_replay_refused_total", "reason" => INVALID).absolute(table.refused_total);
 }
 
-/// Metrics that are recorded so often that their handles are looked up once.
+/// The frequently recorded metrics, whose handles are looked up once.
 #[derive(Debug)]
 pub(crate) struct TableMetrics {
-    /// The time since an item that is drawn came in.
+    /// The age of a drawn item: the time since its insertion.
     pub(crate) age: Histogram,
-    /// The number of versions that an item that is drawn is behind the newest.
+    /// The number of weights versions that a drawn item is behind the newest.
     pub(crate) lag: Histogram,
     /// The time from the request of a batch to its draw.
     pub(crate) latency: Histogram,
 }
 
 impl TableMetrics {
-    /// Those of a table.
+    /// Looks up the handles for a table.
     pub(crate) fn new(table: &str) -> Self {
         let table = table.to_owned();
         Self {
@@ -151,22 +151,22 @@ impl TableMetrics {
     }
 }
 
-/// So much lies in the archive; the last pass over it came to its end or not.
+/// Publishes the size of the archive and counts a pass by its result.
 pub(crate) fn archived(bytes: u64, is_kept_up: bool) {
     gauge!("zerofleet_replay_archive_bytes").set(bytes as f64);
-    // Both, so that neither appears with its first event.
+    // Both results are incremented, one of them by 0, so that both series exist from the first pass on.
     for (result, passes) in [("ok", u64::from(is_kept_up)), ("failed", u64::from(!is_kept_up))] {
         counter!("zerofleet_replay_archive_passes_total", "result" => result).increment(passes);
     }
 }
 
-/// The file system of the log.
+/// Publishes the free and total space of the log's file system.
 pub(crate) fn disk(free_bytes: u64, bytes: u64) {
     gauge!("zerofleet_replay_disk_free_bytes").set(free_bytes as f64);
     gauge!("zerofleet_replay_disk_bytes").set(bytes as f64);
 }
 
-/// So many actors are in each state, and so often one was lost.
+/// Publishes the number of actors in each state and the number of times that one was lost.
 pub(crate) fn actors(states: impl Iterator<Item = (ActorState, usize)>, lost_total: u64) {
     for (state, actors) in states {
         gauge!("zerofleet_replay_actors", "state" => state.name()).set(actors as f64);

@@ -1,4 +1,5 @@
-//! From the log to a table and back: how a trajectory is encoded, and how a restart finds everything again.
+//! The conversion between the log and the tables: encodes trajectories as records, and rebuilds the tables from the log
+//! at a restart.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,20 +15,20 @@ use crate::log::{
 };
 use crate::table_service::{Restored, Segments, TableState};
 
-/// The record of a trajectory in the log: its columns, compressed.
+/// Encodes the record of a trajectory in the log: its columns, compressed.
 ///
 /// # Errors
-/// It is larger than any that comes over the wire.
+/// The trajectory is larger than the wire allows.
 pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<EncodedTrajectory> {
     EncodedTrajectory::new(trajectory.id(), items(trajectory), inserted, trajectory.columns())
 }
 
-/// The items of a trajectory, as the log counts them.
+/// Returns the number of items of a trajectory, as the log counts them.
 pub(crate) fn items(trajectory: &Trajectory) -> u32 {
     u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps")
 }
 
-/// Reads the content of a record; it is checked like what comes over the wire, since bits may rot.
+/// Parses the content of a record; it is validated as strictly as input from the wire, since the disk may corrupt it.
 pub(crate) fn decode(id: TrajectoryId, content: &[u8], settings: &Settings) -> Result<Trajectory, String> {
     let trajectory = Trajectory::parse(id, content, settings.limits).map_err(|invalid| invalid.to_string())?;
     if trajectory.game() != settings.game {
@@ -46,7 +47,7 @@ pub(crate) fn log_settings(settings: &Settings, salt_seed: [u8; 32]) -> LogSetti
     }
 }
 
-/// Opens the log and rebuilds the tables with their limiters from it. The salts of new segments descend from
+/// Opens the log and rebuilds the tables with their limiters from it. The salts of new segments are derived from
 /// `salt_seed`.
 ///
 /// # Errors
@@ -89,8 +90,8 @@ pub fn restore<V: Volume>(
     Ok((log, Restored { tables, tables_gone, seen, segments, log_bytes }, repairs))
 }
 
-/// Returns a table that removes nothing: while the log is read, the bounds in force at its end are not known yet. The
-/// log holds about as much as the tables do.
+/// Returns a table without retention or capacity limits: while the log is read, the limits in force at its end are not
+/// known yet. The log holds about as many trajectories as the tables do.
 fn unbounded(settings: &NamedTable) -> TableState {
     let mut table = TableState::new(settings.clone());
     table.hold_to(without_bounds(settings.clone()));
@@ -109,24 +110,25 @@ fn replay_record(tables: &mut [TableState], record: OperatorRecord) {
         OperatorRecord::Quarantine(suspect) => tables.iter_mut().for_each(|table| _ = table.quarantine(suspect)),
         OperatorRecord::Release(suspect) => tables.iter_mut().for_each(|table| _ = table.release(suspect)),
         OperatorRecord::Priorities { table: name, updates } => {
-            // The table may be of an earlier run file.
+            // The table may come from an earlier run file.
             let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
-            // The log has checked them; what is gone is unknown.
+            // The updates were checked when the record was decoded; items of removed trajectories are ignored.
             let _ = table.update_priorities(&updates);
         }
         OperatorRecord::Table { name, settings: Some(settings) } => {
             let Some(table) = tables.iter_mut().find(|table| table.name() == name) else { return };
-            // Priorities that follow need a table that uses them.
+            // Updates of priorities that follow need a table with a selector that uses priorities.
             if let Some(live) = LiveTable::restored(&settings, table.written()) {
                 table.hold_to(without_bounds(live));
             }
         }
-        // They are in the head.
+        // The head holds the content of these records.
         OperatorRecord::Table { settings: None, .. } | OperatorRecord::TableCounters { .. } => {}
     }
 }
 
-/// No record lists actors whose quarantine was recorded in a dropped segment.
+/// Makes the table's quarantined actors exactly those of the head: segments that were dropped may have held the
+/// records.
 fn quarantine_exactly(table: &mut TableState, quarantined_actors: &BTreeSet<u64>) {
     let now: BTreeSet<u64> = table.table().quarantined_actors().collect();
     for &actor in quarantined_actors.difference(&now) {

@@ -1,8 +1,8 @@
-//! The table service: the one owner of tables and limiters, on a thread of its own.
+//! The table service: the single owner of tables and limiters, on its own thread.
 //!
-//! It takes one [`Command`] at a time, applies it, and then lets through whatever the limiters allow: inserts to the
-//! log, batches to their samplers. An insert enters the tables only when the log has made it durable. It uses neither
-//! tonic nor files; others hold a cheap [`Handle`].
+//! It applies one [`Command`] at a time, and then all inserts and draws that the limiters allow: inserts go to the log,
+//! batches to their samplers. A trajectory enters the tables only when the log has made it durable. The service depends
+//! neither on tonic nor on files; its callers hold a cheap [`Handle`].
 
 mod commands;
 mod inserts;
@@ -30,43 +30,44 @@ use operator_records::Continuation;
 use state::Common;
 pub use state::{Hold, Restored, Segments, TableState};
 
-/// Commands that may wait for the table service; senders wait when it is full.
+/// The capacity of the channel to the table service; senders wait while it is full.
 pub const COMMANDS_MAX: usize = 1024;
 
 /// The maximum number of entries in flight to the disk; two commits' worth keeps the log busy while it syncs.
 pub const IN_LOG_MAX: usize = 512;
 
-/// The capacity of the channel to the log besides entries: counters and drops, which may be sent again.
+/// The capacity of the channel to the log: all entries in flight, and some counters and drops, which may be sent again.
 pub const LOG_COMMANDS_MAX: usize = IN_LOG_MAX + 64;
 
-/// The state and its only owner.
+/// The table service, which owns the state of all tables.
 #[derive(Debug)]
 pub struct TableService {
-    /// The main table first.
+    /// The tables, the main one first.
     tables: Vec<TableState>,
     /// The ids of all trajectories ever inserted: an insert counts once.
     seen: SeenIds,
     rng: ChaCha8Rng,
     clock: Clock,
     log: SyncSender<LogCommand>,
-    /// In the order of their coming.
+    /// The trajectories that are not admitted yet, in the order of their arrival.
     arrivals: VecDeque<Arrival>,
     in_log: HashMap<TrajectoryId, InLog>,
-    /// All their items.
+    /// The items of all trajectories in `in_log`.
     in_log_items: u64,
-    /// Entries in the log's channel or hands, records of operators among them.
+    /// Entries sent to the log and not yet answered, including operator records.
     in_log_entries: usize,
-    /// Of everything that has arrived and is in no table yet, with its records.
+    /// The memory of all trajectories that are not in the tables yet, with their encoded records.
     in_flight_bytes: u64,
-    /// The reply channels of each queued trajectory; a client that reconnected waits beside its old stream.
+    /// The reply channels of each queued trajectory; after a reconnect, a client may wait on its old and its new
+    /// stream.
     replies: HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>,
-    /// Not given to the log yet.
+    /// Operator records that are not sent to the log yet.
     records: VecDeque<(OperatorRecord, Continuation)>,
-    /// For each record that the log has.
+    /// The continuations of the operator records sent to the log, in order.
     records_in_log: VecDeque<Continuation>,
-    /// Of each table, as it was last given to the log.
+    /// The number of samples of each table that was last sent to the log.
     samples_recorded: Vec<u64>,
-    /// In records that are not durable yet.
+    /// The number of priorities in records that are not durable yet.
     priorities_in_flight: usize,
     segments: Segments,
     memory_bytes_max: Option<u64>,
@@ -75,11 +76,11 @@ pub struct TableService {
 }
 
 impl TableService {
-    /// Serves what was restored.
+    /// Creates a service of the restored tables.
     pub fn new(restored: Restored, settings: &Settings, log: SyncSender<LogCommand>) -> Self {
         let Restored { tables, tables_gone, seen, segments, log_bytes } = restored;
         metrics::describe();
-        // Written once after a start: the log may know nothing of a table yet.
+        // Forces one record of each table after a start: the log may have no counters of it yet.
         let samples_recorded = vec![u64::MAX; tables.len()];
         let mut service = Self {
             tables,
@@ -116,11 +117,11 @@ impl TableService {
             }
         }
         self.publish();
-        // The log's thread takes this before it sees that the channel has ended.
+        // The log's thread receives this before it sees that the channel is closed.
         let _ = self.log.send(LogCommand::Samples(self.main().limiter().counts().sampled));
     }
 
-    /// One event, and everything that follows from it.
+    /// Applies one command, and everything that it enables.
     pub(crate) fn apply(&mut self, command: Command, now: Instant) {
         match command {
             Command::Insert { trajectory, content, inserted, reply } => {
@@ -155,7 +156,7 @@ impl TableService {
         }
         self.send_records();
         let unix = self.clock.unix(now);
-        // Samples first: they make room for inserts, and an insert only shows in the tables after its commit.
+        // Samples come first: they unblock inserts, and an insert appears in the tables only after its commit.
         for table in &mut self.tables {
             table.sample(&mut self.rng, self.common, now, unix);
         }
@@ -204,12 +205,12 @@ impl TableService {
         }
     }
 
-    /// All that a table holds, newest first. It costs a pointer for each.
+    /// Returns all trajectories of a table, newest first, at the cost of a pointer for each.
     fn held(&self, table: TableIndex) -> Vec<Trajectory> {
         self.tables[table.0].table().held().map(|held| held.trajectory.clone()).collect()
     }
 
-    /// O(trajectories): called rarely, by a person.
+    /// Finds a trajectory and the tables that hold it. O(trajectories): only operators call this, rarely.
     fn get(&self, id: TrajectoryId) -> Option<Located> {
         let mut found: Option<Located> = None;
         for table in &self.tables {
@@ -225,8 +226,8 @@ impl TableService {
         found
     }
 
-    /// Bytes of all tables, and of what is on its way into them. Every table holds the newest stretch of the same
-    /// trajectories, so the longest stretch is all of them.
+    /// Returns the memory of all tables and of the trajectories in flight, in bytes. Every table holds a suffix of the
+    /// same sequence of trajectories, so the longest suffix contains all of them.
     pub(super) fn memory_bytes(&self) -> u64 {
         let tables = || self.tables.iter().map(|table| table.table());
         let shared = tables().map(|table| table.trajectory_bytes()).max().unwrap_or(0);
@@ -259,7 +260,7 @@ impl Clock {
         Self { start: Instant::now(), unix }
     }
 
-    /// Since 1970 until `now`.
+    /// Returns the time from 1970 to `now`.
     fn unix(&self, now: Instant) -> Duration {
         self.unix + now.saturating_duration_since(self.start)
     }
@@ -292,7 +293,7 @@ mod tests {
         Trajectory::of(id, "connect_four", &vec![step; 4], Outcome::Draw).unwrap()
     }
 
-    /// A service whose log is played by the test.
+    /// Returns a service, and the receiver of its commands to the log, which the test answers.
     fn service() -> (TableService, Receiver<LogCommand>) {
         let settings = crate::Config::default().settings().unwrap();
         let (_, restored, _) = crate::storage::restore(Memory::default(), &settings, [0; 32]).unwrap();
@@ -392,7 +393,7 @@ mod tests {
     #[test]
     fn waiting_inserts_of_disconnected_clients_are_dropped_and_may_be_repeated() {
         let (mut service, _log) = service();
-        // All but the first few wait: the log is full.
+        // The last ten wait: the log is full.
         let mut answers: Vec<_> = (0..IN_LOG_MAX as u64 + 10).map(|sequence| insert(&mut service, sequence)).collect();
         answers.truncate(IN_LOG_MAX + 1);
         service.apply(Command::Tick, Instant::now());

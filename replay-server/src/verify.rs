@@ -1,4 +1,4 @@
-//! Reading a log to the end without changing it: what a start would find.
+//! Reads a log to the end without changing it, and reports the content and damage that a start would find.
 
 use std::io;
 
@@ -9,21 +9,21 @@ use crate::storage::{decode, log_settings};
 /// The content of a log and its damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// Trajectories that can be read, removed ones whose segment is still there included.
+    /// The number of readable trajectories, including those removed from the tables whose segment still exists.
     pub trajectories: u64,
-    /// Their positions.
+    /// The number of their positions.
     pub items: u64,
-    /// Quarantines, priorities and other records beside them.
+    /// The number of other records, such as quarantines and priorities.
     pub others: u64,
-    /// Files.
+    /// The number of segment files.
     pub segments: usize,
-    /// Their bytes.
+    /// The total size of the files, in bytes.
     pub bytes: u64,
     /// The damage that a start would truncate or skip.
     pub damage: Vec<Repair>,
 }
 
-/// Reads every record of the run's log as a start would, and leaves all files as they are.
+/// Reads every record of the run's log as a start would, without changing any file.
 ///
 /// # Errors
 /// [`OpenError`]: a file that cannot be read, another format or another game.
@@ -73,7 +73,7 @@ impl Volume for ReadOnly {
     }
 }
 
-/// A file of such a folder.
+/// A file of a read-only folder.
 impl VolumeFile for () {
     fn append(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())

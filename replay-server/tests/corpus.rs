@@ -1,4 +1,4 @@
-//! The corpus of the fuzz targets, through the same functions, without libFuzzer.
+//! Runs the corpus of the fuzz targets through the same functions, without libFuzzer.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn corpus(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
 }
 
-/// Runs every file of a corpus, and pieces of it: cut short, and with a byte changed.
+/// Runs every file of a corpus, and variants of it: truncated, and with a byte changed.
 fn run(target: &str, check: fn(&[u8])) {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(corpus(target)).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -52,7 +52,7 @@ fn any_bytes_are_a_stream_of_valid_inserts_or_end_it() {
     run("inserts", checks::inserts);
 }
 
-/// The first trajectories of the corpus.
+/// Writes the initial trajectories of the corpus.
 #[test]
 #[ignore = "writes into the source tree"]
 fn seeds_are_written() {

@@ -1,4 +1,4 @@
-//! Kill -9 of the real process under load, again and again.
+//! Kills the real process under load repeatedly, with SIGKILL.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
@@ -25,12 +25,12 @@ const ERROR_ITEMS: f64 = 5_000.0;
 const DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
-/// The number of kills: `ZEROFLEET_KILLS`, or few.
+/// Returns the number of kills: `ZEROFLEET_KILLS`, or 5.
 fn kills() -> u64 {
     std::env::var("ZEROFLEET_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
 }
 
-/// The process, which dies with the test.
+/// The process, which is killed when the test ends.
 struct Server {
     directory: tempfile::TempDir,
     port: u16,
@@ -47,7 +47,7 @@ impl Server {
             directory.path().display()
         );
         std::fs::write(directory.path().join("config.toml"), config).unwrap();
-        // The port stays free for a while: the system hands out others first.
+        // The port stays free for a while, because the system assigns other ports first.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         Self { directory, port, child: None }
     }
@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// Looks at `condition` until it holds, while the process runs.
+    /// Polls `condition` until it holds, while the process runs.
     async fn wait_until(&mut self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
         let start = Instant::now();
         while !condition().await {
@@ -114,7 +114,7 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
     Trajectory::of(id, GAME, &vec![step; ITEMS as usize], Outcome::Draw).unwrap()
 }
 
-/// Inserts until `stop` is set; returns all inserts and the writer, which still waits for some answers.
+/// Inserts until `stop` is set; returns the number of inserts, some of which may still be unanswered.
 async fn insert(endpoint: String, actor: u64, stop: Arc<AtomicBool>, writer: Arc<Writer>) -> u64 {
     let mut sequence = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -159,7 +159,7 @@ async fn killed_again_and_again(ack: &str) {
     let answered = || writers.iter().map(|writer| writer.stats().inserted + writer.stats().duplicates).sum::<u64>();
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     for _ in 0..kills() {
-        // Now and then while it still starts.
+        // Sometimes the process is killed while it is still starting.
         let more = if rng.random_bool(0.1) { 0 } else { rng.random_range(1..200) };
         let enough = answered() + more;
         server.wait_until("enough is acknowledged", async || answered() >= enough).await;
@@ -176,7 +176,7 @@ async fn killed_again_and_again(ack: &str) {
     }
     let unanswered = || writers.iter().map(|writer| writer.unacknowledged()).sum::<usize>();
     server.wait_until("all are acknowledged", async || unanswered() == 0).await;
-    // Until here the limiter may wait for samples.
+    // Up to this point, the limiter may block inserts until more samples are drawn.
     stop_sampling.store(true, Ordering::Relaxed);
     let drawn = tokio::time::timeout(DEADLINE, sampling).await.unwrap().unwrap();
     assert!(drawn > 0, "nothing was sampled");

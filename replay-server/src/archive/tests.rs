@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A log's folder and the store that its archive is in.
+/// A folder with a log, and the store of its archive.
 struct Bench {
     folder: TempDir,
     store: Arc<InMemory>,
@@ -33,7 +33,7 @@ impl Bench {
     }
 }
 
-/// Names and contents of all segments.
+/// Returns the names and contents of all segments.
 fn files(folder: &TempDir) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
     entries
@@ -68,7 +68,7 @@ async fn only_segments_that_have_grown_are_copied_again() {
     bench.write(3, "three");
     assert_eq!(archive.keep_up().await.unwrap(), pass(2, 0));
     assert_eq!(archive.bytes(), 11);
-    // A restarted server has listed the archive, but not how the last upload ended.
+    // A restarted server knows the sizes in the archive, but not whether the last upload was complete.
     let mut archive = bench.archive();
     assert_eq!(archive.restore().await.unwrap(), 0);
     assert_eq!(archive.keep_up().await.unwrap(), pass(1, 0));
@@ -138,7 +138,7 @@ async fn of_two_logs_with_one_archive_the_second_neither_writes_nor_removes_anyt
     other.write(2, "more of it");
     let (mut first, mut second) = (bench.archive(), other.archive());
     first.keep_up().await.unwrap();
-    // Sizes alone would not distinguish them.
+    // Their sizes alone would not distinguish the two logs.
     for error in [second.keep_up().await.unwrap_err(), second.restore().await.unwrap_err()] {
         assert!(matches!(error, ArchiveError::Owned { .. }), "{error}");
     }
@@ -182,7 +182,7 @@ async fn a_longer_copy_is_not_overwritten_by_a_shorter_segment() {
         shorter.iter().for_each(|&(number, text)| bench.write(number, text));
         let error = bench.archive().restore().await.unwrap_err();
         assert!(error.to_string().contains("has 12 bytes there and"), "{error}");
-        // Nor is it by a server that began while the store was away.
+        // The same holds for a server that started while the store was unreachable.
         let error = bench.archive().keep_up().await.unwrap_err();
         assert!(error.to_string().contains("has 12 bytes there and"), "{error}");
     }
@@ -194,7 +194,7 @@ async fn a_segment_whose_copy_failed_is_copied_by_the_next_pass() {
     let url = format!("file://{}/archive", place.path().display());
     let mut archive = Archive::open(&url, std::iter::empty(), folder.path()).unwrap();
     std::fs::write(folder.path().join(SegmentNumber(1).file_name()), "text").unwrap();
-    // A file where the archive's folder should be.
+    // A file in place of the archive's folder makes the store fail.
     std::fs::write(place.path().join("archive"), "").unwrap();
     let error = archive.keep_up().await.unwrap_err();
     assert!(error.to_string().contains("in the archive"), "{error}");
@@ -217,7 +217,7 @@ fn an_invalid_archive_address_is_refused_with_the_reason() {
     assert_eq!(Archive::address("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));
 }
 
-/// The same with a real store: `ZEROFLEET_S3=s3://BUCKET/PREFIX`, and the variables `AWS_…` that it needs.
+/// Runs against a real store: `ZEROFLEET_S3=s3://BUCKET/PREFIX`, and the variables `AWS_…` that it needs.
 #[cfg(feature = "s3")]
 #[tokio::test]
 #[ignore = "needs a store that speaks S3"]

@@ -1,4 +1,4 @@
-//! A table as written, and as used.
+//! The configuration of a table: its written form, [`TableSection`], and its validated form, [`NamedTable`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,10 +11,10 @@ use serde_json::Value;
 use service::ConfigError;
 use service::config::Sources;
 
-/// The table that the keys of `[replay]` itself are about.
+/// The name of the table that the keys of `[replay]` itself configure.
 pub const MAIN: &str = "main";
 
-/// The longest name of a table, in bytes.
+/// The maximum length of a table's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The index of a table on a server.
@@ -22,7 +22,7 @@ const NAME_BYTES_MAX: usize = 64;
 pub struct TableIndex(pub usize);
 
 impl TableIndex {
-    /// That of [`MAIN`].
+    /// The index of the table [`MAIN`].
     pub const MAIN: Self = Self(0);
 }
 
@@ -30,20 +30,20 @@ impl TableIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectorName {
-    /// Each with the same probability.
+    /// Draws every item with the same probability.
     #[default]
     Uniform,
-    /// By `priority^exponent`.
+    /// Draws items with a probability proportional to `priority^exponent`.
     Prioritised,
-    /// The oldest.
+    /// Chooses the oldest item.
     Fifo,
-    /// The newest.
+    /// Chooses the newest item.
     Lifo,
-    /// The one of the least priority.
+    /// Chooses the item with the lowest priority.
     MinHeap,
-    /// The one of the greatest priority.
+    /// Chooses the item with the highest priority.
     MaxHeap,
-    /// Half as often for every `half_life_versions` weights versions of age.
+    /// Halves the probability of an item for every `half_life_versions` weights versions of age.
     StalenessAware,
 }
 
@@ -53,10 +53,11 @@ pub enum SelectorName {
 pub struct TableSection {
     /// The name that samplers use.
     pub name: String,
-    /// What the main table has too.
+    /// The keys that the main table has too.
     #[serde(flatten)]
     pub keys: TableKeys,
-    /// True if inserts wait for this table's limiter. A table that is only watched must not block self-play.
+    /// True if inserts wait for this table's limiter. A table that is used for monitoring only must not block
+    /// self-play.
     pub blocks_inserts: bool,
 }
 
@@ -66,36 +67,37 @@ impl Default for TableSection {
     }
 }
 
-/// The keys of every table: in `[replay]` they are about the table `main`, in an entry of `[[replay.tables]]` about
-/// that one.
+/// The keys of every table: in `[replay]` they configure the table `main`, in an entry of `[[replay.tables]]` the table
+/// of that entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableKeys {
     /// The rule that chooses the next item.
     pub selector: SelectorName,
-    /// Of `prioritised`: how much priorities matter.
+    /// The exponent of the priorities with the selector `prioritised`; 0 makes it uniform.
     pub exponent: f64,
-    /// Of `staleness_aware`: by how many weights versions an item must be older to be drawn half as often.
+    /// The age difference at which an item is drawn half as often with the selector `staleness_aware`, in weights
+    /// versions.
     pub half_life_versions: f64,
     /// The maximum number of times that an item is drawn; 0: unlimited.
     pub max_times_sampled: u32,
-    /// Items that must be held before the first is drawn.
+    /// The minimum number of items that the table must hold before the first is drawn.
     pub min_items: u64,
     /// The average number of times that an item is drawn over its lifetime.
     pub samples_per_insert: f64,
-    /// The tolerated deviation from the ratio, in samples either way, before actors or learner wait.
+    /// The tolerated deviation from `samples_per_insert` in either direction before actors or learner wait, in samples.
     pub error_items: f64,
-    /// c of the growing window: up to so many items it is everything.
+    /// c of the growing window: up to this number of items, the window holds all of them.
     pub window_items_min: u64,
     /// α of the growing window.
     pub window_exponent: f64,
     /// β of the growing window.
     pub window_slope: f64,
-    /// Items beyond which the oldest trajectories are forgotten.
+    /// The number of items above which the oldest trajectories are removed.
     pub capacity_items: u64,
-    /// The maximum age of a trajectory; 0: as long as there is room.
+    /// The maximum age of a trajectory, in hours; 0: unlimited.
     pub age_max_hours: f64,
-    /// Bytes of the trajectories kept; 0: as many as the capacity allows.
+    /// The maximum total size of the trajectories held, in bytes; 0: limited by the capacity only.
     pub bytes_max: u64,
     /// The maximum number of weights versions that a trajectory may be behind the newest; 0: unlimited.
     pub lag_versions_max: u64,
@@ -107,14 +109,15 @@ impl Default for TableKeys {
             selector: SelectorName::Uniform,
             // The best α of proportional prioritisation in Schaul et al. 2016, table 3.
             exponent: 0.6,
-            // A window of some tens of versions is usual: its end is then drawn a tenth as often as its beginning.
+            // A window of some tens of versions is usual: its oldest items are then drawn a tenth as often as its
+            // newest.
             half_life_versions: 10.0,
             max_times_sampled: 0,
             // A few hundred games of Connect Four: enough variety for the first batches.
             min_items: 5_000,
             // AlphaZero-like runs draw each position 4 to 8 times; KataGo draws about 4.
             samples_per_insert: 4.0,
-            // Twice a large batch: both sides run free of each other for some seconds, never for minutes.
+            // Twice a large batch: both sides run independently for some seconds, never for minutes.
             error_items: 8_192.0,
             // α and β are KataGo's; its c of 250 000 is for runs of weeks, this one for runs of minutes to hours.
             window_items_min: 50_000,
@@ -136,11 +139,11 @@ pub struct NamedTable {
     pub name: String,
     /// The settings of the table.
     pub table: TableSettings,
-    /// The settings of its rate limiter.
+    /// The settings of the table's rate limiter.
     pub rate_limiter: RateLimiterSettings,
-    /// True if inserts wait for its limiter.
+    /// True if inserts wait for the table's limiter.
     pub blocks_inserts: bool,
-    /// As it was written.
+    /// The section as it was written.
     pub section: TableSection,
 }
 
@@ -148,7 +151,7 @@ fn invalid(key: &str, reason: impl ToString) -> Invalid {
     Invalid { field: key.to_owned(), reason: reason.to_string() }
 }
 
-/// The key of a table that the loader refuses.
+/// Converts an error of the loader into one that names the key of the table.
 fn refused(error: ConfigError) -> Invalid {
     let reason = match &error {
         ConfigError::UnknownKey { hint, .. } => format!("is no key of a table; {hint}"),
@@ -165,7 +168,7 @@ fn refused(error: ConfigError) -> Invalid {
 }
 
 impl TableSection {
-    /// Checks every range.
+    /// Validates the section: checks that every value is in its range.
     ///
     /// # Errors
     /// The first key out of range.
@@ -227,12 +230,12 @@ impl TableKeys {
     }
 }
 
-/// A bound as written, where 0 is none.
+/// Converts a written bound, in which 0 means unlimited.
 pub(super) fn above_zero(written: u64) -> Option<u64> {
     (written > 0).then_some(written)
 }
 
-/// The keys that stay as they are while a table serves.
+/// The keys that cannot change while a table is served.
 const FIXED_KEYS: [&str; 2] = ["name", "blocks_inserts"];
 
 /// A table as the only section of a configuration: its keys are read and checked by the loader of run files.
@@ -242,7 +245,7 @@ struct OneTable {
 }
 
 impl TableSection {
-    /// The same with other values of some keys, written as after `--set`; ranges are checked by
+    /// Returns the section with new values of some keys, in the syntax of `--set`; ranges are checked by
     /// [`TableSection::settings`].
     ///
     /// # Errors
@@ -255,14 +258,14 @@ impl TableSection {
         let sources = Sources { file: None, env: std::iter::empty(), sets };
         let written = sources.layers().and_then(|layers| layers.load_over(&OneTable { table: self.clone() }));
         let OneTable { table } = written.map_err(refused)?;
-        // The log keeps no others.
+        // The log stores JSON, which has no non-finite numbers.
         match table.values().into_iter().find(|(_, value)| value.is_null()) {
             Some((key, _)) => Err(invalid(&key, "is not finite")),
             None => Ok(table),
         }
     }
 
-    /// Every key that may change while the table serves, and its value as after `--set`.
+    /// Returns every key that may change while the table is served, with its value in the syntax of `--set`.
     pub fn live_settings(&self) -> BTreeMap<String, String> {
         let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let live = self.values().into_iter().filter(|(key, _)| !FIXED_KEYS.contains(&key.as_str()));
@@ -275,12 +278,12 @@ impl TableSection {
     }
 }
 
-/// A table that was changed while it served, as the log keeps it.
+/// The settings of a table that was changed while it was served, as stored in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LiveTable {
     /// The section of the run file at the time of the change, as text: once the run file differs, it takes precedence.
     written: String,
-    /// The settings in force since.
+    /// The settings in force since the change.
     live: TableSection,
 }
 
@@ -289,16 +292,17 @@ fn text(section: &TableSection) -> String {
 }
 
 impl LiveTable {
-    /// As text, for the log.
+    /// Encodes the settings as text, for the log.
     pub fn encode(written: &TableSection, live: TableSection) -> String {
         let table = Self { written: text(written), live };
         serde_json::to_string(&table).expect("a section has numbers and text only")
     }
 
-    /// Returns the settings of a table that the run file writes so, if the saved text applies to it.
+    /// Returns the saved settings of a table, if the run file's section is still the `written` one and they are still
+    /// valid.
     pub fn restored(saved: &str, written: &TableSection) -> Option<NamedTable> {
         let table: Self = serde_json::from_str(saved).ok()?;
-        // Ranges may have become narrower since.
+        // The ranges may have become narrower since the text was saved.
         (table.written == text(written)).then(|| table.live.settings().ok()).flatten()
     }
 }

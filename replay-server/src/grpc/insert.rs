@@ -17,13 +17,14 @@ use crate::log::UnixMillis;
 use crate::storage;
 use crate::table_service::{Command, Inserted};
 
-/// A disk is not made room on in less.
+/// The delay after which a rejected client should retry; freeing space on a disk takes at least this long.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Bytes that one actor may have unanswered: beyond, its stream is not read. Two of the largest trajectories.
+/// The size of an actor's unanswered trajectories at which its stream is no longer read, in bytes: two of the largest
+/// trajectories.
 const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
-/// One actor's stream: messages in, one answer for each trajectory out.
+/// The stream of one actor: receives messages, sends one answer for each trajectory.
 pub(super) struct InsertStream {
     inbound: Streaming<v1::InsertRequest>,
     order: InsertOrder,
@@ -34,23 +35,23 @@ pub(super) struct InsertStream {
     /// The address of the client.
     address: String,
     heartbeat: Duration,
-    /// Since `hello`.
+    /// The lease of the actor, from its `hello` on.
     lease: Option<Lease>,
     /// The time of the client's last message, or of the last moment at which the server did not read.
     last_message: Instant,
     /// The time of the last check of the lease.
     looked: Instant,
-    /// Before this nothing is read: the actor is ahead of its quota.
+    /// The time before which the stream is not read, because the actor has exceeded its quota.
     ready: Option<Instant>,
     /// The memory of each unanswered trajectory in bytes, by sequence.
     in_flight: HashMap<u64, usize>,
     in_flight_bytes: usize,
-    /// Of those that are traced, by sequence: from here to the answer. No more than are unanswered.
+    /// The spans of the traced unanswered trajectories, by sequence: each lasts from the arrival to the answer.
     traces: HashMap<u64, Span>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// States if messages are still read, and if not, the reason.
+/// The state of reading: messages are still read, or the reason for which they are not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     On,
@@ -68,7 +69,7 @@ impl InsertStream {
         let settings = &service.settings;
         let heartbeat = settings.heartbeat;
         let order = InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits, heartbeat);
-        // Room for an answer to everything that may be unanswered: the table service never finds it full.
+        // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
         Self {
             inbound,
@@ -96,7 +97,7 @@ impl InsertStream {
         }))
     }
 
-    /// The next answer; an error or `None` ends the stream.
+    /// Returns the next answer; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<v1::InsertResponse>, Status> {
         loop {
             match self.reading {
@@ -149,13 +150,13 @@ impl InsertStream {
                 Ok(Some(self.order.ready(highest)))
             }
             Message::Trajectory(trajectory) => {
-                // Here, where each connection has a task of its own, and not on the log's one thread.
+                // The trajectory is encoded here, in the connection's own task, rather than on the log's single thread.
                 let inserted = UnixMillis::now();
                 let content =
                     storage::encode(&trajectory, inserted).map_err(|error| Status::internal(error.to_string()))?;
                 let id = trajectory.id();
                 let bytes = trajectory.bytes() + content.payload().len();
-                // One that comes twice before it is answered is kept once.
+                // A trajectory that is received twice before it is answered is counted once.
                 self.traces.extend(trace.map(|span| (id.sequence, span)));
                 self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);
                 if let Some(lease) = &self.lease {
@@ -181,7 +182,7 @@ impl InsertStream {
         self.ready.is_none() && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
     }
 
-    /// The client sent something, or is kept from it.
+    /// Renews the lease of a client that sent a message, or that this server keeps from sending one.
     fn renew_lease(&mut self, now: Instant) {
         self.last_message = now;
         if let Some(lease) = &self.lease {
@@ -229,7 +230,7 @@ impl InsertStream {
         span.end();
     }
 
-    /// An answer for the actor, or nothing if the trajectory is left to be sent again.
+    /// Returns the answer for the actor, or `None` if the actor must send the trajectory again.
     fn convert(&mut self, inserted: Inserted) -> Result<Option<Answer>, Status> {
         match inserted {
             Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
@@ -248,8 +249,8 @@ impl InsertStream {
     }
 }
 
-/// The wire has no answer for one trajectory that is neither stored nor refused, so the stream ends: whatever is not
-/// answered is sent again on the next one, and waits where it was played until there is room.
+/// Returns the status for a trajectory that is neither stored nor rejected. The protocol has no answer for it, so the
+/// stream ends: the actor keeps its unanswered trajectories and sends them again on the next stream.
 fn not_stored(id: TrajectoryId, error: &str) -> Status {
     let reason = format!(
         "trajectory {id} cannot be stored now ({error}): make room on the disk of the replay log; nothing is lost, it is \
@@ -258,7 +259,7 @@ fn not_stored(id: TrajectoryId, error: &str) -> Status {
     exhausted(reason)
 }
 
-/// With the advice to come again.
+/// Returns a status that advises the client to retry.
 pub(super) fn exhausted(reason: String) -> Status {
     convert::retry_after(Status::resource_exhausted(reason), RETRY_AFTER)
 }

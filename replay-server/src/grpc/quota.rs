@@ -6,16 +6,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Actors that are tracked while they may be over their quota; beyond, those that are not are removed.
+/// The number of tracked actors at which those within their quota are removed.
 const ACTORS_TRACKED_MAX: usize = 4096;
 
-/// The burst that an idle actor may send at once: a second's worth.
+/// The burst that an idle actor may send at once: the quota of one second.
 const BURST: Duration = Duration::from_secs(1);
 
 /// Limits the trajectories that each actor may insert per second, over all its streams.
 ///
-/// Each trajectory moves the moment at which its actor has used up what it may by one interval: the generic cell rate
-/// algorithm of ATM networks, which needs one word for each actor and no timer.
+/// This is the generic cell rate algorithm of ATM networks: each trajectory advances its actor's theoretical arrival
+/// time by one interval, which needs one word per actor and no timer.
 #[derive(Debug, Clone)]
 pub(super) struct Quota {
     interval: Option<Duration>,
@@ -28,7 +28,7 @@ impl Quota {
         Self { interval, used_until: Arc::default() }
     }
 
-    /// Counts a trajectory. Until when the actor's next one must wait, if it must.
+    /// Counts a trajectory; returns the time until which the actor's next one must wait, if it must.
     pub(super) fn count(&self, actor: u64, now: Instant) -> Option<Instant> {
         let interval = self.interval?;
         let mut used_until = self.used_until.lock();

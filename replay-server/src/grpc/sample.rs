@@ -15,13 +15,13 @@ use super::{Answers, ReplayService, draining, until};
 use crate::config::TableIndex;
 use crate::table_service::{Command, Sampled};
 
-/// Trajectories whose memory is waited for together, before the first of them is cut.
+/// The number of trajectories that are prefetched into the cache together, before the first of them is cut.
 const CUT_TOGETHER: usize = 16;
 
-/// Reasons for waiting that a sampler may be behind.
+/// The maximum number of unsent reasons for waiting.
 const REASONS_MAX: usize = 16;
 
-/// One learner's stream: credit in, batches out.
+/// The stream of one learner: receives credit, sends batches.
 pub(super) struct SampleStream {
     inbound: Streaming<v1::SampleRequest>,
     order: SampleOrder,
@@ -35,7 +35,7 @@ pub(super) struct SampleStream {
     requested: u32,
     /// The deadline of the next batch.
     due: Option<Instant>,
-    /// The last known reason for which no batch arrived.
+    /// The last reason for which no batch was drawn.
     wait_reason: Option<String>,
     /// The unsent parts of the batch that was drawn last.
     parts: VecDeque<v1::SampleResponse>,
@@ -49,7 +49,7 @@ impl SampleStream {
         service: ReplayService,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        // Room for every batch that has credit, and for some reasons besides.
+        // Capacity for every batch with credit, and for some reasons.
         let (reply, replies) = mpsc::channel(CREDIT_BATCHES_MAX as usize + REASONS_MAX);
         Self {
             inbound,
@@ -74,7 +74,7 @@ impl SampleStream {
         }))
     }
 
-    /// The next part of a batch, or reason; an error or `None` ends the stream.
+    /// Returns the next part of a batch, or the next reason for waiting; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<v1::SampleResponse>, Status> {
         loop {
             if let Some(part) = self.parts.pop_front() {
@@ -144,7 +144,7 @@ impl SampleStream {
         Ok(())
     }
 
-    /// By when the next batch must come, from now on.
+    /// Returns the deadline of the next batch, counted from now.
     fn next_due(&self) -> Option<Instant> {
         let timeout = self.query.as_ref().and_then(|(_, query)| query.timeout)?;
         Instant::now().checked_add(timeout)
@@ -166,7 +166,7 @@ impl SampleStream {
         self.due = if self.requested > 0 { self.next_due() } else { None };
         self.wait_reason = None;
         let unroll_steps = self.query.as_ref().map_or(0, |(_, query)| query.unroll_steps);
-        // A large batch takes milliseconds: not on a thread that drives sockets.
+        // A large batch takes milliseconds, which must not block a thread that drives sockets.
         let parts =
             tokio::task::spawn_blocking(move || convert::batch_to_wire(&cut(&drawn, table, unroll_steps))).await;
         parts.map_err(|_| Status::internal("cannot cut a batch"))

@@ -33,7 +33,7 @@ use crate::{Running, start};
 
 const GAME: &str = "connect_four";
 
-/// A live server on port 0 and a client of it.
+/// A running server on port 0 and a client of it.
 struct Server {
     client: v1::replay_client::ReplayClient<Channel>,
     drain: Drain,
@@ -106,7 +106,7 @@ fn message(sequence: u64) -> v1::Trajectory {
     message_of(1, sequence, 0.5, 7)
 }
 
-/// A draw of four steps that were all searched with this value by these weights.
+/// Returns a drawn game of four steps, all searched with this value by these weights.
 fn message_of(actor: u64, sequence: u64, value: f32, version: u64) -> v1::Trajectory {
     let kind = StepKind::Full { policy: vec![ActionProbability { action: Action(3), probability: 1.0 }], value };
     let step = Step { action: Action(3), reward: 0.0, kind, weights_version: WeightsVersion(version) };
@@ -251,7 +251,7 @@ async fn a_batch_larger_than_a_message_comes_in_parts_for_one_credit() {
 async fn inserts_wait_for_the_learner_and_go_on_when_it_samples() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path()).await;
-    // 4 items are the minimum; then the cursor may grow by 8 samples, which a second trajectory uses up.
+    // The minimum is 4 items; after that, the cursor may grow by 8 samples, which a second trajectory uses up.
     server.insert_all([0, 1]).await;
     let (sender, mut answers) = server.insert().await;
     for message in [hello(), trajectory(2)] {
@@ -297,14 +297,14 @@ async fn every_illegal_insert_ends_its_stream_with_its_fault_and_the_client_may_
     server.stop().await;
 }
 
-/// The ply of a sample.
+/// Returns the ply of a sample.
 fn ply_of(sample: &v1::Sample) -> u32 {
     let id = sample.trajectory.unwrap().into();
     let segment = experience::Segment::parse(id, sample.segment.clone(), proto::limits::ANY_TRAJECTORY).unwrap();
     segment.ply() as u32
 }
 
-/// The same columns, but for their first value.
+/// Returns the columns with their first value replaced by NaN.
 fn with_nan(columns: &[u8]) -> prost::bytes::Bytes {
     let (value, nan) = (0.5_f32.to_le_bytes(), f32::NAN.to_le_bytes());
     let at = columns.windows(4).position(|bytes| bytes == value).unwrap();
@@ -416,7 +416,7 @@ async fn a_second_server_on_the_same_directory_is_refused() {
     server.stop().await;
 }
 
-/// The name of the next segment is taken: the log cannot grow until it is free again, as on a full disk.
+/// The name of the next segment is in use: the log cannot grow until the name is free, as on a full disk.
 #[tokio::test]
 async fn an_insert_is_refused_while_the_log_cannot_grow_and_stored_once_it_can() {
     let directory = tempfile::tempdir().unwrap();
@@ -445,7 +445,7 @@ async fn an_insert_is_refused_while_the_log_cannot_grow_and_stored_once_it_can()
 async fn a_trajectory_acknowledged_before_its_sync_survives_a_stop() {
     for ack in [Ack::Memory, Ack::Flushed] {
         let directory = tempfile::tempdir().unwrap();
-        // No sync within the test but the last one.
+        // The interval is so long that the only sync within the test is the last one.
         let early = |replay: &mut ReplaySection| (replay.ack, replay.fsync_ms) = (ack, 1000);
         let server = serve_with(directory.path(), early).await;
         assert_eq!(inserted(&server.insert_all([0, 1]).await), [true, true]);
@@ -477,7 +477,7 @@ async fn a_log_that_cannot_be_written_or_is_of_a_newer_program_is_named() {
     let mut permissions = std::fs::metadata(directory.path().join("replay")).unwrap().permissions();
     permissions.set_readonly(true);
     std::fs::set_permissions(directory.path().join("replay"), permissions.clone()).unwrap();
-    // Root writes anywhere: then there is nothing to be refused.
+    // As root, the folder is writable and the start succeeds.
     if let Err(error) = started(directory.path()).await {
         assert!(format!("{error:#}").contains("is not writable"), "{error:#}");
     }

@@ -1,7 +1,7 @@
-//! The log's thread: gathers entries, commits them together, reports the result of each.
+//! The log's thread: gathers entries, commits them together and reports the result of each.
 //!
-//! [`Committer`] decides what is written and reported, [`run`] decides when. During the sync of a commit the next one
-//! gathers in the channel, so a client with many inserts in flight never waits for the clock.
+//! [`Committer`] decides what is written and reported, [`run`] decides when. During the sync of a commit, the entries
+//! of the next one accumulate in the channel, so a client with many inserts in flight never waits for a timer.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{Entry, Log, SegmentNumber, Volume};
 
-/// A commit takes at most this many entries.
+/// The maximum number of entries of a commit.
 pub const COMMIT_ENTRIES_MAX: usize = 256;
 
-/// A commit that has reached this size takes no more entries.
+/// The size at which a commit takes no more entries, in bytes.
 pub const COMMIT_BYTES_MAX: usize = 16 << 20;
 
-/// The number of entries at which a commit stops waiting once no more arrive: writers with as many in flight wait for
-/// us.
+/// The number of entries at which a commit stops waiting once no more arrive: writers with that many in flight are
+/// probably waiting for this commit.
 const COMPANY_ENTRIES: usize = 8;
 
 /// The idle time after which no more entries are expected: far longer than a writer takes from an answer to its next
-/// trajectory, far shorter than any interval worth waiting for.
+/// trajectory, and far shorter than any useful gathering time.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// The point at which an insert is acknowledged, which decides the loss in a crash.
+/// The point at which an insert is acknowledged, which determines the possible loss in a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ack {
-    /// Once it is queued for the file: a crash of the process may lose the last moments.
+    /// Once it is queued for the file: a crash of the process may lose the most recent inserts.
     Memory,
     /// Once it is written to the file: it survives any end of the process, but power loss only after the next sync.
     Flushed,
@@ -42,43 +42,44 @@ pub enum Ack {
 pub struct CommitSettings {
     /// The point of acknowledgement.
     pub ack: Ack,
-    /// The maximum time for which a commit gathers, or with earlier acknowledgement, the maximum time between syncs.
+    /// The maximum time for which a commit gathers entries, or with earlier acknowledgement, the maximum time between
+    /// syncs.
     pub wait: Duration,
 }
 
 /// A command to the log's thread.
 #[derive(Debug)]
 pub enum LogCommand {
-    /// Make it durable; an event will answer.
+    /// Make an entry durable; an event reports the result.
     Append(Entry),
-    /// So many samples were drawn; made durable now and then and with every commit.
+    /// The total number of samples drawn; it is made durable with every commit.
     Samples(u64),
-    /// No trajectory before this segment is held.
+    /// Drop the segments before this one, of which no trajectory is held.
     DropBefore(SegmentNumber),
 }
 
 /// An event from the log's thread.
 #[derive(Debug)]
 pub enum LogEvent {
-    /// These are as safe as [`Ack`] promises.
+    /// The entries have reached the point of acknowledgement of the configured [`Ack`].
     Committed {
-        /// In the order in which they were appended.
+        /// The entries, in the order in which they were appended.
         entries: Vec<Entry>,
         /// The segment that holds them; with [`Ack::Memory`] a lower bound of it.
         segment: SegmentNumber,
-        /// Bytes of the whole log.
+        /// The size of the whole log, in bytes.
         bytes: u64,
     },
-    /// None of these is acknowledged, nor will be.
+    /// The entries could not be written; none of them will be acknowledged.
     Failed {
-        /// In the order in which they were appended.
+        /// The entries, in the order in which they were appended.
         entries: Vec<Entry>,
-        /// The reason, as text.
+        /// The human-readable reason.
         error: String,
     },
 }
 
-/// Runs until all senders of `commands` are gone; everything received by then is committed and synced.
+/// Runs until all senders of `commands` have been dropped; all entries received by then are committed and synced.
 pub fn run<V: Volume>(
     log: Log<V>,
     commands: &Receiver<LogCommand>,
@@ -102,7 +103,7 @@ pub fn run<V: Volume>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        // Also while commands keep coming.
+        // A steady stream of commands must not postpone the sync.
         if sync_due.is_some_and(|due| remaining(due).is_zero()) {
             committer.sync();
             sync_due = None;
@@ -114,14 +115,14 @@ pub fn run<V: Volume>(
     committer.finish();
 }
 
-/// Takes what comes into one commit, until waiting for more no longer pays.
+/// Gathers entries for one commit, until it is full or no more are expected in time.
 fn gather<V: Volume>(committer: &mut Committer<V>, commands: &Receiver<LogCommand>, settings: CommitSettings) {
     let deadline = Instant::now() + settings.wait;
     while !committer.is_full() {
         let patience = match settings.ack {
             Ack::Fsync if committer.entries.len() >= COMPANY_ENTRIES => remaining(deadline).min(QUIET),
             Ack::Fsync => remaining(deadline),
-            // Gathering gains nothing: a sync comes later, for all entries written by then.
+            // Waiting for more entries gains nothing: a later sync covers all entries written by then.
             Ack::Flushed | Ack::Memory => Duration::ZERO,
         };
         match commands.recv_timeout(patience) {
@@ -139,20 +140,20 @@ fn remaining(deadline: Instant) -> Duration {
 pub struct Committer<V: Volume> {
     log: Log<V>,
     ack: Ack,
-    /// Entries without an event.
+    /// The gathered entries, whose result is not reported yet.
     entries: Vec<Entry>,
-    /// About what they will take.
+    /// The approximate size of the entries in the log.
     bytes: usize,
-    /// Entries acknowledged and not written, because the disk rejects writes; no more than one commit.
+    /// Acknowledged entries that are not written because writes to the disk fail; at most one commit.
     unwritten: Vec<Entry>,
     samples: u64,
     drop_before: Option<SegmentNumber>,
-    /// A failing disk fails often: it is reported once, and once more when it works again.
+    /// True while the disk fails: the first failure is logged, and the recovery, but not each failure between them.
     is_failing: bool,
 }
 
 impl<V: Volume> Committer<V> {
-    /// Nothing gathered yet.
+    /// Creates a committer with no gathered entries.
     pub fn new(log: Log<V>, ack: Ack) -> Self {
         let samples = log.state().counters.samples;
         Self {
@@ -167,7 +168,7 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Takes a command in; an entry waits for the next commit.
+    /// Applies a command; an entry waits for the next commit.
     pub fn take(&mut self, command: LogCommand) {
         match command {
             LogCommand::Append(entry) => {
@@ -189,7 +190,7 @@ impl<V: Volume> Committer<V> {
         self.log.is_dirty() || !self.unwritten.is_empty()
     }
 
-    /// The log behind it.
+    /// Returns the log.
     pub fn log(&self) -> &Log<V> {
         &self.log
     }
@@ -219,7 +220,7 @@ impl<V: Volume> Committer<V> {
         self.report(synced.err().as_ref(), what);
     }
 
-    /// The last sync.
+    /// Runs the last sync, and logs the acknowledged entries that could not be written.
     pub fn finish(&mut self) {
         self.sync();
         if !self.unwritten.is_empty() {
@@ -228,13 +229,13 @@ impl<V: Volume> Committer<V> {
         }
     }
 
-    /// Returns true if the last write succeeded.
+    /// Returns true if the last write failed.
     #[cfg(test)]
     pub(crate) fn is_failing(&self) -> bool {
         self.is_failing
     }
 
-    /// Returns the entries acknowledged and not written.
+    /// Returns the ids of the entries that are acknowledged and not written.
     #[cfg(test)]
     pub(crate) fn unwritten_ids(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
         use proto::replay::Suspect;

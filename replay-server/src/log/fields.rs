@@ -1,11 +1,11 @@
-//! Fields: how numbers, ids and texts lie in the payload of a record.
+//! The encoding of numbers, ids and texts in the payload of a record.
 
 use std::io;
 
 use experience::TrajectoryId;
 
-/// A trajectory of Connect Four is mostly floats: levels 1 and 3 both make 1044 bytes of 1551, and level 1 asks for
-/// less memory in each thread that compresses.
+/// The zstd level. A trajectory of Connect Four is mostly floats: levels 1 and 3 both reduce 1551 bytes to 1044, and
+/// level 1 needs less memory in each thread that compresses.
 pub(super) const COMPRESSION_LEVEL: i32 = 1;
 
 /// The reason for which a payload with a valid checksum cannot be read.
@@ -13,12 +13,12 @@ pub(super) const COMPRESSION_LEVEL: i32 = 1;
 #[error("{0}")]
 pub struct UnreadableRecord(pub String);
 
-/// The part of a payload that is not read yet.
+/// The unread rest of a payload.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {
-    /// The next bytes.
+    /// Reads the next bytes.
     pub(super) fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], UnreadableRecord> {
         let short = || UnreadableRecord("it is too short".to_owned());
         let (taken, rest) = self.0.split_first_chunk::<BYTES>().ok_or_else(short)?;
@@ -43,7 +43,7 @@ impl Fields<'_> {
         Ok(text.to_owned())
     }
 
-    /// Nothing is left.
+    /// Checks that the payload has been read to its end.
     pub(super) fn end(&self) -> Result<(), UnreadableRecord> {
         if self.0.is_empty() { Ok(()) } else { Err(UnreadableRecord("it is too long".to_owned())) }
     }

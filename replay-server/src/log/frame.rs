@@ -1,11 +1,11 @@
-//! Frames: how records lie in a segment file, and how the next one is found after damage.
+//! Frames: the layout of records in a segment file, and the search for the next intact one after damage.
 //!
 //! A file begins with two copies of its prologue: `magic | format u32 | salt | crc32c u32`. Frames follow:
 //! `length u32 | crc32c of the payload u32 | tag u64 | payload`. Integers are little-endian.
 //!
 //! The tag is a hash of length, checksum, segment number and offset, keyed with the salt of the segment. The salt never
-//! leaves the process, so no bytes that a client sends are a frame, wherever they lie in a payload; and a flipped bit
-//! in a length cannot swallow the records behind it.
+//! leaves the process, so a client cannot send bytes that form a valid frame at any offset of a payload; and a flipped
+//! bit in a length cannot hide the records after it.
 
 use std::io;
 
@@ -14,13 +14,14 @@ use super::SegmentNumber;
 /// The format of the files that this code writes and reads.
 pub const FORMAT: u32 = 3;
 
-/// Length, checksum of the payload, tag of both.
+/// The size of a frame's header: length, checksum of the payload, and tag.
 pub const HEADER_BYTES: usize = 16;
 
-/// The bytes of a file before its first frame: the prologue twice, so that one damaged sector does not cost the file.
+/// The bytes of a file before its first frame: the prologue twice, so that one damaged sector does not make the file
+/// unreadable.
 pub const PROLOGUE_BYTES: usize = 2 * COPY_BYTES;
 
-/// Payloads are no longer than this; longer lengths are damage. Twice what a message may have.
+/// The maximum size of a payload, twice that of a message; a larger length counts as damage.
 pub const PAYLOAD_BYTES_MAX: usize = 32 << 20;
 
 const MAGIC: [u8; 8] = *b"zfreplay";
@@ -28,10 +29,10 @@ const SALT_AT: usize = MAGIC.len() + size_of::<u32>();
 const CHECKSUM_AT: usize = SALT_AT + size_of::<Salt>();
 const COPY_BYTES: usize = CHECKSUM_AT + size_of::<u32>();
 
-/// Random bytes of one segment: the key of its tags.
+/// The random key of a segment's tags.
 pub type Salt = [u8; 32];
 
-/// The prologue of one segment, which is the key to its frames.
+/// The prologue of one segment, which is needed to read and write its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prologue {
     number: SegmentNumber,
@@ -39,12 +40,12 @@ pub struct Prologue {
 }
 
 impl Prologue {
-    /// The prologue of a new segment.
+    /// Returns the prologue of a new segment.
     pub fn new(number: SegmentNumber, salt: Salt) -> Self {
         Self { number, salt }
     }
 
-    /// The first [`PROLOGUE_BYTES`] of the file.
+    /// Encodes the first [`PROLOGUE_BYTES`] of the file.
     pub fn encode(&self) -> Vec<u8> {
         let mut copy = [&MAGIC[..], &FORMAT.to_le_bytes(), &self.salt].concat();
         copy.extend_from_slice(&self.checksum().to_le_bytes());
@@ -54,7 +55,7 @@ impl Prologue {
     /// Reads the prologue of segment `number` from the beginning of its file.
     ///
     /// # Errors
-    /// The file is of another format, is too short, or neither copy is whole.
+    /// The file is of another format, is too short, or neither copy is intact.
     pub fn decode(number: SegmentNumber, bytes: &[u8]) -> Result<Self, Unreadable> {
         if let Some(format) = older_format(bytes) {
             return Err(Unreadable::Format(format));
@@ -71,7 +72,7 @@ impl Prologue {
         });
         let newer = || {
             let formats = copies.iter().filter(|copy| copy[..MAGIC.len()] == MAGIC).map(format_of);
-            // A single copy of another format is a flipped bit.
+            // Only one copy with another format is a flipped bit.
             let formats: Vec<u32> = formats.collect();
             if let [first, second] = formats[..] { (first == second && first != FORMAT).then_some(first) } else { None }
         };
@@ -81,12 +82,12 @@ impl Prologue {
     /// Appends a frame around `payload` to `out`, whose first byte will lie at `base` in the file.
     ///
     /// # Errors
-    /// A payload over [`PAYLOAD_BYTES_MAX`], which could not be read back; `out` is as it was.
+    /// The payload is larger than [`PAYLOAD_BYTES_MAX`] and could not be read back; `out` is unchanged.
     pub fn append(&self, out: &mut Vec<u8>, base: u64, payload: &[u8]) -> io::Result<()> {
         self.append_checked(out, base, payload, crc32c::crc32c(payload))
     }
 
-    /// Appends a frame around `payload` whose `checksum` is known already, as [`Prologue::append`] does.
+    /// Appends a frame around `payload` as [`Prologue::append`] does, with its precomputed `checksum`.
     ///
     /// # Errors
     /// As [`Prologue::append`].
@@ -118,12 +119,12 @@ impl Prologue {
         u64::from_le_bytes(*first)
     }
 
-    /// The extent and the payload of the frame at `offset`, if there is one.
+    /// Returns the size of the frame at `offset`, and its payload if that is intact.
     fn frame_at<'a>(&self, bytes: &'a [u8], offset: usize) -> Result<(usize, Option<&'a [u8]>), Fault> {
         let (header, rest) = bytes[offset..].split_at_checked(HEADER_BYTES).ok_or(Fault::Torn)?;
         let (words, _) = header.as_chunks::<4>();
         let (length, checksum) = (u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]));
-        // What the tag costs is paid for lengths only that could be one.
+        // The costly tag is computed only if the length is possible.
         if length as usize > PAYLOAD_BYTES_MAX || header[8..] != self.tag(offset as u64, length, checksum).to_le_bytes()
         {
             return Err(Fault::Header);
@@ -155,7 +156,7 @@ pub enum Unreadable {
     /// The file is of another format.
     #[error("it is of format {0}, this program reads format {FORMAT}")]
     Format(u32),
-    /// The file ends before its first frame: its creation was cut short.
+    /// The file ends before its first frame: its creation was interrupted.
     #[error("a beginning that was not written to its end")]
     Torn,
     /// Neither copy of the prologue matches its checksum.
@@ -166,17 +167,17 @@ pub enum Unreadable {
 /// The content of a segment's bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
-    /// The key to the frames.
+    /// The prologue of the segment.
     pub prologue: Prologue,
-    /// Whole frames in order: offset of the frame and its payload.
+    /// The intact frames in order: the offset of each frame and its payload.
     pub frames: Vec<(usize, &'a [u8])>,
-    /// Damage with whole frames behind it.
+    /// The damage that is followed by intact frames.
     pub damage: Vec<Damage>,
-    /// The bytes behind the last whole frame, if there are any.
+    /// The bytes after the last intact frame, if there are any.
     pub tail: Option<Damage>,
 }
 
-/// A stretch of bytes that is no frame.
+/// A range of bytes that is not a valid frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The offset of its first byte.
@@ -190,7 +191,7 @@ pub struct Damage {
 /// The reason for which bytes are not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The file ends inside the header or the payload: a write that was cut short.
+    /// The file ends inside the header or the payload: an incomplete write.
     #[error("a record that was not written to its end")]
     Torn,
     /// The header does not match its tag.
@@ -201,9 +202,9 @@ pub enum Fault {
     Payload,
 }
 
-/// Finds every whole frame of segment `number`; damage is skipped and returned beside them.
+/// Finds every intact frame of segment `number`; damage is skipped and returned too.
 ///
-/// The payload of a frame whose header is whole is never searched for frames, even where the payload is damaged.
+/// The payload of a frame with an intact header is never searched for frames, even if the payload is damaged.
 ///
 /// # Errors
 /// No frame can be read.
@@ -211,7 +212,7 @@ pub fn scan(number: SegmentNumber, bytes: &[u8]) -> Result<Scan<'_>, Unreadable>
     let prologue = Prologue::decode(number, bytes)?;
     let mut scan = Scan { prologue, frames: Vec::new(), damage: Vec::new(), tail: None };
     let mut offset = PROLOGUE_BYTES;
-    // Where the damage began that has no whole frame behind it yet.
+    // The start of the current damage, which no intact frame has followed yet.
     let mut damaged: Option<(usize, Fault)> = None;
     while offset < bytes.len() {
         let fault = match prologue.frame_at(bytes, offset) {
@@ -336,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// The salt is known to the file alone: a client may send any bytes, also whole files with frames of their own.
+        /// Only the file contains the salt: a client may send any bytes, including whole files with their own frames.
         #[test]
         fn no_frame_is_found_inside_the_extent_of_another(
             planted in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..4),
@@ -359,7 +360,7 @@ mod tests {
             for (_, payload) in &scan.frames {
                 prop_assert!(known.contains(payload), "found {payload:?}");
             }
-            // A payload that is damaged under a whole header is not searched at all, whatever it holds.
+            // A damaged payload under an intact header is not searched, whatever its content.
             let mut inner = PROLOGUE.encode();
             inner.clear();
             let inside = PROLOGUE_BYTES + HEADER_BYTES;

@@ -1,4 +1,4 @@
-//! The head of a segment: the state from earlier segments that outlives their removal.
+//! The head of a segment: the state of earlier segments that must survive their removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::fields::{COMPRESSION_LEVEL, UnreadableRecord};
 use super::operator_record::{OperatorRecord, TableCounters};
 
-/// Room for the intervals of millions of gaps; a head that claims more is damage, and is not written.
+/// The maximum size of a decompressed head: enough for millions of intervals of ids. A larger head is not written, and
+/// counts as damage when read.
 const HEAD_BYTES_MAX: usize = 256 << 20;
 
 /// The counters since the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Trajectories that came in.
+    /// Trajectories inserted.
     pub trajectories: u64,
-    /// Their items.
+    /// Items inserted.
     pub items: u64,
     /// Items drawn.
     pub samples: u64,
@@ -27,7 +28,7 @@ pub struct Counters {
 /// The log's state of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoggedTable {
-    /// The settings of the table, as text of its owner.
+    /// The settings of the table, as text that the log does not interpret.
     #[serde(default)]
     pub settings: String,
     /// The counters of the table.
@@ -37,42 +38,42 @@ pub struct LoggedTable {
 
 /// The state of the log before a segment: it makes each segment independent of the dropped ones.
 ///
-/// The quarantine and the priorities of a trajectory are deliberately absent: their records come after the trajectory's
-/// own, so a segment that holds no trajectory of interest holds no such record of interest either.
+/// The quarantine and the priorities of a trajectory are deliberately absent: their records follow the trajectory's own
+/// in the log, so they are never dropped before it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Head {
-    /// The name of the game that all trajectories are of.
+    /// The name of the game of all trajectories.
     pub game: String,
-    /// The totals.
+    /// The totals since the run began.
     pub counters: Counters,
-    /// Every id that came in.
+    /// The ids of all trajectories inserted.
     pub seen: SeenIds,
-    /// Actors whose trajectories are out of sampling.
+    /// The actors in quarantine.
     pub quarantined_actors: BTreeSet<u64>,
-    /// Tables by their names.
+    /// The state of each table, by name.
     pub tables: BTreeMap<String, LoggedTable>,
 }
 
-/// The head as it lies in the file: JSON, because it is rare, small and read by people.
+/// The head as stored in the file: human-readable JSON, because it is rare and small.
 #[derive(Serialize, Deserialize)]
 struct HeadText {
     game: String,
     counters: Counters,
-    /// Actor, epoch, first and last sequence.
+    /// The intervals of ids, each as actor, epoch, first and last sequence.
     seen: Vec<[u64; 4]>,
     quarantined_actors: BTreeSet<u64>,
     tables: BTreeMap<String, LoggedTable>,
 }
 
 impl Counters {
-    /// Counts a trajectory of so many items.
+    /// Counts a trajectory with this number of items.
     pub fn count(&mut self, items: u32) {
-        // Saturates: the content of a file may be damaged.
+        // The additions saturate, because the content of a file may be damaged.
         self.trajectories = self.trajectories.saturating_add(1);
         self.items = self.items.saturating_add(items.into());
     }
 
-    /// The larger of each: totals only grow.
+    /// Returns the larger value of each counter: totals only grow.
     pub fn max(self, other: Self) -> Self {
         Self {
             trajectories: self.trajectories.max(other.trajectories),
@@ -83,7 +84,7 @@ impl Counters {
 }
 
 impl Head {
-    /// Takes in what a record changes.
+    /// Applies the changes of a record.
     pub(super) fn record(&mut self, record: &OperatorRecord) {
         match record {
             OperatorRecord::Quarantine(Suspect::Actor(actor)) => drop(self.quarantined_actors.insert(*actor)),
@@ -102,7 +103,7 @@ impl Head {
         }
     }
 
-    /// Takes in the head of a later segment, which contains all that this one does unless the disk has failed.
+    /// Merges the head of a later segment, which includes this state unless the disk has failed.
     pub(super) fn merge(&mut self, later: Self) {
         let Self { game: _, counters, seen, quarantined_actors, tables } = later;
         self.counters = self.counters.max(counters);
@@ -113,7 +114,7 @@ impl Head {
         self.tables = tables;
     }
 
-    /// The payload of its record behind the kind.
+    /// Encodes the head as the payload of its record, without the kind.
     pub(super) fn encode(&self) -> std::io::Result<Vec<u8>> {
         let seen = self.seen.intervals().map(|(actor, epoch, s)| [actor, epoch, *s.start(), *s.end()]).collect();
         let Self { game, counters, seen: _, quarantined_actors, tables } = self.clone();
@@ -124,11 +125,11 @@ impl Head {
         zstd::bulk::compress(&text, COMPRESSION_LEVEL)
     }
 
-    /// Reads what [`Head::encode`] wrote.
+    /// Decodes the output of [`Head::encode`].
     pub(super) fn decode(compressed: &[u8]) -> Result<Self, UnreadableRecord> {
         let content = UnreadableRecord;
         let mut text = Vec::new();
-        // Memory grows with what is really there, not with what the bytes claim.
+        // The allocation grows with the data decompressed so far, not with the size that the header claims.
         let decoder = zstd::stream::read::Decoder::new(compressed);
         let read = decoder.and_then(|decoder| decoder.take(HEAD_BYTES_MAX as u64).read_to_end(&mut text));
         read.map_err(|error| content(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Operator records: changes to quarantines, priorities and tables, which become durable beside the trajectories.
+//! Operator records: changes to quarantines, priorities and tables, which the log stores along with the trajectories.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::{Fields, UnreadableRecord, put_id, put_text, put_words, too_large};
 
-/// The most updates in one record of priorities: a few of the largest batches.
+/// The maximum number of updates in one record of priorities: a few of the largest batches.
 pub const PRIORITIES_MAX: usize = 1 << 16;
 
-/// The longest settings of a table, in bytes.
+/// The maximum size of a table's settings, in bytes.
 pub const TABLE_SETTINGS_BYTES_MAX: usize = 64 << 10;
 
-/// Three words, a ply and a priority.
+/// The size of one update of a priority: an id of three words, a ply and a priority.
 const PRIORITY_BYTES: usize = 3 * 8 + 4 + 8;
 
 pub(super) const KIND_QUARANTINE: u8 = 3;
@@ -27,32 +27,33 @@ pub(super) const KIND_PRIORITIES: u8 = 9;
 pub(super) const KIND_TABLE: u8 = 10;
 pub(super) const KIND_TABLE_COUNTERS: u8 = 11;
 
-/// An operator's change to trajectories, actors or tables, or a table's counters: what a restart must know.
+/// An operator's change to trajectories, actors or tables, or a table's counters, which a restart must restore.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OperatorRecord {
-    /// A trajectory, or all trajectories of an actor, future ones too, were taken out of sampling.
+    /// A trajectory, or all present and future trajectories of an actor, were put into quarantine.
     Quarantine(Suspect),
-    /// They were let back into sampling.
+    /// A trajectory, or an actor's trajectories, were released from quarantine.
     Release(Suspect),
     /// Items were given new priorities.
     Priorities {
-        /// In which table.
+        /// The name of the table.
         table: String,
-        /// The updates, in the order in which they were given; at most [`PRIORITIES_MAX`]. Finite and not negative.
+        /// The updates, in the order of the request; at most [`PRIORITIES_MAX`]. Priorities are finite and not
+        /// negative.
         updates: Vec<(ItemKey, f64)>,
     },
-    /// A table was made or changed, or, without settings, is gone.
+    /// A table was created or changed, or, without settings, removed.
     Table {
-        /// Its name.
+        /// The name of the table.
         name: String,
-        /// The settings of the table, as text of its owner.
+        /// The settings of the table, as text that the log does not interpret.
         settings: Option<String>,
     },
     /// The counters of a table so far: a snapshot, written periodically.
     TableCounters {
-        /// Its name.
+        /// The name of the table.
         table: String,
-        /// Its totals.
+        /// The totals of the table.
         counters: TableCounters,
     },
 }
@@ -60,24 +61,24 @@ pub enum OperatorRecord {
 /// The totals of one table since the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TableCounters {
-    /// Items that came in.
+    /// Items inserted.
     pub items: u64,
     /// Items drawn.
     pub samples: u64,
 }
 
 impl TableCounters {
-    /// The larger of each: totals only grow.
+    /// Returns the larger value of each counter: totals only grow.
     pub fn max(self, other: Self) -> Self {
         Self { items: self.items.max(other.items), samples: self.samples.max(other.samples) }
     }
 }
 
 impl OperatorRecord {
-    /// The payload of a frame, kind first.
+    /// Encodes the record as the payload of a frame, kind first.
     ///
     /// # Errors
-    /// It is larger than what would be read back.
+    /// The record is larger than the limits of decoding.
     pub fn encode(&self) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match self {
@@ -113,7 +114,7 @@ impl OperatorRecord {
         Ok(out)
     }
 
-    /// Decodes the bytes behind the kind; returns `None` for a kind of another record.
+    /// Decodes the bytes after the kind; returns `None` if the kind is not an operator record's.
     pub(super) fn decode(kind: u8, rest: &[u8]) -> Result<Option<Self>, UnreadableRecord> {
         let mut rest = Fields(rest);
         let record = match kind {
@@ -140,7 +141,7 @@ impl OperatorRecord {
     fn decode_priorities(rest: &mut Fields<'_>) -> Result<Self, UnreadableRecord> {
         let table = rest.text(NAME_BYTES_MAX)?;
         let count = u32::from_le_bytes(rest.take()?) as usize;
-        // Before anything is allocated.
+        // The count is checked before the allocation.
         if count > PRIORITIES_MAX || rest.0.len() != count * PRIORITY_BYTES {
             return Err(UnreadableRecord(format!("{} bytes are not {count} priorities", rest.0.len())));
         }

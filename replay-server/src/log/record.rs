@@ -14,52 +14,53 @@ const KIND_HEAD: u8 = 1;
 const KIND_COUNTERS: u8 = 4;
 const KIND_TRAJECTORY: u8 = 5;
 
-/// Trajectories are bounded by the message limit of the wire; a record that claims more is damage.
+/// The maximum size of a decompressed trajectory, which is that of a message on the wire; a record that claims more is
+/// damaged.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 
-/// Milliseconds since 1970 in UTC, by the clock of the server that took the trajectory in.
+/// Milliseconds since 1970 in UTC, by the clock of the server that accepted the trajectory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// By the machine's clock.
+    /// Returns the current time of the machine's clock.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Since 1970.
+    /// Returns the time since 1970.
     pub fn since_1970(self) -> Duration {
         Duration::from_millis(self.0)
     }
 }
 
-/// A decoded record of the log, whose trajectories have the content `C`: the encoding of its owner, or what that holds.
+/// A decoded record of the log, with content `C` of its trajectories: encoded bytes, or their decoded form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record<C = Vec<u8>> {
-    /// First in every segment: the state from earlier segments that outlives their removal.
+    /// The first record of every segment: the state of earlier segments that must survive their removal.
     Head(Head),
-    /// A trajectory came in.
+    /// An inserted trajectory.
     Trajectory {
-        /// Its id, so that it can be counted without being decoded.
+        /// The id of the trajectory, which can be counted without decoding the content.
         id: TrajectoryId,
-        /// Its items.
+        /// The number of its items.
         items: u32,
         /// The time of the insert.
         inserted: UnixMillis,
-        /// It; compressed in the file.
+        /// The content of the trajectory; compressed in the file.
         content: C,
     },
-    /// Anything else that came in.
+    /// An operator's change or a table's counters.
     Operator(OperatorRecord),
-    /// The totals that were durable when it was written.
+    /// The totals that were durable when the record was written.
     Counters(Counters),
 }
 
 /// The record of a trajectory, compressed and with its checksum, ready to be framed.
 ///
-/// Compressing and checksums are the costly part: both are made by the thread of the connection, on all cores, and not
-/// by the log's thread. The frame itself depends on where in which segment it will lie.
+/// Compression and checksum are the costly parts: the task of the connection computes them, in parallel on all cores,
+/// rather than the log's thread. The frame itself depends on its segment and offset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedTrajectory {
     payload: Vec<u8>,
@@ -67,16 +68,16 @@ pub struct EncodedTrajectory {
 }
 
 thread_local! {
-    /// A context takes longer to make than a trajectory to compress.
+    /// The context is reused: creating one takes longer than compressing a trajectory.
     static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 impl EncodedTrajectory {
-    /// Compresses `content`.
+    /// Encodes a trajectory, compressing `content`.
     ///
     /// # Errors
-    /// It is too large to be read back.
+    /// `content` is too large to be read back.
     pub fn new(id: TrajectoryId, items: u32, inserted: UnixMillis, content: &[u8]) -> io::Result<Self> {
         if content.len() > CONTENT_BYTES_MAX {
             let reason = format!("a trajectory of {} bytes is over {CONTENT_BYTES_MAX}", content.len());
@@ -99,44 +100,44 @@ impl EncodedTrajectory {
         Ok(Self { checksum: crc32c::crc32c(&payload), payload })
     }
 
-    /// The payload of the frame.
+    /// Returns the payload of the frame.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// The CRC-32C of the payload.
+    /// Returns the CRC-32C of the payload.
     pub fn checksum(&self) -> u32 {
         self.checksum
     }
 }
 
 impl Record {
-    /// The payload of a head's frame.
+    /// Encodes a head as the payload of a frame.
     ///
     /// # Errors
-    /// A head that has grown too large to be read back.
+    /// The head is too large to be read back.
     pub fn encode_head(head: &Head) -> io::Result<Vec<u8>> {
         Ok([&[KIND_HEAD], head.encode()?.as_slice()].concat())
     }
 
-    /// The payload of the frame of totals.
+    /// Encodes the totals as the payload of a frame.
     pub fn encode_counters(Counters { trajectories, items, samples }: Counters) -> Vec<u8> {
         let mut out = Vec::new();
         put_words(&mut out, KIND_COUNTERS, [trajectories, items, samples]);
         out
     }
 
-    /// Reads a payload back.
+    /// Decodes a payload.
     ///
     /// # Errors
-    /// [`UnreadableRecord`]: a bug or other code wrote it, since its checksum was good.
+    /// [`UnreadableRecord`]: it was written by a bug or by another program, since its checksum is valid.
     pub fn decode(payload: &[u8]) -> Result<Self, UnreadableRecord> {
         Self::decode_with(payload, |_, content| content)
     }
 }
 
 impl<C> Record<C> {
-    /// Reads a payload back, and what a trajectory holds with `content`.
+    /// Decodes a payload, and the content of a trajectory with `content`.
     pub(super) fn decode_with(
         payload: &[u8],
         content: impl FnOnce(TrajectoryId, Vec<u8>) -> C,
@@ -167,7 +168,7 @@ impl<C> Record<C> {
 
 fn decompress(compressed: &[u8]) -> Result<Vec<u8>, UnreadableRecord> {
     let content = |error: io::Error| UnreadableRecord(error.to_string());
-    // Bounded before anything is allocated: what the bytes claim is not trusted beyond the limit.
+    // The claimed size is checked against the limit before anything is allocated.
     let claimed = zstd::zstd_safe::get_frame_content_size(compressed).ok().flatten();
     let size = claimed.and_then(|size| usize::try_from(size).ok()).filter(|&size| size <= CONTENT_BYTES_MAX);
     let size = size.ok_or_else(|| UnreadableRecord(format!("it is not within {CONTENT_BYTES_MAX} bytes")))?;

@@ -1,4 +1,4 @@
-//! Reads a log back: one segment in memory at a time, decoded by as many threads as there are cores, passed on in
+//! Reads a log at a start: loads one segment at a time, decodes its records on several threads and passes them on in
 //! order.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::record::{Record, UnixMillis};
 use super::volume::{Volume, VolumeFile};
 use super::{Log, LogSettings, OpenSegment, SegmentNumber};
 
-/// Frames that a thread decodes before it hands them over.
+/// The number of frames that a thread decodes before it passes them on.
 const CHUNK_FRAMES: usize = 256;
 
 /// The reason for which a log cannot be opened.
@@ -27,13 +27,13 @@ pub enum OpenError {
     Io {
         /// The operation that failed.
         action: &'static str,
-        /// With which file.
+        /// The file that it failed on.
         name: String,
         /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It was written by an older or a newer program.
+    /// A file was written by an older or a newer program.
     #[error(
         "the replay log's file {name} is of format {found}, this program reads format {}: use the program that wrote it, \
          or another run",
@@ -42,10 +42,10 @@ pub enum OpenError {
     Format {
         /// The file.
         name: String,
-        /// Its format.
+        /// The format of the file.
         found: u32,
     },
-    /// It holds another game.
+    /// The log holds trajectories of another game.
     #[error("the replay log holds trajectories of {found}, this run plays {expected}: use another run")]
     Game {
         /// The game in the log.
@@ -66,36 +66,36 @@ pub struct Repair {
     pub length: usize,
     /// The fault.
     pub what: String,
-    /// True if the bytes were truncated, so that the file can grow again; otherwise they were skipped.
+    /// True if the bytes were truncated, so that the file can be appended to; otherwise they were skipped.
     pub cut: bool,
 }
 
-/// The content of a log, passed on in order.
+/// A record of a log, passed on in order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recovered<T> {
-    /// A trajectory, once.
+    /// A trajectory; each is passed on once.
     Trajectory {
-        /// Its id.
+        /// The id of the trajectory.
         id: TrajectoryId,
         /// The time of the insert.
         inserted: UnixMillis,
-        /// It, decoded.
+        /// The decoded trajectory.
         content: T,
     },
-    /// Anything else.
+    /// An operator's change or a table's counters.
     Operator(OperatorRecord),
 }
 
-/// A record whose content is decoded, or the reason for which it cannot be.
+/// A record with its decoded content, or the reason for which the content cannot be decoded.
 type Decoded<T> = Record<Result<T, String>>;
 
-/// Reads all segments, oldest first; cuts a torn tail, skips damage.
+/// Reads all segments, oldest first; truncates a torn tail and skips damage.
 ///
-/// All records read are durable when this returns: they are answered as stored from now on, and a process may have died
-/// between its write and its sync.
+/// All records read are durable when this returns: inserts of the same ids are answered as duplicates from now on, and
+/// an earlier process may have died between writing and syncing them.
 ///
 /// # Errors
-/// [`OpenError`]: nothing was changed but a torn tail.
+/// [`OpenError`]: no file was changed, except that a torn tail may have been truncated.
 pub(super) fn open<V: Volume, T: Send>(
     volume: V,
     settings: LogSettings,
@@ -120,7 +120,8 @@ pub(super) fn open<V: Volume, T: Send>(
             Ok(scan) => scan,
             Err(Unreadable::Format(found)) => return Err(OpenError::Format { name, found }),
             Err(fault @ (Unreadable::Torn | Unreadable::Prologue)) => {
-                // A file whose creation was cut short holds nothing. Any other is left alone, for a person to look at.
+                // A file whose creation was interrupted holds no records. Any other is kept unchanged, for an operator
+                // to examine.
                 let cut = is_last && fault == Unreadable::Torn;
                 if cut {
                     log.volume.remove(&name).map_err(io("remove", &name))?;
@@ -138,7 +139,7 @@ pub(super) fn open<V: Volume, T: Send>(
         decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
             let length = frame::HEADER_BYTES + payload.len();
             let used = match decoded {
-                // What earlier segments knew is believed only where the log writes it.
+                // A head is valid only as the first frame, where the log writes it.
                 Ok(Decoded::Head(_)) if offset != frame::PROLOGUE_BYTES => Err("a head inside a file".to_owned()),
                 Ok(decoded) => {
                     has_head |= matches!(decoded, Decoded::Head(_));
@@ -155,20 +156,20 @@ pub(super) fn open<V: Volume, T: Send>(
             let what = fault.to_string();
             Repair { name: name.clone(), offset, length, what, cut }
         };
-        // Only the newest segment grows again; in the others a bad tail is damage like any other.
+        // Only the newest segment is appended to; a bad tail of another segment is reported as damage.
         let mut file = log.volume.open(&name).map_err(io("open", &name))?;
         if let Some(tail) = scan.tail.as_ref().filter(|_| is_last) {
             size = tail.offset;
             file.truncate(tail.offset as u64).map_err(io("cut", &name))?;
         }
         file.sync().map_err(io("sync", &name))?;
-        // Without its head a segment is not worth to grow: the next one begins with another.
+        // A segment that lost its head is not appended to: the next segment has a new head.
         if is_last && (size as u64) < log.settings.segment_bytes && has_head {
             log.open = Some(OpenSegment { file, prologue: scan.prologue });
         }
         repairs.extend(scan.tail.map(|tail| damaged(tail, is_last)));
         repairs.extend(scan.damage.into_iter().map(|damage| damaged(damage, false)));
-        // The creation of the file was cut short behind its prologue.
+        // The creation of the file was interrupted after its prologue.
         if size == frame::PROLOGUE_BYTES {
             log.open = None;
             log.volume.remove(&name).map_err(io("remove", &name))?;
@@ -181,7 +182,7 @@ pub(super) fn open<V: Volume, T: Send>(
     Ok((log, repairs))
 }
 
-/// Takes one record in. The inner error is a record that cannot be used, in words.
+/// Applies one record. The inner error describes a record that cannot be used.
 fn replay<V: Volume, T>(
     log: &mut Log<V>,
     number: SegmentNumber,
@@ -195,7 +196,8 @@ fn replay<V: Volume, T>(
             }
             log.state.merge(head);
         }
-        // Written twice only if a commit failed, could not be cut back and was tried again: it counts once.
+        // A trajectory is written twice only if a commit failed, could not be truncated and was retried: it counts
+        // once.
         Decoded::Trajectory { id, .. } if log.state.seen.contains(id) => {}
         Decoded::Trajectory { id, items, inserted, content } => {
             log.state.seen.insert(id);
@@ -224,7 +226,7 @@ fn decode_frame<T>(
 type Frame<'a> = (usize, &'a [u8]);
 type Chunk<T> = Vec<Result<Decoded<T>, UnreadableRecord>>;
 
-/// Decodes frames on `threads` threads and passes them on in order on this one.
+/// Decodes frames on `threads` threads and calls `visit` in order on this one.
 fn decode_all<'a, T: Send>(
     frames: &[Frame<'a>],
     threads: NonZeroUsize,
@@ -243,7 +245,7 @@ fn decode_all<'a, T: Send>(
             && let Some(frames) = chunk(index)
         {
             let decoded = frames.iter().map(|(_, payload)| decode_frame(payload, decode)).collect();
-            // The receiver is gone once a record has made the log unreadable.
+            // The receiver is dropped once a record has made the log unreadable.
             if done.send((index, decoded)).is_err() {
                 return;
             }
@@ -262,7 +264,7 @@ fn decode_all<'a, T: Send>(
     })
 }
 
-/// Yields items in the order of their index. Early items wait; they are at most the content of one segment.
+/// Yields items in the order of their index. Early items are buffered; they are at most the content of one segment.
 fn in_order<T>(chunks: Receiver<(usize, T)>) -> impl Iterator<Item = T> {
     let mut early = BTreeMap::new();
     (0..).map_while(move |wanted| {

@@ -49,12 +49,12 @@ fn open_with<V: Volume + Clone>(volume: &V, settings: LogSettings) -> Result<Ope
     Ok((log, recovered, repairs))
 }
 
-/// The frames of the first segment.
+/// Scans the frames of the first segment.
 fn scan(bytes: &[u8]) -> frame::Scan<'_> {
     frame::scan(SegmentNumber(1), bytes).unwrap()
 }
 
-/// A log of `commits` commits of one trajectory each.
+/// Returns a log of `commits` commits of one trajectory each.
 fn written(commits: u64, segment_bytes: u64) -> Memory {
     let memory = Memory::default();
     let (mut log, _, _) = open(&memory, segment_bytes).unwrap();
@@ -92,7 +92,7 @@ fn a_reopened_log_grows_on() {
     assert_eq!(open(&memory, 1 << 20).unwrap().1.len(), 4);
 }
 
-/// A kill at any moment of a commit leaves a prefix of the file: everything acknowledged before survives.
+/// A kill at any moment of a commit leaves a prefix of the file: all records acknowledged before it survive.
 #[test]
 fn a_log_cut_anywhere_keeps_what_was_committed_before_the_cut() {
     let memory = written(4, 1 << 20);
@@ -108,7 +108,7 @@ fn a_log_cut_anywhere_keeps_what_was_committed_before_the_cut() {
         let is_whole = [0, frame::PROLOGUE_BYTES].contains(&length) || ends.contains(&length);
         let expected = (!is_whole).then_some(true);
         assert_eq!(repairs.first().map(|repair| repair.cut), expected, "cut at {length}");
-        // And it grows on as if nothing had been.
+        // The log can then be appended to as usual.
         log.commit(&[entry(99)], 0).unwrap();
         let (_, again, repairs) = open(&torn, 1 << 20).unwrap();
         assert_eq!((again.len(), repairs.len()), (entries.len() + 1, 0), "cut at {length}");
@@ -125,9 +125,9 @@ fn a_flipped_byte_anywhere_costs_at_most_its_own_record_and_is_named() {
         flipped[at] ^= 0x04;
         let damaged = Memory::with([(name.clone(), flipped)].into());
         let (_, entries, repairs) = open(&damaged, 1 << 20).unwrap();
-        // The prologue is there twice.
+        // A flip in one of the two copies of the prologue loses nothing.
         let hit = starts.iter().rposition(|&start| start <= at);
-        // Even frames but the head are the trajectories.
+        // The trajectories are the frames with an even index, except the head.
         let lost = hit.filter(|hit| hit % 2 == 0 && *hit > 0).map(|hit| hit as u64 / 2 - 1);
         let expected: Vec<_> = (0..4).filter(|&sequence| Some(sequence) != lost).map(read_back).collect();
         assert_eq!(entries, expected, "flipped {at}");
@@ -171,7 +171,7 @@ fn the_newest_segment_is_never_dropped() {
     assert_eq!(memory.files().len(), 1);
 }
 
-/// A disk may be full at any byte of a commit, the head of a new segment included.
+/// A disk may run full at any byte of a commit, including the head of a new segment.
 #[test]
 fn on_a_full_disk_a_commit_fails_whole_and_succeeds_once_there_is_room() {
     for room in 0..400 {
@@ -261,7 +261,7 @@ fn a_record_that_cannot_be_used_is_named_and_the_others_are_kept() {
     assert_eq!(repairs[0].what, "a record that cannot be used: steps: is empty");
 }
 
-/// Whatever fails and when, the entry is reported as not stored, and the next attempt stores it.
+/// At any failure of the disk, the entry is reported as not stored, and the next attempt stores it.
 #[test]
 fn a_commit_that_fails_on_the_disk_is_cut_back_and_may_be_repeated() {
     for (room, syncs_fail) in [(Some(0), false), (Some(40), false), (None, true)] {
@@ -279,8 +279,8 @@ fn a_commit_that_fails_on_the_disk_is_cut_back_and_may_be_repeated() {
     }
 }
 
-/// Everything that a client chooses lies in a payload. The frames of another segment, and those of this one at another
-/// place, are what a client could have got hold of.
+/// A client controls only the content of payloads. It could have obtained frames of another segment, or those of this
+/// one at another offset.
 #[test]
 fn a_frame_inside_a_payload_is_never_found_whatever_becomes_of_the_frame_around_it() {
     let memory = written(2, 1 << 20);
@@ -288,14 +288,14 @@ fn a_frame_inside_a_payload_is_never_found_whatever_becomes_of_the_frame_around_
     let forged = Head { game: "test".into(), quarantined_actors: [3].into(), ..Head::default() };
     let forged = Record::encode_head(&forged).unwrap();
     let mut planted = Vec::new();
-    // As formats 1 and 2 had frames.
+    // A frame in the layout of formats 1 and 2.
     planted.extend((forged.len() as u32).to_le_bytes());
     planted.extend(crc32c::crc32c(&forged).to_le_bytes());
     planted.extend(crc32c::crc32c(&planted).to_le_bytes());
     planted.extend(&forged);
     Prologue::new(SegmentNumber(1), [1; 32]).append(&mut planted, 0, &forged).unwrap();
     planted.extend(stolen);
-    // Not compressible, so that it lies in the payload as it is.
+    // The content is incompressible, so that the payload contains it verbatim.
     let content = EncodedTrajectory::new(id(2), 10, UnixMillis(0), &planted).unwrap();
     let (mut log, _, _) = open(&memory, 1 << 20).unwrap();
     let before = log.bytes() as usize;

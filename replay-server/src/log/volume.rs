@@ -1,21 +1,21 @@
-//! The storage of segments: the disk, or in tests one that fails.
+//! The storage of segments: the disk, or in tests a simulated one that fails.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// A folder of append-only files. Names are plain; nothing is durable before it is synced.
+/// A folder of append-only files. Names have no path; changes are not durable before they are synced.
 pub trait Volume: Send {
     /// An open file.
     type File: VolumeFile;
 
-    /// The names of all files.
+    /// Lists the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// A whole file.
+    /// Reads a whole file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
-    /// A new, empty file; what a failed attempt left under the name is overwritten.
+    /// Creates an empty file; a file that a failed attempt left under the name is overwritten.
     fn create(&self, name: &str) -> io::Result<Self::File>;
-    /// An existing file, to append to.
+    /// Opens an existing file to append to it.
     fn open(&self, name: &str) -> io::Result<Self::File>;
     /// Unlinks a file.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -23,13 +23,13 @@ pub trait Volume: Send {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file that grows at its end.
+/// An append-only file.
 pub trait VolumeFile: Send {
     /// Writes all of `bytes` at the end.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Makes everything written durable.
     fn sync(&mut self) -> io::Result<()>;
-    /// Forgets everything from `length` on.
+    /// Truncates the file to `length` bytes.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -40,7 +40,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The folder must exist.
+    /// Creates a volume of an existing folder.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }

@@ -21,7 +21,7 @@ use crate::table_service::{Command, Inserted, LOG_COMMANDS_MAX, Sampled, TableSe
 const ITEMS: u64 = 4;
 const CAPACITY_ITEMS: u64 = 60;
 const STEPS: usize = 120;
-/// All of them on request, a share always.
+/// The number of seeds on request; CI runs the first [`SEEDS_IN_CI`].
 const SEEDS: u64 = 1000;
 const SEEDS_IN_CI: u64 = 120;
 
@@ -36,7 +36,7 @@ fn settings() -> Settings {
     config.replay.main.error_items = 200.0;
     config.replay.main.capacity_items = CAPACITY_ITEMS;
     config.replay.main.window_items_min = 20;
-    // It holds more than the main table, each item is drawn from it once, and inserts do not wait for it.
+    // A table that holds more than the main one, draws each item once and does not block inserts.
     config.replay.tables = vec![TableSection {
         name: "long".to_owned(),
         keys: TableKeys {
@@ -49,7 +49,7 @@ fn settings() -> Settings {
         },
         blocks_inserts: false,
     }];
-    // Below the minimum of the configuration: many segments in a short run.
+    // The size is below the minimum of the configuration, so that a short run has many segments.
     Settings { segment_bytes: 1500, ..config.settings().unwrap() }
 }
 
@@ -69,7 +69,7 @@ struct Server {
     batches: Vec<mpsc::Receiver<Sampled>>,
 }
 
-/// The state that clients know.
+/// The simulated clients, disk and server, and the state that the clients have observed.
 struct World {
     seed: u64,
     rng: ChaCha8Rng,
@@ -79,13 +79,13 @@ struct World {
     server: Server,
     /// The next sequence of each actor.
     next: [u64; 2],
-    /// Sent, and not acknowledged yet.
+    /// The trajectories sent and not yet acknowledged.
     unanswered: BTreeSet<TrajectoryId>,
     /// The acknowledged trajectories.
     acknowledged: BTreeMap<TrajectoryId, Survival>,
     /// The trajectories whose quarantine was written.
     quarantined: BTreeMap<TrajectoryId, Survival>,
-    /// Left the table by its capacity.
+    /// The trajectories that the capacity removed from the table.
     removed: BTreeSet<TrajectoryId>,
     drawn: u64,
     drawn_durable: u64,
@@ -96,7 +96,7 @@ struct World {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Survival {
     Certain,
-    /// After the next sync.
+    /// The record survives after the next sync.
     Pending,
     /// A sync has failed: the fate is unknown.
     Unknown,
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Of what is acknowledged now.
+    /// Returns the survival of a record that is acknowledged now.
     fn survival(&self) -> Survival {
         if self.ack == Ack::Fsync { Survival::Certain } else { Survival::Pending }
     }
@@ -163,7 +163,7 @@ impl World {
         self.receive();
     }
 
-    /// Takes every answer that is there.
+    /// Receives all available answers.
     fn receive(&mut self) {
         let mut answers = Vec::new();
         self.server.waiting.retain_mut(|waiting| match waiting.try_recv() {
@@ -194,7 +194,7 @@ impl World {
         }
         for batches in &mut self.server.batches {
             while let Ok(sampled) = batches.try_recv() {
-                // The log's own count is the main table's.
+                // The log's count of samples is that of the main table.
                 if let Sampled::Batch { drawn, table } = sampled
                     && table.name == MAIN
                 {
@@ -218,7 +218,7 @@ impl World {
 
     fn new_id(&mut self) -> TrajectoryId {
         let actor = self.rng.random_range(0..self.next.len());
-        // Actors skip numbers too: what is refused as invalid never comes.
+        // Actors skip numbers too: a trajectory that is rejected as invalid is never inserted.
         self.next[actor] += if self.rng.random_bool(0.1) { 2 } else { 1 };
         TrajectoryId { actor: actor as u64, epoch: 1, sequence: self.next[actor] }
     }
@@ -235,7 +235,7 @@ impl World {
         ids
     }
 
-    /// The log's thread takes some commands and commits.
+    /// Simulates the log's thread: it takes some commands and commits them.
     fn commit(&mut self) {
         let take = self.rng.random_range(1..12);
         let commands: Vec<LogCommand> = self.server.commands.try_iter().take(take).collect();
@@ -261,7 +261,7 @@ impl World {
         self.drawn_durable = self.server.committer.log().synced().samples;
     }
 
-    /// The sync that comes now and then.
+    /// Simulates the periodic sync.
     fn sync(&mut self) {
         self.server.committer.sync();
         if self.server.committer.is_failing() {
@@ -342,7 +342,7 @@ impl World {
 
     fn crash(&mut self, end: End) {
         let before: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
-        // In memory only: what the disk would not take goes with the process.
+        // The entries that could not be written are only in memory, and are lost with the process.
         let unwritten: BTreeSet<TrajectoryId> = self.server.committer.unwritten_ids().collect();
         match end {
             End::Process => self.disk.end_process(),
@@ -352,7 +352,8 @@ impl World {
         let (server, counters) = start(&self.disk, &self.settings, self.ack).unwrap();
         self.server = server;
         self.check(end, &before, &unwritten, counters);
-        // What came back is durable now. What did not is sent again, or was lost as the mode allows.
+        // The restored trajectories are durable now. The others are sent again, or were lost as the mode of
+        // acknowledgement allows.
         let held: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
         self.removed.retain(|id| !held.contains(id));
         self.acknowledged.retain(|id, survival| *survival == Survival::Certain || held.contains(id));
@@ -374,7 +375,7 @@ impl World {
         assert_eq!(held.len(), list.len(), "one is held twice");
         let sent = |id: &TrajectoryId| self.acknowledged.contains_key(id) || self.unanswered.contains(id);
         assert!(held.iter().all(sent), "one is held that was never sent");
-        // What pushed them out may be lost itself, unless it was acknowledged on disk.
+        // The trajectories that evicted them may be lost themselves, unless they were acknowledged on disk.
         let is_exact = self.ack == Ack::Fsync || (end == End::Process && unwritten.is_empty());
         let came_back: Vec<_> = held.intersection(&self.removed).filter(|_| is_exact).collect();
         assert_eq!(came_back, Vec::<&TrajectoryId>::new(), "removed ones came back");
@@ -394,7 +395,7 @@ impl World {
         }
     }
 
-    /// The disk is well again: everything that is sent again is stored, and survives.
+    /// Ends the simulation on a disk without faults: all unanswered trajectories are sent again, stored, and survive.
     fn end(&mut self) {
         self.disk.set_faults(Faults::default());
         self.crash(End::Machine);

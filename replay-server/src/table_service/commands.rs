@@ -15,22 +15,22 @@ use crate::log::{EncodedTrajectory, UnixMillis};
 /// The outcome of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inserted {
-    /// It is durable.
+    /// The trajectory is new and now durable.
     New(TrajectoryId),
-    /// It had been durable before.
+    /// The trajectory was already durable.
     Duplicate(TrajectoryId),
-    /// Its weights are too far behind for every table: it is not stored.
+    /// The trajectory was not stored: its weights are too far behind for every table.
     Stale(TrajectoryId),
-    /// The log cannot take it now; it may be sent again.
+    /// The log cannot store the trajectory now; it may be sent again.
     NotStored(TrajectoryId, String),
-    /// There is no room in memory; it may be sent again.
+    /// The memory limit is reached; the trajectory may be sent again.
     OverMemory {
-        /// The trajectory.
+        /// The id of the trajectory.
         id: TrajectoryId,
         /// The memory limit, in bytes.
         bytes_max: u64,
     },
-    /// The server drains; it may be sent to the next one.
+    /// The server is draining; the trajectory may be sent again after its restart.
     Draining(TrajectoryId),
 }
 
@@ -49,16 +49,16 @@ impl Inserted {
 pub enum Sampled {
     /// A batch.
     Batch {
-        /// Its draws.
+        /// The drawn items.
         drawn: Vec<Drawn>,
-        /// The table when it was drawn.
+        /// The statistics of the table at the time of the draw.
         table: Box<TableStats>,
     },
     /// The reason for which no batch is drawn.
     Waiting(String),
-    /// The table never hands out so many items at once.
+    /// The batch is larger than the rate limiter ever allows.
     TooLarge {
-        /// The most that it does.
+        /// The maximum size of a batch, in items.
         items_max: u64,
     },
 }
@@ -69,82 +69,85 @@ pub enum Refusal {
     /// No table holds the trajectory.
     #[error("no table holds the trajectory {0}")]
     NotHeld(TrajectoryId),
-    /// It was done, but a restart may not know of it.
+    /// The change is in force, but a restart may lose it.
     #[error("it holds until a restart only, since the log rejected it ({0}): retry")]
     NotDurable(String),
-    /// More waits for the log than may; nothing was done.
+    /// The queue of priorities to the log is full; nothing was changed.
     #[error("{waiting} priorities wait for the log already: try again later")]
     TooMany {
         /// The number of priorities in the queue.
         waiting: usize,
     },
-    /// One is no priority; nothing was done.
+    /// A priority is invalid; nothing was changed.
     #[error(transparent)]
     Priority(#[from] InvalidPriority),
-    /// A setting is out of range; nothing was done.
+    /// A setting is out of range; nothing was changed.
     #[error(transparent)]
     Setting(#[from] Invalid),
 }
 
-/// The channel of one answer.
+/// The channel for one reply.
 pub type Reply<T> = oneshot::Sender<T>;
 
 /// A command to the table service.
 #[derive(Debug)]
 pub enum Command {
-    /// A valid trajectory came in.
+    /// Inserts a valid trajectory.
     Insert {
-        /// It.
+        /// The trajectory.
         trajectory: Trajectory,
-        /// Its record for the log.
+        /// The trajectory's record for the log.
         content: EncodedTrajectory,
         /// The time of the insert, as in the record.
         inserted: UnixMillis,
-        /// The reply channel. Must have room for the answer.
+        /// The reply channel, which must have free capacity for the answer.
         reply: mpsc::Sender<Inserted>,
     },
-    /// An invalid trajectory was refused.
+    /// Counts an invalid trajectory that was rejected.
     CountRefused,
-    /// A learner announces the newest weights version.
+    /// Sets the newest weights version, as announced by a learner.
     NewestWeights(WeightsVersion),
-    /// One batch is wanted, for which a client has given credit.
+    /// Requests one batch, for which a client has given credit.
     Sample {
-        /// Of which table.
+        /// The table to draw from.
         table: TableIndex,
-        /// Items in it.
+        /// The number of items in the batch.
         items: u64,
         /// The reply channel.
         reply: mpsc::Sender<Sampled>,
     },
-    /// Answers with the highest epoch of an actor that a trajectory came in under; 0 for none.
+    /// Answers with the highest epoch of an actor among its trajectories; 0 if there are none.
     HighestEpoch(u64, Reply<u64>),
-    /// Answers with the most items that a table ever hands out at once.
+    /// Answers with the maximum size of a batch of a table, in items.
     BatchItemsMax(TableIndex, Reply<u64>),
     /// Answers with the size and counters of a table.
     Stats(TableIndex, Reply<ServerStats>),
-    /// Answers with all that a table holds, newest first.
+    /// Answers with all trajectories of a table, newest first.
     Held(TableIndex, Reply<Vec<Trajectory>>),
-    /// Answers with one trajectory, and where it is; `None` if no table holds it.
+    /// Answers with one trajectory and the tables that hold it; `None` if no table does.
     Get(TrajectoryId, Reply<Option<Located>>),
-    /// Takes a trajectory out of the sampling of all tables, soon durably; answers whether one of them held it.
+    /// Quarantines a trajectory in all tables, durably after a delay; answers true if a table held it.
     Report(TrajectoryId, Reply<bool>),
-    /// Takes something out of sampling, durably; answers how many items of the main table went with it.
+    /// Quarantines a trajectory or an actor durably; answers with the number of affected items of the main table.
     Quarantine(Suspect, Reply<Result<u64, Refusal>>),
-    /// Puts something back into sampling, durably; answers how many items of the main table came back.
+    /// Releases a trajectory or an actor from quarantine durably; answers with the number of restored items of the main
+    /// table.
     Release(Suspect, Reply<Result<u64, Refusal>>),
-    /// Gives items of a table new priorities; of two for one item the later counts.
+    /// Updates the priorities of items of a table; of two for one item, the later one takes effect.
     UpdatePriorities(TableIndex, Vec<(ItemKey, f64)>, Reply<Result<PriorityUpdate, Refusal>>),
-    /// Changes settings of a table, durably: keys and values, written as after `--set`. Answers with those in force.
+    /// Changes settings of a table durably: keys and values, in the syntax of `--set`. Answers with the settings in
+    /// force.
     Configure(TableIndex, BTreeMap<String, String>, Reply<Result<BTreeMap<String, String>, Refusal>>),
-    /// The log made entries durable, or could not.
+    /// Handles an event of the log: entries became durable, or failed to.
     Log(LogEvent),
-    /// Some time has passed: publish metrics, let go of what is too old, repeat what could not be sent.
+    /// Runs the periodic work: publishes metrics, removes expired trajectories and resends messages that could not be
+    /// sent.
     Tick,
-    /// Accepts no inserts, draws no samples, and finishes the entries in flight to the disk.
+    /// Stops accepting inserts and drawing samples, and finishes the entries in flight to the disk.
     Drain,
 }
 
-/// A cheap way to send commands to the table service.
+/// A handle to send commands to the table service; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Handle {
     commands: mpsc::Sender<Command>,
@@ -156,13 +159,13 @@ pub struct Handle {
 pub struct Ended;
 
 impl Handle {
-    /// A handle and what the table service receives from it.
+    /// Creates a handle and the receiver of its commands, for the table service.
     pub fn new() -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         (Self { commands }, receiver)
     }
 
-    /// Sends a command; waits while the table service is behind.
+    /// Sends a command; waits while the channel is full.
     ///
     /// # Errors
     /// [`Ended`].
@@ -170,7 +173,7 @@ impl Handle {
         self.commands.send(command).await.map_err(|_| Ended)
     }
 
-    /// Sends a command from a thread.
+    /// Sends a command from a thread outside tokio, blocking while the channel is full.
     ///
     /// # Errors
     /// [`Ended`].

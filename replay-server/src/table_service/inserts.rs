@@ -1,4 +1,4 @@
-//! The way of an insert: it waits until every table lets it in, goes to the log, and into the tables when it is
+//! The path of an insert: it waits until every table admits it, goes to the log, and enters the tables when it is
 //! durable.
 
 use std::collections::HashMap;
@@ -65,21 +65,21 @@ impl TableService {
         self.arrivals.push_back(arrival);
     }
 
-    /// The highest epoch of an actor among the ids stored and those that wait to be; 0 for none.
+    /// Returns the highest epoch of an actor among the stored and the pending ids; 0 if there are none.
     pub(super) fn highest_epoch(&self, actor: u64) -> u64 {
         let waiting = self.replies.keys().filter(|id| id.actor == actor).map(|id| id.epoch).max();
         self.seen.highest_epoch(actor).max(waiting).unwrap_or(0)
     }
 
-    /// Returns true if every table rejects trajectories whose newest weights are that far behind. Leaves no trace: a
-    /// retry is checked again.
+    /// Returns true if every table rejects the trajectory because its newest weights are too far behind. The id is not
+    /// recorded: a retry is checked again.
     fn is_stale(&self, arrival: &Arrival) -> bool {
         let version = arrival.trajectory.last_weights_version();
         self.tables.iter().all(|table| table.table().is_stale(version))
     }
 
-    /// Removes the blocked inserts of clients that have gone: they will retry. Without this a client that reconnects
-    /// repeatedly while the limiter blocks it would fill the memory.
+    /// Removes the blocked inserts of disconnected clients, which will retry. Without this, a client that reconnects
+    /// repeatedly while the limiter blocks it would exhaust the memory.
     pub(super) fn drop_abandoned(&mut self) {
         let (replies, bytes) = (&mut self.replies, &mut self.in_flight_bytes);
         self.arrivals.retain(|Arrival { trajectory, content, .. }| {
@@ -92,8 +92,8 @@ impl TableService {
         });
     }
 
-    /// Sends to the log what every table lets in; otherwise why the first does not. A trajectory enters whole as soon
-    /// as its first item may.
+    /// Sends the arrivals that every table admits to the log; returns the first table that blocks the next one, and the
+    /// reason. A trajectory is admitted as a whole as soon as its first item is.
     pub(super) fn admit(&mut self) -> Option<(TableIndex, Wait)> {
         while let Some(Arrival { trajectory, content, .. }) = self.arrivals.front() {
             let id = trajectory.id();
@@ -118,7 +118,7 @@ impl TableService {
         None
     }
 
-    /// The first table that does not let a trajectory in now, and why.
+    /// Returns the first table that blocks inserts now, and the reason.
     fn refusal(&self) -> Option<(TableIndex, Wait)> {
         let mut tables = self.tables.iter().enumerate();
         tables.find_map(|(index, table)| Some((TableIndex(index), table.can_insert(self.in_log_items).err()?)))
@@ -172,7 +172,7 @@ impl TableService {
         }
     }
 
-    /// Takes out of the trajectories in flight one that the log has answered.
+    /// Removes a trajectory that the log has answered from those in flight.
     fn land(&mut self, id: TrajectoryId, items: u32, content: &EncodedTrajectory) -> Option<InLog> {
         let landed = self.in_log.remove(&id)?;
         self.in_flight_bytes -= in_flight_bytes(&landed.trajectory, content);
@@ -180,7 +180,7 @@ impl TableService {
         Some(landed)
     }
 
-    /// There is room: entries in flight are counted, and the channel has more room than their maximum.
+    /// Sends an entry to the log. The channel has capacity: it exceeds the maximum number of entries in flight.
     pub(super) fn append(&mut self, entry: Entry) {
         self.in_log_entries += 1;
         match self.log.try_send(LogCommand::Append(entry)) {
@@ -193,7 +193,7 @@ impl TableService {
         }
     }
 
-    /// Answers every insert that is queued and not in flight to the disk.
+    /// Answers every queued insert that is not in flight to the disk with [`Inserted::Draining`].
     pub(super) fn hand_back(&mut self) {
         for Arrival { trajectory, content, .. } in std::mem::take(&mut self.arrivals) {
             self.in_flight_bytes -= in_flight_bytes(&trajectory, &content);
@@ -209,12 +209,12 @@ fn in_flight_bytes(trajectory: &Trajectory, content: &EncodedTrajectory) -> u64 
     (trajectory.bytes() + content.payload().len()) as u64
 }
 
-/// Returns true if a client still waits for the outcome of a trajectory.
+/// Returns true if a client is still waiting for the answer to a trajectory.
 fn is_awaited(replies: &HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>, id: TrajectoryId) -> bool {
     replies.get(&id).is_some_and(|waiters| waiters.iter().any(|waiter| !waiter.is_closed()))
 }
 
-/// A client keeps room for every answer that is due; a client that has gone retries.
+/// Sends an answer. The channel has capacity for every outstanding answer; a disconnected client will retry.
 fn answer(reply: &mpsc::Sender<Inserted>, inserted: Inserted) {
     let _ = reply.try_send(inserted);
 }

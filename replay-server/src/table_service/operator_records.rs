@@ -1,5 +1,5 @@
-//! Durable records besides trajectories: they wait for room in the log, and the caller is answered once they are
-//! durable.
+//! Durable records other than trajectories: they wait for free capacity of the log, and the caller is answered once
+//! they are durable.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use super::{IN_LOG_MAX, TableService, TableState};
 use crate::config::{LiveTable, TableIndex};
 use crate::log::{Entry, OperatorRecord, TableCounters};
 
-/// Records that wait for the log. Beyond them, or where the log fails, a report holds until the next start only: what
-/// is drawn again then is reported again.
+/// The maximum number of records that wait for the log. If the queue is full or the log fails, a reported trajectory is
+/// out of sampling until the next start only: if it is drawn again then, it is reported again.
 const RECORDS_WAITING_MAX: usize = 1024;
 
-/// Priorities that wait for the log or are in its hands: a few of the largest requests.
+/// The maximum number of priorities that wait for the log or are in flight to it: a few of the largest requests.
 const PRIORITIES_IN_FLIGHT_MAX: usize = 4 * PRIORITIES_MAX;
 
 /// The continuation of a record: called with success once the record is durable, or with the reason of the failure.
@@ -32,7 +32,7 @@ impl Continuation {
     /// Returns a continuation that answers a caller.
     fn answer<T: Send + 'static>(reply: Reply<Result<T, Refusal>>, answer: T) -> Self {
         Self(Box::new(move |durable| {
-            // A caller that has gone retries.
+            // A disconnected caller will retry.
             let _ = reply.send(durable.map(|()| answer).map_err(Refusal::NotDurable));
         }))
     }
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Continuation {
 }
 
 impl TableService {
-    /// Makes a record durable as soon as the log has room.
+    /// Queues a record, which is made durable as soon as the log has capacity.
     fn record(&mut self, record: OperatorRecord, then: Continuation) {
         if self.records.len() >= RECORDS_WAITING_MAX {
             return then.0(Err(format!("{RECORDS_WAITING_MAX} records wait for it already")));
@@ -71,18 +71,18 @@ impl TableService {
         }
     }
 
-    /// Should a table of such a name come back, it is another one.
+    /// Records the removal of tables: a later table of the same name is a new one.
     pub(super) fn record_removed_tables(&mut self, names: Vec<String>) {
         for name in names {
             self.record(OperatorRecord::Table { name, settings: None }, Continuation::nothing());
         }
     }
 
-    /// Writes down how much was drawn from each table; the log counts the main one's itself.
+    /// Records the counters of every table but the main one, whose samples the log counts itself.
     pub(super) fn record_samples(&mut self) {
         for index in TableIndex::MAIN.0 + 1..self.tables.len() {
             let RateLimiterCounts { inserted: items, sampled: samples, .. } = self.tables[index].limiter().counts();
-            // It comes again with the next tick.
+            // The next tick retries this.
             if samples == self.samples_recorded[index] || self.records.len() >= RECORDS_WAITING_MAX {
                 continue;
             }
@@ -95,7 +95,7 @@ impl TableService {
         }
     }
 
-    /// Takes a trajectory out of sampling. Whether a table held it.
+    /// Takes a reported trajectory out of sampling; returns true if a table held it.
     pub(super) fn report(&mut self, id: TrajectoryId) -> bool {
         let suspect = Suspect::Trajectory(id);
         let changes: Vec<_> = self.tables.iter_mut().map(|table| table.quarantine(suspect)).collect();
@@ -105,18 +105,18 @@ impl TableService {
         changes.iter().any(|change| *change != QuarantineChange::Unknown)
     }
 
-    /// Takes something out of sampling.
+    /// Quarantines a trajectory or an actor.
     pub(super) fn quarantine(&mut self, suspect: Suspect, reply: Reply<Result<u64, Refusal>>) {
         self.change_quarantine(OperatorRecord::Quarantine(suspect), suspect, TableState::quarantine, reply);
     }
 
-    /// Puts something back into sampling.
+    /// Releases a trajectory or an actor from quarantine.
     pub(super) fn release(&mut self, suspect: Suspect, reply: Reply<Result<u64, Refusal>>) {
         self.change_quarantine(OperatorRecord::Release(suspect), suspect, TableState::release, reply);
     }
 
-    /// Applies `change` to every table, and records it also where it changes nothing: the change before may not have
-    /// become durable.
+    /// Applies `change` to every table, and records it even if it changes nothing: an earlier identical change may not
+    /// have become durable.
     fn change_quarantine(
         &mut self,
         record: OperatorRecord,
@@ -135,7 +135,7 @@ impl TableService {
         self.record(record, Continuation::answer(reply, items));
     }
 
-    /// Holds a table to other settings.
+    /// Changes settings of a table.
     pub(super) fn configure(
         &mut self,
         table: TableIndex,
@@ -163,7 +163,8 @@ impl TableService {
         self.record(record, Continuation::answer(reply, in_force));
     }
 
-    /// Gives items of a table new priorities, which hold at once: they are advice, and their loss costs little.
+    /// Updates priorities of a table, which take effect before they are durable: they are hints, and their loss costs
+    /// little.
     pub(super) fn update_priorities(
         &mut self,
         table: TableIndex,

@@ -17,23 +17,23 @@ use crate::config::{NamedTable, TableSection};
 use crate::log::SegmentNumber;
 use crate::metrics::TableMetrics;
 
-/// A table with its limiter, which counts all that the table does, and with those that wait for it.
+/// A table, its limiter, which counts the table's inserts, removals and samples, and the waiting requests.
 #[derive(Debug)]
 pub struct TableState {
     settings: NamedTable,
-    /// As the run file has it.
+    /// The section of the run file.
     written: TableSection,
     table: Table,
     limiter: RateLimiter,
     waiting: VecDeque<Batch>,
     inserts: Stall,
     samples: Stall,
-    /// The kind of the reason that was last sent to the samplers.
+    /// The kind of the reason for waiting that was last sent to the samplers.
     reported: Option<&'static str>,
     metrics: TableMetrics,
 }
 
-/// A batch that is drawn as far as it could be.
+/// A requested batch, with the items drawn so far.
 #[derive(Debug)]
 struct Batch {
     items: u64,
@@ -57,7 +57,7 @@ pub(super) struct Common {
 }
 
 impl TableState {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(settings: NamedTable) -> Self {
         let table = Table::new(settings.table);
         let written = settings.section.clone();
@@ -76,8 +76,8 @@ impl TableState {
         }
     }
 
-    /// Changes the settings. Items beyond a new bound leave with the next insert or tick; a request for a batch that
-    /// has become too large is answered as such.
+    /// Changes the settings. Items beyond a new bound are removed at the next insert or tick; a request for a batch
+    /// that has become too large is answered with [`Sampled::TooLarge`].
     pub fn hold_to(&mut self, settings: NamedTable) {
         self.limiter.change(settings.rate_limiter);
         let Changed { deleted_items, restored_items } = self.table.change(settings.table);
@@ -119,20 +119,21 @@ impl TableState {
         &self.limiter
     }
 
-    /// Ends the replay of the log, in which `sampled` items were drawn; without a count, the limiter begins in the
-    /// middle of its band. Every insert ever counts, also those before the table existed.
+    /// Sets the counters after the log was read, which records `sampled` drawn items; without a count, the limiter
+    /// starts in the middle of its band. All inserts since the run began count, including those before the table
+    /// existed.
     pub fn resume(&mut self, totals: TableTotals, sampled: Option<u64>) {
         self.table.remember(totals);
         let inserted = self.table.totals().items;
         let deleted = inserted - self.table.items();
         let replay::RateLimiterSettings { samples_per_insert, min_items, .. } = self.limiter.settings();
-        // Saturates, at zero too.
+        // The conversion saturates, and negative values become 0.
         let middle = || (inserted.saturating_sub(min_items) as f64 * samples_per_insert) as u64;
         let sampled = sampled.unwrap_or_else(middle);
         self.limiter.resume(RateLimiterCounts { inserted, deleted, sampled });
     }
 
-    /// Puts a durable trajectory in.
+    /// Inserts a durable trajectory.
     pub fn insert(&mut self, trajectory: Trajectory, inserted: Duration) {
         let Insertion { items, quarantined_items, removed } = self.table.insert(trajectory, inserted);
         self.limiter.insert(items);
@@ -140,12 +141,12 @@ impl TableState {
         self.count_removed(&removed);
     }
 
-    /// Judges by this weights version from now on what is too far behind.
+    /// Sets the newest weights version, which decides which trajectories are too far behind.
     pub(super) fn hold_to_newest(&mut self, version: WeightsVersion) {
         self.table.hold_to_newest(version);
     }
 
-    /// Lets go of what is beyond a bound.
+    /// Removes the trajectories that exceed a bound of retention.
     pub fn expire(&mut self, unix: Duration) {
         let removed = self.table.expire(unix);
         self.count_removed(&removed);
@@ -155,7 +156,7 @@ impl TableState {
         removed.iter().for_each(|removed| self.limiter.delete(removed.items));
     }
 
-    /// Takes something out of sampling.
+    /// Quarantines a trajectory or an actor.
     pub fn quarantine(&mut self, suspect: Suspect) -> QuarantineChange {
         let change = match suspect {
             Suspect::Trajectory(id) => self.table.quarantine(id),
@@ -167,7 +168,7 @@ impl TableState {
         change
     }
 
-    /// Puts something back into sampling.
+    /// Releases a trajectory or an actor from quarantine.
     pub fn release(&mut self, suspect: Suspect) -> QuarantineChange {
         let change = match suspect {
             Suspect::Trajectory(id) => self.table.release(id),
@@ -179,32 +180,32 @@ impl TableState {
         change
     }
 
-    /// Gives items new priorities: all of them or none.
+    /// Updates the priorities of items: all of them or none.
     ///
     /// # Errors
-    /// The first that is no priority.
+    /// The first invalid priority.
     pub fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Result<PriorityUpdate, InvalidPriority> {
         self.table.update_priorities(priorities)
     }
 
-    /// Returns success if inserts may come now, where they wait for this table: one item after `items_before`, which
-    /// are in flight.
+    /// Checks that this table admits one item after the `items_before` that are in flight. Always succeeds if inserts
+    /// do not wait for this table.
     pub(super) fn can_insert(&self, items_before: u64) -> Result<(), Wait> {
         if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
     }
 
-    /// Returns true if an insert removes older trajectories.
+    /// Returns true if the next insert removes older trajectories.
     pub(super) fn is_full(&self) -> bool {
         let Retention { trajectory_bytes_max, .. } = self.settings.table.retention;
         self.table.held_items() >= self.settings.table.window.capacity_items
             || trajectory_bytes_max.is_some_and(|bytes| self.table.trajectory_bytes() >= bytes)
     }
 
-    /// A batch is wanted, if it ever can be had.
+    /// Queues the request of a batch, or rejects a batch that is larger than the limiter ever allows.
     pub(super) fn request(&mut self, items: u64, reply: mpsc::Sender<Sampled>, now: Instant) {
         let items_max = self.limiter.settings().batch_items_max();
         if items > items_max {
-            // There is room for an answer to every request.
+            // The channel has capacity for an answer to every request.
             let _ = reply.try_send(Sampled::TooLarge { items_max });
             return;
         }
@@ -243,21 +244,21 @@ impl TableState {
                 self.metrics.lag.record(lag as f64);
             }
             if batch.missing() > 0 {
-                // What is drawn is counted: it stays with its batch until the rest can be drawn.
+                // The items drawn so far are already counted: they stay in the batch until the rest can be drawn.
                 return Some(Hold::NothingToDraw);
             }
             self.samples.update(None, now);
             let table = Box::new(self.stats(common));
             if let Some(Batch { drawn, reply, since, .. }) = self.waiting.pop_front() {
                 self.metrics.latency.record(now.saturating_duration_since(since));
-                // There is room for every batch with credit; the batch of a sampler that has gone is lost.
+                // The channel has capacity for every batch with credit; the batch of a disconnected sampler is lost.
                 let _ = reply.try_send(Sampled::Batch { drawn, table });
             }
         }
         None
     }
 
-    /// Takes in what holds inserts up now.
+    /// Records the reason for which inserts are blocked now, if they are.
     pub(super) fn hold_inserts(&mut self, wait: Option<Wait>, now: Instant) {
         self.inserts.update(wait.map(Hold::from), now);
     }
@@ -273,20 +274,20 @@ impl TableState {
         let Some(hold) = hold else { return };
         let reason = hold.to_string();
         for batch in &self.waiting {
-            // A sampler that does not keep up misses reasons, never batches.
+            // A slow sampler may miss reasons, but never batches.
             if batch.reply.capacity() > CREDIT_BATCHES_MAX as usize {
                 let _ = batch.reply.try_send(Sampled::Waiting(reason.clone()));
             }
         }
     }
 
-    /// Sends the reason of waiting batches once more, and removes those of samplers that have gone.
+    /// Sends the reason of waiting batches once more, and removes those of disconnected samplers.
     pub(super) fn tick(&mut self) {
         self.reported = None;
         self.waiting.retain(|batch| !batch.reply.is_closed());
     }
 
-    /// Draws nothing more.
+    /// Stops drawing: drops all requested batches.
     pub(super) fn drain(&mut self) {
         self.waiting.clear();
     }
@@ -320,7 +321,8 @@ impl TableState {
         }
     }
 
-    /// Nothing while the table holds less than its minimum. That the learner is ahead changes nothing: it passes.
+    /// Returns the total weight, or the default while the table holds less than its minimum. A limiter that blocks
+    /// samples for any other reason does not change it: that is temporary.
     fn total_weight(&self) -> TotalWeight {
         if self.limiter.can_sample(0).is_err_and(|wait| matches!(wait, Wait::MinItems { .. })) {
             return TotalWeight::default();
@@ -352,13 +354,13 @@ pub enum Hold {
     /// The limiter blocks it.
     #[error(transparent)]
     Limiter(#[from] Wait),
-    /// The limiter does not, but there is nothing that may be drawn.
+    /// The limiter does not block it, but the table has no item that may be drawn.
     #[error("no item in the window may be drawn: all had their last draw, or have priority 0")]
     NothingToDraw,
 }
 
 impl Hold {
-    /// Its kind, as metrics label it.
+    /// Returns the kind of the reason, as in the labels of metrics.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Limiter(Wait::MinItems { .. }) => "min_items",
@@ -389,7 +391,7 @@ impl Stall {
         self.hold
     }
 
-    /// By the kind of reason.
+    /// Returns the total time for each kind of reason.
     fn totals(&self) -> impl Iterator<Item = (&'static str, Duration)> + '_ {
         self.totals.iter().map(|(&kind, &total)| (kind, total))
     }
@@ -402,25 +404,25 @@ impl Stall {
 /// The state restored from the log: see [`crate::storage::restore`].
 #[derive(Debug)]
 pub struct Restored {
-    /// The tables with their contents and what their limiters counted, the main table first.
+    /// The tables with their contents and the counts of their limiters, the main table first.
     pub tables: Vec<TableState>,
     /// The names of tables that are in the log and not in the run file.
     pub tables_gone: Vec<String>,
-    /// Every id that ever came in.
+    /// The ids of all trajectories ever inserted.
     pub seen: SeenIds,
     /// The segments of the trajectories held.
     pub segments: Segments,
-    /// Bytes of the log.
+    /// The size of the log, in bytes.
     pub log_bytes: u64,
 }
 
 /// The segments of the log that still hold trajectories of a table.
 ///
-/// Every trajectory goes into every table and leaves from the old end only, so what a table holds is the newest stretch
-/// of the log, and what all tables hold together is the longest of these.
+/// Every trajectory enters every table, and the oldest leave first, so the content of a table is a suffix of the log,
+/// and the content of all tables together is the longest of these suffixes.
 #[derive(Debug, Default)]
 pub struct Segments {
-    /// Oldest first: how many of the trajectories held each of them has.
+    /// The segments, oldest first, with the number of held trajectories in each.
     counts: VecDeque<(SegmentNumber, u64)>,
     trajectories: u64,
 }
@@ -435,7 +437,7 @@ impl Segments {
         }
     }
 
-    /// Only the newest `trajectories` are still held.
+    /// Keeps the newest `trajectories` and removes all others.
     pub fn keep(&mut self, trajectories: usize) {
         let mut gone = self.trajectories.saturating_sub(trajectories as u64);
         self.trajectories -= gone;
@@ -447,18 +449,18 @@ impl Segments {
                 break;
             }
         }
-        // The newest segment may still grow, whatever it holds.
+        // The newest segment may still grow, even if it holds no trajectory.
         while self.counts.len() > 1 && self.counts[0].1 == 0 {
             self.counts.pop_front();
         }
     }
 
-    /// The oldest that holds something, or may.
+    /// Returns the oldest segment that holds trajectories, or the newest segment if none does.
     pub fn oldest(&self) -> Option<SegmentNumber> {
         self.counts.front().map(|&(segment, _)| segment)
     }
 
-    /// The trajectories in them.
+    /// Returns the number of held trajectories in all segments.
     pub fn trajectories(&self) -> u64 {
         self.trajectories
     }

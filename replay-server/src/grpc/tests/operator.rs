@@ -27,7 +27,7 @@ async fn an_actor_in_quarantine_stays_there_over_restarts_until_it_is_released()
     let mut client = server.client.clone();
     assert_eq!(client.quarantine(request.clone()).await.unwrap().into_inner().items, 8);
     assert_eq!(client.quarantine(request).await.unwrap().into_inner().items, 0, "it is idempotent");
-    // What comes later is as suspect.
+    // Later trajectories of the actor are quarantined too.
     assert_eq!(inserted(&server.insert_all([2]).await), [true]);
     assert_eq!(items_and_quarantined(&server).await, (0, 3));
     server.stop().await;
@@ -177,7 +177,7 @@ async fn lists_show_the_newest_or_the_most_surprising_first() {
     sender.send(hello()).await.unwrap();
     answers.message().await.unwrap();
     for (sequence, value) in [(2, 0.1), (0, 0.9), (1, 0.5)] {
-        // All were draws.
+        // All games were draws.
         sender.send(wrap(In::Trajectory(message_of(1, sequence, value, 7)))).await.unwrap();
         answers.message().await.unwrap().unwrap();
     }

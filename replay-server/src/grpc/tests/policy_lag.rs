@@ -1,20 +1,20 @@
-//! Tests of stale trajectories. A learner announces the newest version.
+//! Tests of stale trajectories: a learner announces the newest version, and the server rejects older ones.
 
 use super::*;
 
 const STORED: v1::Disposition = v1::Disposition::Inserted;
 const STALE: v1::Disposition = v1::Disposition::Stale;
 
-/// A server that keeps what is three versions behind, and no more.
+/// Starts a server that accepts trajectories up to three versions behind the newest.
 async fn serve_bounded(directory: &Path) -> Server {
-    // No client sends heartbeats here, and none is lost for it.
+    // No client sends heartbeats here, and the long interval keeps them from being lost.
     let bounded = |replay: &mut ReplaySection| {
         (replay.main.lag_versions_max, replay.main.error_items, replay.heartbeat_seconds) = (3, 1e6, 60.0);
     };
     serve_with(directory, bounded).await
 }
 
-/// A learner's stream.
+/// The stream of a learner.
 struct Learner(mpsc::Sender<v1::SampleRequest>, Streaming<v1::SampleResponse>);
 
 impl Learner {
@@ -24,8 +24,8 @@ impl Learner {
         Self(sender, answers)
     }
 
-    /// Announces the newest version. The batch that comes back, from a table that holds items, shows that the server
-    /// has received it.
+    /// Announces the newest version. The batch that the server sends in reply, from a table that holds items, shows
+    /// that it has received the version.
     async fn publish(&mut self, version: u64) {
         let credit = v1::Credit { batches: 1, newest_weights_version: version };
         self.0.send(sample_request(SampleMessage::Credit(credit))).await.unwrap();
@@ -42,7 +42,7 @@ fn played_by(actor: u64, sequence: u64, version: u64) -> v1::InsertRequest {
     wrap(In::Trajectory(message_of(actor, sequence, 0.5, version)))
 }
 
-/// An actor's stream, and the trajectories it has sent.
+/// The stream of an actor, and the trajectories it has sent.
 struct Actor {
     number: u64,
     sender: mpsc::Sender<v1::InsertRequest>,
@@ -78,7 +78,7 @@ async fn a_trajectory_too_stale_for_every_table_is_acknowledged_and_not_stored()
     assert_eq!(actor.hand_in(0, 10).await, STORED);
     let mut learner = Learner::open(&server).await;
     learner.publish(10).await;
-    // One that lags by as much as is allowed is stored; one that is sent again is judged again.
+    // A trajectory with the maximum lag is stored; a repeated stale one is checked again.
     assert_eq!(actor.hand_in(1, 7).await, STORED);
     assert_eq!([actor.hand_in(2, 6).await, actor.hand_in(2, 6).await], [STALE, STALE]);
     assert_eq!(actor.hand_in(1, 1).await, v1::Disposition::Duplicate);
@@ -93,7 +93,7 @@ async fn a_version_from_the_future_that_one_actor_claims_makes_nothing_stale_and
     let directory = tempfile::tempdir().unwrap();
     let server = serve_bounded(directory.path()).await;
     let (mut broken, mut sound) = (Actor::open(&server, 1, 1).await, Actor::open(&server, 2, 1).await);
-    // Before and after the first message of a learner.
+    // These inserts come before and after the first message of a learner.
     assert_eq!(broken.hand_in(0, u64::MAX).await, STORED);
     assert_eq!(sound.hand_in(0, 10).await, STORED);
     Learner::open(&server).await.publish(10).await;
@@ -113,7 +113,8 @@ async fn staleness_is_measured_by_the_version_of_the_learner_and_not_by_that_of_
     let mut learner = Learner::open(&server).await;
     learner.publish(20).await;
     assert_eq!(actor.hand_in(2, 3).await, STALE);
-    // A sampler that publishes nothing changes nothing, and the version outlives the stream that announced it.
+    // A sampler that publishes no version does not change the newest one, which is kept after the stream that announced
+    // it has ended.
     drop(learner);
     Learner::open(&server).await.publish(0).await;
     assert_eq!(actor.hand_in(2, 3).await, STALE);

@@ -7,7 +7,7 @@ use crate::start_with;
 /// The output of `sha256sum` for `secret`.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
-/// A server, and a client whose token has `scopes`.
+/// Starts a server, and a client whose token has `scopes`.
 async fn serve_to(directory: &Path, scopes: &str) -> Server {
     let file = |name: &str, text: String| {
         let path = directory.join(name);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The first frame of a segment as formats 1 and 2 wrote it.
+/// Returns the first frame of a segment in the layout of formats 1 and 2.
 fn old(format: u8) -> Vec<u8> {
     let head = br#"{"game":"test","counters":{"trajectories":0,"items":0,"samples":0},"seen":[]}"#;
     let payload = [&[1, format], zstd::bulk::compress(head, 3).unwrap().as_slice()].concat();

@@ -1,4 +1,4 @@
-//! Files in memory.
+//! A [`Volume`] in memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) struct Memory {
 #[derive(Debug, Default)]
 struct MemoryState {
     files: BTreeMap<String, Vec<u8>>,
-    /// Bytes that still fit; `None` for a disk without end.
+    /// The free space in bytes; `None` for unlimited.
     room: Option<usize>,
     syncs_fail: bool,
     cuts_fail: bool,
@@ -90,7 +90,7 @@ impl Volume for Memory {
 impl VolumeFile for MemoryFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.memory.state.lock().unwrap();
-        // A full disk takes the first part of a write.
+        // A disk that runs full writes the first part of the data.
         let fits = state.room.unwrap_or(usize::MAX).min(bytes.len());
         state.files.get_mut(&self.name).unwrap().extend_from_slice(&bytes[..fits]);
         state.room = state.room.map(|room| room - fits);

@@ -1,4 +1,4 @@
-//! A disk that keeps only what was synced when the power goes.
+//! A simulated disk that keeps only synced data at a power loss.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::log::{Volume, VolumeFile};
 
-/// Files whose unsynced bytes may be lost, torn or garbage after [`PowerDisk::lose_power`], and whose unsynced names
-/// may be as before, each by itself.
+/// Files whose unsynced bytes may be lost, torn or garbage after [`PowerDisk::lose_power`]; each unsynced change of a
+/// name may be lost independently.
 #[derive(Debug, Clone)]
 pub(crate) struct PowerDisk(Arc<Mutex<State>>);
 
@@ -27,7 +27,7 @@ struct State {
 /// The faults of the disk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
-    /// Bytes that still fit; `None` for a disk without end.
+    /// The free space in bytes; `None` for unlimited.
     pub(crate) room: Option<usize>,
     /// The probability that a sync fails.
     pub(crate) sync: f64,
@@ -39,7 +39,7 @@ pub(crate) struct Faults {
 enum Safety {
     Durable,
     Written,
-    /// A sync failed: the page counts as written, and no later sync of this process writes it.
+    /// A sync failed: the page is marked as clean, and no later sync of this process writes it.
     Lost,
 }
 
@@ -53,7 +53,7 @@ struct Inode {
 pub(crate) struct PowerFile {
     disk: PowerDisk,
     inode: usize,
-    /// The number of the machine's start at which it was opened.
+    /// The number of the process's start at which the file was opened.
     opened_at: u64,
 }
 
@@ -77,17 +77,17 @@ impl PowerDisk {
         self.state().faults = faults;
     }
 
-    /// The process has ended: what it wrote is there, its open files are not.
+    /// Simulates the end of the process: its written data is kept, its open files become invalid.
     pub(crate) fn end_process(&self) {
         let state = &mut *self.state();
         state.handles_valid_from += 1;
-        // Kinder than some disks: pages that could not be written are tried again.
+        // More lenient than some disks: pages that could not be written are retried.
         let lost =
             state.inodes.iter_mut().flat_map(|inode| &mut inode.safety).filter(|safety| **safety == Safety::Lost);
         lost.for_each(|safety| *safety = Safety::Written);
     }
 
-    /// The machine has stopped and starts again.
+    /// Simulates a power loss and a restart of the machine.
     pub(crate) fn lose_power(&self) {
         self.end_process();
         let state = &mut *self.state();
@@ -110,7 +110,7 @@ impl PowerDisk {
 impl Inode {
     fn lose_power(&mut self, rng: &mut impl Rng) {
         let durable = self.safety.iter().rposition(|&safety| safety == Safety::Durable).map_or(0, |last| last + 1);
-        // The file may end anywhere in what was not synced, also where it ended before.
+        // The file may end anywhere in its unsynced part, including its previous end.
         let end = match rng.random_range(0..3) {
             0 => durable,
             1 => self.content.len(),
@@ -153,7 +153,7 @@ impl Volume for PowerDisk {
         if state.faults.room == Some(0) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        // As `O_CREAT` and a cut do: a file that exists stays the same file.
+        // As with `O_CREAT` and a truncation, an existing file keeps its inode.
         let new = state.inodes.len();
         let inode = *state.names.entry(name.to_owned()).or_insert(new);
         if inode == new {
@@ -188,7 +188,7 @@ impl Volume for PowerDisk {
 }
 
 impl PowerFile {
-    /// The file, if it was opened by this process.
+    /// Returns the file; panics if an earlier process opened it.
     fn inode<'a>(&self, state: &'a mut State) -> &'a mut Inode {
         assert_eq!(self.opened_at, state.handles_valid_from, "a file outlived its process");
         &mut state.inodes[self.inode]
@@ -198,7 +198,7 @@ impl PowerFile {
 impl VolumeFile for PowerFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let state = &mut *self.disk.state();
-        // A full disk takes the first part of a write.
+        // A disk that runs full writes the first part of the data.
         let fits = state.faults.room.unwrap_or(usize::MAX).min(bytes.len());
         state.faults.room = state.faults.room.map(|room| room - fits);
         let inode = self.inode(state);
@@ -224,7 +224,7 @@ impl VolumeFile for PowerFile {
         let inode = self.inode(state);
         inode.content.truncate(length as usize);
         inode.safety.truncate(length as usize);
-        // As on disk: it cuts and syncs.
+        // As on a real disk, this truncates and syncs.
         self.inode(state)
             .safety
             .iter_mut()
