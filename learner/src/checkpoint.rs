@@ -1,8 +1,8 @@
-//! Checkpoints: a directory per training step, complete or absent, every file proved by its digest.
+//! Checkpoints: one directory per training step, either complete or absent, with every file verified by its digest.
 //!
-//! A checkpoint is written beside its final name, flushed, then renamed, so that a crash at any moment leaves the
-//! older ones as they were. Reading takes the newest whole one and renames the damaged ones before it to `damaged-…`.
-//! Damaged is a checkpoint whose bytes could be read and are wrong, or of which a file is missing; a file that the
+//! A checkpoint is written under a temporary name, flushed, then renamed, so that a crash at any moment leaves the
+//! older ones unchanged. Reading takes the newest whole checkpoint and renames newer, damaged ones to `damaged-…`. A
+//! checkpoint is damaged if its bytes could be read and are wrong, or if one of its files is missing; a file that the
 //! system cannot read now may be whole, and fails the read.
 
 use std::fs;
@@ -106,7 +106,7 @@ const PREFIX: &str = "step-";
 const INTERRUPTED: &str = ".partial";
 /// The start of the name of a damaged checkpoint: `damaged-0001-step-000000010`, counted so that names stay apart.
 const DAMAGED: &str = "damaged-";
-/// The damaged checkpoints that are kept for a person to look at, besides those just found.
+/// The number of damaged checkpoints that each write keeps for inspection; those renamed since then come on top.
 const DAMAGED_MAX: usize = 4;
 
 impl Checkpoints {
@@ -116,18 +116,18 @@ impl Checkpoints {
         Self { directory, kept: kept.max(1) }
     }
 
-    /// Writes a checkpoint, then removes the oldest beyond those kept and what a crash left half-written. Returns its
-    /// path.
+    /// Writes a checkpoint, then removes the oldest beyond those kept. Partial checkpoints that a crash left are
+    /// removed too. Returns the path of the new checkpoint.
     ///
     /// # Errors
     /// [`Error::File`]; the older checkpoints are then untouched.
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, Error> {
         let name = format!("{PREFIX}{:09}", checkpoint.progress.training_step);
         let (temporary, path) = (self.directory.join(format!(".{name}{INTERRUPTED}")), self.directory.join(&name));
-        // First, because it makes room.
+        // Partial checkpoints are removed first, to free disk space.
         self.remove_interrupted()?;
         write_directory(&temporary, checkpoint)?;
-        // A checkpoint of the same step is the same state: the older copy makes room.
+        // A checkpoint of the same step holds the same state, so the older copy can be replaced.
         let failed = |source| FileError { action: "remove", path: path.clone(), source };
         if_exists(fs::remove_dir_all(&path)).map_err(failed)?;
         fs::rename(&temporary, &path).map_err(|source| FileError { action: "rename", path: temporary, source })?;
@@ -136,11 +136,12 @@ impl Checkpoints {
         Ok(path)
     }
 
-    /// The newest whole checkpoint, past which damaged ones are renamed; `None` if there is no checkpoint at all.
+    /// Returns the newest whole checkpoint and renames newer, damaged ones; `None` if there is no checkpoint at all.
     ///
     /// # Errors
     /// [`Error::Unreadable`] where the system cannot read a file, [`Error::AllDamaged`] if there are checkpoints and
-    /// none can be used: training from nothing would then be a silent loss. Nothing is renamed then.
+    /// none can be used: training from scratch would then silently discard the run. No checkpoint is renamed in these
+    /// cases.
     pub fn newest(&self) -> Result<Option<Found>, Error> {
         let (mut damaged, mut paths) = (Vec::new(), Vec::new());
         for path in self.list()?.into_iter().rev() {
@@ -271,7 +272,7 @@ fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
 }
 
 /// Returns true for errors of reading a file that prove the checkpoint damaged. Every other error (EIO, ESTALE, EACCES,
-/// EMFILE) may go away by itself or with the storage mended.
+/// EMFILE) may be transient or end when the storage is repaired.
 fn is_damage(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
 }

@@ -1,4 +1,4 @@
-//! The learner's part of the run file, as written and as used.
+//! The learner's part of the run file: the sections as written, and the checked settings.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Config {
     pub security: SecuritySection,
 }
 
-/// `[network]`.
+/// The section `[network]`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
@@ -47,12 +47,12 @@ impl Default for NetworkSection {
     }
 }
 
-/// `[learner]`.
+/// The section `[learner]`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnerSection {
     /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address that
-    /// a host name stands for is a server, and names are looked up again every few seconds.
+    /// a host name resolves to is a server, and names are resolved again every few seconds.
     pub replay: String,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
@@ -65,7 +65,7 @@ pub struct LearnerSection {
     pub threads: usize,
     /// Positions per training step.
     pub batch_size: usize,
-    /// Batches asked for ahead of the training step.
+    /// Batches requested ahead of the training step.
     pub prefetch_batches: usize,
     /// `adamw` or `sgd`.
     pub optimiser: OptimiserKind,
@@ -73,7 +73,7 @@ pub struct LearnerSection {
     pub learning_rate: f64,
     /// Steps over which the learning rate grows from zero.
     pub warm_up_steps: u64,
-    /// Minutes over which the learning rate falls to its floor; the clock goes on over restarts.
+    /// Minutes over which the learning rate falls to its floor; the clock continues across restarts.
     pub schedule_minutes: f64,
     /// The learning rate at the end of the schedule, as a share of its peak.
     pub learning_rate_ratio_min: f64,
@@ -91,20 +91,20 @@ pub struct LearnerSection {
     pub value_loss_weight: f64,
     /// The share of the search's root value in the value target; the rest is the outcome.
     pub search_value_share: f32,
-    /// The degree to which the importance of a draw by priority is made up for: 1 wholly, 0 not at all. Uniform draws
-    /// are all alike.
+    /// The exponent of the importance weights that correct for draws by priority: 1 corrects fully, 0 not at all. It
+    /// has no effect on uniform draws.
     pub importance_exponent: f64,
-    /// Weights are published this often, if a step was taken.
+    /// Interval at which weights are published, if a step was taken.
     pub publish_interval_seconds: f64,
     /// Published versions kept on disk.
     pub versions_kept: usize,
-    /// Checkpoints are written this often, if a step was taken.
+    /// Interval at which checkpoints are written, if a step was taken.
     pub checkpoint_interval_seconds: f64,
     /// Checkpoints kept on disk.
     pub checkpoints_kept: usize,
 }
 
-/// `learner.optimiser`.
+/// The setting `learner.optimiser`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptimiserKind {
@@ -129,16 +129,16 @@ impl Default for LearnerSection {
             warm_up_steps: 100,
             schedule_minutes: 15.0,
             learning_rate_ratio_min: 0.05,
-            // AdamW's paper; its decay is multiplied by the learning rate alone.
+            // The value in AdamW's paper; its decay is multiplied by the learning rate alone.
             weight_decay: 1e-2,
-            // AlphaZero's.
+            // The values of AlphaZero.
             momentum: 0.9,
             l2: 1e-4,
             gradient_clip_norm: 5.0,
             ema_decay: 0.99,
             value_loss_weight: 1.0,
             search_value_share: 0.25,
-            // MuZero's.
+            // The value of MuZero.
             importance_exponent: 1.0,
             publish_interval_seconds: 10.0,
             versions_kept: 4,
@@ -148,7 +148,7 @@ impl Default for LearnerSection {
     }
 }
 
-/// The configuration as used: checked, in domain types.
+/// The checked configuration, in domain types.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The game.
@@ -157,7 +157,7 @@ pub struct Settings {
     pub run: RunSection,
     /// The network.
     pub network: NetworkSection,
-    /// The settings of training; its ranges are checked.
+    /// The settings of training, with checked ranges.
     pub learner: LearnerSection,
     /// The addresses of the replay servers.
     pub replay: Endpoints,
@@ -224,7 +224,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T
 mod tests {
     use super::{Config, LearnerSection, NetworkSection, OptimiserKind, TrainingKernel};
 
-    /// The error for a run of tic-tac-toe with this `[network]`.
+    /// Returns the checked `[network]` of a run of tic-tac-toe, or the error.
     fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
         let mut config = Config { network, ..Config::default() };
         config.run.game = "tic_tac_toe".to_owned();

@@ -1,4 +1,4 @@
-//! The learner: parse, load, build, run, drain.
+//! The `learner` program, which trains the network of a run and publishes its weights.
 
 mod metrics;
 mod pipeline;

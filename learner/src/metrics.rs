@@ -24,20 +24,20 @@ pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// Adds to the time of a part of the preparing thread: `wait` (no samples are there), `prepare` (replaying positions,
-/// making targets) or `hand_over` (the training thread has enough batches).
+/// Adds to the time of a part of the preparing thread: `wait` (no samples have arrived), `prepare` (replaying
+/// positions, making targets) or `hand_over` (the training thread has enough batches).
 pub(crate) fn prepared(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_prepare_seconds_total", "part" => part).increment(time.as_secs_f64());
 }
 
-/// The parts of one training step.
+/// Adds to the times of the parts of a training step.
 pub(crate) fn trained(StepTimes { stage, forward, backward, optimiser }: StepTimes) {
     for (part, time) in [("stage", stage), ("forward", forward), ("backward", backward), ("optimiser", optimiser)] {
         gauge!("zerofleet_learner_train_seconds_total", "part" => part).increment(time.as_secs_f64());
     }
 }
 
-/// The parts of the phase `publish`; both are zero most of the time.
+/// Adds to the times of the parts of the phase `publish`; both are zero most of the time.
 pub(crate) fn wrote(publish: Duration, checkpoint: Duration) {
     for (part, time) in [("publish", publish), ("checkpoint", checkpoint)] {
         gauge!("zerofleet_learner_publish_seconds_total", "part" => part).increment(time.as_secs_f64());
@@ -49,7 +49,7 @@ pub(crate) fn device(device: String, precision: String) {
     gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
 }
 
-/// Sets the gauges of training's progress: at the start, to the values at which an earlier start of the learner ended.
+/// Sets the gauges of training progress: at the start, to the values at which the previous run of the process ended.
 pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_steps_total").set(step as f64);
     gauge!("zerofleet_learner_positions_total").set(positions as f64);

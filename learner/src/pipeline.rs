@@ -1,5 +1,5 @@
-//! Connects threads and tokio: samples come in over a stream, are prepared on one named thread and trained on by
-//! another; reports of broken trajectories go back. Every channel is bounded.
+//! Connects threads and tokio: samples arrive over a stream, are prepared on one named thread and trained on by
+//! another; reports of invalid trajectories are sent back. Every channel is bounded.
 
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -22,14 +22,15 @@ use crate::targets::{self, Built, Rejected};
 use crate::training::Prepared;
 use learner::config::{LearnerSection, Settings};
 
-/// Batches that wait, prepared, for the training thread.
+/// Capacity of the queue of prepared batches for the training thread.
 const PREPARED_MAX: usize = 2;
-/// Batches that wait for the preparing thread, beyond the stream's own prefetch.
+/// Capacity of the queue of batches for the preparing thread, in addition to the stream's own prefetch.
 const DRAWN_MAX: usize = 1;
-/// Reports that wait to be sent; more are dropped, since the same trajectory will be drawn again.
+/// Capacity of the queue of reports; when it is full, reports are dropped, since the same trajectory will be drawn
+/// again.
 const REPORTS_MAX: usize = 64;
 
-/// Mixed into the seed of the run, so that no other stream of draws is the same.
+/// Mixed into the seed of the run, so that these draws differ from every other random stream of the run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
 /// Draws batches from the replay servers until drained, and sends them the newest version. Closes `drawn` on return.
@@ -73,11 +74,11 @@ pub(crate) async fn draw(
 /// A batch as the servers gave it.
 pub(crate) struct Drawn {
     batch: ShardedBatch,
-    /// Begun with the wish for it.
+    /// The trace of its training step, which begins with the request for the batch.
     trace: Option<Span>,
 }
 
-/// The preparing thread's ends.
+/// The preparing thread and the ends of its channels.
 pub(crate) struct Preparer {
     pub(crate) drawn: mpsc::Sender<Drawn>,
     pub(crate) prepared: crossbeam_channel::Receiver<Prepared>,
@@ -85,7 +86,7 @@ pub(crate) struct Preparer {
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// Starts the thread that turns samples into batches of tensors to be.
+/// Starts the thread that turns samples into training batches.
 pub(crate) fn prepare<G: Game>(
     game: G,
     section: &LearnerSection,
@@ -165,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A wait that is longer has failed.
+    /// Timeout of a wait, after which the test fails.
     const DEADLINE: Duration = Duration::from_secs(60);
 
     /// A position of the trajectory with this number: the empty board, or an illegal one, since a column has only six
@@ -188,7 +189,7 @@ mod tests {
     }
 
     fn preparer() -> Preparer {
-        // The receiver of priorities is gone; batches are prepared all the same.
+        // The receiver of priorities is dropped; batches are prepared nevertheless.
         let section = LearnerSection { search_value_share: 0.0, ..LearnerSection::default() };
         prepare(ConnectFour::new(), &section, Priorities::new().0, 1).unwrap()
     }
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(prepared.batch.policy_weights.len(), 1);
         let (reported_to, rejected) = preparer.rejected.blocking_recv().unwrap();
         assert_eq!((reported_to, rejected.trajectory.sequence, rejected.ply), (server("a"), 1, 7));
-        // Rows and items stay in step where a sample falls out before them.
+        // Rows and items stay aligned when an earlier sample is rejected.
         assert_eq!(prepared.items, [Item::of(&sample(2, true, 5), &server("b"))]);
     }
 

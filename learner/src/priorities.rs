@@ -1,7 +1,8 @@
 //! Sends the value errors of trained positions to the replay servers that they came from, as priorities, and computes
 //! importance weights: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority.
 //!
-//! The protocol does not state whether a table draws by priority: where no server uses any, sending pauses for a while.
+//! The protocol does not state whether a table draws by priority: if no server uses priorities, sending pauses for a
+//! while.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,19 +15,20 @@ use proto::replay::{Inspector, ItemPriority, MAIN_TABLE, PriorityUpdate, Updated
 use proto::servers::Server;
 use tokio::sync::mpsc;
 
-/// The priority of a position whose value was right: it is still drawn now and then.
+/// The lowest priority, that of a position without value error: it is still drawn occasionally.
 const PRIORITY_MIN: f64 = 0.01;
 /// The pause before priorities are sent again to servers that use none: a table may be changed while it serves.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// Batches whose priorities wait to be sent; more are dropped, for their positions will be drawn again.
+/// Capacity of the queue of batches whose priorities are to be sent; when it is full, batches are dropped, since their
+/// positions will be drawn again.
 const WAITING_MAX: usize = 8;
 
 /// An item of a batch, and the server it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// The server.
+    /// The server it was drawn from.
     pub(crate) server: Server,
-    /// The trajectory it is of.
+    /// The trajectory it belongs to.
     pub(crate) trajectory: TrajectoryId,
     /// Its ply.
     pub(crate) ply: usize,
@@ -39,14 +41,14 @@ impl Item {
     }
 }
 
-/// Items in the order of a batch's rows, and how far their values were from their targets.
+/// Items in the order of a batch's rows, and the distances of their values from their targets.
 type Errors = (Vec<Item>, Vec<f32>);
 
 /// The training and preparing threads' end of the queue of value errors.
 #[derive(Debug, Clone)]
 pub(crate) struct Priorities {
     errors: mpsc::Sender<Errors>,
-    /// A server is known, or assumed, to use priorities.
+    /// True while a server is known, or assumed, to use priorities.
     wanted: Arc<AtomicBool>,
 }
 
@@ -55,7 +57,7 @@ pub(crate) struct Priorities {
 pub(crate) fn importance(samples: &[Sample], exponent: f64) -> Vec<f32> {
     let weight = |sample: &Sample| {
         let expected = sample.probability * sample.table_items as f64;
-        // A probability of 0 cannot have been drawn; a weight that is not finite would spoil the batch.
+        // A sample of probability 0 cannot have been drawn; a weight that is not finite would corrupt the batch.
         if expected > 0.0 { expected.powf(-exponent) } else { 1.0 }
     };
     let weights: Vec<f64> = samples.iter().map(weight).collect();
@@ -99,7 +101,7 @@ async fn send(mut waiting: mpsc::Receiver<Errors>, wanted: Arc<AtomicBool>) {
                     sum.updated += updated.updated;
                     sum.unused += updated.unused;
                 }
-                // It may be away for a moment; the positions will be drawn again.
+                // The server may be temporarily unreachable; the positions will be drawn again.
                 Err(error) => {
                     let (server, error) = (&*server.endpoint, service::chain(&error));
                     tracing::debug!(server, error, "priorities were not taken");
@@ -109,7 +111,7 @@ async fn send(mut waiting: mpsc::Receiver<Errors>, wanted: Arc<AtomicBool>) {
         if sum.unused > 0 && sum.updated == 0 {
             wanted.store(false, Ordering::Relaxed);
             tokio::time::sleep(RETRY_INTERVAL).await;
-            // Errors queued meanwhile are of weights long gone.
+            // Errors queued meanwhile belong to outdated weights.
             while waiting.try_recv().is_ok() {}
             wanted.store(true, Ordering::Relaxed);
         }

@@ -23,10 +23,10 @@ use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Set
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// The longest time that fetches under way may go on once training has ended.
+/// The longest time that fetches in progress may continue after training has ended.
 const SERVE_LAST: Duration = Duration::from_secs(2);
 
-/// Runs the learner until it is drained; the last act is a checkpoint.
+/// Runs the learner until it is drained, then writes a last checkpoint.
 ///
 /// # Errors
 /// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged
@@ -43,7 +43,7 @@ pub(crate) async fn run(config: Config, context: service::Context) -> anyhow::Re
 /// Makes this process the only learner of a run directory. Two would remove each other's checkpoints and give one
 /// version number to two sets of weights.
 fn take(run: &Path) -> Result<File, DirectoryError> {
-    // The run directory's own lock is that of `zerofleet train`.
+    // The lock of the run directory itself is held by `zerofleet train`.
     let directory = run.join(CHECKPOINTS);
     service::directory::writable(&directory)?;
     service::directory::lock(&directory)
@@ -75,7 +75,7 @@ async fn run_game<G: Game>(
     let readiness = context.readiness.clone();
     let stop = drain.token();
     let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
-    // On its own thread from start to end, since tensors stay on one thread.
+    // Training has its own thread from start to end, since tensors stay on one thread.
     let work = move || {
         let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
         let start = begin(&settings, architecture, &checkpoints)?;
@@ -83,22 +83,22 @@ async fn run_game<G: Game>(
         Training::new(settings, start, checkpoints, publish, priorities).run(&batches, &|| stop.is_cancelled())
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
-    // The training thread ends on drain or on an error; either way the rest follows it.
+    // The training thread ends on drain or on an error; either way the other tasks are then stopped.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
     drain.start();
     draw.await.context("join the drawing task")?;
     tokio::task::spawn_blocking(move || prepare_thread.join()).await.context("join the preparing thread")?.ok();
     reports.abort();
     updates.abort();
-    // A client that watches our health for ever must not keep us.
+    // A client that keeps watching the health of this process must not prevent its exit.
     if let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await {
         server.context("join the server")?.context("serve weights")?;
     }
     result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
 }
 
-/// Serves a version to subscribers and sends its number to the replay servers as the newest. A version that cannot be
-/// served makes no trajectory stale.
+/// Serves a version to subscribers and sends its number to the replay servers as the newest. The number of a version
+/// that cannot be served is not sent, so that it makes no trajectory stale.
 fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
     match publisher.publish(manifest, bytes) {

@@ -1,5 +1,5 @@
-//! The published versions of a run on disk: what play and eval read, and what keeps a version number from ever
-//! naming two sets of bytes, whatever crashes when.
+//! The published versions of a run on disk. `play` and `eval` read them, and they ensure that a version number never
+//! names two different sets of bytes, even after a crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,11 @@ impl Published {
         Self { directory, kept: kept.max(1) }
     }
 
-    /// Keeps a version. The manifest comes last: without it the version does not exist.
+    /// Writes a version and removes the oldest beyond those kept. The manifest is written last: without it the version
+    /// does not exist.
     ///
     /// # Errors
-    /// If the file system refuses, with the path.
+    /// If a file system operation fails; the error names the path.
     pub fn write(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
         let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
@@ -37,7 +38,7 @@ impl Published {
         self.remove_oldest()
     }
 
-    /// The newest version whose bytes are the ones its manifest names, if any.
+    /// Returns the newest version whose bytes match the digest of its manifest, if any.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -51,7 +52,7 @@ impl Published {
         Ok(None)
     }
 
-    /// The number of the next version: above every number ever given.
+    /// Returns the number of the next version, which is greater than every number given before.
     ///
     /// # Errors
     /// If the directory cannot be read.

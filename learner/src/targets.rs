@@ -1,34 +1,36 @@
-//! From samples to a training batch: replay the rules, turn the board by a symmetry, write planes and targets.
+//! Builds training batches from samples: replays the game, transforms the board by a symmetry, and writes planes and
+//! targets.
 
 use experience::{Sample, Segment, TrajectoryId};
 use game::{Action, Game, Outcome};
 use network_torch::TrainingBatch;
 use rand::{Rng, RngExt};
 
-/// A trajectory that the rules refuse, to be reported to the replay server.
+/// A trajectory that violates the rules of the game, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rejected {
     /// Its id.
     pub(crate) trajectory: TrajectoryId,
-    /// The ply of the sample that showed it.
+    /// The ply of the sample at which the violation was found.
     pub(crate) ply: usize,
-    /// The rule that it breaks.
+    /// The violation.
     pub(crate) reason: String,
 }
 
 /// A batch, and the samples that are not in it.
 #[derive(Debug)]
 pub(crate) struct Built {
-    /// Those that keep the rules, in their order.
+    /// The batch of the valid samples, in their order.
     pub(crate) batch: TrainingBatch,
-    /// The indices of their samples.
+    /// The index of the sample of each row.
     pub(crate) rows: Vec<usize>,
-    /// The others.
+    /// The trajectories of the invalid samples.
     pub(crate) rejected: Vec<Rejected>,
 }
 
-/// Builds the batch of `samples`, each under a random symmetry; each counts by its `importance`, `[samples]` or empty.
-/// The search's root value has `search_value_share` in the value target, the outcome of the episode has the rest.
+/// Builds the batch of `samples`, each under a random symmetry; each is weighted by its `importance`, `[samples]` or
+/// empty. The search's root value has the share `search_value_share` in the value target, the outcome of the episode
+/// has the rest.
 pub(crate) fn training_batch<G: Game>(
     game: &G,
     search_value_share: f32,
@@ -51,7 +53,7 @@ pub(crate) fn training_batch<G: Game>(
     Built { batch: built.batch, rows, rejected }
 }
 
-/// The batch as it grows, with the buffers that every row uses.
+/// The batch under construction, with buffers that are reused for every row.
 struct Rows {
     batch: TrainingBatch,
     planes: Vec<f32>,
@@ -72,7 +74,7 @@ impl Rows {
         Self { batch, planes: vec![0.0; spec.observation.len()], legal: Vec::new() }
     }
 
-    /// Adds one row, or nothing and the reason why the rules refuse it.
+    /// Adds one row, or adds nothing and returns the violation of the rules.
     fn push<G: Game>(
         &mut self,
         game: &G,
@@ -194,8 +196,8 @@ mod tests {
         assert_eq!(batch.wdl, [0.375, 0.5, 0.125]);
     }
 
-    /// Planes, policy and legal actions turn together: whichever mirror image is drawn, the policy still points at the
-    /// column whose stones are shown.
+    /// Planes, policy and legal actions are transformed together: whichever mirror image is drawn, the policy still
+    /// points at the column whose stones are shown.
     #[test]
     fn policy_and_planes_turn_by_the_same_symmetry() {
         let game = ConnectFour::new();

@@ -1,7 +1,7 @@
-//! The training thread: a batch in, a step, now and then a publication or a checkpoint.
+//! The training thread, which takes one step per batch and periodically publishes weights and writes checkpoints.
 //!
 //! It owns the trainer and everything that changes with a step. It does not use tokio: batches come over a bounded
-//! channel and published versions leave through a callback.
+//! channel and published versions are passed to a callback.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use learner::published::Published;
 /// A batch ready to train on.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// Tensors to be.
+    /// The data of its tensors.
     pub(crate) batch: TrainingBatch,
     /// The items of its rows; empty where value errors are not used.
     pub(crate) items: Vec<Item>,
@@ -41,7 +41,7 @@ pub(crate) struct Training<P> {
     settings: Settings,
     priorities: Priorities,
     positions: u64,
-    /// Seconds of the starts before this one.
+    /// The duration of earlier runs of the process, in seconds.
     elapsed_before: f64,
     started: Instant,
     version: WeightsVersion,
@@ -50,7 +50,7 @@ pub(crate) struct Training<P> {
     checkpoint_step: Option<u64>,
     /// Batches in a row whose loss was not finite.
     not_finite: u32,
-    /// Of the step just taken, until it is known whether its weights are published.
+    /// The trace of the step just taken, until it is known whether its weights are published.
     trace: Option<Span>,
 }
 
@@ -67,12 +67,11 @@ pub(crate) struct Start {
 /// The time that the thread waits for a batch before it checks whether something else is due.
 const POLL: Duration = Duration::from_millis(50);
 
-/// After so many batches in a row without a finite loss, the last checkpoint is restored.
+/// The number of consecutive batches without a finite loss after which the last checkpoint is restored.
 const NOT_FINITE_MAX: u32 = 3;
 
 impl<P: FnMut(Manifest, Bytes)> Training<P> {
-    /// Takes up a run where `start` left it. `publish` is called with every new version, `priorities` receives value
-    /// errors.
+    /// Continues a run from `start`. `publish` is called with every new version, `priorities` receives value errors.
     pub(crate) fn new(
         settings: Settings,
         start: Start,
@@ -136,7 +135,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             metrics::spent("publish", both);
             metrics::wrote(publish, both.saturating_sub(publish));
         }
-        // The checkpoint holds what no other file does: it must not depend on whether the last version finds room.
+        // The checkpoint holds state that no other file does: it must be written even if the last version cannot be.
         let published = self.publish();
         self.checkpoint()?;
         published?;
@@ -175,7 +174,8 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         Ok(())
     }
 
-    /// A step that would have spoilt the weights was not taken; when they keep coming, the checkpoint comes back.
+    /// Handles a step that was not taken because it would have corrupted the weights. After [`NOT_FINITE_MAX`] in a
+    /// row, restores the last checkpoint.
     fn refuse(&mut self, quantity: &str) -> anyhow::Result<()> {
         metrics::not_finite();
         if let Some(span) = &mut self.trace {
@@ -203,7 +203,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         Ok(())
     }
 
-    /// Gives subscribers something to act with: the version on disk if there is one, else the initial weights.
+    /// Publishes a first version for subscribers: the version on disk if there is one, else the initial weights.
     fn publish_first(&mut self) -> anyhow::Result<()> {
         let kept = self.published.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
         match kept {
@@ -224,7 +224,8 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         if self.published_step == Some(step) {
             return Ok(());
         }
-        // They are few, and all actors wait for them: each is traced, with its step where that is.
+        // Publications are few, and all actors wait for them: each is traced, within the trace of its step if there is
+        // one.
         let below = |step: &Span| Some(step.child("publish"));
         let mut span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let bytes = self.trainer.published().context("read the averaged weights")?;
@@ -275,7 +276,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
     }
 }
 
-/// A step and its parts, one after another.
+/// Adds the spans of a step and of its consecutive parts to its trace.
 fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
     let step = trace.child("step").since(begun);
     let StepTimes { stage, forward, backward, optimiser } = times;
@@ -287,7 +288,8 @@ fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
     step.end();
 }
 
-/// A full disk must not end the training: nothing is lost by going on, and the next interval may find room.
+/// Reports whether a write failed. A full disk must not end the training: nothing is lost by continuing, and there may
+/// be free space at the next interval.
 fn try_again_later(what: &'static str, written: anyhow::Result<()>) {
     metrics::write_failed(what, written.is_err());
     if let Err(error) = written {
@@ -297,7 +299,7 @@ fn try_again_later(what: &'static str, written: anyhow::Result<()>) {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about the training thread, with a network small enough to train in a test.
+    //! Tests of the training thread, with a network small enough to train in a test.
 
     use std::fs;
     use std::path::Path;
@@ -322,7 +324,7 @@ mod tests {
         }
     }
 
-    /// An empty board with any move as good as any other.
+    /// A batch of one empty board with a uniform policy.
     fn prepared() -> Prepared {
         let batch = TrainingBatch {
             observations: vec![0.0; 2 * 9],
@@ -339,14 +341,14 @@ mod tests {
         Checkpoints::new(folder.join("checkpoints"), 2)
     }
 
-    /// A batch whose loss is no number.
+    /// A batch whose loss is NaN.
     fn not_finite() -> Prepared {
         let mut prepared = prepared();
         prepared.batch.observations[0] = f32::NAN;
         prepared
     }
 
-    /// A run that begins in `folder`, or goes on from the last checkpoint there.
+    /// A run that begins in `folder`, or resumes from the last checkpoint there.
     fn start(folder: &Path) -> Start {
         let (architecture, settings) = (architecture(), TrainerSettings::default());
         let Some(found) = checkpoints(folder).newest().unwrap() else {
@@ -391,7 +393,7 @@ mod tests {
     fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
         let folder = tempfile::tempdir().unwrap();
         let weights = folder.path().join("weights");
-        // Once the first version is out, a file takes the place of the folder.
+        // After the first version is published, a file replaces the folder.
         let spoil = |_: Manifest, _: Bytes| {
             fs::remove_dir_all(&weights).unwrap();
             fs::write(&weights, "no folder").unwrap();
