@@ -1,6 +1,6 @@
 //! Measures the effect of lower precision: compares a path of the CPU kernel, by default the fastest, with its portable
-//! float32 path, with trained weights of Connect Four, on all solved positions and in a match. Integers are calibrated
-//! on 128 of the positions.
+//! float32 path, with trained weights of Connect Four, on all solved positions and in a match. Int8 is calibrated on
+//! 128 of the positions.
 //!
 //! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]`
 
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
     duel::play(&game, [&mut wide, &mut float32], Default::default(), openings)
 }
 
-/// Converts the version to integers, calibrated on every tenth position.
+/// Converts the version to int8, calibrated on every tenth position.
 fn integers(manifest: &Manifest, bytes: &[u8], path: KernelVariant, batch: &Batch) -> anyhow::Result<TowerEvaluator> {
     let architecture = &manifest.architecture;
     let observations: Vec<f32> =

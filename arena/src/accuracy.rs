@@ -1,4 +1,4 @@
-//! Measures accuracy on solved positions. Start with [`measure`].
+//! Measurement of accuracy on solved positions. Start with [`measure`].
 
 use std::ops::ControlFlow;
 
@@ -7,11 +7,11 @@ use game::Game;
 use crate::contestant::Contestant;
 use crate::solved::{Accuracy, SolvedPosition};
 
-/// Number of positions searched between pauses.
+/// The number of positions searched between pauses.
 const CHUNK: usize = 100;
 
-/// Returns at most `count_max` of the positions, evenly spaced so that every band keeps its share, and always the same
-/// ones.
+/// Returns at most `count_max` of the positions, evenly spaced so that every band keeps its share. The selection is
+/// deterministic.
 pub(crate) fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<SolvedPosition> {
     let all = positions.len();
     if all <= count_max {
@@ -22,7 +22,8 @@ pub(crate) fn subset(positions: Vec<SolvedPosition>, count_max: usize) -> Vec<So
     positions.into_iter().enumerate().filter(|(index, _)| is_taken(*index)).map(|(_, position)| position).collect()
 }
 
-/// Measures the accuracy of `contestant` on `positions`; `None` if `pause`, called between chunks, stopped it.
+/// Measures the accuracy of `contestant` on `positions`; `None` if `pause`, called between chunks, stopped the
+/// measurement.
 ///
 /// # Errors
 /// If an evaluator fails.

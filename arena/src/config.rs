@@ -1,4 +1,4 @@
-//! The arena's sections of the run file, and the settings checked from them.
+//! The arena's sections of the run file, and the checked settings.
 
 use std::time::Duration;
 
@@ -31,29 +31,29 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArenaSection {
-    /// Endpoint of the learner's weights: `http://127.0.0.1:7002`.
+    /// The endpoint of the learner's weights: `http://127.0.0.1:7002`.
     pub weights: String,
-    /// Simulations per move of a weights version, in matches and on solved positions.
+    /// The simulations per move of a weights version, in matches and on solved positions.
     pub simulations: u32,
-    /// Maximum number of solved positions measured per version, spread evenly over all; 0 measures all.
+    /// The maximum number of solved positions measured per version, spread evenly over all; 0 measures all.
     pub positions: usize,
-    /// Rated games per version.
+    /// The number of rated games per version.
     pub games_per_version: u64,
-    /// Openings of a match; each is played from both sides.
+    /// The number of openings of a match; each is played from both sides.
     pub openings_per_match: usize,
-    /// Maximum number of random plies of an opening.
+    /// The maximum number of random plies of an opening.
     pub opening_plies_max: u16,
-    /// Simulations per move of the opponents that search with random playouts, in any order.
+    /// The simulations per move of the opponents that search with random playouts, in any order.
     pub playouts: Vec<u32>,
-    /// Number of earlier versions kept as opponents.
+    /// The number of earlier versions kept as opponents.
     pub past_versions: usize,
-    /// Shortest time between the starts of two versions' measurements.
+    /// The shortest time between the starts of two versions' measurements.
     pub version_interval_seconds: f64,
-    /// Share of one core that measuring may use, on average.
+    /// The share of one core that measuring may use, on average.
     pub cpu_share: f64,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
-    /// `auto`, `f32` or `bf16`.
+    /// The preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,
     /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
@@ -64,10 +64,10 @@ impl Default for ArenaSection {
         Self {
             weights: "http://127.0.0.1:7002".into(),
             simulations: 64,
-            // 300 positions put the standard error of a share below 3 points, for a second of work.
+            // 300 positions keep the standard error of a share below 3 points, for a second of work.
             positions: 300,
             games_per_version: 48,
-            // 16 games at once fill batches that a CPU evaluates well.
+            // 16 concurrent games fill batches that a CPU evaluates well.
             openings_per_match: 8,
             opening_plies_max: 4,
             playouts: vec![50, 200, 1000],
@@ -91,10 +91,10 @@ pub struct Settings {
     pub run: RunSection,
     /// The search settings of a weights version.
     pub search: SearchSettings,
-    /// The settings of strength measurement, in range. `positions` is the largest number where it measures all,
-    /// `playouts` are ascending, each once.
+    /// The settings of strength measurement, in range. `positions` is `usize::MAX` if all are measured, and `playouts`
+    /// are ascending without duplicates.
     pub arena: ArenaSection,
-    /// Shortest time between the starts of two versions' measurements.
+    /// The shortest time between the starts of two versions' measurements.
     pub version_interval: Duration,
 }
 

@@ -8,14 +8,14 @@ use selfplay::playouts::analyse_with_playouts;
 use selfplay::{AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse};
 use weights::WeightsVersion;
 
-/// Largest number of positions evaluated together; more gain nothing on a CPU.
+/// The largest number of positions evaluated together; larger batches gain nothing on a CPU.
 const BATCH: usize = 256;
 
-/// Leaves in flight per tree of a sequential search: one leaf of each position at a time.
+/// The number of leaves in flight per tree in a sequential search: one leaf of each position at a time.
 pub const SEQUENTIAL: usize = 1;
 
-/// Leaves in flight per tree where a few leaves of each position share a batch, if there are too few positions to fill
-/// one.
+/// The number of leaves in flight per tree in a batched search, in which a few leaves of each position share a batch
+/// because there are too few positions to fill one.
 pub const BATCHED: usize = 4;
 
 /// The search of opponents without a network: pUCT with the constants of AlphaZero, first-play reduction of KataGo.
@@ -37,7 +37,7 @@ pub trait Contestant<G: Game> {
     /// Returns a legal action for each of `positions`, none of which is over.
     ///
     /// # Errors
-    /// If the evaluator behind it fails.
+    /// If the evaluator fails.
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error>;
 }
 
@@ -81,7 +81,7 @@ impl<G: Game> Contestant<G> for PlayoutMover {
     }
 }
 
-/// Returns the settings of an analysis; without simulations it is one evaluation of the position.
+/// Returns the settings of an analysis; with 0 simulations it is one evaluation of the position.
 #[must_use]
 pub fn analysis(simulations: u32, search: &SearchSettings, leaves_per_tree: usize) -> AnalysisSettings {
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH }
@@ -104,7 +104,7 @@ impl<G: Game> Contestant<G> for Searcher<'_> {
     }
 }
 
-/// Returns a random number generator of its own for every version and stream.
+/// Returns a separate random number generator for every version and stream.
 pub(crate) fn draws(seed: u64, version: WeightsVersion, stream: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ version.0.rotate_left(32));
     rng.set_stream(stream);

@@ -1,7 +1,7 @@
-//! Proves perfect play by playing one player against every reply, in games as small as tic-tac-toe.
+//! Verification of perfect play by playing one player against every reply, in games as small as tic-tac-toe.
 //!
-//! The player must be a function of the position, as a search without noise is; each position is searched once. Start
-//! with [`check`].
+//! The player must be a function of the position, which a search without noise is; each position is searched once.
+//! Start with [`check`].
 
 use std::collections::HashSet;
 
@@ -9,16 +9,16 @@ use game::{Action, Game, Player};
 
 use crate::contestant::Contestant;
 
-/// The result of playing every line.
+/// The result of playing every line of a game.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Number of positions in which the contestant chose.
+    /// The number of positions in which the contestant chose a move.
     pub decisions: usize,
-    /// Number of final positions that it won; a position that several lines reach counts once.
+    /// The number of final positions that it won; a position reached by several lines counts once.
     pub won: usize,
-    /// Number of drawn final positions.
+    /// The number of drawn final positions.
     pub drawn: usize,
-    /// Number of lost final positions.
+    /// The number of lost final positions.
     pub lost: usize,
     /// One lost line, if there is any.
     pub lost_line: Option<Vec<Action>>,
@@ -26,7 +26,7 @@ pub struct Report {
 
 /// Plays `contestant` from both sides against every sequence of replies.
 ///
-/// The game must be small: all positions of one ply are held at once.
+/// The game must be small: all positions of one ply are held in memory at once.
 ///
 /// # Errors
 /// If an evaluator fails.

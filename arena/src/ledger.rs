@@ -1,4 +1,4 @@
-//! Stores all rated games of a run, and computes their ratings, in `ratings.json`. Start with [`Ledger`].
+//! Storage of all rated games of a run in `ratings.json`, and computation of their ratings. Start with [`Ledger`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use weights::WeightsVersion;
 
 use crate::rating::{Pairing, Prior, Rating, rate};
 
-/// Version of the file format; other versions are rejected.
+/// The version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
 
 /// The results of all games of a run, by pair of players: the lesser player, the greater player, and the tally of the
@@ -32,9 +32,9 @@ pub struct Rated {
     pub player: Player,
     /// The rating; random play is at 0.
     pub elo: f64,
-    /// Lower end of its 95 % confidence interval.
+    /// The lower end of its 95 % confidence interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// The upper end of the interval.
     pub high: f64,
     /// The number of its games.
     pub games: u64,
@@ -45,7 +45,7 @@ pub struct Rated {
 struct Document {
     format: u32,
     game: String,
-    /// The ratings, for readers of the file; they are computed again from the results.
+    /// The ratings, for readers of the file; loading recomputes them from the results.
     ratings: Vec<Rated>,
     results: Vec<ResultLine>,
 }
@@ -55,7 +55,7 @@ struct Document {
 struct ResultLine {
     a: Player,
     b: Player,
-    /// Numbers of openings in whose two games `a` scored 0 to 4 half points.
+    /// The numbers of openings in whose two games `a` scored 0 to 4 half points.
     pairs: Tally,
 }
 
@@ -68,7 +68,7 @@ impl Ledger {
     /// Reads the file that [`save`](Self::save) wrote; without a file, the ledger is empty.
     ///
     /// # Errors
-    /// A file that cannot be read, is damaged, or belongs to another run or release; it is never overwritten.
+    /// If the file cannot be read, is damaged, or belongs to another run or release; such a file is never overwritten.
     pub fn load(path: &Path, game: &str) -> anyhow::Result<Self> {
         let file = path.display();
         let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
@@ -106,7 +106,7 @@ impl Ledger {
     /// Adds the results of `a` in a match against `b`.
     ///
     /// # Panics
-    /// If both are the same player, whose games would be no evidence.
+    /// If both are the same player: such games are no evidence.
     pub fn add(&mut self, a: Player, b: Player, tally: Tally) {
         assert_ne!(a, b, "a match is between two");
         let (players, tally) = if a < b { ((a, b), tally) } else { ((b, a), tally.reversed()) };
@@ -149,11 +149,11 @@ impl Ledger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Player {
-    /// Plays uniformly random legal actions; the anchor of the scale, at 0.
+    /// A player of uniformly random legal actions; the anchor of the scale, at 0.
     Random,
-    /// Searches by pUCT with random playouts instead of a network.
+    /// A pUCT search with random playouts instead of a network.
     Playouts {
-        /// Simulations per move.
+        /// The simulations per move.
         simulations: u32,
     },
     /// A weights version of this run, with the arena's search.

@@ -1,6 +1,6 @@
 //! Measures the strength of a run's weights versions: solved positions, rated games, Elo with confidence intervals.
 //!
-//! [`run`] is the process, which reads a [`config::Config`]. Its one thread takes up one version after another. On each
+//! [`run`] is the process, which reads a [`config::Config`]. Its one thread measures one version after another. On each
 //! [`solved::SolvedPosition`] it counts good moves as [`solved::Accuracy`], with search and, always for the newest
 //! weights, without. It [plays](matches::play) matches of a [`contestant::Searcher`] against a
 //! [`contestant::RandomMover`], a [`contestant::PlayoutMover`] and past versions, from [`matches::openings`]; in tiny

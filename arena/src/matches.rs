@@ -1,4 +1,4 @@
-//! Plays matches: many games at once between two contestants, each opening from both sides. Start with [`play`].
+//! Matches: many concurrent games between two contestants, each opening from both sides. Start with [`play`].
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -12,13 +12,13 @@ use crate::ledger::Tally;
 /// The settings of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of openings; each makes two games, with sides exchanged.
+    /// The number of openings, each of which is played in two games, with sides exchanged.
     pub openings: usize,
-    /// The most random plies of an opening. Without random plies, two deterministic players would repeat one game.
+    /// The maximum number of random plies of an opening. Without them, two deterministic players would repeat one game.
     pub opening_plies_max: u16,
 }
 
-/// Number of consecutive draws without a new opening after which openings become longer.
+/// The number of consecutive draws without a new opening after which openings become longer.
 const REPEATS_MAX: usize = 64;
 
 struct Board<P> {
@@ -39,7 +39,7 @@ pub struct Error {
     pub source: inference::Error,
 }
 
-/// Returns the next `settings.openings` openings of the sequence that `rng` fixes, after the first `skipped`.
+/// Returns the next `settings.openings` openings of the sequence that `rng` determines, after the first `skipped`.
 ///
 /// No two openings of a sequence are equal up to the symmetries of the game, because a repeated game between
 /// deterministic players adds no evidence. If there are too few openings of that length, later ones have more plies; a
@@ -70,9 +70,9 @@ pub fn openings<G: Game>(game: &G, settings: Settings, skipped: usize, rng: &mut
 }
 
 /// Plays each opening twice between two contestants, with sides exchanged; all games advance together. The tally is
-/// contestant 0's.
+/// from the point of view of contestant 0.
 ///
-/// `pause` is called after every round of moves: it may sleep, or stop the match; then there is no tally.
+/// `pause` is called after every round of moves: it may sleep, or stop the match, which then has no tally.
 ///
 /// # Errors
 /// If an evaluator fails; [`Error`] names the contestant.
@@ -88,7 +88,8 @@ pub fn play<G: Game>(
     let mut boards: Vec<Board<G::Position>> = openings.iter().enumerate().flat_map(board).collect();
     let mut half_points = vec![0; openings.len()];
     while !boards.is_empty() {
-        // The boards are divided by the player to move before either moves: a board advances by one ply per round.
+        // The boards are divided by the player to move before either contestant moves: a board advances by one ply per
+        // round.
         let (of_a, of_b): (Vec<usize>, Vec<usize>) =
             (0..boards.len()).partition(|&index| boards[index].contestant_to_move(game) == 0);
         advance(game, a, &mut boards, &of_a).map_err(|source| Error { contestant: 0, source })?;

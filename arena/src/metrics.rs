@@ -1,4 +1,4 @@
-//! Exports the metrics of the arena; docs/metrics.md lists the names.
+//! Export of the metrics of the arena; docs/metrics.md lists the names.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) fn evaluator(name: &str, version: WeightsVersion) {
     gauge!("zerofleet_arena_evaluator", "evaluator" => name.to_owned()).set(version.0 as f64);
 }
 
-/// Names the choice of an action: the highest prior of the network, or a search.
+/// Returns the label of the method of choosing actions: the highest prior of the network, or a search.
 fn method(simulations: u32) -> &'static str {
     if simulations == 0 { "raw" } else { "search" }
 }

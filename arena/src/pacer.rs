@@ -1,9 +1,9 @@
-//! Pauses the measuring thread so that it uses a limited share of one core, and meanwhile evaluates the raw policy of
-//! the newest weights, independently of the version that is being searched and plays its games.
+//! Limits the measuring thread to a share of one core by pauses, and evaluates the raw policy of the newest weights
+//! during them, independently of the version that is being measured.
 //!
 //! Without search a position costs only one evaluation, so newer weights need not wait for the end of a measurement,
-//! and a short run ends with the accuracy of its last version. Weights, time and the drain come through
-//! [`Environment`]. Start with [`Pacer::take`].
+//! and a short run ends with the accuracy of its last version. [`Environment`] provides weights, time and the drain.
+//! Start with [`Pacer::take`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use weights::WeightsVersion;
 
 use crate::setup::Setup;
 
-/// Shortest time between two evaluations of newer weights.
+/// The shortest time between two evaluations of newer weights.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval between checks for newer weights during a sleep.
+/// The interval between checks for newer weights during a sleep.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest wait for weights before the next check.
+/// The longest wait for weights before the next check.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The process around the measuring thread; tests script it.
+/// The interface of the measuring thread to its process; tests script it.
 pub(crate) trait Environment {
     /// Returns the newest weights, if any have arrived.
     fn newest(&mut self) -> Option<Arc<Published>>;
@@ -101,7 +101,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         self.pacing.busy()
     }
 
-    /// Measures raw accuracy, unless this version was the last one measured; stops early when the process drains.
+    /// Measures raw accuracy, unless it was last measured for this version; stops early when the process drains.
     ///
     /// # Errors
     /// An error of the evaluator.
@@ -115,7 +115,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
             return Ok(ControlFlow::Continue(()));
         }
         self.evaluated = Some(Evaluated { version, at: self.environment.now() });
-        // This work is short; the sleep after the period of work around it accounts for it.
+        // This work is short; it counts towards the working time that the next sleep compensates.
         let mut look = || self.environment.sleep(Duration::ZERO);
         self.setup.measure_accuracy(version, 0, evaluator, &mut look)
     }
@@ -132,7 +132,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
             return;
         }
         if let Err(error) = self.evaluate_published(&published) {
-            // A full measurement of this version would reject it with the error.
+            // A full measurement of this version would report the same error.
             tracing::warn!(%version, error = service::chain(&error), "newer weights cannot be evaluated");
             self.evaluated = Some(Evaluated { version, at: now });
         }
@@ -154,7 +154,7 @@ struct Pacing {
     /// The start of the current period of work or sleep.
     resumed: Instant,
     busy: Duration,
-    /// The sleep that is still due.
+    /// The required sleep that has not been taken yet.
     owed: Duration,
 }
 
@@ -168,7 +168,7 @@ impl Pacing {
         Self { share, resumed: now, busy: Duration::ZERO, owed: Duration::ZERO }
     }
 
-    /// Ends a period of work and returns the sleep that is due. Call [`resume`](Self::resume) after the sleep.
+    /// Ends a period of work and returns the required sleep. Call [`resume`](Self::resume) after the sleep.
     fn pause(&mut self, now: Instant) -> Duration {
         let worked = now.saturating_duration_since(self.resumed);
         self.resumed = now;
@@ -177,7 +177,7 @@ impl Pacing {
         self.owed
     }
 
-    /// Starts a period of work. Time slept is deducted from the due sleep; more idle time is not credited.
+    /// Starts a period of work. The time slept is deducted from the required sleep; longer idle time is not credited.
     fn resume(&mut self, now: Instant) {
         self.owed = self.owed.saturating_sub(now.saturating_duration_since(self.resumed));
         self.resumed = now;

@@ -1,7 +1,7 @@
-//! Keeps earlier weights versions as opponents, spread evenly over the run on a logarithmic scale.
+//! Storage of earlier weights versions as opponents, spread evenly over the run on a logarithmic scale.
 //!
-//! Each has a manifest and a file of weights in a folder of their own, which survive a restart. Bytes are read when a
-//! match needs them. Start with [`PastVersions`].
+//! Each version has a manifest and a file of weights in a dedicated folder, which survive a restart. The weights are
+//! read when a match needs them. Start with [`PastVersions`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl PastVersions {
         Ok(bytes)
     }
 
-    /// Keeps a version; if there are too many, removes the one whose absence leaves the smallest gap.
+    /// Keeps a version; if there are too many, removes the one whose removal leaves the smallest gap.
     ///
     /// # Errors
     /// If a file cannot be written or removed.

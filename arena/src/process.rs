@@ -1,4 +1,4 @@
-//! Runs the arena as a process: connects the measuring thread to tokio through a watch of the newest weights.
+//! The arena as a process: connects the measuring thread to tokio through a watch of the newest weights.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::metrics;
 use crate::pacer::Environment;
 use crate::worker::Worker;
 
-/// Largest accepted weights in bytes; larger ones are rejected before any allocation.
+/// The largest accepted weights in bytes; larger ones are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 
 /// Runs the arena until it is drained.
@@ -48,7 +48,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     });
     let thread = thread.context("start the measuring thread")?;
     context.readiness.ready();
-    // The worker returns by itself once the process drains.
+    // The worker returns without further signals once the process drains.
     let outcome = ended.await;
     match thread.join() {
         Ok(()) => outcome.context("wait for the measuring thread")?,
@@ -56,7 +56,7 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
     }
 }
 
-/// Chooses the engine that the configuration names, else the fastest on its device.
+/// Chooses the configured engine, or the fastest on its device.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that this build or machine cannot satisfy.
@@ -81,7 +81,7 @@ fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
     evaluators::choose(&wanted, host).map_err(invalid)
 }
 
-/// The environment of the measuring thread in the runtime.
+/// The environment of the measuring thread in a running process.
 struct Bridge {
     runtime: Handle,
     weights: watch::Receiver<Option<Arc<Published>>>,
@@ -116,7 +116,7 @@ impl Environment for Bridge {
         self.runtime.block_on(async {
             let changed = async {
                 if self.weights.changed().await.is_err() {
-                    // The subscriber has ended, so only the drain remains to be waited for.
+                    // The subscriber has ended, so the only remaining event is the drain.
                     std::future::pending::<()>().await;
                 }
             };

@@ -1,4 +1,4 @@
-//! Computes ratings from results, after Bradley and Terry 1952.
+//! Computation of ratings from results, after Bradley and Terry 1952.
 //!
 //! Players have strengths θ in natural units; player i is expected to score σ(θᵢ − θⱼ) against j. A draw counts as half
 //! a win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, with the anchor at
@@ -14,18 +14,18 @@ const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
 /// Half the width of a 95 % interval, in standard deviations.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
 
-/// The dispersion is 1 before any game, with the weight of this much variance: 16 pairs between equals.
+/// The weight, in variance, of the prior dispersion of 1: it counts as 16 pairs of games between equals.
 const DISPERSION_WEIGHT: f64 = 8.0;
 
-/// Maximum number of Newton steps; the likelihood is concave, so that a dozen suffice from any start.
+/// The maximum number of Newton steps; the likelihood is concave, so a dozen suffice from any start.
 const STEPS_MAX: usize = 200;
 
 /// The results of one player against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pairing {
-    /// Index of the first player.
+    /// The index of the first player.
     pub(crate) a: usize,
-    /// Index of the second player.
+    /// The index of the second player.
     pub(crate) b: usize,
     /// The results of `a`.
     pub(crate) tally: Tally,
@@ -36,17 +36,17 @@ pub(crate) struct Pairing {
 pub(crate) struct Rating {
     /// The most likely strength.
     pub(crate) elo: f64,
-    /// Lower end of the interval.
+    /// The lower end of the interval.
     pub(crate) low: f64,
-    /// Upper end of the interval.
+    /// The upper end of the interval.
     pub(crate) high: f64,
 }
 
 /// The prior distribution of ratings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Prior {
-    /// Standard deviation, in Elo, of the difference between two players that have met. Without a prior, a player that
-    /// won every game would have an infinite rating; a few games outweigh a prior this wide.
+    /// The standard deviation, in Elo, of the difference between two players that have met. Without a prior, a player
+    /// that won every game would have an infinite rating; a few games outweigh a prior this wide.
     ///
     /// The prior applies to differences, not to strengths: if every player had a prior around the anchor, hundreds of
     /// versions of one run would together pull the whole scale towards it.
@@ -61,10 +61,10 @@ impl Prior {
 /// Computes the ratings of `players` players that maximise the likelihood of all games under `prior`, with player
 /// `anchor` at 0.
 ///
-/// Intervals come from the curvature at the maximum (the inverse of the observed information): they are those of the
+/// Intervals come from the curvature at the maximum (the inverse of the observed information) and apply to the
 /// difference to the anchor. The information of the games is divided by their dispersion (quasi-likelihood; McCullagh
-/// and Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, as a multiple of what
-/// independent games without draws would have.
+/// and Nelder 1989, section 9.2): the variance of pairs of games with sides exchanged, relative to that of independent
+/// games without draws.
 ///
 /// # Panics
 /// If a pairing names a player that does not exist, or a player against itself.
@@ -96,7 +96,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Computes ln σ(x), also where σ(x) underflows.
+/// Computes ln σ(x) without underflow.
 fn ln_sigmoid(x: f64) -> f64 {
     if x < 0.0 { x - x.exp().ln_1p() } else { -(-x).exp().ln_1p() }
 }
@@ -317,7 +317,7 @@ impl Symmetric {
 
 #[cfg(test)]
 mod tests {
-    //! Tests ratings against closed forms, a grid, and in extreme cases.
+    //! Tests of ratings against closed forms, against a grid, and in extreme cases.
 
     use super::{DISPERSION_WEIGHT, ELO_PER_UNIT, NORMAL_95, Pairing, Prior, Rating, expected_score, ln_sigmoid, rate};
     use crate::ledger::Tally;
@@ -407,7 +407,7 @@ mod tests {
         near(idle.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
     }
 
-    /// Versions that lose hardly a game do not change the ratings of the fixed players below them.
+    /// Versions that lose few games do not change the ratings of the fixed players below them.
     #[test]
     fn more_and_more_versions_do_not_move_the_ratings_below_them() {
         let ladder = [pairing(1, 0, 14, 0, 2), pairing(2, 1, 12, 0, 4)];
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn more_games_make_the_interval_narrower_by_the_square_root() {
         let width = |factor: u64| {
-            // The score is 0.6, and pairs vary as two independent games do.
+            // The score is 0.6, and pairs have the variance of two independent games.
             let tally = Tally { pairs: [4, 0, 12, 0, 9].map(|pairs| pairs * factor) };
             let rating = rate(2, 0, &[Pairing { a: 1, b: 0, tally }], FLAT)[1];
             rating.high - rating.low

@@ -1,4 +1,4 @@
-//! The parts of measuring that do not change: rules, settings, evaluators, solved positions. Start with [`Setup`].
+//! The constant parts of measuring: rules, settings, evaluators, solved positions. Start with [`Setup`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub(crate) struct Setup<G> {
     pub(crate) game: G,
     /// The checked configuration.
     pub(crate) settings: Settings,
-    /// Builds evaluators.
+    /// The backend that builds evaluators.
     pub(crate) backend: Arc<dyn Backend>,
-    /// The solved positions on which each version is measured; empty for games without any.
+    /// The solved positions on which each version is measured; empty for games that have none.
     pub(crate) positions: Vec<SolvedPosition>,
 }
 
 impl<G: Game> Setup<G> {
-    /// Takes the solved positions that are bundled with the game, at most as many as are configured.
+    /// Selects the solved positions that are bundled with the game, at most as many as are configured.
     pub(crate) fn new(game: G, settings: Settings, backend: Arc<dyn Backend>) -> Self {
         let positions = accuracy::subset(solved::bundled(&game).unwrap_or_default(), settings.arena.positions);
         Self { game, settings, backend, positions }
@@ -36,14 +36,14 @@ impl<G: Game> Setup<G> {
     /// Builds the evaluator of a version.
     ///
     /// # Errors
-    /// If it is of another game, or the backend fails.
+    /// If the weights are for another game, or the backend fails.
     pub(crate) fn evaluator(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Box<dyn Evaluator>> {
         let game = &self.game.spec().name;
         anyhow::ensure!(manifest.architecture.game == *game, "weights of {}, not {game}", manifest.architecture.game);
         Ok(self.backend.build(manifest, bytes)?)
     }
 
-    /// Returns a version as a player whose choice depends on the position alone; without simulations it plays the raw
+    /// Returns a version as a player whose choice depends only on the position; with 0 simulations it plays the raw
     /// policy.
     pub(crate) fn searcher<'a>(
         &self,

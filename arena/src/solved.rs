@@ -1,10 +1,10 @@
-//! Parses solved positions, and scores chosen moves by them.
+//! Parsing of solved positions, and scoring of chosen moves against them.
 //!
-//! The form is CSV: a header `moves,band,…`, then one position a line: the moves from the start in the game's notation,
-//! a band (a name under which positions are counted together), and one score per action, the i-th being that of
-//! `Action(i)`; empty where the action is illegal. A score is positive where the player to move then wins, 0 for a
-//! draw, negative where they lose, and larger is better. Moves are separated by spaces, or run together in games whose
-//! every move is one character.
+//! The format is CSV: a header `moves,band,…`, then one position per line: the moves from the start in the game's
+//! notation, a band (a name under which positions are counted together), and one score per action, the i-th being that
+//! of `Action(i)`; empty if the action is illegal. A score is positive if the player to move then wins, 0 for a draw,
+//! negative if they lose, and larger is better. Moves are separated by spaces, or concatenated in games whose every
+//! move is one character.
 //!
 //! This module does not search or evaluate: the caller chooses the moves. Start with [`parse`] and [`Accuracy`].
 
@@ -15,23 +15,23 @@ use serde::{Serialize, Serializer};
 /// A position with the exact score of every move. It is not final; every legal action has a score, and no other action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SolvedPosition {
-    /// The actions that lead here from the start.
+    /// The actions from the start to the position.
     moves: Vec<Action>,
     band: String,
     /// The scores, `[A]`; `None` for illegal actions.
     scores: Vec<Option<i32>>,
-    /// The best score of any action.
+    /// The best of the scores.
     best: i32,
 }
 
 impl SolvedPosition {
-    /// Returns the name of the group that the position is counted in, such as `early`.
+    /// Returns the name of the band in which the position is counted, such as `early`.
     #[must_use]
     pub fn band(&self) -> &str {
         &self.band
     }
 
-    /// Returns the score of an action, `None` if it is illegal.
+    /// Returns the score of an action, or `None` if it is illegal.
     #[must_use]
     pub fn score_of(&self, action: Action) -> Option<i32> {
         self.scores.get(action.index()).copied().flatten()
@@ -40,7 +40,7 @@ impl SolvedPosition {
     /// Returns the position.
     ///
     /// # Panics
-    /// If `game` has other rules than those with which the position was parsed.
+    /// If `game` has different rules from those with which the position was parsed.
     #[must_use]
     pub fn position<G: Game>(&self, game: &G) -> G::Position {
         game.replay(&self.moves).expect("the moves were played when the position was read")
@@ -51,7 +51,7 @@ impl SolvedPosition {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct Error {
-    /// The file, and where it applies the line and the field.
+    /// The file and, if applicable, the line and the field.
     place: String,
     problem: String,
 }
@@ -92,14 +92,14 @@ pub fn parse<G: Game>(game: &G, file: &str, text: &str) -> Result<Vec<SolvedPosi
     Ok(positions)
 }
 
-/// Returns the solved positions that the registry bundles with `game`; `None` where there are none.
+/// Returns the solved positions that the registry bundles with `game`, or `None` if it has none.
 #[must_use]
 pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
     let SolvedPositions { file, csv } = game.spec().name.parse::<GameKind>().ok()?.entry().solved?;
     Some(parse(game, file, csv).expect("a test reads the bundled positions of every game"))
 }
 
-/// The format of the `moves` of a file.
+/// The notation of the `moves` column of a file.
 #[derive(Debug, Clone, Copy)]
 enum Notation {
     RunTogether,
@@ -163,7 +163,7 @@ fn parse_score(text: &str, legal: bool) -> Result<Option<i32>, String> {
     }
 }
 
-/// Truncates a text to the length that an error repeats.
+/// Truncates a text to the length that is quoted in an error.
 fn abridged(text: &str) -> String {
     const CHARACTERS: usize = 60;
     match text.char_indices().nth(CHARACTERS) {
@@ -175,7 +175,7 @@ fn abridged(text: &str) -> String {
 /// The quality of a chosen action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionQuality {
-    /// True if its score has the sign of the best score: the theoretical win, draw or loss is kept.
+    /// True if its score has the sign of the best score, so that the theoretical win, draw or loss is preserved.
     pub outcome_preserving: bool,
     /// True if it has the best score.
     pub optimal: bool,
@@ -434,7 +434,8 @@ mod tests {
         assert_eq!(bundled(&TicTacToe::new()), None);
     }
 
-    /// A uniformly random player keeps the outcome in 37.5 % of the bundled positions, as is known of the data.
+    /// A uniformly random player preserves the outcome in 37.5 % of the bundled positions, a known property of the
+    /// data.
     #[test]
     fn random_play_keeps_the_outcome_of_three_eighths_of_the_bundled_positions() {
         let positions = bundled(&ConnectFour::new()).unwrap();

@@ -1,7 +1,6 @@
-//! The measuring thread: takes a weights version, measures it, plays its rated games and waits for the next.
+//! The measuring thread: measures a weights version, plays its rated games and waits for the next version.
 //!
-//! It has no sockets and no runtime: weights, time and the drain come through [`Environment`]. Start with
-//! [`Worker::run`].
+//! It has no sockets and no runtime: [`Environment`] provides weights, time and the drain. Start with [`Worker::run`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,22 +24,22 @@ use crate::rating::expected_score;
 use crate::setup::Setup;
 use crate::{exhaustive, matches, metrics};
 
-/// Number of intervals after which a newer version replaces one that has games left.
+/// The number of intervals after which a newer version replaces one that has games left.
 const PATIENCE: u32 = 4;
 
-/// Number of openings after which the sequence of a version repeats, which bounds the draws of one match.
+/// The number of openings after which the sequence of a version repeats, which bounds the draws of one match.
 const OPENINGS_MAX: u64 = 1 << 14;
 
 /// The random stream of a version's openings; the streams of its matches count up from zero.
 const OPENINGS_STREAM: u64 = u64::MAX;
 
-/// Smallest information assigned to an opponent, because a rating may be wrong.
+/// The smallest information assigned to an opponent, which allows for a wrong rating.
 const INFORMATION_MIN: f64 = 0.01;
 
 /// The file of all games in the run directory.
 const RATINGS: &str = "ratings.json";
 
-/// The state of the measuring thread; see the module.
+/// The state of the measuring thread; see the [module](self).
 pub(crate) struct Worker<G, O> {
     setup: Arc<Setup<G>>,
     ledger: Ledger,
@@ -48,7 +47,7 @@ pub(crate) struct Worker<G, O> {
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
     current: Option<Current>,
-    /// A version with unusable weights, which is not tried again.
+    /// A version with unusable weights, which is not retried.
     refused: Option<WeightsVersion>,
 }
 
@@ -121,7 +120,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
     }
 
-    /// Returns the version to measure next, if its time has come.
+    /// Returns the version to measure next, if it is due.
     fn due(&mut self) -> Option<Arc<Published>> {
         let newest = self.pacer.newest()?;
         let version = newest.manifest.version;
@@ -201,8 +200,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(())
     }
 
-    /// Returns neighbouring fixed opponents that have not met: until they do, only the prior fixes the scale between
-    /// them.
+    /// Returns neighbouring fixed opponents that have not met; until they do, only the prior determines their relative
+    /// ratings.
     fn unanchored(&self) -> Option<(Player, Player)> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
         let met = |pair: &[Player]| self.ledger.games_between(pair[0], pair[1]) > 0;
@@ -240,7 +239,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         tally
     }
 
-    /// Adds a match to the ledger and writes the file; after a failed write, the next match writes both.
+    /// Adds a match to the ledger and writes the file; after a failed write, the next write includes both matches.
     fn enter(&mut self, player: Player, opponent: Player, tally: Tally) {
         self.ledger.add(player, opponent, tally);
         try_again_later(self.ledger.save(&self.setup.settings.run.directory.join(RATINGS)).context("keep the ratings"));
@@ -313,7 +312,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let mut evaluator = self.evaluator_of_opponent(opponent).map_err(Stop::Opponent)?;
         let version = current.published.manifest.version;
         let Settings { run, arena, search, .. } = &self.setup.settings;
-        // Every match of a version has other openings, and a repeated match has the same ones.
+        // Every match of a version has different openings, and a repeated match has the same ones.
         let played = (self.ledger.games_of(current.player()) / 2 % OPENINGS_MAX) as usize;
         let mut rng = draws(run.seed, version, OPENINGS_STREAM);
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), played, &mut rng);
@@ -327,7 +326,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.play([Box::new(player), other], &openings)?.ok_or(Stop::Drain)
     }
 
-    /// Handles a measurement that stopped early: weights that cannot be evaluated are not tried again.
+    /// Handles a measurement that stopped early: weights that cannot be evaluated are not retried.
     fn settle(&mut self, stop: Stop) -> ControlFlow<()> {
         let Stop::Evaluator(error) = stop else { return ControlFlow::Break(()) };
         if let Some(current) = self.current.take() {
@@ -350,7 +349,7 @@ impl Current {
     }
 }
 
-/// Logs a failed write: a full disk must not end the measuring, and the next write includes this one.
+/// Logs a failed write: a full disk must not stop the measuring, and the next write includes this one.
 fn try_again_later(kept: anyhow::Result<()>) {
     if let Err(error) = kept {
         tracing::error!("measuring goes on: {error:#}");

@@ -1,4 +1,4 @@
-//! Plays a match of two evaluators of weights versions, and computes the difference in strength.
+//! A match of two evaluators of weights versions, and the resulting difference in strength.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ use weights::Manifest;
 /// The seed of all random draws.
 pub(crate) const SEED: u64 = 1;
 
-/// Simulations per move.
+/// The number of simulations per move.
 const SIMULATIONS: u32 = 64;
 
 /// Reads a published version and its bytes: for `runs/NAME/weights/v000181`, the files with `.json` and `.safetensors`.

@@ -13,7 +13,7 @@ use crate::config::Config;
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An environment whose clock only sleeps advance.
+/// An environment whose clock advances only by sleeping.
 struct World {
     begin: Instant,
     now: Instant,
@@ -110,7 +110,7 @@ impl Stage {
 fn newer_weights_are_evaluated_during_the_sleep_that_follows_long_work() {
     let mut stage = Stage::new(3);
     assert!(stage.work(4).is_continue());
-    // Four seconds of work at a share of a tenth take 40 seconds, with the sleep.
+    // Four seconds of work at a share of a tenth take 40 seconds, sleep included.
     assert_eq!(stage.pacer.now() - stage.pacer.environment.begin, Duration::from_secs(40));
     // Evaluations occur at 4, 14, 24 and 34 seconds.
     assert_eq!(stage.evaluated(), [1, 3, 5, 7]);

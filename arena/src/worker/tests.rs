@@ -1,4 +1,4 @@
-//! Tests the worker in a scripted environment: published versions, a clock that only sleeps advance, a drain.
+//! Tests of the worker in a scripted environment: published versions, a clock that advances only by sleeping, a drain.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -66,7 +66,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
     Arc::new(Published { manifest, bytes })
 }
 
-/// An environment in which weights arrive one by one when the worker waits; after the last, the process drains.
+/// An environment in which weights arrive one by one when the worker waits; after the last one the process drains.
 struct Script {
     now: Instant,
     newest: Option<Arc<Published>>,
@@ -180,7 +180,7 @@ fn fixed_opponents_meet_their_neighbours_once_so_that_the_scale_does_not_hang_on
 #[test]
 fn a_restart_plays_the_remaining_games() {
     let stage = Stage::new();
-    // Each match of tic-tac-toe pauses once per round: it drains within one of the later matches.
+    // Each match of tic-tac-toe pauses once per round, so the process drains within one of the later matches.
     stage.run([version(1)], 24);
     let before = stage.games_of(1);
     assert!(before > 0 && before < 12, "{before} games");
