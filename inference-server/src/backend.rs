@@ -1,4 +1,4 @@
-//! The evaluators of this process.
+//! The choice of the evaluators of this process.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use service::ConfigError;
 
 use crate::config::InferenceSection;
 
-/// Engines are compared at batches up to this size where none is configured.
+/// The largest batch at which engines are compared if no batch size is configured.
 const MEASURED_BATCH_MAX: usize = 1024;
-/// While an accelerator computes one batch the next one waits in its queue.
+/// The number of threads with an accelerator: while it computes one batch, the next one waits in its queue.
 const ACCELERATOR_THREADS: usize = 2;
 
-/// Chooses the engine that the configuration names, else the fastest on its device.
+/// Chooses the configured engine, or the fastest on its device.
 ///
 /// # Errors
 /// [`ConfigError`] names the key that this build or machine cannot satisfy.
@@ -25,13 +25,13 @@ pub(crate) fn choose(section: &InferenceSection) -> Result<Chosen, ConfigError> 
         device: section.device,
         precision: section.precision,
         kernel: section.kernel,
-        // The same request would get another answer later.
+        // Calibration would change the answer to the same request over time.
         calibration: Calibration::Off,
         threads,
         batch_max: if section.batch_max == 0 { MEASURED_BATCH_MAX } else { section.batch_max },
         torch_build: "build the inference server with --features torch",
     };
-    // This process keeps no files: each start measures.
+    // This process keeps no files, so each start measures.
     let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
     let invalid = |Invalid { setting, reason }| ConfigError::invalid(format!("inference.{setting}"), reason);
     evaluators::choose(&wanted, host).map_err(invalid)

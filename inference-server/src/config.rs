@@ -1,4 +1,4 @@
-//! `[inference]` as written, and as used.
+//! The section `[inference]` as written, and the checked settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use service::{ConfigError, SecuritySection};
 
 use crate::queue::QueueSettings;
 
-/// More threads than any machine has cores.
+/// The maximum number of threads, more than any machine has cores.
 const THREADS_MAX: usize = 1024;
-/// Larger batches gain nothing anywhere.
+/// The maximum batch size; larger batches gain nothing on any device.
 const BATCH_MAX: usize = 16_384;
-/// Each keeps all its weights in memory.
+/// The maximum number of versions, each of which keeps all its weights in memory.
 const VERSIONS_MAX: usize = 64;
-/// A longer delay stalls requests instead of filling batches.
+/// The maximum queue delay; a longer one stalls requests instead of filling batches.
 const QUEUE_DELAY_US_MAX: u64 = 1_000_000;
-/// No evaluation is worth waiting an hour for.
+/// The maximum time limits of requests and searches, one hour.
 const TIMEOUT_MS_MAX: u64 = 3_600_000;
 
-/// Each has a thread while it lasts.
+/// The maximum number of concurrent searches, each of which occupies a thread.
 const SEARCHES_MAX: usize = 512;
-/// A tree of more does not fit most machines.
+/// The maximum number of simulations; a tree of more does not fit into the memory of most machines.
 const SIMULATIONS_MAX: u32 = 100_000_000;
 
 /// The sections of the run file that this process reads.
@@ -38,35 +38,35 @@ pub struct Config {
     pub run: RunSection,
     /// The search settings for clients that request moves.
     pub search: SearchSection,
-    /// This process.
+    /// The settings of this process.
     pub inference: InferenceSection,
-    /// The clients that may connect, and the certificates it trusts.
+    /// The clients that may connect, and the certificates that this process trusts.
     pub security: SecuritySection,
 }
 
-/// `[inference]`.
+/// The section `[inference]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InferenceSection {
     /// The learner's endpoint for weights: `http://127.0.0.1:7002`.
     pub learner: String,
-    /// Instead of a learner: the manifest of a published version (`runs/NAME/weights/v000012.json`), whose bytes lie
-    /// beside it. Empty: the learner's newest.
+    /// The manifest of a published version (`runs/NAME/weights/v000012.json`), with its weights in the same folder, to
+    /// serve instead of a learner's. If empty, the learner's newest version is served.
     pub weights: String,
-    /// Threads that evaluate, one batch each; 0 takes one per core, and two where an accelerator evaluates: while it
-    /// computes one batch the next one waits in its queue.
+    /// The number of threads that evaluate, one batch each; 0 uses one per core, or two with an accelerator: while it
+    /// computes one batch, the next one waits in its queue.
     pub threads: usize,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     pub device: DevicePreference,
-    /// `auto`, `f32` or `bf16`.
+    /// The preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,
     /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
-    /// The number of newest weights versions that answer.
+    /// The number of newest weights versions that are served.
     pub versions_kept: usize,
-    /// Larger weights are refused.
+    /// The maximum size of weights in bytes; larger weights are rejected.
     pub weights_bytes_max: u64,
-    /// Positions in a batch; 0 takes what the evaluator prefers.
+    /// The maximum number of positions in a batch; 0 uses the size that the evaluator prefers.
     pub batch_max: usize,
     /// The time for which a request may wait for others to share its batch while an evaluator is free, in microseconds.
     pub queue_delay_us: u64,
@@ -74,13 +74,13 @@ pub struct InferenceSection {
     pub waiting_positions_max: usize,
     /// The time limit of a request whose client sets none, in milliseconds.
     pub timeout_ms: u64,
-    /// Positions that the cache of the fast path holds; 0 switches it off.
+    /// The number of positions in the cache of the fast path; 0 disables it.
     pub cache_positions: usize,
-    /// Requests that a client of the fast path may have unanswered.
+    /// The maximum number of unanswered requests of a client of the fast path.
     pub requests_max: usize,
-    /// Clients of the fast path.
+    /// The maximum number of clients of the fast path.
     pub streams_max: usize,
-    /// Connections that may be open at once.
+    /// The maximum number of open connections.
     pub connections_max: usize,
     /// The maximum number of concurrent searches.
     pub searches_max: usize,
@@ -99,16 +99,16 @@ impl Default for InferenceSection {
             device: DevicePreference::Auto,
             precision: PrecisionPreference::Auto,
             kernel: KernelPreference::Auto,
-            // Actors finish searches with the version before; people who compare pin one.
+            // Actors finish searches with the previous version; clients that compare versions request a specific one.
             versions_kept: 4,
             weights_bytes_max: 1 << 30,
             batch_max: 0,
-            // A free evaluator that waits is lost unless more is sure to come.
+            // Idle time of an evaluator is wasted unless more requests are certain to arrive.
             queue_delay_us: 0,
-            // Some tenths of a second of what two cores evaluate of a small network.
+            // Two cores evaluate this many positions of a small network in some tenths of a second.
             waiting_positions_max: 16_384,
             timeout_ms: 10_000,
-            // As an actor's: some 25 MB of Connect Four.
+            // The same as for an actor: about 25 MB in Connect Four.
             cache_positions: 250_000,
             requests_max: 64,
             streams_max: 1024,
@@ -125,11 +125,11 @@ impl Default for InferenceSection {
 pub enum Source {
     /// A learner, by its endpoint.
     Learner(String),
-    /// A file: the manifest.
+    /// A file: the path of the manifest.
     File(PathBuf),
 }
 
-/// The configuration as used: checked, in domain types.
+/// The checked configuration, in domain types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The game.
@@ -138,7 +138,7 @@ pub struct Settings {
     pub source: Source,
     /// The search settings for clients that request moves.
     pub search: SearchSettings,
-    /// This process; its ranges are checked.
+    /// The settings of this process, in range.
     pub inference: InferenceSection,
 }
 
@@ -146,7 +146,7 @@ impl Config {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that makes no sense.
+    /// [`ConfigError`] names the first invalid key.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
         let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
@@ -184,11 +184,11 @@ impl InferenceSection {
 }
 
 impl Settings {
-    /// The queue before so many threads.
+    /// Returns the settings of the queue for the given number of evaluators.
     #[must_use]
     pub fn queue(&self, evaluators: usize) -> QueueSettings {
         QueueSettings {
-            // Used until an evaluator reports its preferred size.
+            // The value is used until an evaluator reports its preferred size.
             batch_max: self.inference.batch_max.max(1),
             delay: Duration::from_micros(self.inference.queue_delay_us),
             waiting_max: self.inference.waiting_positions_max,

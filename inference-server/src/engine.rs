@@ -1,8 +1,8 @@
-//! The threads that evaluate, and the queue before them: the one place where they meet tokio.
+//! The evaluating threads, and the queue before them; the only place where they interact with tokio.
 //!
 //! The holder of a [`Handle`] sends requests; requests of all connections wait in one queue, and an idle thread takes
-//! those that share a batch. A request holds the version that answers it, so that newer weights take nothing from it.
-//! Start with [`Handle::evaluate`].
+//! those that share a batch. A request holds the version that answers it, so newer weights do not affect it. Start with
+//! [`Handle::evaluate`].
 
 mod counts;
 
@@ -28,19 +28,19 @@ use crate::versions::{Version, Versions};
 #[cfg(test)]
 mod tests;
 
-/// The interval between searches of the queue for requests without a receiver.
+/// The interval between scans of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Positions to evaluate, and by when.
+/// Positions to evaluate, and their deadline.
 #[derive(Debug, Clone)]
 pub struct EvalRequest {
     /// The client: each client gets the same share of every batch.
     pub client: u64,
-    /// The weights version that must answer; `None`: the newest. One that has not come yet is waited for.
+    /// The weights version that must answer; `None` means the newest. A version that has not arrived yet is waited for.
     pub version: Option<u64>,
     /// The positions, at least one.
     pub batch: Arc<Batch>,
-    /// The deadline of the answer; `None`: as configured.
+    /// The deadline of the answer; `None` means the configured one.
     pub deadline: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ pub struct EvalRequest {
 pub struct Answer {
     /// The weights version that answered.
     pub version: u64,
-    /// In the order of the batch.
+    /// The predictions, in the order of the batch.
     pub predictions: Predictions,
     /// The time in the queue.
     pub queued: Duration,
@@ -57,28 +57,28 @@ pub struct Answer {
     pub computed: Duration,
 }
 
-/// The game and versions served.
+/// The game and the versions that are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// The name of the game, which is the model's.
+    /// The name of the game, which is also that of the model.
     pub game: String,
-    /// Of an observation.
+    /// The shape of an observation.
     pub shape: ObservationShape,
-    /// A.
+    /// A: the number of actions.
     pub actions: usize,
-    /// The weights versions that answer, ascending.
+    /// The weights versions that are served, ascending.
     pub versions: Vec<u64>,
-    /// The newest of them.
+    /// The newest of the versions.
     pub newest: u64,
-    /// Positions in a batch.
+    /// The maximum number of positions in a batch.
     pub batch_max: usize,
     /// The maximum number of positions in a request.
     pub positions_max: usize,
-    /// For people: what evaluates.
+    /// The human-readable name of the evaluator.
     pub evaluator: Arc<str>,
 }
 
-/// Sends requests to the threads. Cheap to clone.
+/// Sends requests to the evaluating threads. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -88,7 +88,7 @@ pub struct Handle {
 struct Shared {
     versions: Arc<Versions>,
     state: Mutex<State>,
-    /// Something came, or the end has.
+    /// Notified when a request arrives or the engine drains.
     wake: Condvar,
     begun: Instant,
     timeout: Duration,
@@ -112,7 +112,7 @@ struct Waiting {
 }
 
 impl Handle {
-    /// Returns the model served; `None` before the first weights.
+    /// Returns the served model; `None` before the first weights.
     #[must_use]
     pub fn model(&self) -> Option<Model> {
         let newest = self.shared.versions.newest()?;
@@ -128,7 +128,7 @@ impl Handle {
         })
     }
 
-    /// Resolves with what is served once there is something.
+    /// Waits for the first weights and returns the served model.
     pub async fn served(&self) -> Model {
         let mut newest = self.shared.versions.watch();
         loop {
@@ -141,10 +141,10 @@ impl Handle {
         }
     }
 
-    /// Evaluates in turn. Dropping the future removes the request from the queue.
+    /// Queues a request and waits for its answer. Dropping the future removes the request from the queue.
     ///
     /// # Errors
-    /// [`Rejection`].
+    /// [`Rejection`] if there is no answer.
     pub async fn evaluate(&self, request: EvalRequest) -> Result<Answer, Rejection> {
         let deadline = request.deadline.unwrap_or_else(|| Instant::now() + self.shared.timeout);
         let answer = self.evaluate_by(request, deadline).await;
@@ -176,7 +176,7 @@ impl Handle {
         }
     }
 
-    /// The version that must answer, once it is there.
+    /// Returns the requested version, and waits for it if it is not loaded yet.
     async fn version(&self, wanted: Option<u64>, deadline: Instant) -> Result<Arc<Version>, Rejection> {
         let versions = &self.shared.versions;
         let Some(wanted) = wanted else { return versions.newest().ok_or(Rejection::NoModel) };
@@ -185,7 +185,7 @@ impl Handle {
             if let Some(version) = versions.get(wanted) {
                 return Ok(version);
             }
-            // A version newer than all others will arrive; an older one will not come back.
+            // A version newer than all others will arrive; an older one will not be loaded again.
             let may_come = newest.borrow_and_update().is_none_or(|newest| newest < wanted);
             let comes = async { may_come && newest.changed().await.is_ok() };
             if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
@@ -201,7 +201,7 @@ impl Handle {
         Counts { waiting_positions: state.queue.waiting(), ..state.counts.clone() }
     }
 
-    /// Another version answers, whose evaluators take batches of so many positions.
+    /// Sets the batch limit of a newly loaded version.
     pub(crate) fn loaded(&self, batch_max: usize) {
         self.shared.state.lock().queue.set_batch_max(batch_max);
     }
@@ -211,12 +211,12 @@ impl Handle {
         self.shared.versions.newest().map(|version| version.number())
     }
 
-    /// The versions that answer, ascending.
+    /// The numbers of the served versions, ascending.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         self.shared.versions.numbers()
     }
 
-    /// Ends the threads; what waits is rejected.
+    /// Stops the threads and rejects the waiting requests.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.state.lock();
         state.is_draining = true;
@@ -256,7 +256,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The next batch, when there is one; `None` at the end.
+    /// Waits for the next batch; `None` when the engine drains.
     fn take(&self) -> Option<(Vec<Request<Waiting>>, Reason)> {
         let mut state = self.state.lock();
         loop {
@@ -289,15 +289,15 @@ impl Shared {
     }
 }
 
-/// The threads.
+/// The evaluating threads.
 #[derive(Debug)]
 pub(crate) struct Engine {
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// Starts one thread for each of `queue.evaluators`; all end when the handle drains, and `drain` fires should one
-    /// end by itself.
+    /// Starts one thread for each of `queue.evaluators`; all end when the handle drains, and `drain` fires if one of
+    /// them ends for any other reason.
     pub(crate) fn start(
         versions: Arc<Versions>,
         queue: QueueSettings,
@@ -311,7 +311,7 @@ impl Engine {
         let shared = Arc::new(Shared { versions, state, wake, begun, timeout });
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
-            // A process that evaluates with half of its threads hides a bug.
+            // If one thread ends, the process drains: running with fewer threads would hide a bug.
             let (shared, ends_together) = (Arc::clone(&shared), drain.token().drop_guard());
             let work = move || {
                 let _ends_together = ends_together;
@@ -325,18 +325,18 @@ impl Engine {
 
     /// Waits for all threads, after [`Handle::drain`].
     pub(crate) fn join(self) -> anyhow::Result<()> {
-        // Joins all of them, whatever the result of the first.
+        // All threads are joined, even if the first one panicked.
         let joined: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         ensure!(joined.iter().all(Result::is_ok), "an evaluating thread panicked");
         Ok(())
     }
 }
 
-/// One thread.
+/// The state of one evaluating thread.
 struct Evaluating {
     shared: Arc<Shared>,
     index: usize,
-    /// Reused where several requests share a batch.
+    /// The merged batch, reused whenever several requests share a batch.
     merged: Option<Batch>,
     predictions: Predictions,
 }
@@ -377,7 +377,7 @@ impl Evaluating {
         }
     }
 
-    /// Gives each request its part of the predictions.
+    /// Sends each request its part of the predictions.
     fn answer(&mut self, waiting: Vec<Waiting>, version: &Version, begun: Duration, computed: Duration) {
         let mut next = 0;
         let is_alone = waiting.len() == 1;

@@ -1,6 +1,7 @@
-//! The inference service: convert, call, convert. The legal order of messages is [`proto::inference::order`]'s.
+//! The inference service: converts requests, calls the engine and converts answers. [`proto::inference::order`] defines
+//! the legal order of messages.
 //!
-//! Streams are driven by the connection that reads them; nothing is spawned, so nothing outlives its client.
+//! Streams are driven by the connection that reads them; no task is spawned, so no work outlives its client.
 
 mod cached;
 mod evaluate;
@@ -28,10 +29,10 @@ use evaluate::{EvaluateStream, OpenStream};
 #[cfg(test)]
 mod tests;
 
-/// A stream of answers, as tonic expects it.
+/// A stream of answers, in the type that tonic expects.
 pub(crate) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Serves what answers behind a handle.
+/// The gRPC service that evaluates with an engine.
 #[derive(Debug, Clone)]
 pub(crate) struct InferenceService {
     settings: Arc<Settings>,
@@ -43,7 +44,7 @@ pub(crate) struct InferenceService {
 }
 
 impl InferenceService {
-    /// Serves until `drain` fires.
+    /// Creates a service that serves until `drain` fires.
     #[must_use]
     pub(crate) fn new(settings: Arc<Settings>, handle: Handle, drain: CancellationToken) -> Self {
         Self {
@@ -133,9 +134,9 @@ impl v1::inference_server::Inference for InferenceService {
     }
 }
 
-/// Returns the client id of single requests in the queue: a connection is a client.
+/// Returns the client id of single requests in the queue: each connection counts as one client.
 pub(crate) fn client_of<T>(request: &Request<T>) -> u64 {
-    // Apart from the numbers of streams, which count from 0.
+    // The offset separates these ids from those of streams, which count from 0.
     const OF_CONNECTIONS: u64 = 1 << 63;
     static HASHES: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
     HASHES.get_or_init(RandomState::new).hash_one(request.remote_addr()) | OF_CONNECTIONS

@@ -1,11 +1,10 @@
-//! Evaluates positions for other processes by the newest weights: batched requests in, priors and values out.
+//! Evaluation of positions for other processes with the newest weights: batched requests in, priors and values out.
 //!
-//! [`run`] is the process, which reads a [`Config`] into [`Settings`]; [`start`] begins one that is [`Running`]. `load`
-//! brings weights and `versions` keeps the newest few, a [`engine::Model`]. Each call becomes an
-//! [`engine::EvalRequest`] in the one [`queue::Queue`] before the threads that evaluate; a [`engine::Handle`] puts it
-//! there and returns its [`engine::Answer`] or a [`rejection::Rejection`]. `grpc` serves the fast path of actors,
-//! analyses and moves, [`open_inference::OpenInference`] the clients of the Open Inference Protocol. Start with
-//! [`start`].
+//! [`run`] is the process, which reads a [`Config`] into [`Settings`]; [`start`] starts an instance, a [`Running`].
+//! `load` receives weights and `versions` keeps the newest few, which form a [`engine::Model`]. Each call becomes an
+//! [`engine::EvalRequest`] in the one [`queue::Queue`] before the evaluating threads; a [`engine::Handle`] enqueues it
+//! and returns its [`engine::Answer`] or a [`rejection::Rejection`]. `grpc` serves the fast path of actors, analyses
+//! and moves, [`open_inference::OpenInference`] the clients of the Open Inference Protocol. Start with [`start`].
 
 mod backend;
 pub mod config;
@@ -43,7 +42,7 @@ use load::Loader;
 use open_inference::OpenInference;
 use versions::Versions;
 
-/// The time for streams to end once the server drains; they only have to notice the drain.
+/// The time limit for streams to end once the server drains; they only need to observe the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The body of the process, for [`service::run`].
@@ -63,30 +62,30 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
     running.finished().await
 }
 
-/// A server that serves.
+/// A running server.
 #[derive(Debug)]
 pub struct Running {
     /// The address on which it listens.
     pub address: SocketAddr,
-    /// Sends requests from within the process.
+    /// The handle for requests from within the process.
     pub handle: Handle,
     serving: Task<anyhow::Result<()>>,
 }
 
 impl Running {
-    /// Waits until it has drained and its threads are joined.
+    /// Waits until the server has drained and its threads are joined.
     ///
     /// # Errors
-    /// The failure that ended it early.
+    /// The failure that ended the server early.
     pub async fn finished(self) -> anyhow::Result<()> {
         self.serving.await.context("join the server")?
     }
 }
 
-/// Serves without authentication, for a caller that alone uses the server, over loopback.
+/// Serves over loopback without authentication, for a caller that is the only client of the server.
 ///
 /// # Errors
-/// The build does not support the configuration, or the weights cannot be used.
+/// If the build does not support the configuration, or the weights cannot be used.
 pub async fn start(
     settings: Settings,
     listener: TcpListener,
@@ -97,8 +96,8 @@ pub async fn start(
     start_on(settings, evaluators, Security::default(), listener, readiness, drain).await
 }
 
-/// Serves on `listener`, to clients that `security` accepts, until `drain` fires. Weights of a file answer when this
-/// returns; a learner's weights answer once they arrive.
+/// Serves on `listener`, to clients that `security` accepts, until `drain` fires. Weights from a file are served when
+/// this returns; a learner's weights are served once they arrive.
 async fn start_on(
     settings: Settings,
     Chosen { backend, threads }: Chosen,
@@ -131,7 +130,7 @@ async fn start_on(
     let served = handle.clone();
     let serving = tokio::spawn(async move {
         let served = serve(Arc::new(settings), security, listener, served, drain.clone()).await;
-        // However that ended.
+        // The drain fires even if serving failed.
         drain.start();
         if let Some(following) = following {
             following.await.context("join the task that follows the learner")?;
@@ -142,7 +141,7 @@ async fn start_on(
     Ok(Running { address, handle, serving })
 }
 
-/// Serves until drained; by then the threads have been stopped.
+/// Serves until drained; the evaluating threads are stopped when it returns.
 async fn serve(
     settings: Arc<Settings>,
     security: Security,

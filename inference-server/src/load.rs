@@ -1,5 +1,5 @@
-//! Weights in: from a learner as it publishes them, or once from a file; each version is built and warmed up before it
-//! answers.
+//! Loading of weights: from a learner as it publishes them, or once from a file; each version is built and warmed up
+//! before it is served.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::engine::Handle;
 use crate::metrics;
 use crate::versions::{Version, Versions};
 
-/// Turns weights into a version that answers.
+/// Builds served versions from weights.
 pub(crate) struct Loader {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) spec: Spec,
     pub(crate) threads: usize,
-    /// Positions in the largest batch of the warm-up; 0: what the evaluator prefers.
+    /// The number of positions in the largest batch of the warm-up; 0 uses the size that the evaluator prefers.
     pub(crate) batch_max: usize,
     pub(crate) versions: Arc<Versions>,
     pub(crate) handle: Handle,
@@ -29,7 +29,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Takes every version that `subscriber` brings, until the drain.
+    /// Loads every version that `subscriber` receives, until the drain.
     pub(crate) async fn follow(self: Arc<Self>, settings: SubscriberSettings, drain: Drain) {
         let mut subscriber = Subscriber::start(settings);
         loop {
@@ -48,7 +48,7 @@ impl Loader {
         subscriber.close().await;
     }
 
-    /// Builds and warms up an evaluator for each thread; from then on the version is the newest.
+    /// Builds and warms up an evaluator for each thread, and makes the version the newest.
     pub(crate) fn load(&self, published: &Published) -> anyhow::Result<()> {
         published.check_game(&self.spec)?;
         let manifest = &published.manifest;
@@ -69,15 +69,15 @@ impl Loader {
         Ok(())
     }
 
-    /// Positions in its largest batch.
+    /// The number of positions in the evaluator's largest batch.
     fn largest(&self, evaluator: &dyn Evaluator) -> usize {
         let attributes = evaluator.attributes();
         let most = if self.batch_max == 0 { attributes.preferred_batch } else { self.batch_max };
         most.clamp(1, attributes.max_batch)
     }
 
-    /// The first batch of a size chooses kernels and grows buffers; no request should wait for that. Answers that are
-    /// not finite are found here too.
+    /// Evaluates a batch of each size: the first batch of a size selects kernels and grows buffers, which should not
+    /// delay a request. This also detects answers that are not finite.
     fn warm_up(&self, evaluator: &mut dyn Evaluator) -> Result<(), inference::Error> {
         let most = self.largest(evaluator);
         let legal: Vec<Action> =
@@ -97,10 +97,10 @@ impl Loader {
     }
 }
 
-/// A published version from its manifest's file; the bytes lie beside it.
+/// Reads a published version from the file of its manifest; the weights are in the same folder.
 ///
 /// # Errors
-/// Files that cannot be read, or are not what the manifest names.
+/// If a file cannot be read, or does not match the manifest.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> anyhow::Result<Published> {
     let at = |path: &Path| format!("read {}", path.display());
     let text = std::fs::read(path).with_context(|| at(path))?;

@@ -1,6 +1,7 @@
-//! Publishes the metrics of the inference server. Names are listed in `docs/metrics.md`.
+//! The metrics of the inference server. Names are listed in `docs/metrics.md`.
 //!
-//! The names that begin with `nv_inference` are those of Triton, so that dashboards made for it show this server too.
+//! The names that begin with `nv_inference` are those of Triton, so that dashboards made for it also work for this
+//! server.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use ::metrics::{counter, gauge, histogram};
 use crate::queue::Reason;
 use crate::rejection::{Names, Rejection};
 
-/// Starts the counters of rare events at zero: a counter that appears with its first event hides that event from every
-/// rate.
+/// Initialises the counters of rare events to zero: if a counter appeared with its first event, no rate would include
+/// that event.
 pub(crate) fn begin() {
     let (none, reason) = (Duration::ZERO, String::new);
     for rejection in [
@@ -48,12 +49,12 @@ pub(crate) fn weights_version(version: u64, resident: usize) {
     gauge!("zerofleet_inference_versions").set(resident as f64);
 }
 
-/// The evaluator of a version; that of the newest version is in use.
+/// Publishes the evaluator of a version; that of the newest version is in use.
 pub(crate) fn evaluator(name: &str, version: u64) {
     gauge!("zerofleet_inference_evaluator", "evaluator" => name.to_owned()).set(version as f64);
 }
 
-/// A batch that was evaluated, or failed.
+/// Records a batch that was evaluated, or failed.
 pub(crate) fn batch(positions: usize, reason: Reason, computed: Duration) {
     counter!("zerofleet_inference_batches_total", "reason" => left(reason)).increment(1);
     counter!("zerofleet_inference_batch_positions_total").increment(positions as u64);

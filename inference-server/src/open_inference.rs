@@ -1,8 +1,9 @@
-//! The Open Inference Protocol, for clients of other projects: convert, call the engine, convert.
+//! The Open Inference Protocol, for clients of other projects: converts requests, calls the engine and converts
+//! answers.
 //!
-//! The model is the game, its versions are the weights versions. Tensors come in (`request`) and go out (`response`) by
-//! name; `tensors` lists them. A stream is driven by the connection that reads it; nothing is spawned, so requests
-//! that a client no longer waits for leave the queue.
+//! The model is the game, and its versions are the weights versions. Tensors are read (`request`) and written
+//! (`response`) by name; `tensors` lists them. A stream is driven by the connection that reads it; no task is spawned,
+//! so requests that a client no longer waits for leave the queue.
 
 mod deadline;
 mod description;
@@ -28,8 +29,8 @@ use crate::rejection::Rejection;
 use request::InferInputs;
 use statistics::Statistics;
 
-/// Requests of one stream that are computed at once; further ones wait in its window. As many single positions as fill
-/// a batch.
+/// The number of requests of one stream that are computed concurrently; further ones wait in its window. Single
+/// positions of this number fill a batch.
 const STREAM_IN_FLIGHT_MAX: usize = 64;
 
 /// The header with which a client requests a status instead of an error among the answers of a stream.
@@ -38,7 +39,7 @@ const STATUS_HEADER: &str = "triton_grpc_error";
 /// The parameter that marks, on a stream, the last answer to a request.
 const FINAL_PARAMETER: &str = "triton_final_response";
 
-/// Serves the engine behind a handle.
+/// The gRPC service of the protocol, which evaluates with an engine.
 #[derive(Debug, Clone)]
 pub struct OpenInference {
     engine: Handle,
@@ -46,7 +47,7 @@ pub struct OpenInference {
     statistics: Arc<Statistics>,
 }
 
-/// The client of a request, and the deadline.
+/// The client of a request, and the deadline of the request.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
     client: u64,
@@ -60,7 +61,7 @@ impl Caller {
 }
 
 impl OpenInference {
-    /// Serves until `drain` fires.
+    /// Creates a service that serves until `drain` fires.
     #[must_use]
     pub fn new(engine: Handle, drain: CancellationToken) -> Self {
         Self { engine, drain, statistics: Arc::default() }
@@ -88,16 +89,16 @@ impl OpenInference {
         })
     }
 
-    /// An answer among those of a stream: an error too, unless the stream ends with it.
+    /// Returns one message of a stream. An error is a message too, unless `end_on_error` is set.
     async fn infer_in_stream(
         &self,
         request: Result<v2::ModelInferRequest, Status>,
         caller: Caller,
         end_on_error: bool,
     ) -> Result<v2::ModelStreamInferResponse, Status> {
-        // A message that cannot be read leaves nothing to go on from.
+        // After a message that cannot be read, the stream cannot continue.
         let request = request?;
-        // Without the tensors: they are not needed twice.
+        // The tensors are omitted because they are not needed again.
         let echo = v2::ModelInferResponse {
             model_name: request.model_name.clone(),
             model_version: request.model_version.clone(),
@@ -182,7 +183,7 @@ impl GrpcInferenceService for OpenInference {
                 async move { service.infer_in_stream(request, caller, end_on_error).await }
             })
             .buffered(STREAM_IN_FLIGHT_MAX);
-        // Earlier requests are answered; then the client receives the reason for the end.
+        // Earlier requests are answered; then the client receives the reason for the end of the stream.
         let farewell = futures::stream::once(async move { drain.is_cancelled() })
             .filter_map(async |draining| draining.then(|| Err(Rejection::Draining.into())));
         Ok(Response::new(Box::pin(answers.chain(farewell))))
@@ -203,7 +204,7 @@ impl GrpcInferenceService for OpenInference {
     ) -> Result<Response<v2::ModelStatisticsResponse>, Status> {
         let v2::ModelStatisticsRequest { name, version } = request.into_inner();
         let model = self.engine.model();
-        // An empty name stands for every model, even if there is none yet.
+        // An empty name selects every model, even if there is none yet.
         if name.is_empty() && model.is_none() {
             return Ok(Response::new(v2::ModelStatisticsResponse::default()));
         }

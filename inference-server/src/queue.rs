@@ -1,7 +1,7 @@
 //! The queue before the evaluators: forms batches, and rejects requests whose answer would come too late.
 //!
-//! Time is an argument: a [`Duration`] since any moment that the owner chose. Nothing here waits, locks or evaluates;
-//! the owner calls [`Queue::push`] for each request and [`Queue::next`] when an evaluator is free. Start with
+//! Time is an argument: a [`Duration`] since an instant that the owner chose. The queue itself does not wait, lock or
+//! evaluate; the owner calls [`Queue::push`] for each request and [`Queue::next`] when an evaluator is free. Start with
 //! [`Queue`].
 
 use std::collections::{HashMap, VecDeque};
@@ -12,19 +12,19 @@ use crate::rejection::Rejection;
 /// The rules by which a queue forms batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// The maximum number of positions in a batch. A larger request is a batch of its own.
+    /// The maximum number of positions in a batch. A larger request is evaluated as a separate batch.
     pub batch_max: usize,
-    /// The time for which a request may wait for others to share its batch while an evaluator is free; zero: it does
-    /// not wait.
+    /// The time for which a request may wait for others to share its batch while an evaluator is free; with zero it
+    /// does not wait.
     pub delay: Duration,
-    /// Positions that may wait.
+    /// The maximum number of waiting positions.
     pub waiting_max: usize,
     /// The number of batches evaluated concurrently.
     pub evaluators: usize,
 }
 
-/// A request is accepted if its deadline leaves this fraction of the expected wait, one in `MARGIN`, as a margin:
-/// batches differ, and answers need time to travel.
+/// The divisor of the expected wait that yields the margin: a request is accepted if its deadline is later than the
+/// expected wait plus this fraction of it, because batches differ, and answers take time to send.
 const MARGIN: u32 = 2;
 
 /// Positions of one client to evaluate together.
@@ -32,7 +32,7 @@ const MARGIN: u32 = 2;
 pub struct Request<T> {
     /// The client: each client gets the same share of every batch.
     pub client: u64,
-    /// By which weights version; a batch is of one.
+    /// The weights version that must answer; all requests of a batch have the same one.
     pub version: u64,
     /// The number of positions.
     pub positions: usize,
@@ -45,7 +45,7 @@ pub struct Request<T> {
 /// The reason for which a batch was dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Nothing more fits in.
+    /// The batch was full: no further request fits.
     Full,
     /// The oldest of its requests had waited for the maximum time.
     Delay,
@@ -53,25 +53,24 @@ pub enum Reason {
     Idle,
 }
 
-/// The next step of a free evaluator.
+/// The next action of a free evaluator.
 #[derive(Debug)]
 pub enum Next<T> {
-    /// Evaluate these.
+    /// Evaluate a batch of requests.
     Batch {
-        /// In the order of their turns; never empty.
+        /// The requests, in the order of their turns; never empty.
         requests: Vec<Request<T>>,
         /// The reason for the dispatch.
         reason: Reason,
     },
-    /// Wait until then, or until something comes.
+    /// Wait until the given time, or until a request arrives.
     Wait(Option<Duration>),
 }
 
-/// A queue of the requests of many clients, served in turns.
+/// A queue of the requests of many clients, served by deficit round robin.
 ///
-/// Turns are taken by deficit round robin (Shreedhar and Varghese 1995): each client may put as many positions into a
-/// batch as every other one, in whole requests, and the unused share of a client whose next request is larger is kept
-/// for its next turn.
+/// In deficit round robin (Shreedhar and Varghese 1995) each client may put the same number of positions into a batch,
+/// in whole requests; if its next request is larger than its share, the unused share is kept for its next turn.
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
@@ -86,7 +85,7 @@ pub struct Queue<T> {
 #[derive(Debug)]
 struct Client<T> {
     requests: VecDeque<(Duration, Request<T>)>,
-    /// Positions it may put into a batch before the others have their turn.
+    /// The number of positions the client may put into a batch before the turn of the next client.
     credit: usize,
 }
 
@@ -98,7 +97,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// The share of the past that is kept when a batch is added: about thirty batches count.
+    /// The weight of earlier batches when a batch is added, equivalent to an average over about thirty batches.
     const KEPT: f64 = 0.97;
 
     fn add(&mut self, positions: usize, took: Duration) {
@@ -106,14 +105,14 @@ impl Pace {
         self.seconds = self.seconds * Self::KEPT + took.as_secs_f64();
     }
 
-    /// Returns the seconds per position of one evaluator; 0 until it is measured.
+    /// Returns the seconds per position of one evaluator; 0 until a batch was measured.
     fn seconds_per_position(self) -> f64 {
         if self.positions > 0.0 { self.seconds / self.positions } else { 0.0 }
     }
 }
 
 impl<T> Queue<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(settings: QueueSettings) -> Self {
         Self {
@@ -126,18 +125,18 @@ impl<T> Queue<T> {
         }
     }
 
-    /// From now on a batch holds so many positions.
+    /// Sets the maximum number of positions in a batch from now on.
     pub fn set_batch_max(&mut self, batch_max: usize) {
         self.settings.batch_max = batch_max;
     }
 
-    /// Returns the number of positions in a batch.
+    /// Returns the maximum number of positions in a batch.
     #[must_use]
     pub fn batch_max(&self) -> usize {
         self.settings.batch_max
     }
 
-    /// Positions that wait.
+    /// The number of waiting positions.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -154,9 +153,9 @@ impl<T> Queue<T> {
     /// Adds a request.
     ///
     /// # Errors
-    /// [`Rejection`], with the request, if there is no room or its answer would come too late.
+    /// [`Rejection`], with the request, if the queue is full or the answer would be too late.
     pub fn push(&mut self, request: Request<T>, now: Duration) -> Result<(), (Rejection, Request<T>)> {
-        // With an empty queue a request is accepted at any size: there would never be more room.
+        // With an empty queue a request of any size is accepted: there would never be more capacity.
         if self.waiting > 0 && self.waiting + request.positions > self.settings.waiting_max {
             return Err((Rejection::Full { retry_after: self.expected(0) }, request));
         }
@@ -164,7 +163,7 @@ impl<T> Queue<T> {
         if let Some(deadline) = request.deadline
             && now.saturating_add(expected + expected / MARGIN) > deadline
         {
-            // By then half of what is ahead of it is done.
+            // By then half of the positions ahead of it are evaluated.
             return Err((Rejection::Late { expected, retry_after: expected / 2 }, request));
         }
         self.waiting += request.positions;
@@ -198,7 +197,7 @@ impl<T> Queue<T> {
         Next::Batch { requests, reason }
     }
 
-    /// A batch of so many positions is evaluated, which took so long; `None`: it was not evaluated.
+    /// Records that a batch of `positions` has ended after `took`, or that it failed if that is `None`.
     pub fn done(&mut self, positions: usize, took: Option<Duration>) {
         self.in_flight = self.in_flight.saturating_sub(positions);
         if let Some(took) = took {
@@ -232,17 +231,17 @@ impl<T> Queue<T> {
         self.clients.drain().flat_map(|(_, client)| client.requests).map(|(_, request)| request).collect()
     }
 
-    /// The next request in turn.
+    /// The next request in turn order.
     fn first(&self) -> Option<&(Duration, Request<T>)> {
         self.turns.front().and_then(|id| self.clients.get(id)).and_then(|client| client.requests.front())
     }
 
-    /// Returns the time since which the oldest request waits; those of one client are in order.
+    /// Returns the arrival time of the oldest request; those of one client are in order.
     fn oldest(&self) -> Option<Duration> {
         self.clients.values().filter_map(|client| client.requests.front()).map(|(since, _)| *since).min()
     }
 
-    /// Requests of `version` for one batch, in turns.
+    /// Takes requests of `version` for one batch, in turns.
     fn take(&mut self, version: u64) -> Vec<Request<T>> {
         let share = (self.settings.batch_max / self.turns.len().max(1)).max(1);
         let (mut taken, mut room) = (Vec::new(), self.settings.batch_max);
@@ -256,7 +255,8 @@ impl<T> Queue<T> {
                     && (request.positions <= room || taken.is_empty())
                 {
                     if request.positions > client.credit {
-                        // Its turn comes again in this batch, as soon as the first one can be taken.
+                        // The client gets another turn in this batch, as soon as the credit suffices for the first such
+                        // request.
                         let lacks = (request.positions - client.credit).max(share);
                         credit = Some(credit.map_or(lacks, |least| least.min(lacks)));
                         break;
@@ -271,10 +271,10 @@ impl<T> Queue<T> {
                 break;
             }
         }
-        // Saved credit is for a request that did not fit, not for a thousand later ones.
+        // Saved credit is for one request that did not fit, not for many later ones, so it is limited to a batch.
         let most = self.settings.batch_max;
         self.clients.values_mut().for_each(|client| client.credit = client.credit.min(most));
-        // The first client of this batch is last in the next.
+        // The first client of this batch is the last one in the next.
         self.turns.rotate_left(1);
         self.remove_idle_clients();
         taken

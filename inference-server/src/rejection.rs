@@ -1,4 +1,4 @@
-//! The reasons for which a request has no answer, and how each is reported.
+//! The reasons why a request has no answer, and the report of each.
 
 use std::time::Duration;
 
@@ -6,49 +6,49 @@ use proto::convert::retry_after;
 use proto::inference::RejectReason;
 use tonic::{Code, Status};
 
-/// The reason for which a request has no answer.
+/// The reason why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// No weights have come yet.
+    /// No weights have arrived yet.
     #[error("no weights have come yet")]
     NoModel,
-    /// That version is not resident.
+    /// The requested version is not resident.
     #[error("weights version {version} is not here; those that answer are {resident:?}")]
     UnknownVersion {
-        /// The version requested.
+        /// The requested version.
         version: u64,
-        /// The versions held.
+        /// The resident versions.
         resident: Vec<u64>,
     },
-    /// The positions are not of the game that is served, or too many.
+    /// The positions do not fit the served game, or are too many.
     #[error("{0}")]
     Shape(String),
-    /// As many positions wait as may.
+    /// The queue is full.
     #[error("as many positions wait as inference.waiting_positions_max allows; try again in {retry_after:?}")]
     Full {
-        /// The delay before there may be room.
+        /// The delay before the queue may have capacity.
         retry_after: Duration,
     },
-    /// It would be answered too late.
+    /// The answer would be too late.
     #[error("the answer would take {expected:?}, which is later than it is wanted; try again in {retry_after:?}")]
     Late {
-        /// The expected duration.
+        /// The expected duration until the answer.
         expected: Duration,
         /// The delay before a retry might be in time.
         retry_after: Duration,
     },
-    /// It was waiting when its time was up.
+    /// The deadline passed while the request was waiting.
     #[error("its time was up before its turn came")]
     Expired,
     /// The evaluator failed.
     #[error("the evaluator failed: {0}")]
     Failed(String),
-    /// The process ends.
+    /// The process is shutting down.
     #[error("the inference server is draining; try another, or this one after its restart")]
     Draining,
 }
 
-/// The names of a rejection outside this process.
+/// The names of a rejection in metrics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
     /// The label of our metric.
@@ -74,7 +74,7 @@ impl Rejection {
         Names { label, triton, code, fast_path }
     }
 
-    /// Returns the delay before a retry, where a retry helps.
+    /// Returns the delay before a retry, if a retry may succeed.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Full { retry_after } | Self::Late { retry_after, .. } => Some(*retry_after),

@@ -1,5 +1,5 @@
-//! Searches for clients that request moves: rules and tree on a thread of their own, evaluations from the shared queue,
-//! so that many searches fill batches together.
+//! Searches for clients that request moves: each search runs rules and tree on its own thread and evaluates through the
+//! shared queue, so that many searches fill batches together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use crate::config::{InferenceSection, Settings};
 use crate::engine::{Answer, EvalRequest, Handle};
 use crate::rejection::Rejection;
 
-/// Leaves of one tree that are evaluated together: enough to fill a batch with a few searches, few enough to go where a
-/// search with one leaf would.
+/// The number of leaves of one tree that are evaluated together: enough for a few searches to fill a batch, few enough
+/// to search about as a search with one leaf at a time.
 const LEAVES_PER_BATCH: usize = 8;
-/// The number of simulations between two readings of the clock, at first.
+/// The initial number of simulations between two readings of the clock.
 const SLICE_MIN: u32 = 32;
-/// About how long a slice takes later on.
+/// The approximate duration of a slice later in the search.
 const SLICE_TIME: Duration = Duration::from_millis(20);
 /// The number of simulations if neither a number nor a time limit was requested.
 const SIMULATIONS_DEFAULT: u32 = 400;
@@ -44,7 +44,7 @@ pub(crate) struct Searches {
     drain: CancellationToken,
 }
 
-/// The reports of a search in order; the last is finished, or an error.
+/// The reports of a search in order; the last one is either finished or an error.
 pub(crate) type Reports = mpsc::Receiver<Result<Analysis, Status>>;
 
 impl Searches {
@@ -53,8 +53,8 @@ impl Searches {
         Self { handle, settings, places, drain }
     }
 
-    /// Starts a search. It ends when its reports are dropped. `interval` is the time between reports; `None`: only one
-    /// at the end.
+    /// Starts a search, which ends when its reports are dropped. `interval` is the time between reports; with `None`
+    /// there is one report at the end.
     pub(crate) fn start(&self, query: SearchQuery, interval: Option<Duration>, client: u64) -> Result<Reports, Status> {
         let Settings { game, inference, .. } = &*self.settings;
         let budget = Budget::new(&query, inference)?;
@@ -69,7 +69,7 @@ impl Searches {
             convert::retry_after(Status::resource_exhausted(reason), PAUSE[1])
         };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
-        // One report waits for a client that reads slowly; later reports are delayed or skipped.
+        // The channel holds one report for a client that reads slowly; later reports are delayed or skipped.
         let (report_sender, reports) = mpsc::channel(1);
         let queue_client = QueueClient {
             handle: self.handle.clone(),
@@ -88,7 +88,7 @@ impl Searches {
         Ok(reports)
     }
 
-    /// Searches on a thread of its own.
+    /// Runs a search on its own thread.
     fn search<G: Game>(&self, game: G, moves: &Moves, queue_client: QueueClient, ends: Ends) -> Result<(), Status> {
         let position = replay(&game, moves).map_err(|invalid| convert::status(&invalid))?;
         let analyst = Analyst::new(game.clone(), position.clone(), &self.settings.search, LEAVES_PER_BATCH);
@@ -136,7 +136,7 @@ impl Budget {
     }
 }
 
-/// The position after some moves.
+/// Returns the position after the given moves.
 fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
     let mut position = game.start();
     let play = |position: &mut G::Position, field: String, action: Action| {
@@ -164,7 +164,7 @@ fn replay<G: Game>(game: &G, moves: &Moves) -> Result<G::Position, Invalid> {
     }
 }
 
-/// One search on its thread.
+/// The state of one search on its thread.
 struct Search<G: Game> {
     game: G,
     position: G::Position,
@@ -173,13 +173,13 @@ struct Search<G: Game> {
     ends: Ends,
 }
 
-/// The end of a search and the receiver of its last report.
+/// The limits of a search and the receiver of its reports.
 struct Ends {
     budget: Budget,
     interval: Option<Duration>,
     report_sender: mpsc::Sender<Result<Analysis, Status>>,
     drain: CancellationToken,
-    /// Free for another one afterwards.
+    /// The slot of the search, which is released when it ends.
     place: OwnedSemaphorePermit,
 }
 
@@ -190,14 +190,14 @@ impl<G: Game> Search<G> {
             Ok(()) => self.report(true).ok_or_else(|| Status::internal("nothing was searched")),
             Err(status) => Err(status),
         };
-        // On the last report a client may start the next search at once.
+        // The slot is released first, because a client may start the next search as soon as it has the last report.
         drop(self.ends.place);
-        // The caller may have gone.
+        // The caller may have disconnected.
         let _ = self.ends.report_sender.blocking_send(last);
     }
 
     fn search(&mut self) -> Result<(), Status> {
-        // The search is greedy: nothing is drawn.
+        // The search is greedy, so no random numbers are drawn.
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let (mut slice, mut last_report) = (SLICE_MIN, Instant::now());
         loop {
@@ -207,7 +207,7 @@ impl<G: Game> Search<G> {
                 .search_to(target, &mut self.queue_client, &mut rng)
                 .map_err(|error| self.queue_client.status(&error))?;
             let after = self.analyst.simulations();
-            // A position that is proven is searched no further.
+            // The search of a proven position ends early.
             if after < target || self.ends.budget.is_over(after) || self.ends.report_sender.is_closed() {
                 return Ok(());
             }
@@ -235,7 +235,7 @@ impl<G: Game> Search<G> {
                 value: analysis.action_values[i],
             })
             .collect();
-        // The move to play comes first, whatever its visits: it may be proven.
+        // The move to play comes first, even with fewer visits: it may be proven.
         moves
             .sort_by_key(|report| (report.action != u32::from(analysis.best.0), std::cmp::Reverse(report.visit_count)));
         Some(Analysis {
@@ -249,7 +249,7 @@ impl<G: Game> Search<G> {
     }
 }
 
-/// Moves as players write them.
+/// Formats moves in the notation of players.
 fn line<G: Game>(game: &G, position: &G::Position, actions: &[Action]) -> Vec<String> {
     let mut position = position.clone();
     let mut names = Vec::with_capacity(actions.len());
@@ -262,7 +262,7 @@ fn line<G: Game>(game: &G, position: &G::Position, actions: &[Action]) -> Vec<St
     names
 }
 
-/// The queue as the evaluator of one search, which holds on to one weights version.
+/// The queue as the evaluator of one search, bound to one weights version.
 struct QueueClient {
     handle: Handle,
     runtime: Runtime,
@@ -299,7 +299,7 @@ impl Evaluator for QueueClient {
 }
 
 impl QueueClient {
-    /// Returns the status of a search that cannot go on.
+    /// Returns the status of a search that cannot continue.
     fn status(&self, error: &Error) -> Status {
         let code = if Instant::now() >= self.until { Code::DeadlineExceeded } else { Code::Unavailable };
         Status::new(code, error.to_string())

@@ -1,4 +1,4 @@
-//! The weights versions that answer: the newest few, each with an evaluator for every thread.
+//! The weights versions that are served: the newest few, each with an evaluator for every thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use weights::Manifest;
 
-/// A version that answers. It goes on answering for its holders after newer ones have taken its place.
+/// A served version. It continues to answer for its holders after it was removed from the served ones.
 pub(crate) struct Version {
     pub(crate) manifest: Manifest,
-    /// For people: what evaluates.
+    /// The human-readable name of the evaluator.
     pub(crate) name: Arc<str>,
-    /// One for each thread, which is the only one to lock it.
+    /// The evaluator of each thread, which only that thread locks.
     evaluators: Vec<Mutex<Box<dyn Evaluator>>>,
 }
 
@@ -45,32 +45,32 @@ impl Version {
         self.manifest.architecture.actions
     }
 
-    /// The evaluator of a thread.
+    /// The evaluator of the given thread.
     pub(crate) fn evaluator(&self, thread: usize) -> &Mutex<Box<dyn Evaluator>> {
         &self.evaluators[thread]
     }
 }
 
-/// The shelf of them.
+/// The collection of served versions.
 #[derive(Debug)]
 pub(crate) struct Versions {
     kept: usize,
-    /// In the order in which they came: the last is the newest, whatever its number.
+    /// The versions in the order of arrival: the last is the newest, regardless of its number.
     shelf: RwLock<VecDeque<Arc<Version>>>,
     newest: watch::Sender<Option<u64>>,
 }
 
 impl Versions {
-    /// A shelf for the newest `kept`.
+    /// Creates a collection for the newest `kept` versions.
     pub(crate) fn new(kept: usize) -> Self {
         Self { kept, shelf: RwLock::default(), newest: watch::Sender::new(None) }
     }
 
-    /// From now on it is the newest.
+    /// Adds a version as the newest one.
     pub(crate) fn add(&self, version: Version) {
         let number = version.number();
         let mut shelf = self.shelf.write();
-        // A learner that went on from an older checkpoint gives the same number to other weights.
+        // A learner that resumed from an older checkpoint gives the same number to different weights.
         shelf.retain(|resident| resident.number() != number);
         shelf.push_back(Arc::new(version));
         while shelf.len() > self.kept {
@@ -88,7 +88,7 @@ impl Versions {
         self.shelf.read().iter().find(|version| version.number() == number).cloned()
     }
 
-    /// Their numbers, ascending.
+    /// The numbers of the served versions, ascending.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.shelf.read().iter().map(|version| version.number()).collect();
         numbers.sort_unstable();

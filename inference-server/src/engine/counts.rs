@@ -4,26 +4,26 @@ use proto::inference::v1::BatchesOfSize;
 
 use crate::queue::Reason;
 
-/// The counters since the start.
+/// The counters since the start of the process.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
-    /// Requests that were answered.
+    /// The number of answered requests.
     pub requests: u64,
-    /// Positions that were evaluated for them.
+    /// The number of positions evaluated for them.
     pub positions: u64,
-    /// Batches that they made.
+    /// The number of batches evaluated for them.
     pub batches: u64,
-    /// Requests that were rejected, each with a reason that is not the evaluator's.
+    /// The number of requests rejected for reasons other than a failure of the evaluator.
     pub rejected: u64,
-    /// Requests that the evaluator failed.
+    /// The number of requests for which the evaluator failed.
     pub failed: u64,
     /// The sum of the times in the queue.
     pub queue_time: Duration,
     /// The sum of the durations of batches.
     pub compute_time: Duration,
-    /// By how many positions they hold, rounded up to a power of two; ascending.
+    /// The batches by their number of positions, rounded up to a power of two; ascending.
     pub by_batch_size: Vec<BatchesOfSize>,
-    /// Positions that wait now.
+    /// The number of positions that wait now.
     pub waiting_positions: usize,
 }
 
@@ -55,7 +55,7 @@ impl Counts {
         }
     }
 
-    /// For people: why batches are as large as they are.
+    /// Explains the sizes of the batches in a human-readable sentence.
     #[must_use]
     pub fn explain(&self, batch_max: usize) -> String {
         if self.batches == 0 {

@@ -55,7 +55,7 @@ impl Fixture {
         Self { versions, engine, handle, drain }
     }
 
-    /// Two threads that answer by version 1.
+    /// Starts two threads that serve version 1.
     fn serving() -> Self {
         let fixture = Self::new(settings());
         fixture.versions.add(hashing(1, 2));
@@ -72,7 +72,7 @@ fn settings() -> QueueSettings {
     QueueSettings { batch_max: 16, delay: Duration::ZERO, waiting_max: 1000, evaluators: 2 }
 }
 
-/// Positions that differ with `seed`.
+/// Creates a batch of positions that differ with `seed`.
 fn batch(seed: u32, positions: usize) -> Batch {
     let mut batch = Batch::new(SHAPE);
     for position in 0..positions {
@@ -140,7 +140,7 @@ async fn a_future_version_is_awaited_and_a_removed_one_is_refused_with_the_resid
     for version in 2..=3 {
         fixture.versions.add(hashing(version, 2));
         if version == 2 {
-            // Before the next one takes its place.
+            // The waiting request must get version 2 before the next version replaces it.
             tokio::task::yield_now().await;
         }
     }
@@ -210,7 +210,7 @@ async fn a_thread_that_panics_ends_the_process_in_order() {
 
 #[tokio::test]
 async fn waiting_and_later_requests_are_refused_once_the_process_drains() {
-    // No evaluator runs.
+    // There are no evaluators.
     let fixture = Fixture::new(QueueSettings { evaluators: 0, ..settings() });
     fixture.versions.add(hashing(1, 1));
     let waiting = {

@@ -20,15 +20,16 @@ pub(super) struct Cached {
 #[derive(Debug)]
 struct Memory {
     answers: Cache,
-    /// Keyed anew in every process: no client can know which positions share a key.
+    /// The hasher of the keys, with a new random seed in every process, so that no client can predict which positions
+    /// collide.
     hashes: RandomState,
     hits: AtomicU64,
-    /// The version that answered last.
+    /// The version of the last answer.
     newest: AtomicU64,
 }
 
 impl Cached {
-    /// Remembers `positions`; none if that is 0.
+    /// Creates a cache of `positions`, or none if that is 0.
     pub(super) fn new(handle: Handle, positions: usize) -> Self {
         let memory = || Memory {
             answers: Cache::new(positions),
@@ -39,12 +40,12 @@ impl Cached {
         Self { handle, memory: (positions > 0).then(memory).map(Arc::new) }
     }
 
-    /// Positions that were answered from memory.
+    /// The number of positions answered from the cache.
     pub(super) fn hits(&self) -> u64 {
         self.memory.as_ref().map_or(0, |memory| memory.hits.load(Ordering::Relaxed))
     }
 
-    /// Returns the answer, and the number of positions that were answered from memory; the others alone are unpacked.
+    /// Returns the answer, and the number of positions answered from the cache; only the other positions are unpacked.
     pub(super) async fn evaluate(&self, client: u64, request: EvalRequest) -> Result<(Answer, usize), Rejection> {
         let EvalRequest { version, timeout, positions, .. } = request;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -71,7 +72,7 @@ impl Cached {
         if memory.newest.swap(number, Ordering::Relaxed) != number
             && let Some(&oldest) = self.handle.numbers().first()
         {
-            // Answers of versions that are no longer served.
+            // Removes answers of versions that are no longer served.
             memory.answers.forget_before(oldest);
         }
         for (i, miss) in misses.into_iter().enumerate() {
@@ -84,7 +85,7 @@ impl Cached {
     }
 }
 
-/// Both in the order of the positions.
+/// Merges the cached and the new answers in the order of the positions.
 fn interleave(are_hits: &[bool], known: &Predictions, fresh: &Predictions) -> Predictions {
     let (mut all, mut next_known, mut next_fresh) = (Predictions::new(), 0, 0);
     for &is_hit in are_hits {

@@ -15,10 +15,10 @@ use crate::engine::{Answer, Model};
 use crate::metrics;
 use crate::rejection::Rejection;
 
-/// The answer and its number of cache hits, or the reason for which there is none.
+/// The answer and its number of cache hits, or the reason why there is none.
 type Answered = Result<(Answer, usize), Rejection>;
 
-/// One client's stream: requests in, an answer for each out, in any order.
+/// The stream of one client: it reads requests and answers each of them, in any order.
 pub(super) struct EvaluateStream {
     pub(super) inbound: Streaming<v1::EvaluateRequest>,
     pub(super) order: EvaluateOrder,
@@ -40,7 +40,7 @@ impl EvaluateStream {
         })
     }
 
-    /// The next answer; an error or `None` ends the stream.
+    /// Waits for the next message to the client; an error or `None` ends the stream.
     async fn next(&mut self) -> Result<Option<Message>, Status> {
         loop {
             if self.has_ended && self.in_flight.is_empty() {
@@ -119,7 +119,7 @@ fn end_span(mut span: Span, answered: &Answered) {
     span.end();
 }
 
-/// Checks that the client's game is the one served.
+/// Checks that the client's game is the served one.
 fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
     let requested = (hello.game.as_str(), hello.shape, hello.actions);
     let served = (model.game.as_str(), model.shape, model.actions);
@@ -137,7 +137,7 @@ fn fits(hello: &Hello, model: &Model) -> Result<(), Status> {
     )))
 }
 
-/// A client's place among the open streams, until it is dropped.
+/// One of the limited number of open streams, which is released when dropped.
 pub(super) struct OpenStream {
     _permit: OwnedSemaphorePermit,
 }

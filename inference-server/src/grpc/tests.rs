@@ -19,10 +19,10 @@ use crate::{Running, start_on};
 
 mod search;
 
-/// Everything comes before that.
+/// The time limit of every wait.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A server of random answers that are the same for the same position.
+/// A server with pseudo-random answers, which are equal for equal positions.
 struct Server {
     running: Running,
     publisher: proto::weights::Publisher,
@@ -43,7 +43,7 @@ fn hello() -> Hello {
     Hello { name: "test".into(), game: spec.name, shape: spec.observation, actions: spec.actions }
 }
 
-/// Returns a version of a network that is never built.
+/// Returns a version with weights that are never used to build a network.
 fn published(version: u64) -> (weights::Manifest, bytes::Bytes) {
     let spec = TicTacToe::new().spec().clone();
     let shape = spec.observation;
@@ -183,7 +183,7 @@ async fn a_caller_gets_the_version_it_names_or_the_newest() {
     let client = server.evaluations();
     within(client.up()).await;
     let batch = batch(1, 3);
-    // Not there yet: waited for.
+    // A version that is not loaded yet is waited for.
     let ahead = {
         let (client, batch) = (client.clone(), batch.clone());
         tokio::spawn(async move { client.evaluate(&batch, Some(2), None).await })
@@ -214,7 +214,7 @@ async fn a_client_of_another_game_is_refused_with_the_served_game() {
     server.stop().await;
 }
 
-/// The number of requests: `ZEROFLEET_MALFORMED`, or few.
+/// The number of malformed requests: `ZEROFLEET_MALFORMED`, or a small default.
 fn malformed_requests() -> u64 {
     std::env::var("ZEROFLEET_MALFORMED").ok().and_then(|requests| requests.parse().ok()).unwrap_or(200)
 }
@@ -275,7 +275,7 @@ async fn first_status(server: &Server, messages: Vec<Message>) -> tonic::Status 
     loop {
         match within(replies.message()).await {
             Ok(Some(_)) => {
-                // The welcome: the rest may come.
+                // After the welcome, the remaining messages may be sent.
                 for message in messages.by_ref() {
                     requests.send(message).await.unwrap();
                 }

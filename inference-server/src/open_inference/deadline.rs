@@ -1,4 +1,4 @@
-//! Until when a client waits.
+//! Deadlines of requests, from the timeouts of clients.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,23 @@ use tonic::metadata::MetadataMap;
 
 /// The header with the timeout of a gRPC client.
 const HEADER: &str = "grpc-timeout";
-/// gRPC allows no more digits.
+/// The maximum number of digits that gRPC allows.
 const DIGITS_MAX: usize = 8;
 
-/// Returns the deadline of a client that sent these headers at `now`; `None` without a timeout, or with one that is not
-/// valid gRPC.
+/// Returns the deadline of a client that sent these headers at `now`; `None` without a timeout, or with one that is
+/// invalid in gRPC.
 pub(super) fn of(headers: &MetadataMap, now: Instant) -> Option<Instant> {
-    // A time beyond the range of the clock is no deadline.
+    // A timeout beyond the range of the clock sets no deadline.
     now.checked_add(parse(headers.get(HEADER)?.to_str().ok()?)?)
 }
 
-/// The earlier one of a deadline and of what a timeout of so many microseconds makes of `now`.
+/// Returns the earlier of `deadline` and `timeout_us` microseconds after `now`.
 pub(super) fn earlier(deadline: Option<Instant>, timeout_us: Option<u64>, now: Instant) -> Option<Instant> {
     let own = timeout_us.and_then(|us| now.checked_add(Duration::from_micros(us)));
     deadline.into_iter().chain(own).min()
 }
 
-/// `100m` is a hundred milliseconds.
+/// Parses a timeout; `100m` is a hundred milliseconds.
 fn parse(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > DIGITS_MAX || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -10,14 +10,14 @@ use crate::engine::Model;
 /// The protocol's name for the backend.
 const PLATFORM: &str = "zerofleet";
 
-/// The extensions of the protocol that all of is here.
+/// The extensions of the protocol that are implemented completely.
 const EXTENSIONS: [&str; 2] = ["model_configuration", "statistics"];
 
-/// Returns the version that a request names, `None` for the newest.
+/// Returns the version that a request names, or `None` for the newest.
 ///
 /// # Errors
-/// `NOT_FOUND` for another model and for a version that is not resident, `INVALID_ARGUMENT` for what is no version,
-/// `UNAVAILABLE` before the first weights.
+/// `NOT_FOUND` for another model and for a version that is not resident, `INVALID_ARGUMENT` for text that is not a
+/// version, `UNAVAILABLE` before the first weights.
 pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result<(Model, Option<u64>), Status> {
     let model = model.ok_or_else(|| Status::unavailable("there are no weights yet"))?;
     if name != model.game {
@@ -41,7 +41,7 @@ pub(super) fn resolve(model: Option<Model>, name: &str, version: &str) -> Result
     Ok((model, Some(number)))
 }
 
-/// `3, 4 and 5`; of many, how many more there are.
+/// Lists versions as `3, 4 and 5`; of a long list, only the newest and the number of older ones.
 fn listed(versions: &[u64]) -> String {
     const SHOWN_MAX: usize = 8;
     let newest = &versions[versions.len().saturating_sub(SHOWN_MAX)..];
@@ -76,7 +76,7 @@ pub(super) fn metadata(model: &Model) -> v2::ModelMetadataResponse {
     }
 }
 
-/// The same without the batch dimension, and how positions are batched.
+/// The tensors without the batch dimension, and the batching of positions.
 pub(super) fn config(model: &Model) -> v2::ModelConfig {
     let input = |input: Input| v2::ModelInput {
         name: input.name().to_owned(),
@@ -113,7 +113,7 @@ pub(super) fn config(model: &Model) -> v2::ModelConfig {
     }
 }
 
-/// Each resident version; nothing before the first weights.
+/// The resident versions; empty before the first weights.
 pub(super) fn index(model: Option<&Model>) -> v2::RepositoryIndexResponse {
     let entry = |model: &Model, version: &u64| v2::repository_index_response::ModelIndex {
         name: model.game.clone(),

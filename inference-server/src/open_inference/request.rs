@@ -1,6 +1,6 @@
-//! Decodes requests: each is checked whole before anything is allocated for it.
+//! Decoding of requests: each is checked completely before anything is allocated for it.
 //!
-//! Each error names the tensor, in the words of the request: `observations.shape`, `legal[3]`.
+//! Each error names the tensor as the request does: `observations.shape`, `legal[3]`.
 
 use game::Action;
 use inference::Batch;
@@ -13,21 +13,22 @@ use proto::open_inference::v2::{DataType, InferParameter, InferTensorContents, M
 use super::tensors::{Elements, Input, Output, bytes_of, name_of};
 use crate::engine::Model;
 
-/// The most characters of a text of the client in a sentence for it: a status is a header.
+/// The maximum number of characters of a client's text that is quoted in a message to it, because a status is a header.
 const QUOTED_CHARS_MAX: usize = 64;
 
-/// The most positions of a request: in the widest datatypes they fit a message, and the engine takes them.
+/// The maximum number of positions of a request. It fits into a message with the widest datatypes, and the engine
+/// accepts it.
 pub(super) fn positions_max(model: &Model) -> usize {
     let position = model.shape.len() * size_of::<f32>() + model.actions;
     model.positions_max.min((MESSAGE_BYTES_MAX - MESSAGE_REST_BYTES) / position.max(1)).max(1)
 }
 
-/// The form of the contents, in requests and answers.
+/// The encoding of tensor contents, in requests and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As bytes.
+    /// Contents as bytes.
     Raw,
-    /// As lists of numbers.
+    /// Contents as lists of numbers.
     Typed,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct InferInputs {
 /// Reads the tensors of a request to `model`.
 ///
 /// # Errors
-/// The tensor and what is wrong with it.
+/// [`Invalid`] names the tensor and the problem.
 pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<InferInputs, Invalid> {
     let form = form(request)?;
     let outputs = outputs(&request.outputs)?;
@@ -61,9 +62,9 @@ pub(super) fn read(request: &ModelInferRequest, model: &Model) -> Result<InferIn
     Ok(InferInputs { batch, outputs, form })
 }
 
-/// Returns the form of the contents, once every input has some and no input is unknown.
+/// Returns the encoding of the contents, after checking that every input has contents and no input is unknown.
 fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
-    // First of all: further names need no check.
+    // The number of inputs is checked first, so that excess names need no check.
     let (inputs, inputs_max) = (request.inputs.len(), Input::ALL.len());
     if inputs > inputs_max {
         return Err(invalid("inputs", format!("has {inputs} tensors, at most {inputs_max}")));
@@ -92,8 +93,8 @@ fn form(request: &ModelInferRequest) -> Result<Form, Invalid> {
 }
 
 /// Returns the number of positions of an input, at least one, and its elements, as many as its shape requires; `None`
-/// if the request has no such input. `too_many` says what is wrong with a number of positions. What passes it is no
-/// more than a model takes, so that no product overflows.
+/// if the request has no such input. `too_many` describes the problem with a number of positions, if any. A number that
+/// it accepts is no more than a model takes, so that no product overflows.
 fn tensor<'a>(
     request: &'a ModelInferRequest,
     form: Form,
@@ -144,7 +145,7 @@ fn tensor<'a>(
     Ok(Some((positions, elements)))
 }
 
-/// Returns the elements of typed contents, which are `expected` ones in the list of the datatype and none in another.
+/// Returns the elements of typed contents: exactly `expected` in the list of the datatype, and none in any other list.
 fn typed<'a>(
     name: &str,
     datatype: DataType,
@@ -169,7 +170,7 @@ fn typed<'a>(
     Ok(elements)
 }
 
-/// Returns the number of elements of all lists.
+/// Returns the total number of elements of all lists.
 fn held(contents: &InferTensorContents) -> usize {
     let InferTensorContents {
         bool_contents,
@@ -185,7 +186,7 @@ fn held(contents: &InferTensorContents) -> usize {
     bool_contents.len() + integers + fp32_contents.len() + fp64_contents.len() + bytes_contents.len()
 }
 
-/// Returns the legal actions, `[B, A]`: at least one of each position.
+/// Returns the flags of the legal actions, `[B, A]`: at least one is set in each position.
 fn flags(elements: Elements<'_>, positions: usize, actions: usize) -> Result<Vec<bool>, Invalid> {
     let flags = match elements {
         Elements::Flags(flags) => flags.to_vec(),
@@ -205,11 +206,11 @@ fn flags(elements: Elements<'_>, positions: usize, actions: usize) -> Result<Vec
     }
 }
 
-/// Returns the positions; without `flags` every action is legal.
+/// Returns the batch of positions; without `flags` every action is legal.
 fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model: &Model) -> Result<Batch, Invalid> {
     let stride = model.shape.len();
     let mut batch = Batch::new(model.shape);
-    // Actions are u16 everywhere: a model has no more of them.
+    // Actions are u16 everywhere, so no model has more of them.
     let all: Vec<Action> = (0..=u16::MAX).take(model.actions).map(Action).collect();
     let mut some = Vec::with_capacity(model.actions);
     for row in 0..positions {
@@ -223,7 +224,7 @@ fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model
             }
         };
         batch.push(actions, |planes| elements.read(row * stride..(row + 1) * stride, planes));
-        // One observation out of bounds could make every answer of the batch it is computed in worthless.
+        // One observation out of bounds could make every answer of its batch useless.
         if let Some(index) = batch.observation(row).iter().position(|value| !(0.0..=1.0).contains(value)) {
             let value = batch.observation(row)[index];
             let reason = if value.is_finite() { "is not between 0 and 1" } else { "is not finite" };
@@ -233,7 +234,7 @@ fn batch(elements: Elements<'_>, positions: usize, flags: Option<&[bool]>, model
     Ok(batch)
 }
 
-/// The outputs that are wanted: all, where none is named.
+/// Returns the requested outputs, which are all outputs if none is named.
 fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Invalid> {
     if requested.len() > Output::ALL.len() {
         return Err(invalid("outputs", format!("has {} tensors, at most {}", requested.len(), Output::ALL.len())));
@@ -261,7 +262,7 @@ fn outputs(requested: &[InferRequestedOutputTensor]) -> Result<Vec<Output>, Inva
 
 type Parameters = std::collections::HashMap<String, InferParameter>;
 
-/// A client that shares memory sends nothing and reads nothing: it would wait for what never comes.
+/// Rejects shared memory: a client that uses it sends no contents and would wait for output that is never written.
 fn refuse_shared_memory(tensor: &str, parameters: &Parameters) -> Result<(), Invalid> {
     if parameters.contains_key("shared_memory_region") {
         return Err(invalid(tensor, "is in shared memory: there is no such extension here"));
@@ -269,10 +270,10 @@ fn refuse_shared_memory(tensor: &str, parameters: &Parameters) -> Result<(), Inv
     Ok(())
 }
 
-/// Returns the timeout of the request in microseconds, if it has one; 0 is no bound.
+/// Returns the timeout of the request in microseconds, if it has one; 0 means no timeout.
 ///
 /// # Errors
-/// The parameter is no such number.
+/// If the parameter is not a valid number.
 pub(super) fn timeout_us(parameters: &Parameters) -> Result<Option<u64>, Invalid> {
     let Some(InferParameter { parameter_choice }) = parameters.get("timeout") else { return Ok(None) };
     let value = match parameter_choice {
@@ -284,7 +285,7 @@ pub(super) fn timeout_us(parameters: &Parameters) -> Result<Option<u64>, Invalid
     Ok(Some(value).filter(|&value| value > 0))
 }
 
-/// A text of the client in backquotes, cut to what fits a sentence.
+/// Quotes a client's text in backquotes, truncated to [`QUOTED_CHARS_MAX`].
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
         Some((end, _)) => format!("`{}…`", &text[..end]),
@@ -292,7 +293,7 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// A shape in brackets; of a long one, its beginning.
+/// Formats a shape in brackets; a long one is truncated.
 fn written(shape: &[i64]) -> String {
     const DIMS_MAX: usize = 8;
     let dims: Vec<String> = shape.iter().take(DIMS_MAX).map(i64::to_string).collect();

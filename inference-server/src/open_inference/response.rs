@@ -1,4 +1,4 @@
-//! Tensors out.
+//! Encoding of answers as tensors.
 
 use inference::{Batch, Predictions, Wdl};
 use proto::open_inference::v2::model_infer_response::InferOutputTensor;
@@ -12,7 +12,7 @@ fn elements(output: Output, predictions: &Predictions, batch: &Batch, actions: u
     let values = (0..predictions.len()).map(|i| predictions.value(i));
     match output {
         Output::Priors => {
-            // Predictions have priors of the legal actions alone.
+            // Predictions only have priors of the legal actions.
             let mut dense = vec![0.0; predictions.len() * actions];
             for (i, row) in dense.chunks_exact_mut(actions).enumerate() {
                 for (action, &prior) in batch.legal(i).iter().zip(predictions.priors(i)) {
@@ -26,7 +26,7 @@ fn elements(output: Output, predictions: &Predictions, batch: &Batch, actions: u
     }
 }
 
-/// Writes the requested outputs in the form in which the inputs came. Names, version and id are the caller's.
+/// Writes the requested outputs in the encoding of the inputs. The caller sets the names, the version and the id.
 pub(super) fn write(
     predictions: &Predictions,
     batch: &Batch,
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Two positions of three actions; the second may not play its middle one.
+    /// Predictions of two positions with three actions; the middle action of the second position is illegal.
     fn predictions() -> Predictions {
         let mut predictions = Predictions::new();
         predictions.push(&[0.5, 0.25, 0.25], Wdl { win: 0.75, draw: 0.25, loss: 0.0 });

@@ -7,7 +7,7 @@ use proto::open_inference::v2::{InferBatchStatistics, InferStatistics, ModelStat
 
 use crate::engine::Counts;
 
-/// The counters of this service alone: the time to decode and encode tensors, and the time of the last answer.
+/// The counters specific to this service: the times for decoding and encoding tensors, and the time of the last answer.
 #[derive(Debug, Default)]
 pub(super) struct Statistics(Mutex<Counters>);
 
@@ -19,12 +19,12 @@ struct Counters {
 }
 
 impl Statistics {
-    /// Tensors of a request were read.
+    /// Adds the time for reading the tensors of a request.
     pub(super) fn read(&self, took: Duration) {
         add(&mut self.0.lock().inputs, took);
     }
 
-    /// An answer was written.
+    /// Adds the time for writing an answer.
     pub(super) fn written(&self, took: Duration) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut counters = self.0.lock();
@@ -32,7 +32,7 @@ impl Statistics {
         counters.last_unix_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Returns the counters so far: those of all versions of the model, and of every service that uses its engine.
+    /// Returns the counters so far, over all versions of the model and every service that uses its engine.
     pub(super) fn of(&self, counts: &Counts, name: &str, version: u64) -> ModelStatistics {
         let Counters { inputs, outputs, last_unix_ms } = *self.0.lock();
         let done = |count, took| Some(StatisticDuration { count, ns: nanoseconds(took) });

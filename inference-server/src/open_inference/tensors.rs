@@ -1,4 +1,4 @@
-//! The tensors of the model, and their elements as the protocol carries them.
+//! The tensors of the model, and the encoding of their elements in the protocol.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use proto::open_inference::v2::DataType;
 
 use crate::engine::Model;
 
-/// The tensors that a model takes.
+/// The input tensors of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
     /// Observations `[B, C, H, W]`, between 0 and 1.
@@ -26,7 +26,7 @@ impl Input {
         }
     }
 
-    /// The datatypes that it may have; the first is announced.
+    /// The datatypes that it accepts; the first is the one in the metadata.
     pub(super) const fn datatypes(self) -> &'static [DataType] {
         match self {
             Self::Observations => {
@@ -36,7 +36,7 @@ impl Input {
         }
     }
 
-    /// Its shape without the batch dimension.
+    /// The shape of the tensor without the batch dimension.
     pub(super) fn dims(self, model: &Model) -> Vec<i64> {
         match self {
             Self::Observations => [model.shape.planes, model.shape.height, model.shape.width].map(dim).to_vec(),
@@ -45,12 +45,12 @@ impl Input {
     }
 }
 
-/// The tensors that a model answers, all of them FP32.
+/// The output tensors of a model, all of them FP32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
-    /// Priors `[B, A]` that sum to one over the actions that count; 0 for all others.
+    /// Priors `[B, A]` that sum to one over the legal actions; 0 for all others.
     Priors,
-    /// Chances of a win, a draw and a loss for the player to move, `[B, 3]`.
+    /// Probabilities of a win, a draw and a loss for the player to move, `[B, 3]`.
     Wdl,
     /// Win − loss, in −1 to 1, `[B, 1]`.
     Value,
@@ -77,7 +77,7 @@ impl Output {
     }
 }
 
-/// A size of a model as a dimension: networks and boards are far smaller than any integer type.
+/// Converts a size of a model to a dimension: networks and boards are far smaller than the range of any integer type.
 pub(super) fn dim(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
@@ -87,7 +87,7 @@ pub(super) fn name_of(datatype: DataType) -> &'static str {
     datatype.as_str_name().trim_start_matches("TYPE_")
 }
 
-/// Returns the bytes of an element in raw contents, for the datatypes of inputs.
+/// Returns the number of bytes of an element in raw contents, for the datatypes of inputs.
 pub(super) const fn bytes_of(datatype: DataType) -> usize {
     match datatype {
         DataType::TypeFp32 => 4,
@@ -99,7 +99,7 @@ pub(super) const fn bytes_of(datatype: DataType) -> usize {
 /// The elements of one tensor, row-major.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Elements<'a> {
-    /// Little-endian and unpadded.
+    /// Raw contents, little-endian and unpadded.
     Raw(DataType, &'a [u8]),
     Floats(&'a [f32]),
     /// The list that UINT8 shares with wider types.
@@ -108,9 +108,9 @@ pub(super) enum Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// Writes the elements of `range`, as many as `values` has, as numbers.
+    /// Converts the elements of `range`, as many as `values` has, to numbers.
     ///
-    /// The range lies within the elements: the caller has counted them.
+    /// The range lies within the elements, whose number the caller has checked.
     pub(super) fn read(self, range: Range<usize>, values: &mut [f32]) {
         match self {
             Self::Floats(floats) => values.copy_from_slice(&floats[range]),

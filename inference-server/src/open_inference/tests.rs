@@ -1,4 +1,4 @@
-//! The service on a live server, with a generated client and evaluators whose answers are known.
+//! Tests of the service on a live server, with a generated client and evaluators whose answers are known.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::versions::{Version, Versions};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 const ACTIONS: usize = 9;
-/// Positions in a batch of the engine.
+/// The maximum number of positions in a batch of the engine.
 const BATCH_MAX: usize = 16;
 const MODEL: &str = "tic_tac_toe";
-/// Longer than anything here takes, shorter than a person waits.
+/// The time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A live server on port 0 and a client of it. One thread evaluates.
+/// A live server on port 0 and a client connected to it. One thread evaluates.
 struct Server {
     client: GrpcInferenceServiceClient<Channel>,
     versions: Arc<Versions>,
@@ -56,7 +56,7 @@ impl Server {
         Self { client, versions, engine, handle, drain, serving }
     }
 
-    /// Answers by versions 1 and 3, each with a random function of its own.
+    /// Starts a server of versions 1 and 3, each with a different pseudo-random function.
     async fn hashing() -> Self {
         let server = Self::without_weights().await;
         for version in [1, 3] {
@@ -92,13 +92,13 @@ impl Server {
     }
 }
 
-/// Answers like [`Hashing`] once it is released.
+/// An evaluator that blocks until it is released, then answers like [`Hashing`].
 struct Held {
     inner: Hashing,
     held: mpsc::Receiver<()>,
 }
 
-/// An evaluator that waits until the sender is dropped.
+/// Creates an evaluator that waits until the sender is dropped.
 fn held(version: u64) -> (mpsc::Sender<()>, Held) {
     let (hold, held) = mpsc::channel();
     (hold, Held { inner: Hashing::new(SHAPE, version), held })
@@ -110,13 +110,13 @@ impl Evaluator for Held {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        // An error is what it waits for.
+        // The wait ends with an error when the sender is dropped.
         let _ = self.held.recv();
         self.inner.evaluate(batch, predictions)
     }
 }
 
-/// Looks at `condition` until it holds.
+/// Polls `condition` until it holds.
 async fn until(condition: impl Fn() -> bool) {
     let looking = async {
         while !condition() {
@@ -126,7 +126,7 @@ async fn until(condition: impl Fn() -> bool) {
     tokio::time::timeout(PATIENCE, looking).await.unwrap();
 }
 
-/// Observations that differ with `seed`, and which actions of each count: never the one of the seed.
+/// Observations that differ with `seed`, and the flags of legal actions, in which `seed % ACTIONS` is never legal.
 fn positions(seed: usize, count: usize) -> (Vec<f32>, Vec<bool>) {
     let observations = (0..count * SHAPE.len()).map(|i| ((i + seed) % 7) as f32 / 7.0).collect();
     (observations, (0..count * ACTIONS).map(|i| i % ACTIONS != seed % ACTIONS).collect())
@@ -267,7 +267,7 @@ async fn a_message_of_very_many_parts_is_refused_before_it_is_taken_apart() {
     server.end().await;
 }
 
-/// The answers of a stream to these requests, which are sent at once, and how it ended.
+/// Sends all requests on a stream at once; returns the answers and the final status.
 async fn streamed(
     client: &mut GrpcInferenceServiceClient<Channel>,
     requests: Vec<v2::ModelInferRequest>,
@@ -296,7 +296,7 @@ async fn a_stream_answers_in_order_and_shares_batches() {
     let mut client = server.client.clone();
     let requests = (0..300).map(|seed| request(seed, 1)).collect();
     let streaming = tokio::spawn(async move { streamed(&mut client, requests, false).await });
-    // The first batch is being evaluated; all others that may be computed at once wait for the next ones together.
+    // The first batch is being evaluated; all others that may be computed concurrently wait for the next batches.
     until(|| server.handle.counts().waiting_positions >= STREAM_IN_FLIGHT_MAX - BATCH_MAX).await;
     drop(hold);
     let (answers, end) = streaming.await.unwrap();
@@ -360,7 +360,7 @@ async fn an_expired_timeout_or_deadline_is_answered_with_an_error() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "the parameter: {status}");
 
     let mut infer = Request::new(futures::stream::iter([request(0, 1)]));
-    // Long enough for the stream to open on a machine that has much to do.
+    // The timeout is long enough for the stream to open on a busy machine.
     infer.set_timeout(Duration::from_secs(2));
     let mut answers = server.client.model_stream_infer(infer).await.unwrap().into_inner();
     let answer = answers.message().await.unwrap().unwrap();

@@ -130,7 +130,7 @@ fn a_request_that_would_miss_its_deadline_is_refused_at_once_with_the_expected_w
     let mut queue = Queue::new(settings());
     push(&mut queue, request(1, 10));
     let _ = batch(&mut queue, Duration::ZERO);
-    // A hundred positions a second.
+    // The speed is a hundred positions per second.
     queue.done(10, Some(ms(100)));
     push(&mut queue, request(1, 50));
     assert_eq!(queue.expected(10), ms(600));
@@ -167,7 +167,7 @@ fn cancelled_and_expired_requests_leave_the_queue() {
 
 #[test]
 fn every_accepted_request_leaves_the_queue_exactly_once() {
-    // A linear congruential generator is enough of a random source here; the seed is fixed.
+    // A linear congruential generator with a fixed seed suffices as a random source.
     let mut state = 7_u64;
     let mut random = move |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -186,7 +186,7 @@ fn every_accepted_request_leaves_the_queue_exactly_once() {
                     deadline: (random(4) == 0).then(|| now + Duration::from_micros(random(2000))),
                     payload: pushed,
                 };
-                // The number of one that is refused is the next one's.
+                // A rejected request does not use up its number.
                 pushed += usize::from(queue.push(request, now).is_ok());
             }
             _ => {

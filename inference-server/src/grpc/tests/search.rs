@@ -12,7 +12,7 @@ fn query(notation: &[&str]) -> SearchQuery {
     SearchQuery { game: None, moves, simulations: Some(300), time: None }
 }
 
-/// Two in the first row, and to move.
+/// The moves to a position in which the player to move has two in the first row.
 const WINS: &[u16] = &[0, 3, 1, 4];
 
 fn about_to_win() -> SearchQuery {
@@ -72,7 +72,7 @@ async fn a_search_ends_with_its_time_and_with_its_client() {
     let endless = SearchQuery { simulations: Some(1_000_000), ..query(&[]) };
     let mut reports = within(advisor(&server).analyse(endless.clone(), Some(Duration::from_millis(1)))).await.unwrap();
     within(reports.next()).await.unwrap().unwrap();
-    // The only place is taken until the client goes.
+    // The only slot is occupied until the client disconnects.
     let busy = refused(within(advisor(&server).select_move(query(&[]))).await.unwrap_err());
     assert_eq!(busy.code(), Code::ResourceExhausted);
     drop(reports);

@@ -4,7 +4,7 @@ use proto::open_inference::v2::infer_parameter::ParameterChoice;
 
 use super::*;
 
-/// Planes of 1×2×2 and three actions: small enough to write out.
+/// A model with planes of 1×2×2 and three actions, small enough to write out its tensors.
 fn model() -> Model {
     Model {
         game: "tiny".to_owned(),
@@ -33,7 +33,7 @@ fn raw(inputs: Vec<(InferInputTensor, Bytes)>) -> ModelInferRequest {
     ModelInferRequest { inputs, raw_input_contents, ..Default::default() }
 }
 
-/// Two positions, raw; the second may not play its middle action.
+/// A valid request of two positions with raw contents; the middle action of the second position is illegal.
 fn good() -> ModelInferRequest {
     raw(vec![
         (tensor("observations", "FP32", &[2, 1, 2, 2]), floats(&TWO)),
@@ -41,7 +41,7 @@ fn good() -> ModelInferRequest {
     ])
 }
 
-/// The same as lists.
+/// The same request with contents as lists.
 fn good_typed() -> ModelInferRequest {
     let mut observations = tensor("observations", "FP32", &[2, 1, 2, 2]);
     observations.contents = Some(InferTensorContents { fp32_contents: TWO.to_vec(), ..Default::default() });
