@@ -1,26 +1,28 @@
-//! Reads use and memory of accelerators from `nvidia-smi`; without that program there are none.
+//! Reads the load and the memory of accelerators from `nvidia-smi`; without that program, none are reported.
 
 use std::process::Command;
 
-/// An accelerator and what it does.
+/// An accelerator and its current load.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Accelerator {
-    /// The model.
+    /// The model name.
     pub(crate) name: String,
-    /// The share of the time in which it computed anything, for all programs together; unknown where it is divided.
+    /// The share of time in which the device was computing, for all programs together; unknown if the device is
+    /// partitioned.
     pub(crate) busy_share: Option<f64>,
-    /// Its memory that all programs hold.
+    /// The device memory that all programs hold together.
     pub(crate) memory_bytes: Option<u64>,
 }
 
-/// Reads every accelerator; none where `nvidia-smi` is missing.
+/// Reads every accelerator; returns none if `nvidia-smi` is missing or fails.
 pub(super) fn read() -> Vec<Accelerator> {
     let query = ["--query-gpu=name,utilization.gpu,memory.used", "--format=csv,noheader,nounits"];
     let output = Command::new("nvidia-smi").args(query).output().ok().filter(|output| output.status.success());
     output.map(|output| parse(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default()
 }
 
-/// The mean of several readings of the same accelerators, in the same order; of their memory the last word.
+/// Averages the busy share over several readings of the same accelerators, in the same order; the memory is that of the
+/// last reading.
 pub(super) fn mean(readings: &[Vec<Accelerator>]) -> Vec<Accelerator> {
     let Some(last) = readings.last() else { return Vec::new() };
     let of = |index: usize, last: &Accelerator| {
@@ -32,7 +34,7 @@ pub(super) fn mean(readings: &[Vec<Accelerator>]) -> Vec<Accelerator> {
     last.iter().enumerate().map(|(index, last)| of(index, last)).collect()
 }
 
-/// A line each: name, percent, mebibytes.
+/// Parses one accelerator per line: name, busy share in percent, memory in mebibytes.
 fn parse(text: &str) -> Vec<Accelerator> {
     let line = |line: &str| {
         let mut fields = line.rsplitn(3, ',').map(str::trim);

@@ -1,10 +1,10 @@
 //! `zerofleet bench fleet`: the load that a fleet of actors puts on replay server and learner.
 //!
-//! Two measurements. `scaling` starts real fleets of 1, 2, 4, … actors whose evaluator takes a fixed time, so that
-//! neither cores nor an accelerator are the limit, and measures whether inserts grow with the actors. `load` makes the
-//! connections of a thousand actors in this process: insert streams to a real replay server, subscriptions to a
-//! [`publisher`] of weights in a process of its own. `fan_out` computes from that how long a version takes over slower
-//! links. Start with [`run`].
+//! It makes two measurements. `scaling` starts real fleets of 1, 2, 4, … actors with an evaluator that takes a fixed
+//! time, so that neither cores nor an accelerator are the limit, and measures whether inserts grow with the actors.
+//! `load` opens the connections of a thousand actors from this process: insert streams to a real replay server,
+//! subscriptions to a [`publisher`] of weights in a process of its own. `fan_out` computes from that how long a version
+//! takes over slower links. Start with [`run`].
 
 mod fan_out;
 mod load;
@@ -29,13 +29,13 @@ pub struct Args {
     /// The measurement of fleets of real actors.
     #[command(flatten)]
     pub scaling: scaling::ScalingArgs,
-    /// The load of one process in the name of many actors.
+    /// The load of many actors, simulated by one process.
     #[command(flatten)]
     pub load: load::LoadArgs,
-    /// Everything random descends from it.
+    /// The seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The folder where runs and logs lie while they are measured [default: where the system keeps what is temporary].
+    /// The folder of runs and logs during the measurement [default: the system's folder of temporary files].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<std::path::PathBuf>,
     /// The destination of the report.
@@ -43,23 +43,22 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a process that dies or is not built, a file that is no earlier report, a folder that
-/// cannot be written.
+/// Invalid options, a process that dies or is not built, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("fleet", out, |_| measure(args))
 }
 
-/// Measures.
+/// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.scaling.check()?;
     args.load.check()?;
-    // A connection of each actor to each server.
+    // Each actor has a connection to each server, and each connection takes a descriptor.
     let descriptors_max = service::descriptors::raise_limit();
     let mut report = Report::new("fleet", "A fleet of actors");
     let descriptors = descriptors_max.map_or("unknown".to_owned(), |limit| limit.to_string());

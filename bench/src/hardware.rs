@@ -1,9 +1,9 @@
-//! `zerofleet bench hardware`: matrix products, vector operations and whole networks on every device in every precision
-//! that there is, and what to use.
+//! `zerofleet bench hardware`: matrix products, vector operations and whole networks on every device in every available
+//! precision, and a recommendation.
 //!
-//! A workload is computed at several sizes in several settings: a device, an engine, a precision, and how the cores of
-//! a CPU are used. Everything of one workload is measured in turns, because a machine slows down and speeds up while it
-//! is measured. A refusal of a device is a reason in the report. Start with [`run`].
+//! A workload is computed at several sizes in several settings: a device, an engine, a precision, and the use of a
+//! CPU's cores. The settings of one workload are measured in turns, because the speed of a machine varies during the
+//! measurement. If a device fails, the report states the reason. Start with [`run`].
 
 mod recommend;
 mod setting;
@@ -32,22 +32,22 @@ pub struct Args {
     /// Elements of the vectors that are added, multiplied and summed up.
     #[arg(long, value_delimiter = ',', default_value = "65536,1048576,16777216")]
     pub elements: Vec<usize>,
-    /// Residual towers as AlphaZero has them, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    /// Residual towers as in AlphaZero, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
     #[arg(long, value_delimiter = ',', default_value = "6x64@6x7")]
     pub towers: Vec<NetworkSize>,
-    /// Dense networks as MuZero has them, each INPUTSxHIDDENxACTIONS, with two hidden layers.
+    /// Dense networks as in MuZero, each INPUTSxHIDDENxACTIONS, with two hidden layers.
     #[arg(long, value_delimiter = ',', value_parser = dense_shape, default_value = "126x64x7,126x256x7,126x512x7")]
     pub dense: Vec<DenseShape>,
     /// Batch sizes of the networks.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,1024,4096,8192")]
     pub batches: Vec<usize>,
-    /// Threads of the CPU, beside a single one; 0 takes one per core.
+    /// Threads of the CPU, measured in addition to a single one; 0 takes one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// Sizes at which one call takes longer than this, by what a smaller one took, are left out.
+    /// Sizes at which one call would take longer than this, extrapolated from a smaller size, are left out.
     #[arg(long, default_value_t = 3.0)]
     pub call_seconds_max: f64,
     /// The destination of the report.
@@ -61,25 +61,25 @@ fn dense_shape(text: &str) -> Result<DenseShape, String> {
     shape.ok_or_else(|| format!("`{text}` is not the size of a dense network: {wanted}"))
 }
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
+/// Invalid options, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("hardware", out, |so_far| measure(args, so_far))
 }
 
-/// Measures; `so_far` sees the report after each workload.
+/// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each workload.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
     let sides = ascending("--sides", &args.sides)?;
     let elements = ascending("--elements", &args.elements)?;
     let batches = ascending("--batches", &args.batches)?;
     let call_time_max = Duration::try_from_secs_f64(args.call_seconds_max).context("read --call-seconds-max")?;
     let limits = Limits { time: args.turns.time()?, call_time_max };
-    // Before anything else asks libtorch: its CUDA half is loaded before its first use or not at all.
+    // This must be the first call of libtorch: its CUDA library is loaded before its first use or not at all.
     let devices = network_torch::devices();
     let workloads = workloads(args)?;
     let means = Means { devices: devices.working, threads: machine::threads(args.threads), seed: args.turns.seed };
@@ -115,7 +115,7 @@ pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()
     Ok(report)
 }
 
-/// Adds the speeds of a workload and what follows from them.
+/// Adds the speeds of a workload and the conclusions from them.
 fn add(report: &mut Report, workload: &str, kind: Kind, settings: &[Speeds<Setting>]) {
     let mut finding = format!("{workload}: {}", recommend::in_words(kind, settings));
     for Speeds { label: setting, speeds, not_measured } in settings {

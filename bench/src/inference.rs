@@ -1,9 +1,9 @@
-//! `zerofleet bench inference`: what an inference server delivers over loopback, as a share of what the same evaluator
-//! does in a process with batches of the same size; how long single positions take; and what happens when too much is
-//! asked.
+//! `zerofleet bench inference`: the throughput of an inference server over loopback, as a share of that of the same
+//! evaluator in a process with batches of the same size; the latency of single positions; and the behaviour under
+//! overload.
 //!
-//! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the
-//! client that actors use. Every position that is asked is another one. Start with [`run`].
+//! Server and clients run in this process and share its cores; their messages go over sockets, through the client that
+//! actors use. Every caller requests positions of its own. Start with [`run`].
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -40,7 +40,7 @@ pub struct Args {
     /// Residual blocks of the network, whose weights are random.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
-    /// Its channels.
+    /// Channels of the network.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
     /// Threads that evaluate, in a process and in the server; 0 is one per core.
@@ -49,19 +49,19 @@ pub struct Args {
     /// Positions in a request, and in a batch of the evaluator in a process.
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Requests that the client has unanswered.
+    /// Requests that the client keeps in flight.
     #[arg(long, default_value_t = 6)]
     pub in_flight: usize,
-    /// Numbers of callers that ask for one position, wait for the answer, and ask again.
+    /// Numbers of callers that each request one position, wait for the answer, and repeat.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     pub callers: Vec<usize>,
-    /// Within how many milliseconds answers are wanted while too much is asked.
+    /// The deadline of a request under overload, in milliseconds.
     #[arg(long, default_value_t = 20)]
     pub deadline_ms: u64,
     /// The engine on a CPU: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: String,
-    /// Settings of the server beside the defaults: `inference.queue_delay_us=200`.
+    /// Overrides a setting of the server, such as `inference.queue_delay_us=200`; may be given many times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
     /// The turns of every measurement.
@@ -72,18 +72,18 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a server that cannot start, a folder that cannot be written.
+/// Invalid options, a server that cannot start, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("inference", out, |_| measure(args))
 }
 
-/// Measures.
+/// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(args.batch > 0, "--batch must be at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
@@ -132,7 +132,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
             .latency("request", &mut loaded.answered);
     }
     let deadline = Duration::from_millis(args.deadline_ms);
-    // Four times what the server can have answered by then.
+    // Four times the requests that the server can answer by the deadline.
     let requests = 4.0 * in_process * deadline.as_secs_f64() / args.batch as f64;
     let overload =
         Load { callers: (requests.ceil() as usize).clamp(8, 1024), positions: args.batch, timeout: Some(deadline) };
@@ -156,7 +156,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// One client that keeps as many requests in flight as it may.
+/// One client that keeps the maximum number of requests in flight.
 const FULL: &str = "full batches";
 /// Callers that each wait for the answer to one position before they request the next.
 const CALLERS: &str = "one position per request";
@@ -165,7 +165,7 @@ const OVERLOAD: &str = "overload";
 const EVALUATIONS: &str = "evaluations/s";
 const SHARE: &str = "share of in process";
 
-/// The same evaluators in this process, for as many threads as in the server.
+/// Builds the same evaluators in this process, for as many threads as in the server.
 fn in_process(args: &Args, threads: usize, weights: &Published) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
     let kernel: KernelPreference = args.kernel.parse().map_err(anyhow::Error::msg).context("read --kernel")?;
     let preference = (DevicePreference::Auto, PrecisionPreference::Auto, kernel);
@@ -181,10 +181,10 @@ struct Server {
 }
 
 impl Server {
-    /// Serves these weights, which are written into `folder`.
+    /// Starts a server of these weights, which are written into `folder`.
     ///
     /// # Errors
-    /// A setting that makes no sense, a folder that cannot be written.
+    /// An invalid setting, a folder that cannot be written.
     async fn start(args: &Args, threads: usize, folder: &Path, weights: &Published) -> anyhow::Result<Self> {
         let path = folder.join("weights.json");
         std::fs::write(&path, serde_json::to_vec(&weights.manifest)?)
@@ -196,7 +196,7 @@ impl Server {
             format!("inference.weights={}", path.display()),
             format!("inference.threads={threads}"),
             format!("inference.kernel={}", args.kernel),
-            // The cache would answer what the evaluator is to be measured with.
+            // The cache would answer the requests with which the evaluator is measured.
             "inference.cache_positions=0".to_owned(),
             "inference.requests_max=4096".to_owned(),
         ];
@@ -209,10 +209,10 @@ impl Server {
         Ok(Self { endpoint: format!("http://{}", running.address), running, drain })
     }
 
-    /// Drains it; what evaluated, in its own words.
+    /// Drains the server and returns the description of its evaluator.
     ///
     /// # Errors
-    /// The error that ended it early.
+    /// The error that ended the server early.
     async fn stop(self) -> anyhow::Result<String> {
         let stats = AnalysisClient::new(&self.endpoint)?.stats().await.context("read the statistics of the server")?;
         self.drain.start();
@@ -228,7 +228,7 @@ struct Load {
     callers: usize,
     /// Positions in a request.
     positions: usize,
-    /// Within what time answers are wanted.
+    /// The timeout of a request.
     timeout: Option<Duration>,
 }
 
@@ -238,20 +238,20 @@ struct Loaded {
     positions_per_second: f64,
     /// The time of each answered request.
     answered: Vec<Duration>,
-    /// Requests rejected at once, with when to come again.
+    /// Requests rejected at once, with the time after which to retry.
     rejected: u64,
-    /// Requests whose time was up while they waited.
+    /// Requests that timed out in the queue.
     expired: u64,
 }
 
 impl Loaded {
-    /// The share of all requests.
+    /// Returns `count` as a share of all requests.
     fn share(&self, count: u64) -> f64 {
         count as f64 / (self.answered.len() as f64 + self.rejected as f64 + self.expired as f64).max(1.0)
     }
 }
 
-/// The fast path, from one client with one stream.
+/// Loads the fast path from one client with one stream.
 async fn fast(server: &Server, architecture: &Architecture, load: Load, time: Duration) -> Loaded {
     let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
     let shape = ObservationShape { planes, height, width };
@@ -266,10 +266,10 @@ async fn fast(server: &Server, architecture: &Architecture, load: Load, time: Du
     keep_requesting(load, time, request).await
 }
 
-/// `ModelInfer` of the Open Inference Protocol, raw contents, over one connection.
+/// Loads `ModelInfer` of the Open Inference Protocol, with raw contents, over one connection.
 ///
 /// # Errors
-/// An endpoint that is none.
+/// An invalid endpoint.
 async fn model_infer(
     server: &Server,
     architecture: &Architecture,
@@ -303,7 +303,8 @@ fn request(architecture: &Architecture, batch: &Batch) -> v2::ModelInferRequest 
     }
 }
 
-/// Callers that each send another request as soon as they are answered, in one task. `request` makes those of a caller.
+/// Runs callers that each send the next request as soon as the last one is answered, all in one task. `request` creates
+/// the function that sends the requests of a caller.
 async fn keep_requesting<A, E>(load: Load, time: Duration, request: impl Fn(u64) -> A) -> Loaded
 where
     A: AsyncFnMut() -> Result<(), E>,

@@ -1,9 +1,9 @@
 //! `zerofleet bench kernel`: evaluations/s of the CPU kernel beside libtorch and, where Python can install them,
 //! OpenVINO and onnxruntime.
 //!
-//! Every engine computes on one thread, and every thread has an engine of its own, as in self-play. Everything of one
-//! network is measured in turns within one run, because a machine slows down and speeds up while it is measured; so is
-//! what bounds the kernel, multiply-adds from registers alone. Start with [`run`].
+//! Every engine computes on one thread, and every thread has an engine of its own, as in self-play. The engines of one
+//! network are measured in turns within one run, because the speed of a machine varies during the measurement; so is
+//! the upper bound of the kernel, multiply-adds from registers alone. Start with [`run`].
 
 mod engine;
 mod peers;
@@ -28,7 +28,7 @@ use crate::{Turns, ascending, machine};
 use engine::{Engine, LAYERS, Path, ratios};
 use peers::Peers;
 
-/// Random positions that paths of integers are calibrated on.
+/// Number of random positions on which int8 paths are calibrated.
 const CALIBRATION: usize = 64;
 
 /// Options of `zerofleet bench kernel`.
@@ -43,7 +43,7 @@ pub struct Args {
     /// Threads, each with its own engine; 0 takes one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Paths of the kernel [default: all that this machine has].
+    /// Paths of the kernel [default: all that this machine supports].
     #[arg(long, value_delimiter = ',')]
     pub paths: Vec<KernelVariant>,
     /// The turns of every measurement.
@@ -52,8 +52,8 @@ pub struct Args {
     /// Batches that take longer than this are left out.
     #[arg(long, default_value_t = 10.0)]
     pub batch_seconds_max: f64,
-    /// Measures OpenVINO and onnxruntime too, with the Python environment in this folder; makes it with python3 and pip
-    /// if it is not there.
+    /// Measures OpenVINO and onnxruntime too, with the Python environment in this folder; creates it with python3 and
+    /// pip if it does not exist.
     #[arg(long, value_name = "FOLDER")]
     pub peers: Option<PathBuf>,
     /// The destination of the report.
@@ -61,19 +61,18 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a network that cannot be built, a file that is no earlier report, a folder that cannot
-/// be written.
+/// Invalid options, a network that cannot be built, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("kernel", out, |so_far| measure(args, so_far))
 }
 
-/// Measures; `so_far` sees the report after each network.
+/// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each network.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
     let bench = Bench::new(args)?;
     let mut report = bench.empty_report();
@@ -88,16 +87,16 @@ const SPEEDS: &str = "evaluations";
 const LAYER_TIMES: &str = "time of one thread per position";
 const EVALUATIONS: &str = "evaluations/s";
 
-/// What was measured of one engine.
+/// The measurements of one engine.
 struct Measured {
     speeds: Speeds<Engine>,
-    /// Multiply-adds/s from registers alone, over all threads: what bounds this path. Paths of the kernel only.
+    /// Multiply-adds/s from registers alone, over all threads: the upper bound of this path. Paths of the kernel only.
     peak: Option<f64>,
     /// By batch size, microseconds in each of [`LAYERS`]. Paths of the kernel only.
     layers: Vec<(usize, [Option<f64>; LAYERS.len()])>,
 }
 
-/// Adds what was measured of a network. `choice` is the path that the kernel chooses, or the reason why there is none.
+/// Adds the measurements of a network. `choice` is the path that the kernel chooses, or the reason why there is none.
 fn add(
     report: &mut Report,
     network: &str,
@@ -137,7 +136,7 @@ fn add(
     }
 }
 
-/// Checked options.
+/// The validated options.
 struct Bench<'a> {
     args: &'a Args,
     batches: Vec<usize>,
@@ -159,7 +158,7 @@ impl<'a> Bench<'a> {
     fn new(args: &'a Args) -> anyhow::Result<Self> {
         let batches = ascending("--batches", &args.batches)?;
         let available = || {
-            // Integers in plain Rust are there to hold the others against.
+            // The int8 path in plain Rust is only a reference for the others.
             let worthwhile = KernelVariant::INT8.into_iter().filter(|&path| path != KernelVariant::PortableI8);
             KernelVariant::ALL.into_iter().chain(worthwhile).filter(|path| path.is_available()).collect()
         };
@@ -195,7 +194,7 @@ impl<'a> Bench<'a> {
         report
     }
 
-    /// Measures everything of one network in turns.
+    /// Measures all engines with one network in turns.
     fn measure(&self, size: NetworkSize, report: &mut Report) -> anyhow::Result<()> {
         let (architecture, Turns { repeats, turn, .. }) = (size.architecture(), self.args.turns);
         let bytes = Network::new(&architecture, Device::Cpu, self.args.turns.seed)?.to_safetensors()?;
@@ -228,7 +227,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Every engine, ready or with the reason why not.
+    /// Returns every engine, ready or with the reason why it is unavailable.
     fn contestants(&self, architecture: &Architecture, bytes: &[u8]) -> Vec<Contestant> {
         let mut all = Vec::new();
         for &variant in &self.paths {
@@ -266,7 +265,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Evaluations by an engine of Python.
+/// Evaluations by an engine that Python runs.
 fn peer_work(peers: Rc<RefCell<Peers>>, engine: String, architecture: Architecture) -> Work {
     let rate =
         move |size: usize, time| Ok(peers.borrow_mut().measure(&engine, &architecture, size, time)? / size as f64);
@@ -284,7 +283,7 @@ mod tests {
         measure(&args(line), &mut |_| Ok(())).unwrap()
     }
 
-    /// Values of one metric.
+    /// Counts the positive values of one metric.
     fn of(report: &Report, section: &str, metric: &str) -> usize {
         let rows = report.rows.iter().filter(|row| row.section == section && row.metric == metric);
         rows.filter(|row| row.value > Some(0.0)).count()

@@ -1,9 +1,10 @@
-//! Measures how fast the parts of zerofleet are, beside what bounds them in the same run: the program
+//! Measures the speed of the parts of zerofleet, relative to upper bounds measured in the same run: the program
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
 //! [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`] and [`fleet`]. All of them write one
-//! [`report::Report`]; [`Turns`] sets how often and how long each measurement repeats. Start with [`Bench`].
+//! [`report::Report`]; [`Turns`] sets the number and the duration of the turns of each measurement. Start with
+//! [`Bench`].
 
 mod accelerator;
 pub mod fleet;
@@ -31,7 +32,7 @@ pub use turns::{Turn, Turns};
 
 use turns::ascending;
 
-/// Measures how fast the parts are.
+/// Measures the speed of the parts of zerofleet.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "zerofleet-bench", bin_name = "zerofleet bench", version)]
 pub struct Bench {
@@ -41,34 +42,34 @@ pub struct Bench {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Part {
-    /// The replay server: durable inserts, samples, and how long a restart takes.
+    /// The replay server: durable inserts, samples, and the time of a restart.
     Replay(self::replay::Args),
-    /// The inference server over loopback, as a share of what the same evaluator does in a process.
+    /// The inference server over loopback, as a share of the speed of the same evaluator in a process.
     Inference(self::inference::Args),
-    /// Self-play, as a share of what the evaluator alone does.
+    /// Self-play, as a share of the speed of its evaluator alone.
     Selfplay(self::selfplay::Args),
-    /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of what the instructions can do.
+    /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of the peak rate of the instructions.
     Kernel(kernel::Args),
     /// The search tree alone, with an evaluator of constant answers.
     Search(self::search::Args),
-    /// Matrix products, vector operations and whole networks on every device in every precision, and what to use.
+    /// Matrix products, vector operations and whole networks on every device in every precision, and a recommendation.
     Hardware(hardware::Args),
-    /// A real training run: where its time goes, what holds it up, and what a longer one takes.
+    /// A real training run: its time by phase, its bottleneck, and the cost of a longer run.
     Phases(phases::Args),
     /// Fleets of actors with a simulated evaluator, and the connections of a thousand: inserts, memory, weights.
     Fleet(self::fleet::Args),
     /// Serves weights to subscribers; started by `fleet` in a process of its own.
     #[command(hide = true)]
     Publisher(self::fleet::publisher::Args),
-    /// A real training run: which device everything lies on, and what an accelerator gains.
+    /// A real training run: the device of all data, and the gain from an accelerator.
     Placement(placement::Args),
 }
 
 impl Bench {
-    /// Measures and prints.
+    /// Runs the benchmark and prints its report.
     ///
     /// # Errors
-    /// Those of the benchmark.
+    /// The errors of the benchmark.
     pub fn run(self) -> anyhow::Result<()> {
         match self.part {
             Part::Replay(args) => self::replay::run(&args, &mut io::stdout().lock()),
@@ -95,12 +96,12 @@ mod tests {
         args: A,
     }
 
-    /// Options as they are read from a command line.
+    /// Parses options from a command line.
     pub(super) fn args<A: clap::Args>(line: &str) -> A {
         parsed(line.split_whitespace()).unwrap()
     }
 
-    /// The same, for options that may be refused.
+    /// Parses options that may be rejected.
     pub(super) fn parsed<'a, A: clap::Args>(options: impl IntoIterator<Item = &'a str>) -> Result<A, clap::Error> {
         Line::try_parse_from(["bench"].into_iter().chain(options)).map(|line| line.args)
     }

@@ -16,7 +16,7 @@ pub(crate) fn threads(requested: usize) -> usize {
     if requested == 0 { cores() } else { requested }
 }
 
-/// The most memory that this process ever held, where the system has a figure.
+/// Returns the peak resident memory of this process, if the system reports it.
 #[must_use]
 pub(super) fn peak_memory_bytes() -> Option<u64> {
     usage::memory_bytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")

@@ -1,4 +1,4 @@
-//! Networks of random weights, random positions, and evaluators of both.
+//! Networks of random weights, random positions, and evaluators for them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 use crate::series::Work;
 use crate::threads;
 
-/// Planes of every observation: how many there are matters to the first convolution only.
+/// Planes of every observation; their number affects the first convolution only.
 const PLANES: usize = 3;
 /// Share of an observation's cells that are occupied.
 const OCCUPIED: f64 = 0.3;
@@ -87,10 +87,10 @@ pub(crate) fn numbers<const N: usize>(text: &str) -> Option<[usize; N]> {
     numbers.ok()?.try_into().ok()
 }
 
-/// A tower of random weights for a game, as the first published version; the seed alone decides them.
+/// Creates a tower of random weights for a game, as the first published version; the weights depend on the seed alone.
 ///
 /// # Errors
-/// A size that no network has.
+/// An invalid size of a network.
 pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: u64) -> anyhow::Result<Published> {
     let shape = spec.observation;
     let architecture = Architecture {
@@ -114,7 +114,7 @@ fn published(architecture: Architecture, seed: u64) -> anyhow::Result<Published>
     Ok(Published { manifest, bytes: bytes.into() })
 }
 
-/// Positions of zeros and ones in which everything is legal.
+/// Generates observations of random zeros and ones, in which every action is legal.
 pub(crate) fn random_positions(architecture: &Architecture, seed: u64, positions: usize) -> Batch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let shape =
@@ -128,7 +128,7 @@ pub(crate) fn random_positions(architecture: &Architecture, seed: u64, positions
     batch
 }
 
-/// libtorch as a backend. `evaluators` has one behind its feature `torch`, which, switched on here, would link libtorch
+/// libtorch as a backend. `evaluators` has one behind its feature `torch`, which, enabled here, would link libtorch
 /// into every program that is built together with this one.
 pub(crate) struct LibtorchBackend(pub Libtorch);
 
@@ -147,8 +147,8 @@ impl Backend for LibtorchBackend {
     }
 }
 
-/// Chooses evaluators: libtorch if it or an accelerator is named or the CPU kernel does not take the network, else the
-/// kernel, chosen as in the processes.
+/// Chooses evaluators: libtorch if it or an accelerator is requested or the CPU kernel does not support the network,
+/// else the kernel, chosen as in the processes of a fleet.
 ///
 /// # Errors
 /// Names the option that this machine cannot satisfy.
@@ -174,8 +174,8 @@ pub(crate) fn choose_evaluators(
     chosen.map(|chosen| chosen.backend).map_err(|Invalid { setting, reason }| anyhow!("--{setting}: {reason}"))
 }
 
-/// Evaluations/s over all evaluators, each with a batch of its own, which `batch` makes by the index of the thread, and
-/// in a thread of its own, on one of `cpus` unless there are none.
+/// Measures the evaluations/s over all evaluators, each in a thread of its own with a batch of its own, which `batch`
+/// makes from the index of the thread. Threads are pinned to `cpus` in turn, unless that is empty.
 ///
 /// # Errors
 /// An evaluator that fails; a thread that cannot be pinned.
@@ -203,7 +203,7 @@ pub(crate) fn kernel_evaluators(tower: &Arc<Tower>, threads: usize) -> Vec<Box<d
 /// Evaluators of libtorch, one for each thread.
 ///
 /// # Errors
-/// A device that refuses.
+/// A device that fails.
 pub(crate) fn libtorch_evaluators(
     architecture: &Architecture,
     bytes: &[u8],
@@ -214,8 +214,8 @@ pub(crate) fn libtorch_evaluators(
     (0..threads).map(|_| Ok(Box::new(evaluator()?) as _)).collect()
 }
 
-/// Evaluations by evaluators of one network, each with batches of its own; libtorch shares each operation out to
-/// `threads`.
+/// Evaluations by evaluators of one network, each with batches of its own; libtorch distributes each operation over
+/// `threads` threads.
 pub(crate) fn evaluating(
     mut evaluators: Vec<Box<dyn Evaluator>>,
     architecture: &Architecture,

@@ -10,13 +10,14 @@ use crate::report::Report;
 /// The destination of a benchmark's report, and the report that it is compared with.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Destination {
-    /// One JSON object instead of tables.
+    /// Prints one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// An earlier report in JSON: every value also as a ratio to that of the same row, every share as its change.
+    /// An earlier report in JSON to compare with: shows every value also as a ratio to that of the same row, and every
+    /// share as its change.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
-    /// Writes the report here, as it grows: NAME.md, NAME.json and the plot NAME.svg, NAME being the benchmark's.
+    /// Writes the report here, as it grows: NAME.md, NAME.json and the plot NAME.svg, NAME being that of the benchmark.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
@@ -25,14 +26,14 @@ impl Destination {
     /// Measures, compares, writes and prints. `measure` may pass unfinished reports to its argument, which writes them.
     ///
     /// # Errors
-    /// Those of `measure`, an earlier report that is none, a folder that cannot be written.
+    /// The errors of `measure`, an invalid earlier report, a folder that cannot be written.
     pub(crate) fn run(
         &self,
         benchmark: &str,
         out: &mut impl Write,
         measure: impl FnOnce(&mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report>,
     ) -> anyhow::Result<()> {
-        // Before minutes are spent on measuring.
+        // Read before minutes are spent on measuring.
         let earlier = self.compare.as_deref().map(|path| Ok((path, read(path, benchmark)?)));
         let earlier = earlier.transpose().map_err(|error: anyhow::Error| error)?;
         let compared = |report: &Report| {
@@ -53,7 +54,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Writes the three files, if a folder is named; it is made if it is not there.
+    /// Writes the three files if a folder is given; creates it if it does not exist.
     fn write(&self, report: &Report) -> anyhow::Result<()> {
         let Some(folder) = &self.out else { return Ok(()) };
         std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;

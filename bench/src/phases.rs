@@ -1,4 +1,4 @@
-//! `zerofleet bench phases`: the time of a real training run by phase, its bottleneck, and what a longer run takes.
+//! `zerofleet bench phases`: the time of a real training run by phase, its bottleneck, and the cost of a longer run.
 //!
 //! It starts the processes of `zerofleet train` in a temporary folder, waits until the learner trains, and reads their
 //! metrics at the beginning and at the end of a window of time; the differences are shares. Nothing is traced:
@@ -26,11 +26,11 @@ pub struct Args {
     /// The run, and how long it is measured.
     #[command(flatten)]
     pub run: training_run::RunArgs,
-    /// For how many epochs of training time and price are foretold; an epoch is as many training positions as the
+    /// Number of training epochs whose time and price are predicted; an epoch is as many training positions as the
     /// window holds.
     #[arg(long, default_value_t = 10.0)]
     pub epochs: f64,
-    /// The price of an hour of this machine, in any money.
+    /// The price of an hour of this machine, in any currency.
     #[arg(long, value_name = "PRICE")]
     pub price_per_hour: Option<f64>,
     /// The destination of the report.
@@ -38,10 +38,10 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Trains, prints and writes.
+/// Trains, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
+/// Invalid options, a process that dies, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     check(args)?;
     args.destination.run("phases", out, |_| Ok(report(args, &training_run::measure(&args.run, Rating::On)?)))
@@ -99,7 +99,7 @@ pub(crate) const RATES: &str = "rates";
 const PHASES: &str = "phases";
 const SHARE: &str = "share of the threads' time";
 
-/// A report of a run without rows: its circumstances.
+/// Creates a report without rows that describes a run: its settings, devices and duration.
 pub(crate) fn describe(benchmark: &str, title: &str, run: &training_run::RunArgs, measured: &Measured) -> Report {
     let Measured { config, actors, window, accelerators } = measured;
     let mut report = Report::new(benchmark, title);
@@ -208,7 +208,7 @@ mod tests {
         assert!(text.contains("\n- accelerator: A, busy – of the time, unknown memory in use\n"), "{text}");
     }
 
-    /// What epochs of 100 000 positions cost if 2000 are trained on in a second, or `rate`.
+    /// Describes the cost of epochs of 100 000 positions, of which `rate` are trained on per second.
     fn costs(line: &str, rate: Option<f64>, window_items: Option<f64>) -> String {
         let rates = [
             ("positions trained on/s", Unit::PerSecond, rate),

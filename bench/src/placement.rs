@@ -1,9 +1,9 @@
-//! `zerofleet bench placement`: the device of all data of a run, the bytes copied between devices, and what an
-//! accelerator gains.
+//! `zerofleet bench placement`: the device of all data of a run, the bytes copied between devices, and the gain from an
+//! accelerator.
 //!
 //! It measures a real run as [`phases`](crate::phases) does, and where there is an accelerator a second one on the CPU
-//! alone. Devices are those that processes report; what lies on which follows from their code, and `placed` holds that
-//! knowledge. Start with [`run`].
+//! alone. Devices are those that the processes report; the placement of each kind of data follows from their code, and
+//! `placed` lists it. Start with [`run`].
 
 use std::io::Write;
 
@@ -16,11 +16,11 @@ use crate::phases::{RATES, describe, learner_device, rates};
 use crate::report::{Report, Unit, Value, bytes, number, value_of};
 use crate::training_run::{self, Measured, Window};
 
-/// The device of what no accelerator holds.
+/// The device of all data that is on no accelerator.
 const CPU: &str = "cpu";
 /// The settings that put everything on the CPU.
 const ON_THE_CPU: [&str; 3] = ["learner.device=cpu", "actor.device=cpu", "arena.device=cpu"];
-/// Bytes of a number on its way to and from a device.
+/// Bytes of a number that is copied to or from a device.
 const BYTES: f64 = 4.0;
 /// Win, draw and loss.
 const OUTCOMES: f64 = 3.0;
@@ -36,10 +36,10 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Trains, prints and writes.
+/// Trains, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a process that dies, a file that is no earlier report, a folder that cannot be written.
+/// Invalid options, a process that dies, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("placement", out, |_| {
         let (mut report, placement) = report(args, &training_run::measure(&args.run, Rating::On)?);
@@ -53,12 +53,12 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     })
 }
 
-/// The devices of a run in one word.
+/// The placement of a run as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Placement {
     /// Everything is on the CPU.
     Cpu,
-    /// Something is not.
+    /// Some data is on an accelerator.
     Accelerated,
 }
 
@@ -94,7 +94,8 @@ fn report(args: &Args, measured: &Measured) -> (Report, Placement) {
 fn copies(game: GameKind, devices: &Devices, rates: &[Value]) -> String {
     let (planes, actions) = with_game!(game, |game| sizes(&game));
     let of = |metric| value_of(rates, metric);
-    // What a batch of the learner holds of each position: planes, policy, legal actions, outcome, weight of the policy.
+    // The numbers of each position in a batch of the learner: planes, policy, legal actions, outcome, weight of the
+    // policy.
     let trained = BYTES * (planes + 2.0 * actions + OUTCOMES + 1.0);
     let evaluated = BYTES * (planes + actions + OUTCOMES);
     let batches = of("evaluations/s").zip(of("mean batch")).map(|(evaluations, mean)| evaluations / mean);
@@ -115,7 +116,7 @@ fn copied(device: Option<&str>, per_second: (Option<f64>, Option<f64>)) -> Strin
     }
 }
 
-/// Numbers of an observation, and actions.
+/// Returns the size of an observation and the number of actions.
 fn sizes(game: &impl Game) -> (f64, f64) {
     (game.spec().observation.len() as f64, game.spec().actions as f64)
 }
@@ -127,7 +128,7 @@ struct Placed {
     what: &'static str,
     /// The process that holds it.
     process: &'static str,
-    /// As configuration writes it; unknown if the process did not report it.
+    /// The device as written in the configuration; `None` if the process did not report it.
     device: Option<String>,
     /// The code that computes with it.
     computed_by: Option<String>,
@@ -154,8 +155,9 @@ impl Devices {
         }
     }
 
-    /// Returns the device of self-play: `libtorch on DEVICE (why), precision`, `libtorch DEVICE precision` if that was
-    /// measured to be fastest at some batch, or the CPU kernel. Of several devices the last: it has the large batches.
+    /// Returns the device of self-play from the description of its evaluator: `libtorch on DEVICE (why), precision`,
+    /// `libtorch DEVICE precision` if that was measured to be fastest at some batch, or the CPU kernel. Of several
+    /// devices it returns the last, which evaluates the large batches.
     fn of_evaluator(&self) -> Option<&str> {
         let evaluator = self.evaluator.as_deref()?;
         let measured = || evaluator.split(", ").filter_map(|part| part.strip_prefix("libtorch ")).last();
@@ -164,7 +166,7 @@ impl Devices {
     }
 }
 
-/// Everything on the way of a position, in the order of that way.
+/// Lists the kinds of data of a run, in the order in which a position passes through them.
 fn placed(devices: &Devices, arena: &str) -> Vec<Placed> {
     let placed = |what, process, device: Option<&str>, computed_by| Placed {
         what,

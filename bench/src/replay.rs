@@ -1,8 +1,8 @@
 //! `zerofleet bench replay`: inserts and samples of a replay server over loopback, every insert on disk before it is
-//! acknowledged, by number of writers and by size of the table; and how long a restart takes.
+//! acknowledged, by number of writers and by size of the table; and the time of a restart.
 //!
-//! Server and clients run in this process and share its cores; what goes between them goes over sockets, through the
-//! clients that actors and learner use. The limiter holds nothing up. Start with [`run`].
+//! Server and clients run in this process and share its cores; their messages go over sockets, through the clients that
+//! actors and learner use. The rate limiter never blocks. Start with [`run`].
 
 pub(crate) mod games;
 pub(crate) mod load;
@@ -29,7 +29,7 @@ pub struct Args {
     /// Numbers of writers.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
     pub writers: Vec<usize>,
-    /// Trajectories that each writer has unacknowledged.
+    /// The maximum number of unacknowledged trajectories of each writer.
     #[arg(long, default_value_t = 256)]
     pub in_flight: usize,
     /// Steps of a trajectory.
@@ -44,7 +44,7 @@ pub struct Args {
     /// Positions in the table at which sampling and a restart are measured.
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     pub positions: Vec<u64>,
-    /// The time that others are measured beside a sampler that has stopped reading; 0: not at all.
+    /// The duration of the measurement beside a sampler that has stopped reading; 0 skips it.
     #[arg(long, default_value_t = 0.0)]
     pub stall_seconds: f64,
     /// The turns of every measurement.
@@ -54,7 +54,7 @@ pub struct Args {
     /// of temporary files].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
-    /// Settings of the servers beside the defaults: `replay.fsync_ms=10`.
+    /// Overrides a setting of the servers, such as `replay.fsync_ms=10`; may be given many times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
     /// The destination of the report.
@@ -62,19 +62,18 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a server that cannot start, a file that is no earlier report, a folder that cannot be
-/// written.
+/// Invalid options, a server that cannot start, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("replay", out, |_| measure(args))
 }
 
-/// Measures.
+/// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.writers.contains(&0), "--writers needs numbers of at least 1");
     ensure!(args.in_flight > 0, "--in-flight must be at least 1");
@@ -112,7 +111,7 @@ const SIZES: &str = "by size of the table";
 const INSERTS: &str = "inserts/s";
 const SAMPLES: &str = "samples/s";
 
-/// Everything with so many writers, on a server of their own.
+/// Measures inserts and samples with `writers` writers, on a server of their own.
 async fn measure_writers(
     args: &Args,
     folder: &Path,
@@ -147,7 +146,7 @@ async fn measure_writers(
     Ok(())
 }
 
-/// One server that grows from size to size.
+/// Measures samples, drain and restart of one server, whose table is filled from size to size.
 async fn measure_sizes(
     args: &Args,
     folder: &Path,

@@ -49,7 +49,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The part of the report; rows of one part stand in one table.
+    /// The part of the report; rows of one part form one table.
     pub section: String,
     /// The conditions that distinguish this value from others of the same metric.
     pub dimensions: Dimensions,
@@ -72,7 +72,7 @@ pub enum Unit {
     Count,
     /// Events per second.
     PerSecond,
-    /// From 0 to 1.
+    /// A share from 0 to 1.
     Share,
     /// A multiple of another value.
     Ratio,
@@ -90,7 +90,7 @@ pub enum Unit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compared {
-    /// Its file, as it was named.
+    /// Its file, as named on the command line.
     pub file: String,
     /// The model of its CPU.
     pub cpu: String,
@@ -114,7 +114,7 @@ pub struct Plot {
 }
 
 impl Report {
-    /// A report of this machine without rows.
+    /// Creates a report of this machine without rows.
     pub fn new(benchmark: &str, title: &str) -> Self {
         Self {
             benchmark: benchmark.to_owned(),
@@ -131,7 +131,7 @@ impl Report {
         self.settings.push(name, value);
     }
 
-    /// Adds circumstances, in words.
+    /// Adds a note on the circumstances, in words.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
@@ -141,7 +141,7 @@ impl Report {
         self.findings.push(text.into());
     }
 
-    /// Adds how often and how long everything was measured.
+    /// Adds a note on the number and duration of the turns.
     pub fn note_turns(&mut self, turns: Turns) {
         let Turns { seconds, repeats, seed, .. } = turns;
         let turn = clap::ValueEnum::to_possible_value(&turns.turn).expect("no turn is hidden");
@@ -249,7 +249,7 @@ impl Cell<'_> {
     }
 }
 
-/// The median and the 99th percentile in microseconds; 0 where nothing was done.
+/// The median and the 99th percentile in microseconds; 0 if `took` is empty.
 pub(crate) fn percentiles_us(took: &mut [Duration]) -> [f64; 2] {
     took.sort_unstable();
     [0.5, 0.99].map(|share| {

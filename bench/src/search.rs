@@ -1,9 +1,9 @@
-//! `zerofleet bench search`: simulations/s of the tree alone, as self-play searches, and the memory it takes.
+//! `zerofleet bench search`: simulations/s of the tree alone, searched as in self-play, and its memory.
 //!
 //! The evaluator is constant: every action is as good as any other, and every position is worth zero. Games advance
 //! from their start to their end, move by move, each searched from a fresh root with noise; nothing else of self-play
-//! runs. On several threads each has games and trees of its own. Everything is measured in turns, because a machine
-//! slows down and speeds up while it is measured. Beside it stands one tree that many threads search with a network, as
+//! runs. On several threads each has games and trees of its own. The cases are measured in turns, because the speed of
+//! a machine varies during the measurement. A further case is one tree that many threads search with a network, as
 //! `play` does. Start with [`run`].
 
 mod player;
@@ -27,7 +27,7 @@ use crate::report::{Report, Unit};
 use crate::{Turns, machine, threads};
 use player::Player;
 
-/// The algorithm that spends the simulations of a move, with its published constants.
+/// The search algorithm, with its published constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
     /// pUCT with noise at the root.
@@ -51,17 +51,17 @@ pub struct Args {
     /// Threads, each with games of its own; 0 is one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
-    /// Residual blocks of the network that many threads ask for one tree, in the first of the games; 0 leaves this part
-    /// out.
+    /// Residual blocks of the network with which many threads search one tree, in the first of the games; 0 skips this
+    /// part.
     #[arg(long, default_value_t = 6)]
     pub blocks: usize,
     /// Channels of that network.
     #[arg(long, default_value_t = 64)]
     pub channels: usize,
-    /// Leaves that each thread is asked for at a time.
+    /// Leaves in each evaluation request of a thread.
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     pub leaves: Vec<usize>,
-    /// Simulations of that tree.
+    /// Simulations of each search of that tree.
     #[arg(long, default_value_t = 800)]
     pub together_simulations: u32,
     /// The turns of every measurement.
@@ -72,18 +72,18 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a file that is no earlier report, a folder that cannot be written.
+/// Invalid options, an invalid earlier report, a folder that cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("search", out, |_| measure(args))
 }
 
-/// Measures.
+/// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     ensure!(!args.games.is_empty(), "--games needs a game");
     ensure!(!args.rules.is_empty(), "--rules needs puct or gumbel");
@@ -121,12 +121,12 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
 
 /// Trees alone, each thread with games and trees of its own.
 const ALONE: &str = "trees alone";
-/// One tree: one thread has it, the others evaluate a network for it.
+/// One tree: one thread owns it, the others evaluate a network for it.
 const TOGETHER: &str = "one tree, many threads";
 const SIMULATIONS: &str = "simulations per move";
 const SPEED: &str = "simulations/s";
 
-/// One thing that is measured.
+/// One measured configuration.
 struct Case {
     section: &'static str,
     dimensions: Vec<(&'static str, String)>,
@@ -135,11 +135,11 @@ struct Case {
     bytes_per_node: Option<f64>,
 }
 
-/// Simulations/s of a turn over all threads, and the bytes of a tree at the end of a search over its nodes, where they
-/// are counted.
+/// A function that runs one turn and returns the simulations/s over all threads, and the bytes per node of a tree at
+/// the end of a search, if they are counted.
 type Search = Box<dyn FnMut(Duration) -> anyhow::Result<(f64, Option<f64>)>>;
 
-/// Numbers of threads, ascending, each once.
+/// Returns the numbers of threads, ascending and without duplicates.
 fn threads(args: &Args) -> Vec<usize> {
     let mut threads: Vec<usize> = args.threads.iter().map(|&threads| machine::threads(threads)).collect();
     threads.sort_unstable();
@@ -147,7 +147,7 @@ fn threads(args: &Args) -> Vec<usize> {
     threads
 }
 
-/// Everything that is to be measured of trees alone.
+/// Returns the cases of trees alone: every game, algorithm, number of simulations and number of threads.
 fn trees(args: &Args) -> Vec<Case> {
     let mut cases = Vec::new();
     for &game in &args.games {
@@ -177,7 +177,7 @@ fn trees(args: &Args) -> Vec<Case> {
     cases
 }
 
-/// Searches of players that each have a thread.
+/// Returns the search of players that each have a thread.
 fn alone<G: Game>(mut players: Vec<Player<G>>) -> Search {
     Box::new(move |time| {
         let speed = threads::rate(&mut players, time, |player| Ok(player.play_move()))?;
@@ -186,7 +186,7 @@ fn alone<G: Game>(mut players: Vec<Player<G>>) -> Search {
     })
 }
 
-/// Every number of threads and leaves, in the first of the games.
+/// Returns the cases of one tree: every number of threads and leaves, in the first of the games.
 fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
     let mut cases = Vec::new();
     if args.blocks == 0 {
@@ -201,7 +201,8 @@ fn teams(args: &Args) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// One position, and as many evaluators of random weights as there are threads, which search one tree as `play` does.
+/// Returns the case of one position and as many evaluators of random weights as there are threads, which search one
+/// tree as `play` does.
 fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow::Result<Case> {
     let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
     let auto = (DevicePreference::Auto, PrecisionPreference::Auto, KernelPreference::Auto);
@@ -223,7 +224,7 @@ fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow
     let search = move |time| {
         let start = game.start();
         let mut search = || analyse_together(&game, &start, &settings, &mut evaluators, &mut rng);
-        // The first choose kernels and grow buffers.
+        // The first evaluations choose kernels and grow buffers.
         search()?;
         let (begun, mut simulations) = (Instant::now(), 0_u64);
         loop {

@@ -1,10 +1,11 @@
-//! `zerofleet bench selfplay`: how fast games are played, as a share of what their evaluator alone does; and what each
-//! optimisation is worth.
+//! `zerofleet bench selfplay`: the speed of self-play, as a share of that of its evaluator alone; and the gain from
+//! each optimisation.
 //!
-//! All sides use the same network, device and number of threads, in the same run. An evaluator alone answers batches
-//! that are ready and full, at every batch size of a list; its best size is the bound. Self-play is measured twice:
-//! plain, without cache and reuse, so that every simulation is paid for; and whole, as a run plays. Everything is
-//! measured in turns, because a machine slows down and speeds up while it is measured. Start with [`run`].
+//! All measurements use the same network, device and number of threads, in the same run. An evaluator alone evaluates
+//! full batches that were prepared in advance, at every batch size of a list; the speed at its best size is the upper
+//! bound. Self-play is measured twice: plain, without cache and reuse, so that no evaluation is saved; and whole, as in
+//! a run. Both are measured in turns with the evaluators, because the speed of a machine varies during the measurement.
+//! Start with [`run`].
 
 pub mod ablation;
 mod experience;
@@ -55,16 +56,16 @@ pub struct Args {
     /// Keeps the subtree below the move played in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub subtree_reuse: bool,
-    /// Uses one answer for a position and its images in whole self-play.
+    /// Uses one evaluation for a position and its images in whole self-play.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub symmetry_reuse: bool,
     /// The form in which finished games are kept.
     #[arg(long, value_enum, default_value_t)]
     pub experience: Experience,
-    /// Measures whole self-play and nothing beside it.
+    /// Measures whole self-play only.
     #[arg(long)]
     pub whole_only: bool,
-    /// Takes the optimisations of self-play away one by one; each step is a process of its own.
+    /// Removes the optimisations of self-play one by one; each step runs in a process of its own.
     #[arg(long)]
     pub ablate: bool,
     /// Batch sizes at which the evaluators alone are measured.
@@ -73,19 +74,19 @@ pub struct Args {
     /// The turns of every measurement.
     #[command(flatten)]
     pub turns: Turns,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// The device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "auto")]
     pub device: DevicePreference,
-    /// `auto`, `f32` or `bf16`.
+    /// The precision: `auto`, `f32` or `bf16`.
     #[arg(long, default_value = "auto")]
     pub precision: PrecisionPreference,
     /// The engine on a CPU: `auto`, `libtorch`, or a path of the CPU kernel such as `avx512-bf16`.
     #[arg(long, default_value = "auto")]
     pub kernel: KernelPreference,
-    /// Batches that may be under way at once on an accelerator.
+    /// Batches that may be in flight on an accelerator.
     #[arg(long, default_value_t = 2)]
     pub in_flight: usize,
-    /// Keeps each thread on a cpu of its own.
+    /// Pins each thread to a CPU of its own.
     #[arg(long)]
     pub pin: bool,
     /// The destination of the report.
@@ -93,11 +94,11 @@ pub struct Args {
     pub destination: Destination,
 }
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Options that make no sense, a network that cannot be built, an evaluator that fails, a file that is no earlier
-/// report, a folder that cannot be written.
+/// Invalid options, a network that cannot be built, an evaluator that fails, an invalid earlier report, a folder that
+/// cannot be written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     if args.ablate {
         return ablation::run(args, out);
@@ -105,10 +106,10 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     args.destination.run("selfplay", out, |_| measure(args))
 }
 
-/// Measures.
+/// Runs the measurements and returns the report.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args) -> anyhow::Result<Report> {
     args.check()?;
     with_game!(args.game, |game| measure_game(&game, args))
@@ -202,7 +203,7 @@ const POSITIONS: &str = "positions/s";
 const MEAN_BATCH: &str = "mean batch";
 const EXPERIENCE: &str = "experience per position";
 const PEAK_MEMORY: &str = "peak memory of the process";
-/// The note on what evaluates begins so.
+/// The prefix of the note that names the evaluator of self-play.
 const ENGINE: &str = "self-play evaluates with: ";
 
 #[cfg(test)]

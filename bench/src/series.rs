@@ -1,11 +1,11 @@
-//! Speeds by size of several things that take turns.
+//! Speeds by size of several computations that are measured in turns.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::Turn;
 
-/// Something that is timed at several sizes.
+/// A computation that is timed at several sizes.
 pub(crate) struct Work {
     /// The work of one call of one evaluator: multiply-adds, bytes or evaluations.
     pub(crate) units: Box<dyn Fn(usize) -> f64>,
@@ -13,11 +13,11 @@ pub(crate) struct Work {
     pub(crate) rate: Box<dyn FnMut(usize, Duration) -> anyhow::Result<f64>>,
 }
 
-/// The measurements of one thing.
+/// The measurements of one computation.
 pub(crate) struct Series<L> {
-    /// The thing.
+    /// The label of the computation.
     pub(crate) label: L,
-    /// Number of evaluators that compute side by side.
+    /// Number of evaluators that compute in parallel.
     evaluators: usize,
     work: Option<Work>,
     /// Calls/s of every turn, by size.
@@ -28,36 +28,36 @@ pub(crate) struct Series<L> {
 /// The time limits of a series.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// One turn.
+    /// The duration of one turn.
     pub(crate) time: Duration,
-    /// One call.
+    /// The longest duration of one call.
     pub(crate) call_time_max: Duration,
 }
 
 /// The speeds of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Speeds<L> {
-    /// The thing.
+    /// The label of the computation.
     pub(crate) label: L,
-    /// By size, ascending.
+    /// The speeds by size, ascending.
     pub(crate) speeds: Vec<Speed>,
-    /// The reason why there are no more.
+    /// The reason why no further sizes were measured.
     pub(crate) not_measured: Option<String>,
 }
 
 /// A speed at a size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Speed {
-    /// Rows, elements or positions.
+    /// The size: rows, elements or positions.
     pub(crate) size: usize,
-    /// From a call to its answer.
+    /// The time from a call to its answer.
     pub(crate) latency_us: f64,
-    /// Multiply-adds, bytes or evaluations, over all evaluators.
+    /// Multiply-adds, bytes or evaluations per second, over all evaluators.
     pub(crate) per_second: f64,
 }
 
 impl<L: Clone> Series<L> {
-    /// Nothing measured yet; work that could not be had is the reason why nothing will be.
+    /// Creates a series without measurements; if `work` is an error, it is the reason why nothing is measured.
     pub(crate) fn new(label: L, evaluators: usize, work: anyhow::Result<Work>) -> Self {
         let (work, failure) = match work {
             Ok(work) => (Some(work), None),
@@ -66,7 +66,7 @@ impl<L: Clone> Series<L> {
         Self { label, evaluators, work, rates: BTreeMap::new(), failure }
     }
 
-    /// Takes a turn at a size, and returns whether it was measured; after a failure, no turn is taken.
+    /// Measures one turn at a size, and returns whether it was measured; after a failure, no turn is measured.
     pub(crate) fn measure(&mut self, size: usize, limits: Limits) -> bool {
         if self.failure.is_some() || self.takes_too_long(size, limits) {
             return false;
@@ -74,13 +74,13 @@ impl<L: Clone> Series<L> {
         let Some(work) = &mut self.work else { return false };
         match (work.rate)(size, limits.time) {
             Ok(rate) => self.rates.entry(size).or_default().push(rate),
-            // A device that ran out of memory did so at some size.
+            // The size is part of the reason: a device may run out of memory at this size only.
             Err(error) => self.failure = Some(format!("size {size}: {}", service::chain(&error))),
         }
         self.failure.is_none()
     }
 
-    /// True if a call would take too long, by the time of one at the largest size so far that is no larger.
+    /// Returns true if a call would take too long, extrapolated from the largest measured size that is no larger.
     fn takes_too_long(&self, size: usize, limits: Limits) -> bool {
         let Some(work) = &self.work else { return false };
         let Some((&nearest, rates)) = self.rates.range(..=size).next_back() else { return false };
@@ -89,7 +89,7 @@ impl<L: Clone> Series<L> {
         seconds > limits.call_time_max.as_secs_f64()
     }
 
-    /// The turns that count.
+    /// Returns the speeds of the reported turns.
     pub(crate) fn speeds(&self, turn: Turn) -> Speeds<L> {
         let speed = |(&size, rates): (&usize, &Vec<f64>)| {
             let rate = turn.speed(rates)?;
@@ -122,7 +122,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Made-up speeds, `(size, speed)`; a call takes as long as its size and the speed say.
+    /// Made-up speeds, `(size, speed)`; the latency of a call follows from its size and speed.
     pub(crate) fn made_up<L>(label: L, speeds: &[(usize, f64)]) -> Speeds<L> {
         let speed = |&(size, per_second): &(usize, f64)| {
             let latency_us = 1e6 * size as f64 / per_second;
@@ -131,7 +131,8 @@ pub(crate) mod tests {
         Speeds { label, speeds: speeds.iter().map(speed).collect(), not_measured: None }
     }
 
-    /// Answers 16 positions a second at every size and refuses sizes above a limit; with every size that was asked for.
+    /// Creates a series that evaluates 16 positions/s at every size and fails above `size_max`, and the list of the
+    /// requested sizes.
     fn scripted(size_max: usize) -> (Series<()>, Rc<RefCell<Vec<usize>>>) {
         let requests: Rc<RefCell<Vec<usize>>> = Rc::default();
         let all = Rc::clone(&requests);

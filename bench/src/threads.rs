@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use service::cpus::Cpu;
 
-/// Share of the measured time that is spent before it, so that buffers have grown and clocks have risen.
+/// Duration of the warm-up as a share of the measured time, so that buffers have grown and clock frequencies have
+/// risen.
 const WARM_UP: f64 = 0.25;
 
-/// Units/s over all threads, one thread for each of `states`: `round` works and returns how many units it made.
+/// Measures the units/s over all threads, one thread for each of `states`: `round` does one round of work and returns
+/// its number of units.
 ///
-/// All begin at the same moment, once warm, and end with the first round that ends after `time`.
+/// All threads begin at the same moment, after the warm-up, and end with the first round that ends after `time`.
 ///
 /// # Errors
 /// The first failure of a round.
@@ -23,10 +25,11 @@ pub(super) fn rate<S: Send>(
     rate_on(&[], states, time, round)
 }
 
-/// [`rate`] with each thread on one of `cpus`, in turn; without any, threads run anywhere.
+/// Measures as [`rate`] does, with each thread pinned to one of `cpus`, in turn; if `cpus` is empty, threads run
+/// anywhere.
 ///
 /// # Errors
-/// As [`rate`]; a thread that cannot be pinned.
+/// The errors of [`rate`]; a thread that cannot be pinned.
 pub(super) fn rate_on<S: Send>(
     cpus: &[Cpu],
     states: &mut [S],
@@ -37,7 +40,7 @@ pub(super) fn rate_on<S: Send>(
     Ok(together(cpus, states, warm_up, |state| rounds(state, time, &round))?.iter().sum())
 }
 
-/// Calls `measure` in a thread for each of `states`, all at the same moment, once each has been through `warm_up`.
+/// Calls `measure` in a thread for each of `states`, all at the same moment, once every thread has finished `warm_up`.
 ///
 /// # Errors
 /// The first failure; a thread that cannot be pinned.
@@ -64,7 +67,7 @@ pub(super) fn together<S: Send, T: Send>(
     })
 }
 
-/// Units/s of at least one round.
+/// Measures the units/s of at least one round.
 fn rounds<S>(state: &mut S, time: Duration, round: impl Fn(&mut S) -> anyhow::Result<usize>) -> anyhow::Result<f64> {
     let (start, mut units) = (Instant::now(), 0);
     loop {

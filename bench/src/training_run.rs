@@ -1,7 +1,7 @@
-//! A real training run while it is measured: the processes of `zerofleet train` in a folder that is removed.
+//! Measures a real training run: the processes of `zerofleet train` in a temporary folder.
 //!
-//! Waits until the learner trains, then reads metrics and usage of every process at the beginning and at the end of a
-//! window of time; callers interpret them. Start with [`measure`].
+//! It waits until the learner trains, then reads the metrics and the resource usage of every process at the beginning
+//! and at the end of a window of time; callers interpret them. Start with [`measure`].
 
 mod temporary_folder;
 
@@ -42,10 +42,10 @@ pub struct RunArgs {
     /// The duration of the measurement.
     #[arg(long, default_value_t = 60.0)]
     pub seconds: f64,
-    /// The wait before the measurement, from the first training step on.
+    /// The wait between the first training step and the measurement.
     #[arg(long, default_value_t = 15.0)]
     pub warm_up_seconds: f64,
-    /// Self-play processes [default: what fits the cores].
+    /// Self-play processes [default: as many as fit the cores].
     #[arg(long)]
     pub actors: Option<usize>,
     /// A run file to begin from (TOML, one section per role).
@@ -54,16 +54,16 @@ pub struct RunArgs {
     /// Overrides one key of the run file; may be given many times.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub sets: Vec<String>,
-    /// The folder of the run while it is measured [default: where the system keeps what is temporary].
+    /// The folder of the run during the measurement [default: the system's folder of temporary files].
     #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }
 
 impl RunArgs {
-    /// Returns the time before the measurement and that of the measurement.
+    /// Returns the duration of the warm-up and that of the measurement.
     ///
     /// # Errors
-    /// Times that are none.
+    /// An invalid duration.
     pub(super) fn times(&self) -> anyhow::Result<(Duration, Duration)> {
         let measured = Duration::try_from_secs_f64(self.seconds).context("read --seconds")?;
         ensure!(!measured.is_zero(), "--seconds must be above 0");
@@ -78,15 +78,15 @@ pub(super) struct Measured {
     pub(super) config: Config,
     pub(super) actors: usize,
     pub(super) window: Window,
-    /// Over the window.
+    /// The accelerators, averaged over the window.
     pub(super) accelerators: Vec<Accelerator>,
 }
 
-/// Trains as `zerofleet train` does, with or without an arena, in a folder that is removed, and reads the metrics of
-/// its processes meanwhile.
+/// Trains as `zerofleet train` does, with or without an arena, in a temporary folder, and reads the metrics of its
+/// processes meanwhile.
 ///
 /// # Errors
-/// A configuration that makes no sense, a process that dies or never trains, Ctrl-C.
+/// An invalid configuration, a process that dies or never trains, Ctrl-C.
 pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured> {
     let (warm_up, measured) = args.times()?;
     let folder = TemporaryFolder::new(args.runs.as_deref())?;
@@ -107,11 +107,12 @@ pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured
     let binaries = fleet::binaries(&plan, rating)?;
     plan.run.create()?;
     plan.write_config()?;
-    // Only signals live here.
+    // This runtime serves signals only.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() }).context("listen to signals")?;
-    // After the folder, so that processes which are killed on the way out are gone before it is.
+    // Declared after the folder and so dropped before it: on an early return, the processes are killed before the
+    // folder is removed.
     let mut session = Session { fleet: Fleet::start(&plan, &binaries, rating, Instant::now())?, drain };
     let measured = session.measure(warm_up, measured);
     let drained = session.fleet.drain();
@@ -152,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    /// The load of accelerators meanwhile, if there are any.
+    /// Waits for `time` and returns the mean load of the accelerators, if there are any.
     fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<Accelerator>> {
         let start = Instant::now();
         let mut readings = vec![accelerator::read()];
@@ -164,7 +165,7 @@ impl Session {
         Ok(accelerator::mean(&readings))
     }
 
-    /// Waits a little; a process that dies ends the measurement, and so does Ctrl-C.
+    /// Waits for one interval; the death of a process, or Ctrl-C, is an error that ends the measurement.
     fn look(&mut self) -> anyhow::Result<()> {
         if let Some((index, event)) = self.fleet.watch(Instant::now())?.into_iter().next() {
             let name = self.fleet.members()[index].child.name().to_owned();
@@ -179,7 +180,7 @@ impl Session {
         Ok(())
     }
 
-    /// The metrics of every process, and when they were read.
+    /// Reads the metrics of every process; also returns the time of the reading.
     fn read(&mut self) -> anyhow::Result<(Instant, Vec<Reading>)> {
         let deadline = Instant::now() + READ_DEADLINE;
         loop {
@@ -207,18 +208,18 @@ fn readings(members: &[Member], scrapes: Vec<(usize, Role, Exposition)>) -> Vec<
     scrapes.into_iter().map(reading).collect()
 }
 
-/// One process at one time.
+/// The metrics and the resource usage of one process at one time.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) exposition: Exposition,
-    /// Unknown where the system has no figures.
+    /// The resource usage; `None` if the system does not report it.
     pub(crate) usage: Option<Usage>,
 }
 
 /// The readings of all processes of a run at the beginning and at the end of the measured time; in the same order, and
-/// no process was started anew in between.
+/// no process restarted in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     pub(crate) seconds: f64,
@@ -237,7 +238,7 @@ impl Window {
         sum(grown)
     }
 
-    /// The same for each second of the window.
+    /// Returns the growth per second of the window.
     pub(crate) fn rate(&self, role: Role, name: &str) -> Option<f64> {
         self.growth(role, name, &[]).filter(|_| self.seconds > 0.0).map(|growth| growth / self.seconds)
     }
@@ -247,14 +248,14 @@ impl Window {
         self.end.iter().find(|reading| reading.role == role)?.exposition.get(name, &[])
     }
 
-    /// A label of a series at the end; of several, that with the greatest value.
+    /// Returns a label of a series at the end; of several series, that of the one with the greatest value.
     pub(crate) fn label(&self, role: Role, name: &str, label: &str) -> Option<&str> {
         let of_role = self.end.iter().filter(|reading| reading.role == role);
         let series = of_role.flat_map(|reading| &reading.exposition.series).filter(|series| series.name == name);
         series.max_by(|a, b| a.value.total_cmp(&b.value))?.label(label)
     }
 
-    /// CPU time of the threads of a role whose names begin so.
+    /// CPU time of the threads of a role whose names begin with `name`.
     pub(crate) fn cpu_seconds_of_threads(&self, role: Role, name: &str) -> Option<f64> {
         let of_role = self.processes().filter(|(_, end)| end.role == role);
         sum(of_role.filter_map(|(begin, end)| of_threads(begin.usage.as_ref()?, end.usage.as_ref()?, name)))
@@ -276,7 +277,8 @@ pub(crate) fn cpu_seconds(begin: &Reading, end: &Reading) -> Option<f64> {
     Some((end.usage.as_ref()?.cpu_seconds - begin.usage.as_ref()?.cpu_seconds).max(0.0))
 }
 
-/// CPU time of the threads whose names begin so; a thread that was not there at the beginning began at zero.
+/// CPU time of the threads whose names begin with `name`; a thread that did not exist at the beginning counts from
+/// zero.
 pub(crate) fn of_threads(begin: &Usage, end: &Usage, name: &str) -> Option<f64> {
     let before = |thread: &ThreadUsage| {
         begin.threads.iter().find(|before| before.id == thread.id).map_or(0.0, |before| before.cpu_seconds)
@@ -285,7 +287,7 @@ pub(crate) fn of_threads(begin: &Usage, end: &Usage, name: &str) -> Option<f64> 
     sum(named.map(|thread| (thread.cpu_seconds - before(thread)).max(0.0)))
 }
 
-/// The sum; none of nothing.
+/// Returns the sum; `None` without values.
 fn sum(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }

@@ -1,26 +1,26 @@
-//! How often and how long each measurement repeats, and the turn that counts.
+//! The number and the duration of the turns of each measurement, and the choice of the reported turn.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-/// The choice among several turns.
+/// The choice of the reported turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Turn {
-    /// The middle one: what to expect of this machine.
+    /// The median: the expected speed of this machine.
     #[default]
     Median,
-    /// The fastest one: what this machine can do when its neighbours leave it alone.
+    /// The fastest: the speed of this machine without other load.
     Best,
 }
 
 impl Turn {
-    /// Of speeds.
+    /// Chooses among speeds.
     pub(crate) fn speed(self, speeds: &[f64]) -> Option<f64> {
         self.of(speeds.to_vec(), |&speed| speed)
     }
 
-    /// Of whatever has a speed; the faster of the middle two of an even number.
+    /// Chooses among values by their speed; the median of an even number is the faster of the middle two.
     pub(crate) fn of<T>(self, mut values: Vec<T>, speed: impl Fn(&T) -> f64) -> Option<T> {
         values.sort_by(|a, b| speed(a).total_cmp(&speed(b)));
         let index = match self {
@@ -30,25 +30,25 @@ impl Turn {
         (index < values.len()).then(|| values.swap_remove(index))
     }
 
-    /// Of times.
+    /// Chooses among times, of which the shortest is the fastest.
     pub(crate) fn time(self, times: &[f64]) -> Option<f64> {
         self.of(times.to_vec(), |time| -time)
     }
 }
 
-/// The turns that everything which is compared takes, one after the other.
+/// The turns of the compared measurements, which alternate.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Turns {
     /// The duration of each measurement.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Number of times that everything is measured.
+    /// Number of turns of each measurement.
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
-    /// The turn that counts.
+    /// The reported turn.
     #[arg(long, value_enum, default_value_t)]
     pub turn: Turn,
-    /// Every random draw, position and weight descends from it.
+    /// The seed of all random draws, positions and weights.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -57,14 +57,14 @@ impl Turns {
     /// Returns the duration of one measurement.
     ///
     /// # Errors
-    /// No turn at all, or a time that is none.
+    /// Zero turns, or an invalid duration.
     pub(crate) fn time(&self) -> anyhow::Result<Duration> {
         ensure!(self.repeats > 0, "--repeats must be at least 1");
         Duration::try_from_secs_f64(self.seconds).context("read --seconds")
     }
 }
 
-/// The sizes of an option in order, each once.
+/// Returns the sizes of an option, ascending and without duplicates.
 pub(crate) fn ascending(option: &str, sizes: &[usize]) -> anyhow::Result<Vec<usize>> {
     ensure!(!sizes.is_empty() && !sizes.contains(&0), "{option} needs sizes of at least 1");
     let mut sizes = sizes.to_vec();

@@ -3,27 +3,27 @@
 use std::fs;
 use std::path::Path;
 
-/// Of one process, at one time.
+/// The resource usage of one process at one time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Usage {
-    /// Of all its threads, with those that have ended.
+    /// CPU time of all its threads, including those that have ended.
     pub(super) cpu_seconds: f64,
-    /// Those that run.
+    /// The running threads.
     pub(super) threads: Vec<ThreadUsage>,
     /// Its resident memory.
     pub(super) memory_bytes: Option<u64>,
 }
 
-/// Of one thread.
+/// The CPU time of one thread.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ThreadUsage {
     pub(super) id: u64,
-    /// At most fifteen letters; threads of a library have the name of the thread that began them.
+    /// The name, of at most fifteen characters; threads of a library have the name of the thread that started them.
     pub(super) name: String,
     pub(super) cpu_seconds: f64,
 }
 
-/// The usage of process `id` so far; `None` where the system has no figures.
+/// The usage of process `id` so far; `None` if the system does not report it.
 pub(super) fn of(id: u32) -> Option<Usage> {
     in_folder(&Path::new("/proc").join(id.to_string()), ticks_per_second()?)
 }
@@ -43,10 +43,10 @@ pub(super) fn cpu_since(id: Option<u32>, before: Option<f64>) -> Option<f64> {
     Some((cpu_seconds(id)? - before?).max(0.0))
 }
 
-/// From what Linux shows of a process.
+/// Reads the usage from the folder of a process in `/proc`.
 fn in_folder(folder: &Path, ticks_per_second: f64) -> Option<Usage> {
     let (_, ticks) = name_and_ticks(&fs::read_to_string(folder.join("stat")).ok()?)?;
-    // A thread may end while it is looked at.
+    // A thread that ends while it is read is skipped.
     let threads = fs::read_dir(folder.join("task")).ok()?.flatten().filter_map(|entry| {
         let id = entry.file_name().to_str()?.parse().ok()?;
         let (name, ticks) = name_and_ticks(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
@@ -60,10 +60,10 @@ fn in_folder(folder: &Path, ticks_per_second: f64) -> Option<Usage> {
     })
 }
 
-/// `1234 (a name) S …`: the name, and the ticks spent in user and system mode, the 14th and 15th field.
+/// Parses `1234 (a name) S …`: the name, and the ticks spent in user and system mode, the 14th and 15th field.
 fn name_and_ticks(stat: &str) -> Option<(String, u64)> {
     let (_, rest) = stat.split_once('(')?;
-    // A name may hold anything, also brackets.
+    // A name may contain any character, including brackets.
     let (name, fields) = rest.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();

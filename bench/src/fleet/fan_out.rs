@@ -17,17 +17,17 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// Shares of the subscribers whose times are reported, beside the first one.
 const SHARES: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0];
 
-/// A subscriber holds a version whole.
+/// The moment at which a subscriber held a complete version, and the bytes it received.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     at: Instant,
     bytes: u64,
 }
 
-/// Every actor subscribes; then every network is published once.
+/// Subscribes every actor, then publishes every network once.
 ///
 /// # Errors
-/// A publisher that ends, a subscriber that never gets a version.
+/// A publisher that ends, a subscriber that never receives a version.
 pub(super) async fn measure(args: &LoadArgs, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let mut publisher = Publisher::start(&args.networks, args.fetches, seed)?;
     let id = Some(publisher.id());
@@ -82,34 +82,34 @@ const PUBLISHER_THREADS: f64 = 2.0;
 /// The default of `learner.publish_interval_seconds`.
 const PUBLISH_INTERVAL_SECONDS: f64 = 10.0;
 
-/// One version of weights, to every subscriber.
+/// The measured delivery of one weights version to every subscriber.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FanOut {
     /// Bytes of the version.
     pub(super) size_bytes: u64,
     /// Bytes that subscribers received.
     pub(super) bytes_sent: u64,
-    /// From the order to publish until so many subscribers held it: how many, and seconds. The first and all of them
-    /// among others.
+    /// Delivery times, ascending: a number of subscribers, and the seconds from the order to publish until that many
+    /// held the version. Includes the first subscriber and all of them.
     pub(super) held: Vec<(usize, f64)>,
     /// CPU seconds of the publisher.
     pub(super) publisher_cpu_seconds: Option<f64>,
-    /// CPU seconds of this process, which is all subscribers.
+    /// CPU seconds of this process, which runs all subscribers.
     pub(super) clients_cpu_seconds: Option<f64>,
-    /// Resident memory of the publisher before, and the most that was seen meanwhile.
+    /// Resident memory of the publisher in bytes: before the delivery, and the maximum observed during it.
     pub(super) publisher_memory: (Option<u64>, Option<u64>),
 }
 
 impl FanOut {
-    /// Until so large a share of the subscribers held it, in seconds; at least the first one.
+    /// Returns the seconds until this share of the subscribers, and at least the first one, held the version.
     pub(super) fn seconds(&self, share: f64) -> f64 {
         let all = self.held.last().map_or(0, |(count, _)| *count);
         let held = self.held.iter().find(|(count, _)| *count as f64 >= share * all as f64);
         held.map_or(f64::NAN, |(_, seconds)| *seconds)
     }
 
-    /// The time of a version to every subscriber over a link, and what limits it: the link, or the threads that serve
-    /// sockets. No version can follow sooner.
+    /// Computes the seconds to send a version to every subscriber over a link, and names the bottleneck: the link, or
+    /// the threads that serve sockets. It is the minimum interval between versions.
     pub(super) fn delivery(&self, bits_per_second: f64) -> (f64, &'static str) {
         let link_seconds = 8.0 * self.bytes_sent as f64 / bits_per_second;
         match self.publisher_cpu_seconds.map(|seconds| seconds / PUBLISHER_THREADS) {
@@ -119,7 +119,7 @@ impl FanOut {
     }
 }
 
-/// Adds a version, and what it would take over links between machines.
+/// Adds the delivery of a version, and its computed time over links between machines.
 pub(super) fn add(report: &mut Report, network: &str, fan_out: &FanOut) {
     let us = |seconds: f64| 1e6 * seconds;
     let sent = fan_out.bytes_sent as f64;
@@ -148,7 +148,7 @@ pub(super) fn add(report: &mut Report, network: &str, fan_out: &FanOut) {
     }
 }
 
-/// Adds what follows from all versions.
+/// Adds the conclusion from all versions, and the plot.
 pub(super) fn conclude(report: &mut Report, actors: usize) {
     report.finding(format!(
         "No shorter interval of publishing than those below reaches all {actors} subscribers \
@@ -157,7 +157,7 @@ pub(super) fn conclude(report: &mut Report, actors: usize) {
     report.plot(HELD, "time", Some("subscribers"), None);
 }
 
-/// Waits until so many hold the version, and watches the memory of process `id`.
+/// Waits until `count` subscribers hold the version, and samples the memory of process `id` meanwhile.
 async fn all_hold_it(
     count: usize,
     id: Option<u32>,
@@ -181,7 +181,7 @@ async fn all_hold_it(
     Ok((held, memory_max))
 }
 
-/// Returns the reason why a subscriber ended, which none does by itself.
+/// Returns the reason why a subscriber ended; a subscriber never ends by itself.
 fn end_reason(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::Error {
     let error = match ended {
         Some(Ok(Err(error))) => error,
@@ -191,8 +191,8 @@ fn end_reason(ended: Option<Result<anyhow::Result<()>, JoinError>>) -> anyhow::E
     error.context("a subscriber ended")
 }
 
-/// Acts as a subscriber on the wire, over a connection of its own, without keeping the bytes: a thousand of them would
-/// not fit one machine with a large network.
+/// Acts as a subscriber on the wire, over a connection of its own, without keeping the bytes: a thousand copies of a
+/// large network would not fit in the memory of one machine.
 async fn follow(
     endpoint: String,
     name: String,
@@ -214,7 +214,8 @@ async fn follow(
     Ok(())
 }
 
-/// Until the first held it, and until these shares did, in seconds from `begun` on. `held` is ascending.
+/// Computes the seconds from `begun` until the first subscriber, and until each of [`SHARES`], held the version, with
+/// the number of subscribers. `held` is ascending.
 fn quantiles(begun: Instant, held: &[Held]) -> Vec<(usize, f64)> {
     let counts = SHARES.iter().map(|share| (held.len() as f64 * share).ceil() as usize);
     let mut counts: Vec<usize> = std::iter::once(1).chain(counts).filter(|&count| count > 0).collect();

@@ -16,27 +16,28 @@ use crate::usage;
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 /// The interval between two checks of the connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Trajectories that an actor has unacknowledged at most, as in a run.
+/// The maximum number of unacknowledged trajectories of an actor, as in a run.
 const IN_FLIGHT: usize = 64;
-/// Share of the measured time that is spent before it.
+/// Duration of the warm-up, as a share of the measured time.
 const WARM_UP: f64 = 0.25;
 
-/// The load of one process in the name of many actors.
+/// The load of many actors, simulated by one process.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LoadArgs {
-    /// Actors that this process is, each with a connection to the replay server and one to the publisher; 0 for none.
+    /// Number of actors that this process simulates, each with a connection to the replay server and one to the
+    /// publisher; 0 for none.
     #[arg(long, default_value_t = 1_000)]
     pub actors: usize,
     /// Steps of a trajectory.
     #[arg(long, default_value_t = 30)]
     pub steps: usize,
-    /// Trajectories that each actor hands in per second.
+    /// Trajectories that each actor inserts per second.
     #[arg(long, value_delimiter = ',', default_value = "1,10,20")]
     pub rates: Vec<f64>,
-    /// The time that each rate is measured.
+    /// The duration of the measurement of each rate.
     #[arg(long, default_value_t = 10.0)]
     pub load_seconds: f64,
-    /// Networks whose weights go to all of them, BLOCKSxCHANNELS of Connect Four.
+    /// Networks whose weights are sent to all actors, each BLOCKSxCHANNELS for Connect Four.
     #[arg(long, value_delimiter = ',', value_parser = tower, default_value = "6x64,20x256")]
     pub networks: Vec<[usize; 2]>,
     /// Subscribers that the publisher sends to at once [default: as many as a learner does].
@@ -45,10 +46,10 @@ pub struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// Sees that the numbers make sense, before minutes are spent.
+    /// Checks the numbers before minutes are spent on measuring.
     ///
     /// # Errors
-    /// Names the option.
+    /// Names the invalid option.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0 && Duration::try_from_secs_f64(1.0 / rate).is_ok();
         ensure!(self.rates.iter().all(is_rate), "--rates must be above 0");
@@ -63,7 +64,7 @@ const INSERTS: &str = "inserts of all actors from one process";
 const ACKNOWLEDGED: &str = "acknowledged/s";
 const REPLAY_CORES: &str = "cores of replay server";
 
-/// Connects, and inserts at every rate.
+/// Connects all actors, then inserts at every rate.
 ///
 /// # Errors
 /// A process that is not built or dies, a server that does not answer.
@@ -95,7 +96,7 @@ pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &
     Ok(())
 }
 
-/// Adds the circumstances.
+/// Adds the settings and conditions of the measurement.
 pub(super) fn describe(report: &mut Report, args: &LoadArgs, trajectory_bytes: f64) {
     let LoadArgs { actors, steps, load_seconds, fetches, .. } = args;
     report.set("actors of one process", actors);
@@ -124,7 +125,7 @@ pub(super) fn add_connections(
         .value("per connection", Unit::Bytes, per_connection(before, after, count));
 }
 
-/// Memory for each connection.
+/// Computes the memory per connection.
 pub(super) fn per_connection(before: Option<u64>, after: Option<u64>, connections: usize) -> Option<f64> {
     let grown = after?.saturating_sub(before?);
     (connections > 0).then(|| grown as f64 / connections as f64)
@@ -134,7 +135,7 @@ pub(super) fn known(bytes: Option<u64>) -> Option<f64> {
     bytes.map(|bytes| bytes as f64)
 }
 
-/// Adds inserts by rate, and what a CPU second of the replay server takes at the highest one.
+/// Adds the inserts by rate, and the number of inserts per CPU second of the replay server at its highest throughput.
 pub(super) fn add_inserts(report: &mut Report, by_rate: &[(f64, Vec<Value>)]) {
     for (rate, values) in by_rate {
         report.at(INSERTS, &[("wanted per actor and second", rate)]).values(values);
@@ -157,8 +158,8 @@ struct Actor {
 }
 
 impl Actor {
-    /// Hands in one trajectory each `interval` until `end`, and returns the latencies of those that began from `start`
-    /// on. A late one is followed at once.
+    /// Inserts one trajectory per `interval` until `end`, and returns the latencies of those that began at or after
+    /// `start`. After a late insert, the next one follows at once.
     async fn insert(
         &mut self,
         games: &Games,
@@ -182,7 +183,7 @@ impl Actor {
     }
 }
 
-/// All actors at one rate, spread over its interval.
+/// Inserts with all actors at one rate; their first inserts are spread over the interval.
 async fn insert_at(
     args: &LoadArgs,
     server: &ReplayServer,
@@ -217,7 +218,7 @@ async fn insert_at(
         all.extend(took);
     }
     back.sort_by_key(|actor| actor.id);
-    // Every one of them was acknowledged, in the time or at most one answer later.
+    // Every recorded insert was acknowledged: within the measured time, or as the one in flight at its end.
     let acknowledged = all.len() as f64 / seconds;
     let [p50, p99] = percentiles_us(&mut all);
     let values = vec![

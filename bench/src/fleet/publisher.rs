@@ -1,6 +1,6 @@
-//! The part of a learner that subscribers see, in a process with memory and CPU time of its own: the service, the
-//! server and the version store of the learner, and networks of random weights. A line on its standard input makes it
-//! publish.
+//! Serves weights as a learner does, in a separate process so that its memory and CPU time can be measured: the
+//! service, the server and the version store of the learner, with networks of random weights. Each line on its standard
+//! input makes it publish.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -17,29 +17,29 @@ use crate::network::{numbers, random_weights};
 
 /// Versions kept, as many as the learner keeps by default.
 const KEPT: usize = 4;
-/// Threads for sockets, as every process has.
+/// Threads for sockets, as many as in every process.
 const WORKERS: usize = 2;
-/// The command that this program is started with again.
+/// The subcommand with which this program starts itself as a publisher.
 pub const COMMAND: &str = "publisher";
 
 /// Options of `zerofleet bench publisher`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Networks, which are published in turns, one for each line of the standard input.
+    /// Networks to publish in turn, one for each line of standard input.
     #[arg(long, value_delimiter = ',', value_parser = tower)]
     pub networks: Vec<[usize; 2]>,
-    /// Fetches served at once [default: as a learner does].
+    /// Fetches served at once [default: as many as a learner serves].
     #[arg(long)]
     pub fetches: Option<usize>,
-    /// Every weight descends from it.
+    /// The seed of the random weights.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Serves until the standard input ends. Prints where, and then the bytes of each version that is published.
+/// Serves until standard input ends. Prints the address, and then the size in bytes of each published version.
 ///
 /// # Errors
-/// A network that cannot be made, a port that cannot be opened.
+/// A network that cannot be built, a port that cannot be opened.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     ensure!(!args.networks.is_empty(), "--networks must name at least one");
     service::descriptors::raise_limit();
@@ -84,7 +84,7 @@ fn made(network: [usize; 2], seed: u64) -> anyhow::Result<Published> {
     made.with_context(|| format!("make a network of {}", tower_name(network)))
 }
 
-/// A publisher in another process, which ends with this.
+/// A publisher in a child process, which is killed on drop.
 #[derive(Debug)]
 pub(super) struct Publisher {
     /// The address where it serves.
@@ -95,10 +95,10 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Starts this program again.
+    /// Starts this program again as a publisher and waits for its address.
     ///
     /// # Errors
-    /// It cannot be started, or prints no address.
+    /// The process cannot be started, or prints no address.
     pub(super) fn start(networks: &[[usize; 2]], fetches: Option<usize>, seed: u64) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("find this program")?;
         let networks: Vec<String> = networks.iter().copied().map(tower_name).collect();
@@ -114,23 +114,23 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// Its process.
+    /// Returns the id of its process.
     pub(super) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Has the next network published.
+    /// Makes the process publish the next network.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub(super) fn publish(&mut self) -> anyhow::Result<()> {
         self.orders.write_all(b"\n").and_then(|()| self.orders.flush()).context("write to the publisher")
     }
 
-    /// Returns the bytes of the version that was published last.
+    /// Returns the size in bytes of the last published version.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub(super) fn published_bytes(&mut self) -> anyhow::Result<u64> {
         let line = self.read_line()?;
         line.parse().with_context(|| format!("the publisher printed `{line}`"))
@@ -147,7 +147,7 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        // It may have ended by itself; whatever it is doing is not waited for.
+        // The process may have ended by itself; its unfinished work is abandoned.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -8,12 +8,12 @@ use crate::replay::server::UNLIMITED;
 use fleet::child::{self, Child};
 use service::net::{ReservedPort, reserve_ports};
 
-/// The longest time until it serves.
+/// The longest time from its start until the server serves.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// The interval between two checks of it.
+/// The interval between two checks of the server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A replay server in a process of its own, which ends with this.
+/// A replay server in a child process, which is killed on drop.
 #[derive(Debug)]
 pub(super) struct ReplayServer {
     /// The address where it serves.
@@ -23,10 +23,10 @@ pub(super) struct ReplayServer {
 }
 
 impl ReplayServer {
-    /// An empty one, which keeps its log in `folder` and serves when this returns.
+    /// Starts an empty server that keeps its log in `folder`, and waits until it serves.
     ///
     /// # Errors
-    /// It is not built, or does not come up.
+    /// The server is not built, or does not start.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let ports = reserve_ports(2).context("find free ports")?;
         let [listen, admin] = [0, 1].map(|index: usize| ports[index].address().to_string());
@@ -47,7 +47,7 @@ impl ReplayServer {
         Ok(server)
     }
 
-    /// Its process.
+    /// Returns the id of its process.
     pub(super) fn id(&self) -> Option<u32> {
         self.child.id()
     }

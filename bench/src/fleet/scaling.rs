@@ -14,25 +14,26 @@ pub struct ScalingArgs {
     /// Numbers of actor processes; 0 measures none.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     pub scale: Vec<usize>,
-    /// The game they play.
+    /// The game that the actors play.
     #[arg(long, default_value = "connect_four")]
     pub game: GameKind,
-    /// The time of a batch that no network evaluates.
+    /// The time that the simulated evaluator takes for a batch.
     #[arg(long, default_value_t = 10_000)]
     pub delay_us: u64,
-    /// Games of each actor, in one thread: positions of a batch.
+    /// Games of each actor, in one thread; also the positions of a batch.
     #[arg(long, default_value_t = 64)]
     pub games: usize,
     /// Simulations of every search.
     #[arg(long, default_value_t = 16)]
     pub simulations: u32,
-    /// The time that each fleet and each rate is measured.
+    /// The duration of the measurement of each fleet.
     #[arg(long, default_value_t = 20.0)]
     pub seconds: f64,
-    /// The wait before the measurement, from the first training step on: the games of a fleet begin together.
+    /// The wait between the first training step and the measurement, because all games of a fleet begin at the same
+    /// time.
     #[arg(long, default_value_t = 10.0)]
     pub warm_up_seconds: f64,
-    /// Number of measurements of each fleet; of several the middle one counts.
+    /// Number of measurements of each fleet, of which the median is reported.
     #[arg(long, default_value_t = 1)]
     pub repeats: usize,
     /// Overrides one key of the fleets' run file; may be given many times.
@@ -41,17 +42,17 @@ pub struct ScalingArgs {
 }
 
 impl ScalingArgs {
-    /// Sees that the numbers make sense, before minutes are spent.
+    /// Checks the numbers before minutes are spent on measuring.
     ///
     /// # Errors
-    /// Names the option.
+    /// Names the invalid option.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(self.repeats > 0, "--repeats must be at least 1");
         ensure!(self.games > 0 && self.simulations > 0, "--games and --simulations must be at least 1");
         self.run(1, None, 0).times().map(drop)
     }
 
-    /// The fleets, ascending.
+    /// Returns the sizes of the fleets, ascending.
     fn fleets(&self) -> Vec<usize> {
         let mut fleets: Vec<usize> = self.scale.iter().copied().filter(|&actors| actors > 0).collect();
         fleets.sort_unstable();
@@ -59,8 +60,8 @@ impl ScalingArgs {
         fleets
     }
 
-    /// The smallest network: a learner that trains nearly nothing is never the limit by itself, and
-    /// the report shows how busy it is.
+    /// The smallest network: a learner with so little to train is never the bottleneck by itself, and the report shows
+    /// how busy it is.
     const NETWORK: &str = "1x8";
 
     fn run(&self, actors: usize, folder: Option<&Path>, seed: u64) -> RunArgs {
@@ -70,7 +71,7 @@ impl ScalingArgs {
             "actor.kernel=simulated".to_owned(),
             format!("actor.simulated_delay_us={delay_us}"),
             "actor.threads=1".to_owned(),
-            // An answer from memory would take no time, and there are more of them in a longer run.
+            // A cache hit would take no time, and a longer run has more of them.
             "actor.cache_positions=0".to_owned(),
             format!("selfplay.games={games}"),
             format!("selfplay.full_simulations={simulations}"),
@@ -98,10 +99,10 @@ impl ScalingArgs {
 const FLEETS: &str = "inserts by actors";
 pub(super) const INSERTS_PER_SECOND: &str = "inserts/s";
 
-/// Starts one fleet after the other; all of them take turns.
+/// Measures one fleet at a time; each repeat measures all sizes in turn.
 ///
 /// # Errors
-/// A process that dies or is not built, a setting that makes no sense.
+/// A process that dies or is not built, an invalid setting.
 pub(super) fn measure(args: &ScalingArgs, folder: Option<&Path>, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let fleets = args.fleets();
     let mut turns = vec![Vec::new(); fleets.len()];
@@ -155,9 +156,9 @@ pub(super) fn scale(window: &Window, actors: usize) -> Vec<Value> {
         per_second(of_role.filter_map(|(begin, end)| training_run::cpu_seconds(begin, end)).reduce(|a, b| a + b))
     };
     let learner = |phase| window.growth(Role::Learner, "zerofleet_learner_seconds_total", &[("phase", phase)]);
-    // The rest is waiting for samples.
+    // In the remaining time, the learner waits for samples.
     let learner_busy = learner("train").zip(learner("publish")).map(|(train, publish)| train + publish);
-    // Of the time of self-play threads, one in each actor.
+    // A share of the time of the self-play threads, one in each actor.
     let held_up = window.growth(Role::Actor, "zerofleet_actor_wait_seconds_total", &[("part", "replay")]);
     let held_up = per_second(held_up).map(|share| share / actors as f64);
     // An actor has no such metric before the first acknowledgement.

@@ -1,20 +1,20 @@
-//! Recommendations from what was measured.
+//! Recommendations from the measured speeds.
 
 use super::setting::Setting;
 use super::workload::{Kind, VECTOR_OPERATION};
 use crate::report::{in_unit, time};
 use crate::series::{Speed, Speeds};
 
-/// Share of the greatest speed that is as good: a larger size must gain more than turns differ by, because its answers
-/// come later.
+/// Share of the greatest speed that counts as equally good: a larger size must gain more than the variation between
+/// turns, because its latency is higher.
 const AS_GOOD: f64 = 0.95;
 
-/// The speed over that of the fastest setting of the CPU at the same size, if there is one.
+/// Divides the speed by that of the fastest setting of the CPU at the same size, if there is one.
 pub(super) fn speed_up(settings: &[Speeds<Setting>], speed: &Speed) -> Option<f64> {
     Some(speed.per_second / on_cpu(settings).filter_map(|cpu| cpu.at(speed.size)).max_by(f64::total_cmp)?)
 }
 
-/// Describes the setting to use, and from where on an accelerator is worth it.
+/// Describes the recommended setting, and the size from which on each accelerator is faster than the CPU.
 pub(super) fn in_words(kind: Kind, settings: &[Speeds<Setting>]) -> String {
     let Some((setting, speed)) = recommended(settings) else { return "Nothing was measured.".to_owned() };
     let (at_size, latency, metric) = (at(kind, speed.size), time(speed.latency_us), kind.metric);
@@ -42,7 +42,8 @@ fn on_cpu(settings: &[Speeds<Setting>]) -> impl Iterator<Item = &Speeds<Setting>
     settings.iter().filter(|of| of.label.accelerator.is_none())
 }
 
-/// The smallest size at which something is about as fast as anything is at any size; at this size, the fastest.
+/// Returns the smallest size at which a setting is about as fast as the fastest at any size, and the fastest setting at
+/// this size.
 fn recommended(settings: &[Speeds<Setting>]) -> Option<(&Setting, &Speed)> {
     let most = settings.iter().filter_map(Speeds::best).max_by(f64::total_cmp)?;
     let all = settings.iter().flat_map(|of| of.speeds.iter().map(move |speed| (&of.label, speed)));
@@ -50,8 +51,8 @@ fn recommended(settings: &[Speeds<Setting>]) -> Option<(&Setting, &Speed)> {
     as_good.min_by(|(_, a), (_, b)| a.size.cmp(&b.size).then(b.per_second.total_cmp(&a.per_second)))
 }
 
-/// Each accelerator, in whichever precision is faster, with the least size from which on it is faster than every
-/// setting of the CPU; `None` if it is not at the largest.
+/// Returns each accelerator, in its faster precision, with the smallest size from which on it is faster than every
+/// setting of the CPU; `None` if it is not faster at the largest size.
 fn wins(settings: &[Speeds<Setting>]) -> Vec<(&str, Option<usize>)> {
     let measured = settings.iter().filter(|of| !of.speeds.is_empty());
     let mut devices: Vec<&str> = measured.filter_map(|of| of.label.accelerator.as_deref()).collect();
@@ -71,8 +72,8 @@ fn wins_from(settings: &[Speeds<Setting>], device: &str) -> Option<usize> {
     sizes.into_iter().rev().take_while(wins).last()
 }
 
-/// The speed of the CPU at a size. Where it was left out for taking too long, the nearest smaller size stands for it: a
-/// CPU can answer a large batch as several of those.
+/// Returns the speed of the CPU at a size. If that size was left out for taking too long, the nearest smaller size is
+/// used: a CPU can evaluate a large batch as several smaller ones.
 fn cpu_at_most(settings: &[Speeds<Setting>], size: usize) -> Option<f64> {
     let measured = on_cpu(settings).flat_map(|of| &of.speeds).map(|speed| speed.size);
     let nearest = measured.filter(|&measured| measured <= size).max()?;

@@ -6,24 +6,25 @@ use network_torch::{Device, Precision};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
     name: String,
-    /// As configuration writes it: `cuda`, `cuda:1`, `mps`; `None` on the CPU.
+    /// The accelerator as written in the configuration: `cuda`, `cuda:1`, `mps`; `None` on the CPU.
     pub(super) accelerator: Option<String>,
 }
 
 /// The use of a CPU's cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Split {
-    /// Number of evaluators that compute side by side, each with a batch of its own.
+    /// Number of evaluators that compute in parallel, each with a batch of its own.
     pub(super) evaluators: usize,
-    /// Threads that each of them shares an operation out to.
+    /// Threads over which each evaluator distributes an operation.
     pub(super) threads: usize,
 }
 
 impl Split {
-    /// One core.
+    /// One evaluator on one thread.
     pub(super) const SINGLE: Self = Self { evaluators: 1, threads: 1 };
 
-    /// One evaluator on one thread; on all of them; and one on each of them.
+    /// Returns the splits to measure: one evaluator on one thread, one evaluator on all threads, and one evaluator per
+    /// thread.
     pub(super) fn all(threads: usize) -> Vec<Self> {
         let mut splits = vec![Self::SINGLE, Self { threads, ..Self::SINGLE }, Self { evaluators: threads, threads: 1 }];
         splits.dedup();
@@ -32,14 +33,14 @@ impl Split {
 }
 
 impl Setting {
-    /// `engine` is `libtorch` or a path of the CPU kernel, which may have its precision in its name.
+    /// Creates a setting; `engine` is `libtorch` or a path of the CPU kernel, whose name may include its precision.
     pub(super) fn new(device: Device, engine: &str, precision: Precision, split: Split) -> Self {
         let (device_name, precision) = (network_torch::device_name(device), precision.to_string());
         let mut name = format!("{device_name} {engine}");
         if !engine.ends_with(&precision) {
             name += &format!(" {precision}");
         }
-        // What waits for an accelerator has one thread, always.
+        // On an accelerator there is always one thread, which waits for the device.
         name += &match split {
             _ if device != Device::Cpu => String::new(),
             Split { evaluators: 1, threads: 1 } => ", 1 thread".to_owned(),

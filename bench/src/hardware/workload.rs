@@ -15,22 +15,22 @@ use crate::report::Unit;
 use crate::series::{Series, Work};
 use crate::threads;
 
-/// Calls that need no answer on the way are sent off together for this long before the last one is waited for. What
-/// waiting costs, some hundredths of a millisecond on an accelerator, is then no part of the figure.
+/// Duration of a burst of independent calls, of which only the last one is waited for. The cost of waiting, some
+/// hundredths of a millisecond on an accelerator, then does not distort the measured rate.
 const BURST: Duration = Duration::from_millis(2);
 
 /// A computation that is measured.
 #[derive(Debug)]
 pub(super) enum Workload {
-    /// Square matrices or vectors.
+    /// An operation on square matrices or vectors.
     Operation(Operation),
     /// The residual tower of AlphaZero, with its weights as they would be published.
     Tower(NetworkSize, Vec<u8>),
-    /// A dense network as MuZero has them.
+    /// A dense network as in MuZero.
     Dense(DenseShape),
 }
 
-/// The kind of a workload, which decides what sizes and speeds count.
+/// The kind of a workload, which determines the meaning of its sizes and speeds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     /// The name of its sizes.
@@ -41,21 +41,21 @@ pub(super) struct Kind {
     pub(super) unit: Unit,
 }
 
-/// Rows of square matrices; multiply-adds.
+/// Matrix products: sizes are rows of square matrices, speeds are multiply-adds.
 pub(super) const MATRIX_PRODUCT: Kind = Kind { sizes: "side", metric: "multiply-adds/s", unit: Unit::PerSecond };
-/// Elements of vectors; bytes read and written.
+/// Vector operations: sizes are elements of vectors, speeds are bytes read and written.
 pub(super) const VECTOR_OPERATION: Kind = Kind { sizes: "elements", metric: "bytes/s", unit: Unit::BytesPerSecond };
-/// Positions of a batch; evaluations.
+/// Networks: sizes are positions of a batch, speeds are evaluations.
 pub(super) const NETWORK: Kind = Kind { sizes: "batch", metric: "evaluations/s", unit: Unit::PerSecond };
 
 /// The devices and threads that are measured.
 #[derive(Debug, Clone)]
 pub(super) struct Means {
-    /// The CPU first.
+    /// The devices, the CPU first.
     pub(super) devices: Vec<Device>,
-    /// Of the CPU, where more than one is to be used.
+    /// Threads of the CPU, in settings with more than one.
     pub(super) threads: usize,
-    /// Every random number descends from it.
+    /// The seed of all random numbers.
     pub(super) seed: u64,
 }
 
@@ -63,10 +63,10 @@ pub(super) struct Means {
 const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
 impl Workload {
-    /// A residual tower of random weights; the seed alone decides them.
+    /// Creates a residual tower of random weights, which depend on the seed alone.
     ///
     /// # Errors
-    /// A size that no network has.
+    /// An invalid size of a network.
     pub(super) fn tower(size: NetworkSize, seed: u64) -> anyhow::Result<Self> {
         Ok(Self::Tower(size, Network::new(&size.architecture(), Device::Cpu, seed)?.to_safetensors()?))
     }
@@ -79,7 +79,7 @@ impl Workload {
         }
     }
 
-    /// Every setting that computes it, ready or with the reason why not.
+    /// Returns a series for every setting; a setting that cannot compute this workload has the reason.
     pub(super) fn series(&self, means: &Means) -> Vec<Series<Setting>> {
         let libtorch = |device, precision, split: Split| {
             let work = self.libtorch(device, precision, split, means.seed);
@@ -98,7 +98,7 @@ impl Workload {
         all
     }
 
-    /// Only networks are asked side by side, and only on a CPU.
+    /// Returns the splits to measure: evaluators run in parallel for networks only, and on a CPU only.
     fn splits(&self, device: Device, threads: usize) -> Vec<Split> {
         let mut splits = if device == Device::Cpu { Split::all(threads) } else { vec![Split::SINGLE] };
         let is_network = matches!(self, Self::Tower(..) | Self::Dense(_));
@@ -113,7 +113,7 @@ impl Workload {
                 units: Box::new(move |size| operation.units(size, precision)),
                 rate: Box::new(move |size, time| {
                     network_torch::set_threads(threads);
-                    // Made anew each time: operands of one size are in memory, not of all.
+                    // The operands are allocated anew each time, so that only those of one size are in memory.
                     let operands = Operands::new(operation, size, device, precision, seed)?;
                     in_bursts(operands, time, |operands, times| Ok(operands.operate(times)?))
                 }),
@@ -131,7 +131,7 @@ impl Workload {
     }
 }
 
-/// Evaluations by dense networks, a thread each.
+/// Evaluations by dense networks, each in a thread of its own.
 fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, seed: u64) -> Work {
     let rate = move |size: usize, time| {
         network_torch::set_threads(threads);
@@ -151,7 +151,8 @@ fn dense(mut networks: Vec<DenseNetwork>, shape: DenseShape, threads: usize, see
     Work { units: Box::new(|size| size as f64), rate: Box::new(rate) }
 }
 
-/// Calls/s of `call`, which makes so many and waits for the last: as many at once as take about as long as a burst.
+/// Measures the calls/s of `call`, which makes the given number of calls and waits for the last one. The number grows
+/// until the calls take about as long as [`BURST`].
 fn in_bursts<S: Send>(
     state: S,
     time: Duration,
@@ -167,7 +168,8 @@ fn in_bursts<S: Send>(
     })
 }
 
-/// The CPU kernel on its fastest path in each precision that it has here, on one thread and on each.
+/// Returns the series of the CPU kernel on its fastest available path in each precision, with one evaluator and with
+/// one per thread.
 fn kernels(architecture: &Architecture, bytes: &[u8], means: &Means) -> Vec<Series<Setting>> {
     let available = fastest_first(&mut Instant::now);
     let mut all = Vec::new();
@@ -180,7 +182,7 @@ fn kernels(architecture: &Architecture, bytes: &[u8], means: &Means) -> Vec<Seri
         let chosen = choose_variant(architecture, &paths);
         let tower = chosen.and_then(|chosen| Ok(Arc::new(Tower::new(architecture, bytes, chosen.path)?)));
         let engine = tower.as_ref().map_or("kernel", |tower| tower.path().name());
-        // The kernel shares no operation out.
+        // The kernel does not distribute an operation over threads.
         for split in Split::all(means.threads).into_iter().filter(|split| split.threads == 1) {
             let work = tower.as_ref().map_err(|error| anyhow::anyhow!("{error}")).map(|tower| {
                 let evaluators = kernel_evaluators(tower, split.evaluators);
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn an_unsupported_device_is_reported_as_not_measured() {
-        // No libtorch that this is built with computes there.
+        // No supported build of libtorch computes on this device.
         let means = Means { devices: vec![Device::Vulkan], threads: 2, seed: 1 };
         let limits = Limits { time: Duration::ZERO, call_time_max: Duration::from_secs(1) };
         let tower = Workload::tower(TOWER, 1).unwrap();

@@ -11,19 +11,19 @@ use crate::network::random_positions;
 use crate::series::Speeds;
 use crate::{Turn, threads};
 
-/// Share of the time of a measurement that goes to finding out where the time goes.
+/// Duration of the measurement of the layers, as a share of the time of a measurement.
 const LAYERS_SHARE: f64 = 0.25;
-/// Rounds of a burst: some tenths of a millisecond.
+/// Rounds of a burst, which take some tenths of a millisecond.
 const BURST_ROUNDS: usize = 100_000;
 /// The library of the CPU kernel.
 const KERNEL: &str = "kernel";
 /// The libraries that the kernel is compared with.
 const OTHERS: [&str; 3] = ["libtorch", "openvino", "onnxruntime"];
 
-/// Something that evaluates positions on the CPU.
+/// An engine that evaluates positions on the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Engine {
-    /// As reports name it: the path of the kernel, or library and precision.
+    /// The name in reports: the path of the kernel, or library and precision.
     pub(super) name: String,
     /// Its library.
     library: &'static str,
@@ -36,20 +36,20 @@ impl Engine {
     pub(super) const PEERS: [(&str, Precision); 3] =
         [("openvino", Precision::Bf16), ("openvino", Precision::F32), ("onnxruntime", Precision::F32)];
 
-    /// The kernel, on one of its paths.
+    /// Returns the kernel on one of its paths.
     pub(super) fn kernel(path: KernelVariant) -> Self {
         let precision = if path.is_bf16() { Precision::Bf16 } else { Precision::F32 };
         Self { name: path.to_string(), library: KERNEL, precision: (!path.is_int8()).then_some(precision) }
     }
 
-    /// Another library.
+    /// Returns an engine of another library.
     pub(super) fn other(library: &'static str, precision: Precision) -> Self {
         Self { name: format!("{library} {precision}"), library, precision: Some(precision) }
     }
 }
 
-/// The kernel on the path `chosen` over every other library in whichever precision is faster; and if that path
-/// multiplies bfloat16, the fastest path in float32 over the others in float32. A sentence each.
+/// Compares the kernel on the path `chosen` with every other library in its faster precision; and if that path
+/// multiplies bfloat16, the fastest float32 path with the others in float32. Returns one sentence per comparison.
 pub(super) fn ratios(engines: &[Speeds<Engine>], chosen: Option<&str>) -> Vec<String> {
     let chosen = engines.iter().find(|engine| Some(engine.label.name.as_str()) == chosen);
     let is_bf16 = |engine: &&Speeds<Engine>| engine.label.precision == Some(Precision::Bf16);
@@ -104,7 +104,7 @@ pub(super) const LAYERS: [&str; 5] =
 /// The index of the residual blocks in [`LAYERS`].
 const BLOCKS: usize = 2;
 
-/// What bounds a path of the kernel, and where its time goes.
+/// The measured upper bound of a path of the kernel, and the times of its layers.
 pub(super) struct Path {
     variant: KernelVariant,
     pub(super) tower: Arc<Tower>,
@@ -119,14 +119,14 @@ impl Path {
         Self { variant, tower, peaks: Vec::new(), layers: BTreeMap::new() }
     }
 
-    /// Takes a turn of multiply-adds from registers alone.
+    /// Measures one turn of multiply-adds from registers alone.
     pub(super) fn measure_peak(&mut self, threads: usize, time: Duration) -> anyhow::Result<()> {
         let burst = |(): &mut ()| Ok(self.variant.burst(BURST_ROUNDS));
         self.peaks.push(threads::rate(&mut vec![(); threads], time, burst)?);
         Ok(())
     }
 
-    /// Takes a turn of the time that one thread spends in each part, while the others work too.
+    /// Measures one turn of the time that one thread spends in each of [`LAYERS`], while the others work too.
     pub(super) fn measure_layers(
         &mut self,
         size: usize,
@@ -149,18 +149,18 @@ impl Path {
         Ok(())
     }
 
-    /// The turn that counts of the multiply-adds/s from registers alone.
+    /// Returns the multiply-adds/s from registers alone of the reported turn.
     pub(super) fn peak(&self, turn: Turn) -> Option<f64> {
         turn.speed(&self.peaks)
     }
 
-    /// By batch size, the turns that count of the microseconds of a position in each of [`LAYERS`].
+    /// Returns, by batch size, the microseconds of a position in each of [`LAYERS`] of the reported turn.
     pub(super) fn layers(&self, turn: Turn) -> Vec<(usize, [Option<f64>; LAYERS.len()])> {
         self.layers.iter().map(|(&size, turns)| (size, turns.each_ref().map(|turns| turn.time(turns)))).collect()
     }
 }
 
-/// A thread that watches where the time goes.
+/// The state of a thread that measures the time of each layer.
 struct Watcher {
     evaluator: TowerEvaluator,
     batch: Batch,

@@ -17,9 +17,9 @@ import time
 
 HEAD_CHANNELS = 32
 VALUE_HIDDEN = 64
-# Share of the measured time that is spent before it.
+# Duration of the warm-up, as a share of the measured time.
 WARM_UP = 0.25
-# How long the processes wait for each other.
+# The longest time that the processes wait for each other.
 PATIENCE_SECONDS = 240
 
 
@@ -86,7 +86,7 @@ def model(seed, blocks, channels, planes, height, width, actions):
     inputs = [tensor("observations", planes, height, width)]
     outputs = [tensor("policy", actions), tensor("value", 3)]
     made = helper.make_graph(graph.nodes, "tower", inputs, outputs, graph.weights)
-    # Versions that every release of the last years reads.
+    # Versions that every release of recent years supports.
     opset = helper.make_opsetid("", 13)
     return helper.make_model(made, opset_imports=[opset], ir_version=8).SerializeToString()
 
@@ -211,7 +211,7 @@ def versions():
 
 def main():
     threads, seed = int(sys.argv[1]), int(sys.argv[2])
-    # Libraries may print: only answers go to what was standard output.
+    # Libraries may print, so only answers go to the original standard output.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     context = multiprocessing.get_context("spawn")

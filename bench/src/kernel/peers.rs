@@ -1,6 +1,6 @@
 //! The engines that Python runs: OpenVINO and onnxruntime, in a virtual environment of their own.
 //!
-//! A missing or failing engine is a reason in the report, never a failure of the benchmark.
+//! A missing or failing engine is reported with its reason; it never fails the benchmark.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -41,10 +41,10 @@ struct Answer {
 }
 
 impl Peers {
-    /// Starts the script with the Python of `folder`, which is made and filled if it is not there.
+    /// Starts the script with the Python environment in `folder`, which is created if it does not exist.
     ///
     /// # Errors
-    /// The missing part, in words.
+    /// The step that failed, in words.
     pub(super) fn start(folder: &Path, threads: usize, seed: u64) -> anyhow::Result<Self> {
         let python = environment(folder)?;
         let script = folder.join("peers.py");
@@ -72,7 +72,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Evaluations/s of an engine of the script, such as `openvino bf16`, over all threads.
+    /// Measures the evaluations/s of an engine of the script, such as `openvino bf16`, over all threads.
     ///
     /// # Errors
     /// The error of the engine or of the script.
@@ -94,7 +94,7 @@ impl Peers {
         }
     }
 
-    /// The next line, which must answer the last request.
+    /// Reads the next line, which must answer the last request.
     fn receive(&mut self, patience: Duration) -> anyhow::Result<Answer> {
         let line = self.answers.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => anyhow!("it did not answer within {} s", patience.as_secs()),
@@ -106,7 +106,7 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        // It may be busy; its answer is dropped.
+        // The script may be busy; its answer is dropped.
         let _ = self.child.kill();
         let _ = self.child.wait();
         // A reader that still holds a line ends when the channel closes.
@@ -126,7 +126,7 @@ fn request(id: u64, engine: &str, architecture: &Architecture, batch: usize, tim
     json!({ "id": id, "engine": engine, "network": network, "batch": batch, "seconds": time.as_secs_f64() })
 }
 
-/// A line of the script, in answer to request `id`.
+/// Parses a line of the script as the answer to request `id`.
 fn read(line: &str, id: u64) -> anyhow::Result<Answer> {
     let answer: Answer = serde_json::from_str(line).map_err(|_| {
         let begin: String = line.chars().take(80).collect();
@@ -136,7 +136,7 @@ fn read(line: &str, id: u64) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-/// The Python of a virtual environment with everything the script needs.
+/// Returns the Python interpreter of a virtual environment with the packages that the script needs.
 fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
     // Absolute, because the environment's own scripts name it.
     let folder = std::path::absolute(folder).context("find the folder")?;
@@ -146,7 +146,7 @@ fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
         run(command.args(["-m", "venv"]).arg(&folder), "make a virtual environment")?;
     }
     install(&python, &["numpy", "onnx"])?;
-    // One without the other can be measured; the script reports the missing one.
+    // Either can be measured without the other; the script reports the missing one.
     let found = ["openvino", "onnxruntime"].map(|package| install(&python, &[package]));
     match found {
         [Err(error), Err(_)] => Err(error),
@@ -154,7 +154,7 @@ fn environment(folder: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Installs what cannot be imported: the name of a package is the name it is imported by.
+/// Installs the packages unless they can be imported; the name of each is also its import name.
 fn install(python: &Path, packages: &[&str]) -> anyhow::Result<()> {
     let import = format!("import {}", packages.join(", "));
     if run(Command::new(python).args(["-c", &import]), "import").is_ok() {
@@ -165,7 +165,7 @@ fn install(python: &Path, packages: &[&str]) -> anyhow::Result<()> {
     run(&mut command, &format!("install {}", packages.join(" and ")))
 }
 
-/// Runs a command to its end; its last words if it fails.
+/// Runs a command to its end; if it fails, the error holds the last line that it printed.
 fn run(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let output = command.stdin(Stdio::null()).output().with_context(|| what.to_owned())?;
     if output.status.success() {

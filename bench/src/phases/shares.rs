@@ -4,10 +4,10 @@ use crate::training_run::{Window, cpu_seconds, of_threads};
 use fleet::Role;
 use fleet::bottleneck::Load;
 
-/// A part of the time of a thread: its name, and where its process counts it.
+/// A phase of the time of a thread: its name, and the metric in which its process counts it.
 struct Phase {
     name: &'static str,
-    /// The thread waits in it.
+    /// True if the thread waits in this phase.
     is_idle: bool,
     series: &'static str,
     /// The label `part` or `phase` and its value.
@@ -30,17 +30,18 @@ const LEARNER: &str = "zerofleet_learner_seconds_total";
 const TRAIN: &str = "zerofleet_learner_train_seconds_total";
 const PUBLISH: &str = "zerofleet_learner_publish_seconds_total";
 
-/// A batch is put in order on a CPU, and on an accelerator also copied there, which is another name for its phase.
+/// The phase that stages a batch. On an accelerator it includes the copy to the device, and is reported as
+/// [`TRANSFER`].
 const STAGING: &str = "staging";
 const TRANSFER: &str = "transfer";
-/// The rest, with rounds that had not ended with the window.
+/// The remaining time, which includes rounds that had not ended at the end of the window.
 const OTHER: &str = "other";
 
-/// Threads that do the same.
+/// Threads that do the same work.
 struct Threads {
     name: &'static str,
     role: Role,
-    /// Their names begin so.
+    /// The prefix of their names.
     prefix: &'static str,
     phases: &'static [Phase],
 }
@@ -57,7 +58,7 @@ const SELF_PLAY: Threads = Threads {
         works("expansion", SEARCH, ("part", "expand")),
         works("experience upload", ACTOR, ("phase", "upload")),
         works("taking new weights", ACTOR, ("phase", "load")),
-        // The replay server takes no more: the learner is behind.
+        // The replay server delays inserts because the learner is behind.
         waits("waiting for the learner", ACTOR_WAIT, ("part", "replay")),
         waits("waiting for weights", ACTOR_WAIT, ("part", "weights")),
         // An evaluator that failed is tried again after a pause.
@@ -71,7 +72,7 @@ const PREPARING: Threads = Threads {
     prefix: "prepare",
     phases: &[
         waits("waiting for samples", PREPARE, ("part", "wait")),
-        // Positions replayed, targets made.
+        // Replays positions and computes targets.
         works("preparation", PREPARE, ("part", "prepare")),
         waits("waiting for training", PREPARE, ("part", "hand_over")),
     ],
@@ -110,7 +111,7 @@ pub(super) fn transfers(window: &Window) -> &'static str {
     }
 }
 
-/// Adds the time of threads, `self_play_threads` of which play, by phase.
+/// Adds the time of the threads by phase; `self_play_threads` is the number of threads that play.
 pub(super) fn add_phases(report: &mut Report, window: &Window, self_play_threads: usize) {
     let stage = if learner_device(window) == Some(CPU) { STAGING } else { TRANSFER };
     for Threads { name, role, prefix, phases } in ALL {
@@ -142,8 +143,8 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Adds the resources that processes used. Threads without phases do sockets and timers, in actors the upload, in the
-/// learner the stream of samples and the serving of weights.
+/// Adds the resources that processes used. Threads without phases serve sockets and timers: in actors the upload, in
+/// the learner the sample stream and the serving of weights.
 pub(super) fn add_processes(report: &mut Report, window: &Window) {
     let all = window.cpu_seconds();
     for (begin, end) in window.processes() {
@@ -186,7 +187,7 @@ pub(crate) fn rates(window: &Window) -> [Value; 10] {
     ]
 }
 
-/// The shares of time in `report` that the rules for the bottleneck read.
+/// Returns the shares of time in `report` that the rules for the bottleneck use.
 pub(super) fn load(report: &Report, cores_used: Option<f64>) -> Load {
     let of = |threads: Threads, phases: &[&str]| {
         let share = |phase: &&str| report.value(PHASES, &[("threads", threads.name), ("phase", phase)], SHARE);
@@ -214,7 +215,7 @@ mod tests {
 
     const DEVICE: &str = "zerofleet_learner_device{device=\"cpu\",precision=\"f32\"} 1\n";
 
-    /// Ten seconds in which self-play threads evaluated for eight seconds and the learner went forward for five.
+    /// Ten seconds in which self-play threads evaluated for eight seconds and the learner spent five in forward passes.
     fn window(learner_before: &str) -> Window {
         let played = "zerofleet_actor_seconds_total{phase=\"evaluate\"} 8\n\
                   zerofleet_actor_search_seconds_total{part=\"select\"} 4\n\
@@ -236,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The report of a window, in which so many threads played.
+    /// Computes the report of a window in which `self_play_threads` threads played.
     fn report(window: &Window, self_play_threads: usize) -> Report {
         let mut report = Report::new("phases", "A run");
         add_phases(&mut report, window, self_play_threads);

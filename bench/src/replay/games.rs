@@ -8,9 +8,10 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// Different games that are handed in again and again under new ids: enough that a compressor does not learn them.
+/// Number of different games, which are inserted repeatedly under new ids: enough that a compressor cannot exploit the
+/// repetition.
 const COUNT: usize = 256;
-/// A game of Connect Four has no more.
+/// The maximum number of steps of a game of Connect Four.
 const STEPS_MAX: usize = 42;
 
 /// Trajectories of Connect Four as self-play makes them, every step a full search.
@@ -18,7 +19,7 @@ const STEPS_MAX: usize = 42;
 pub(crate) struct Games(Arc<[Trajectory]>);
 
 impl Games {
-    /// Games of exactly so many steps; the seed alone decides them.
+    /// Generates games of exactly `steps` steps, which depend on the seed alone.
     ///
     /// # Errors
     /// More steps than a game has.
@@ -28,21 +29,21 @@ impl Games {
         Ok(Self((0..COUNT).map(|_| trajectory(steps, &mut rng)).collect()))
     }
 
-    /// Steps of each.
+    /// Returns the number of steps of each game.
     pub(crate) fn steps(&self) -> usize {
         self.0[0].plies()
     }
 
-    /// The mean of what they take on the wire.
+    /// Returns the mean size of a game on the wire, in bytes.
     pub(crate) fn mean_wire_bytes(&self) -> f64 {
         let message = |game: &Trajectory| proto::replay::v1::Trajectory::from(game.clone());
         let bytes: usize = self.0.iter().map(|game| prost::Message::encoded_len(&message(game))).sum();
         bytes as f64 / self.0.len() as f64
     }
 
-    /// One of them, as the trajectory of this number by this actor.
+    /// Returns one of the games, as the trajectory with this actor, epoch and sequence number.
     pub(crate) fn trajectory(&self, actor: u64, epoch: u64, sequence: u64) -> Trajectory {
-        // Exact: the remainder is below a small number.
+        // The cast is exact: the remainder is below `COUNT`.
         let trajectory = &self.0[(sequence.wrapping_add(actor * 37) % COUNT as u64) as usize];
         trajectory.with_id(TrajectoryId { actor, epoch, sequence })
     }
@@ -56,7 +57,8 @@ fn trajectory(steps: usize, rng: &mut ChaCha8Rng) -> Trajectory {
     Trajectory::of(id, &game.spec().name, &steps, Outcome::Draw).expect("policies of visits are valid")
 }
 
-/// The first actions of a random game that lasts long enough, each with what was legal.
+/// Returns the first `steps` actions of a random game that lasts long enough, each with the legal actions of its
+/// position.
 fn actions(game: &ConnectFour, steps: usize, rng: &mut ChaCha8Rng) -> Vec<(Action, Vec<Action>)> {
     loop {
         let (mut position, mut actions, mut legal) = (game.start(), Vec::new(), Vec::new());
@@ -72,7 +74,7 @@ fn actions(game: &ConnectFour, steps: usize, rng: &mut ChaCha8Rng) -> Vec<(Actio
     }
 }
 
-/// A search policy of made-up visits and a made-up value.
+/// Creates a step with a search policy of random visits and a random value.
 fn step(action: Action, legal: &[Action], rng: &mut ChaCha8Rng) -> Step {
     let visits: Vec<u16> = legal.iter().map(|_| rng.random_range(1..60)).collect();
     let sum: f32 = visits.iter().map(|&visits| f32::from(visits)).sum();

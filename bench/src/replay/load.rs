@@ -8,25 +8,25 @@ use super::Args;
 use super::games::Games;
 use super::server::Server;
 
-/// Share of the measured time that is spent before it, so that connections stand and buffers have grown.
+/// Duration of the warm-up as a share of the measured time, so that connections are open and buffers have grown.
 const WARM_UP: f64 = 0.25;
-/// Batches that a sampler has asked for ahead.
+/// Batches that a sampler requests in advance.
 const PREFETCH: usize = 4;
-/// The longest wait for the last acknowledgements: also those of a thousand actors.
+/// The longest wait for the last acknowledgements, also for those of a thousand actors.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Writers that fill a table, and what each has unacknowledged.
+/// Number of writers that fill a table, and the maximum number of unacknowledged trajectories of each.
 const FILLERS: (usize, usize) = (4, 256);
 
-/// What writers or a sampler did.
+/// The speed and the latencies of writers or of a sampler.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Loaded {
-    /// Trajectories acknowledged, or samples, each second.
+    /// Acknowledged trajectories, or samples, per second.
     pub(super) speed: f64,
-    /// From one trajectory that was taken, or one batch, to the next.
+    /// The times from one accepted trajectory, or one batch, to the next.
     pub(super) took: Vec<Duration>,
 }
 
-/// As many writers as asked for hand in as fast as they can for `time`.
+/// Inserts with `writers` writers as fast as possible for `time`.
 ///
 /// # Errors
 /// A server that does not answer.
@@ -38,7 +38,7 @@ pub(super) async fn insert(
     time: Duration,
 ) -> anyhow::Result<Loaded> {
     let mut tasks = JoinSet::new();
-    // Every call is another start of the same actors: no id comes twice.
+    // Every call uses a new epoch of the same actors, so that no trajectory id repeats.
     let epoch = server.stats().await?.trajectories_inserted_total + 1;
     for actor in 0..writers as u64 {
         let (writer, games) = (writer(&server.endpoint, actor, epoch, in_flight), games.clone());
@@ -72,7 +72,7 @@ pub(super) async fn insert(
     Ok(Loaded { speed, took: all })
 }
 
-/// One sampler draws as fast as it can for `time`.
+/// Draws batches with one sampler as fast as possible for `time`.
 pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Loaded {
     let settings = SamplerSettings {
         game: "connect_four".to_owned(),
@@ -101,7 +101,7 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
     Loaded { speed, took }
 }
 
-/// Hands in until the table holds at least so many positions.
+/// Inserts until the table holds at least `positions` positions.
 ///
 /// # Errors
 /// A server that does not answer.
@@ -133,7 +133,7 @@ pub(crate) fn writer(endpoint: &str, actor: u64, epoch: u64, in_flight_max: usiz
     Writer::start(WriterSettings { endpoint, actor, epoch, game, in_flight_max })
 }
 
-/// Waits until everything is acknowledged.
+/// Waits until every trajectory is acknowledged, and closes the writer.
 ///
 /// # Errors
 /// Trajectories that were not acknowledged in time.

@@ -9,10 +9,10 @@ use tokio::net::TcpListener;
 
 use super::Args;
 
-/// The game that is stored, and a limiter that lets both sides run further apart than any measurement gets.
+/// Settings of the game, and of a rate limiter whose band is wider than any measurement needs.
 pub(crate) const UNLIMITED: [&str; 4] =
     ["run.game=connect_four", "replay.min_items=1", "replay.samples_per_insert=1.0", "replay.error_items=1e15"];
-/// More than any measurement inserts.
+/// Settings of a table that holds more than any measurement inserts.
 const CAPACITY: [&str; 2] = ["replay.window_items_min=1000000000", "replay.capacity_items=1000000000"];
 
 /// A replay server in this process, behind a socket.
@@ -23,10 +23,10 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts with the log in `folder`, which an earlier one may have left.
+    /// Starts a server with the log in `folder`, which an earlier server may have written.
     ///
     /// # Errors
-    /// A setting that makes no sense, a folder that cannot be read or written.
+    /// An invalid setting, a folder that cannot be read or written.
     pub(super) async fn start(args: &Args, folder: &Path) -> anyhow::Result<Self> {
         let sets = UNLIMITED.into_iter().chain(CAPACITY).map(str::to_owned).chain(args.sets.iter().cloned()).collect();
         let mut config: Config = Sources { file: None, env: std::iter::empty(), sets }.layers()?.load()?;
@@ -37,18 +37,18 @@ impl Server {
         Ok(Self { endpoint: format!("http://{}", running.address), running, drain })
     }
 
-    /// The statistics of its table.
+    /// Returns the statistics of its table.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The server does not answer.
     pub(super) async fn stats(&self) -> anyhow::Result<TableStats> {
         Ok(Inspector::new(&self.endpoint)?.stats().await?)
     }
 
-    /// Drains it; what it wrote stays.
+    /// Drains the server; its log stays.
     ///
     /// # Errors
-    /// The error that ended it early.
+    /// The error that ended the server early.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.drain.start();
         self.running.finished().await

@@ -1,4 +1,4 @@
-//! Measures a writer and a sampler beside a stalled sampler, which requests all it may and reads nothing.
+//! Measures a writer and a sampler beside a stalled sampler, which grants the maximum credit and reads nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::{Args, INSERTS, SAMPLES, load};
 use crate::report::{Report, Unit};
 use crate::usage;
 
-/// The table is full: what memory gains meanwhile, it gains for the sampler that stalls.
+/// Positions in the table, which is full: any growth of memory is then due to the stalled sampler.
 const POSITIONS: u64 = 200_000;
 
-/// The same load twice, `seconds` each: without a sampler that stalls, and with one.
+/// Measures the same load twice, for `seconds` each: without a stalled sampler, and with one.
 ///
 /// # Errors
 /// A server that cannot start or does not answer.
@@ -56,8 +56,8 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// As much credit as one stream may have, for the largest batches; what comes is never read. The stream lives as long
-/// as what is returned.
+/// Opens a sample stream with the maximum credit for the largest batches, whose batches are never read. The stream
+/// stays open until the returned value is dropped.
 async fn stall(server: &Server) -> anyhow::Result<impl Sized + use<>> {
     let game = "connect_four".to_owned();
     let batch_size = u32::try_from(SAMPLES_PER_BATCH_MAX)?;

@@ -7,15 +7,15 @@ use super::{Plot, Report, Row, Unit};
 
 /// Width of a panel in pixels, and height of one with lines.
 const PANEL: (f64, f64) = (600.0, 370.0);
-/// Panels beside each other.
+/// Number of panels side by side.
 const COLUMNS: usize = 2;
-/// Room for the title of the plot.
+/// Height reserved for the title of the plot.
 const TITLE_HEIGHT: f64 = 44.0;
-/// Room around the lines of a panel: left, top, right, bottom.
+/// Margins around the lines of a panel: left, top, right, bottom.
 const MARGINS: [f64; 4] = [64.0, 40.0, 190.0, 56.0];
 /// Height of a line of text, and of a bar.
 const LINE_HEIGHT: f64 = 17.0;
-/// Colours that stay apart for colour-blind readers (after Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (after Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#a0508c", "#b08a00", "#56a0c8"];
 /// The colour of text.
 const INK: &str = "#3c3c3c";
@@ -25,10 +25,10 @@ const GRID: &str = "#e8e8e8";
 /// One part of a plot.
 struct Panel<'a> {
     title: String,
-    /// Of every value.
+    /// The unit of every value.
     unit: Unit,
     x: Option<&'a str>,
-    /// By name: values by size (lines), or one value (bars, at size 0).
+    /// The series by name: values by size (lines), or one value (bars, at size 0).
     series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
@@ -88,7 +88,7 @@ fn panels<'a>(report: &'a Report, plot: &'a Plot) -> Vec<Panel<'a>> {
     panels
 }
 
-/// The first that fits, or a new one.
+/// Returns the first element that fits, or appends a new one.
 fn entry<T>(all: &mut Vec<T>, fits: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = all.iter().position(fits).unwrap_or_else(|| {
         all.push(new());
@@ -185,7 +185,7 @@ fn path(points: &[(f64, f64)], colour: &str, width: u32) -> String {
     format!("<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>\n", points.join(" "))
 }
 
-/// The least and the greatest; 0 and 1 of none.
+/// Returns the minimum and the maximum; 0 and 1 without values.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let ends = values.fold(None, |ends, value| {
         let (low, high) = ends.unwrap_or((value, value));

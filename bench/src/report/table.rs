@@ -2,11 +2,11 @@ use std::fmt::Write as _;
 
 use super::{Report, Row, Unit};
 
-/// Stands for a value that was not measured, and for a metric that a row does not have.
+/// The cell of a value that was not measured, and of a metric that a row does not have.
 const MISSING: &str = "–";
 
 impl Report {
-    /// The report as Markdown, for people and documents.
+    /// Formats the report as human-readable Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut text = String::new();
@@ -46,7 +46,7 @@ fn write(report: &Report, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// A line for each set of dimensions, a column for each metric.
+/// Writes a table with a line for each set of dimensions and a column for each metric.
 fn table(rows: &[&Row], text: &mut String) -> std::fmt::Result {
     let mut names: Vec<&str> = Vec::new();
     let mut metrics: Vec<&str> = Vec::new();
@@ -77,7 +77,7 @@ fn table(rows: &[&Row], text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// A value with its unit, and its change beside it.
+/// Formats a value with its unit, and its change beside it.
 fn cell(row: &Row) -> String {
     let Some(value) = row.value else { return MISSING.to_owned() };
     let mut text = in_unit(value, row.unit);
@@ -90,7 +90,7 @@ fn cell(row: &Row) -> String {
     text
 }
 
-/// A value as people read it.
+/// Formats a value for human readers, with its unit.
 pub(crate) fn in_unit(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Count | Unit::PerSecond | Unit::Cores => number(value),
@@ -102,7 +102,7 @@ pub(crate) fn in_unit(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Three digits at least: `0.42`, `7.31`, `812`, `24100`, `3.05 M`.
+/// Formats a number with at least three digits: `0.42`, `7.31`, `812`, `24100`, `3.05 M`.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -114,7 +114,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Three digits or more, in microseconds, milliseconds or seconds.
+/// Formats a time with three digits or more, in microseconds, milliseconds or seconds.
 pub(crate) fn time(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{} µs", number(us)),
@@ -123,7 +123,7 @@ pub(crate) fn time(us: f64) -> String {
     }
 }
 
-/// Three digits or more, in bytes, kilobytes, megabytes or gigabytes.
+/// Formats a size with three digits or more, in bytes, kilobytes, megabytes or gigabytes.
 pub(crate) fn bytes(bytes: f64) -> String {
     match bytes {
         bytes if bytes < 1e3 => format!("{bytes:.0} B"),
@@ -133,7 +133,7 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// `71.3 %`; a dash for what was not measured.
+/// Formats a share, such as `71.3 %`; a dash if it was not measured.
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share))
 }

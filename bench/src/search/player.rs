@@ -41,7 +41,8 @@ impl<G: Game> Player<G> {
         }
     }
 
-    /// Searches one move, plays it, and returns how many simulations that took. A game that is over begins anew.
+    /// Searches one move, plays it, and returns how many simulations that took. After the end of a game, a new one
+    /// begins.
     pub(super) fn play_move(&mut self) -> usize {
         self.game.legal_actions(&self.position, &mut self.legal);
         self.tree.reset(self.position.clone(), undecided(&self.legal, &self.priors));
@@ -75,7 +76,8 @@ impl<G: Game> Player<G> {
         self.tree.answer(request, position, reward, discount, expansion);
     }
 
-    /// Plays what the search chose, as self-play does: under pUCT by the temperature, under Gumbel its noise has drawn.
+    /// Plays the action that the search chose, as self-play does: under pUCT it is sampled with the temperature, under
+    /// Gumbel the noise of the search has already sampled it.
     fn conclude(&mut self) {
         self.tree.search_policy(&mut self.policy);
         let action = match self.algorithm {
@@ -103,7 +105,7 @@ impl<G: Game> Player<G> {
     }
 }
 
-/// The value of every position.
+/// Returns the evaluation of every position: uniform priors and a value of 0.
 fn undecided<'a>(legal: &'a [Action], priors: &'a [Vec<f32>]) -> Expansion<'a> {
     Expansion::Evaluated { actions: legal, priors: &priors[legal.len()], value: 0.0 }
 }

@@ -1,8 +1,8 @@
-//! `zerofleet bench selfplay --ablate`: what each optimisation is worth. They are taken away one by one, and stay away,
-//! from self-play as a run plays down to a loop over one game and one leaf in float32.
+//! `zerofleet bench selfplay --ablate`: the gain from each optimisation. They are removed cumulatively, one by one,
+//! from self-play as in a run down to a loop over one game and one leaf in float32.
 //!
-//! Every step is this command with other options, in a process of its own, so that its memory is its own; the steps
-//! take turns. A row can be had by itself with the options that it shows.
+//! Every step is this command with other options, in a process of its own, so that its memory is measured separately;
+//! the steps alternate. A row can be reproduced by itself with the options that it shows.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -19,10 +19,10 @@ use crate::report::{Report, Unit, percent};
 /// Leaves of the one game that is left when games no longer advance together, so that there still are batches.
 const LEAVES_OF_ONE_GAME: usize = 8;
 
-/// The name of an optimisation, and how it is taken away.
+/// The name of an optimisation, and the function that removes it from the options.
 type TakeAway = (&'static str, fn(&mut Args));
 
-/// In this order.
+/// The optimisations, in the order of their removal.
 const STEPS: [TakeAway; 10] = [
     ("nothing", |_| {}),
     ("symmetry reuse", |args| args.symmetry_reuse = false),
@@ -42,10 +42,10 @@ const STEPS: [TakeAway; 10] = [
     ("compact experience", |args| args.experience = Experience::Dense),
 ];
 
-/// Measures, prints and writes.
+/// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// As [`super::run`]; a step that fails.
+/// The errors of [`super::run`]; a step that fails.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     ensure!(args.destination.compare.is_none(), "--compare has no part in --ablate");
     args.destination.run("ablation", out, |_| measure(args, in_a_process))
@@ -54,7 +54,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 /// Measures each step once in each turn, by `measure_step`.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn measure(args: &Args, measure_step: impl Fn(&Args) -> anyhow::Result<Report>) -> anyhow::Result<Report> {
     args.check()?;
     let mut turns = args.turns;
@@ -119,7 +119,7 @@ fn ablation(args: &Args, counting: &[(&str, Vec<String>, Report)]) -> Report {
     report
 }
 
-/// Positions/s of the step before over those of this step: what it was worth.
+/// Positions/s of the step before over those of this step: the gain from the optimisation.
 const WORTH: &str = "worth";
 /// Positions/s over those of the last step.
 const OVER_LAST: &str = "over naive";

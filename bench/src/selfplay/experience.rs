@@ -8,21 +8,21 @@ use game::Game;
 /// The form in which the experience of finished games is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Experience {
-    /// As the replay server keeps it: actions and what the searches concluded; planes are made when they are trained
-    /// on.
+    /// The form of the replay server: actions and the results of the searches; planes are computed when they are
+    /// trained on.
     #[default]
     Compact,
-    /// Observation, search policy over all actions and result as float32, ready to be trained on.
+    /// Observation, search policy over all actions, and result as float32, ready to be trained on.
     Dense,
 }
 
-/// Positions whose experience is kept at most.
+/// The maximum number of positions whose experience is kept.
 const POSITIONS_MAX: usize = 50_000;
 
 /// The newest experience of a thread.
 pub(super) struct Kept {
     experience: Experience,
-    /// Each held for the memory it takes, with its bytes and positions.
+    /// The episodes, held only for the memory they take, each with its bytes and positions.
     episodes: VecDeque<(Box<dyn Any + Send>, usize, usize)>,
 }
 
@@ -31,10 +31,10 @@ impl Kept {
         Self { experience, episodes: VecDeque::new() }
     }
 
-    /// Keeps an episode; the oldest leave.
+    /// Keeps an episode, and drops the oldest ones beyond the limit.
     ///
     /// # Errors
-    /// If the rules refuse what was played.
+    /// If the episode is invalid under the rules.
     pub(super) fn keep<G: Game>(&mut self, game: &G, episode: FinishedEpisode) -> anyhow::Result<()> {
         let positions = episode.steps.len();
         let (held, bytes): (Box<dyn Any + Send>, usize) = match self.experience {
@@ -57,13 +57,14 @@ impl Kept {
         Ok(())
     }
 
-    /// Bytes and positions.
+    /// Returns the bytes and positions of all kept episodes.
     pub(super) fn size(&self) -> (usize, usize) {
         self.episodes.iter().fold((0, 0), |sum, (_, bytes, positions)| (sum.0 + bytes, sum.1 + positions))
     }
 }
 
-/// Of each position the observation `[C, H, W]`, the search policy `[A]` and the result `[3]` of the player to move.
+/// Returns, for each position, the observation `[C, H, W]`, the search policy `[A]` and the result `[3]` of the player
+/// to move.
 fn dense<G: Game>(game: &G, episode: &FinishedEpisode) -> anyhow::Result<Vec<f32>> {
     let spec = game.spec();
     let (observation, actions) = (spec.observation.len(), spec.actions);

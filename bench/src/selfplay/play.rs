@@ -25,7 +25,7 @@ pub(super) struct Contestants<'a, G: Game> {
     game: &'a G,
     args: &'a Args,
     pub(super) threads: usize,
-    /// For each thread in turn; empty: anywhere.
+    /// The CPUs to which threads are pinned in turn; if empty, threads run anywhere.
     cpus: Vec<Cpu>,
     /// The evaluators that self-play uses.
     pub(super) selfplay: Arc<dyn Backend>,
@@ -34,7 +34,7 @@ pub(super) struct Contestants<'a, G: Game> {
 }
 
 impl<'a, G: Game> Contestants<'a, G> {
-    /// Random weights, as a published version.
+    /// Creates random weights, as a published version, and chooses the evaluators.
     pub(super) fn new(game: &'a G, args: &'a Args) -> anyhow::Result<Self> {
         let threads = machine::threads(args.threads);
         let weights = random_weights(game.spec(), args.blocks, args.channels, args.turns.seed)?;
@@ -42,7 +42,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         libtorch.set_in_flight(args.in_flight);
         let libtorch = Arc::new(LibtorchBackend(libtorch));
         let selfplay = if libtorch.0.is_accelerated() && !matches!(args.kernel, KernelPreference::Only(_)) {
-            // With the batches in flight that are asked for, instead of as many as measure best.
+            // With the requested number of batches in flight, instead of the number that is measured to be best.
             Arc::clone(&libtorch) as Arc<dyn Backend>
         } else {
             let batch_max = args.batches.iter().copied().max().unwrap_or(1).max(args.games * args.leaves);
@@ -53,7 +53,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         Ok(Self { game, args, threads, cpus, selfplay, libtorch, weights })
     }
 
-    /// An evaluator for each thread.
+    /// Builds an evaluator for each thread.
     fn evaluators(&self, backend: &dyn Backend) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
         let Published { manifest, bytes } = &self.weights;
         (0..self.threads).map(|_| Ok(backend.build(manifest, bytes)?)).collect()
@@ -65,13 +65,13 @@ impl<'a, G: Game> Contestants<'a, G> {
         Ok(self.selfplay.build(manifest, bytes)?.attributes().name.to_string())
     }
 
-    /// Evaluations/s over all threads, on batches of random positions that are ready.
+    /// Measures the evaluations/s over all threads, on batches of random positions that were prepared in advance.
     pub(super) fn alone(&self, backend: &dyn Backend, positions: usize, time: Duration) -> anyhow::Result<f64> {
         let batch = |thread| random_batch(self.game, positions, self.args.turns.seed.wrapping_add(thread as u64));
         evaluations_per_second(&self.cpus, &mut self.evaluators(backend)?, batch, time)
     }
 
-    /// Self-play over all threads by these options, which may differ from those of the others in what is reused.
+    /// Measures self-play over all threads with these options, which may differ from `self.args` in cache and reuse.
     pub(super) fn play(&self, args: &Args, repeat: u64, time: Duration) -> anyhow::Result<Vec<Value>> {
         let cache = (args.cache_positions > 0).then(|| Cache::new(args.cache_positions));
         let player = |(thread, evaluator)| {
@@ -80,7 +80,7 @@ impl<'a, G: Game> Contestants<'a, G> {
             Player { game: self.game, evaluator, episodes, kept: Kept::new(args.experience) }
         };
         let mut players: Vec<_> = (0..).zip(self.evaluators(&*self.selfplay)?).map(player).collect();
-        // All games begin with the same position: they must spread out before their speed means anything.
+        // All games begin with the same position: they must spread out before their speed is representative.
         let warm_up = |player: &mut Player<'_, G>| player.play(cache.as_ref(), time / 2).map(drop);
         let play = |player: &mut Player<'_, G>| player.play(cache.as_ref(), time);
         let played = threads::together(&self.cpus, &mut players, warm_up, play)?;
@@ -111,7 +111,7 @@ struct Player<'a, G: Game> {
     kept: Kept,
 }
 
-/// What was played in one thread.
+/// The results of self-play in one thread.
 struct Played {
     round: Round,
     seconds: f64,
@@ -120,7 +120,7 @@ struct Played {
 }
 
 impl<G: Game> Player<'_, G> {
-    /// Plays for a time; returns what was played.
+    /// Plays for `time` and returns the results.
     fn play(&mut self, cache: Option<&Cache>, time: Duration) -> anyhow::Result<Played> {
         let (start, mut round) = (Instant::now(), Round::default());
         while start.elapsed() < time {
@@ -133,8 +133,8 @@ impl<G: Game> Player<'_, G> {
     }
 }
 
-/// The speed of all threads together. Simulations count with those that needed no evaluation; a batch is full with the
-/// leaves of all games of a thread.
+/// Computes the speed of all threads together. Simulations include those that needed no evaluation; a full batch holds
+/// the leaves of all games of a thread.
 fn speed(played: &[Played], batch_max: usize) -> Vec<Value> {
     let per_second =
         |of: fn(&Round) -> usize| played.iter().map(|played| of(&played.round) as f64 / played.seconds).sum::<f64>();
