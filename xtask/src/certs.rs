@@ -1,8 +1,9 @@
-//! `cargo xtask certs`: the credentials of a cluster. An authority, certificates that it signs, and tokens.
+//! `cargo xtask certs`: creates the credentials of a cluster: a certificate authority, certificates that it signs, and
+//! tokens.
 //!
-//! Each service has a folder of its own, with the same file names in each, so that one section `[security]` serves all
-//! and no container sees the keys of another. The key of the authority is in none of them. docs/security.md does the
-//! same with `openssl`. Start with [`make`].
+//! Each service has a folder of its own, with the same file names in each, so that one section `[security]` works for
+//! all services and no container can read the keys of another. The key of the authority is in none of them.
+//! docs/security.md shows the same with `openssl`. Start with [`make`].
 
 use std::fs;
 use std::io::Write as _;
@@ -19,14 +20,14 @@ use ring::digest;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tempfile::NamedTempFile;
 
-/// The user that processes run as in images; the host needs no user of this number.
+/// The user id of processes in images; the host needs no user with this id.
 pub const USER: u32 = 10001;
 /// The folder of secrets that compose mounts.
 pub const FOLDER: &str = "deploy/secrets";
 /// Certificates are valid from this long ago, for machines whose clock is behind.
 const BACKDATED: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longer than any run.
+/// The validity of the authority, which is longer than any run.
 const AUTHORITY_DAYS: u32 = 3650;
 const TOKEN_BYTES: usize = 32;
 
@@ -45,14 +46,14 @@ const ROLES: [Role; 6] = [
     Role { name: "inference", serves: true, scopes: "infer" },
     Role { name: "actor", serves: false, scopes: "act,infer" },
     Role { name: "arena", serves: false, scopes: "infer" },
-    // A person, with `zerofleet`.
+    // A human operator who runs `zerofleet`.
     Role { name: "operator", serves: false, scopes: "act,train,infer,admin" },
 ];
 
-/// The folder of the secrets, and what its certificates are valid for.
+/// The folder of the secrets, and the names and the validity of the certificates.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The folder they are put into.
+    /// The folder of the secrets.
     #[arg(long, default_value = FOLDER)]
     pub out: PathBuf,
     /// More names or addresses by which servers are reached, separated by commas.
@@ -61,16 +62,16 @@ pub struct Options {
     /// Days for which certificates are valid.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
-    /// Make new certificates and tokens where there are some, under the same authority.
+    /// Replace existing certificates and tokens, under the same authority.
     #[arg(long)]
     pub renew: bool,
 }
 
-/// Makes all of it in the folder `out`: the certificates of servers are valid for their names, `localhost`, 127.0.0.1
-/// and `names`. Running processes reload what is renewed.
+/// Creates all credentials in the folder `out`: the certificates of servers are valid for their names, `localhost`,
+/// 127.0.0.1 and `names`. Running processes reload renewed files.
 ///
 /// # Errors
-/// Something is there already and is not to be renewed, or cannot be written.
+/// Secrets exist already and `renew` is false, or a file cannot be written.
 pub fn make(options: &Options) -> Result<()> {
     let Options { out: folder, names, days, renew } = options;
     if !renew && folder.join("authority").join("ca.pem").exists() {
@@ -81,7 +82,8 @@ pub fn make(options: &Options) -> Result<()> {
     let tokens = ROLES.iter().map(|role| Ok((role, token()?))).collect::<Result<Vec<_>>>()?;
     let known: String =
         tokens.iter().filter(|(role, _)| !role.scopes.is_empty()).map(|(role, token)| known(role, token)).collect();
-    // Root gives the files to the user of the images; else containers run as the user that made them: docs/cluster.md.
+    // If root runs this, the files belong to the user of the images; otherwise containers run as the user that created
+    // the files (docs/cluster.md).
     let owner = (fs::metadata(folder).context("look at the folder")?.uid() == 0).then_some(USER);
     for (role, token) in &tokens {
         let place = Place { folder: folder.join(role.name), owner };
@@ -106,10 +108,10 @@ pub fn make(options: &Options) -> Result<()> {
     grafana.write("password", &token()?)
 }
 
-/// [`make`], where there is nothing yet.
+/// Calls [`make`] unless there is an authority already.
 ///
 /// # Errors
-/// As [`make`].
+/// The errors of [`make`].
 pub fn ensure(folder: &Path) -> Result<()> {
     if folder.join("authority").join("ca.pem").exists() {
         return Ok(());
@@ -127,7 +129,7 @@ struct Authority {
 }
 
 impl Authority {
-    /// The one in `folder`, or a new one.
+    /// Reads the authority in `folder`, or creates a new one.
     fn of(folder: &Path) -> Result<Self> {
         // Only the user that runs this may read the authority's key.
         let place = Place { folder: folder.to_owned(), owner: None };
@@ -142,7 +144,7 @@ impl Authority {
         let key = KeyPair::generate().context("make the key of the authority")?;
         let certificate = params.self_signed(&key).context("sign the certificate of the authority")?.pem();
         place.write("ca.key", &key.serialize_pem())?;
-        // Last: where it is, the rest is.
+        // Written last, so that its presence implies that of the key.
         place.write("ca.pem", &certificate)?;
         Ok(Self { certificate, issuer: Issuer::new(params, key) })
     }
@@ -184,7 +186,7 @@ fn token() -> Result<String> {
     Ok(hexadecimal(&bytes))
 }
 
-/// The line of a server's file of tokens.
+/// Formats the line for a token in a server's token file.
 fn known(role: &Role, token: &str) -> String {
     let digest = digest::digest(&digest::SHA256, token.as_bytes());
     format!("{} {} {}\n", role.name, role.scopes, hexadecimal(digest.as_ref()))

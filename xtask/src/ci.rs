@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: all that CI checks, cheapest first, with what each step cost.
+//! `cargo xtask ci`: runs every check of CI, cheapest first, and prints the duration of each step.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ struct Step {
     outcome: Result<()>,
 }
 
-/// Runs every step, also after one has failed: the results of the others are worth having.
+/// Runs every step, even after one has failed, so that all failures are reported.
 ///
 /// # Errors
 /// If any step failed.
@@ -41,11 +41,11 @@ pub fn run(root: &Path) -> Result<()> {
     step("deny", &mut || deny::run(root));
     step("kubernetes", &mut || kubernetes::run(root));
     step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp));
-    // With the build for accelerators, which must not rot; the tests compile the build without it.
+    // Checks the build for accelerators, so that it keeps compiling; the tests compile the build without them.
     let torch = "actor/torch,arena/torch,inference-server/torch,cli/torch";
     step("clippy", &mut || {
         cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings"))?;
-        // As `cargo xtask train` builds it.
+        // The same features as in `cargo xtask train`.
         cargo("clippy --package cli --bin zerofleet --no-default-features -- -D warnings")
     });
     step("docs", &mut || {
@@ -65,7 +65,7 @@ pub fn run(root: &Path) -> Result<()> {
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
-    // Once more at the very end, where a reader looks.
+    // Repeated at the end of the output, where it is easy to find.
     println!("\n{tests}");
     Ok(())
 }

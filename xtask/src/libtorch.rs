@@ -1,7 +1,8 @@
-//! libtorch in `.libtorch`: fetched from the Python package index, which serves every machine we build on.
+//! Installs libtorch in `.libtorch`, from the Python package index, which has wheels for every platform that we build
+//! on.
 //!
-//! A wheel is a zip; a few of its files are taken (see `wheels`). What was taken is written into a stamp, so that a
-//! missing or damaged file is noticed and fetched again. Start with [`ensure`].
+//! A wheel is a zip file, of which a few files are extracted (see `wheels`). A stamp lists the extracted files, so that
+//! a missing or damaged file is detected and fetched again. Start with [`ensure`].
 
 mod stamp;
 mod wheels;
@@ -24,17 +25,17 @@ pub const VERSION: &str = "2.11.0";
 /// The thoroughness of the check of an existing installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// Sizes and dates; the bytes of a file whose date has changed.
+    /// Checks sizes and dates, and the bytes of a file whose date has changed.
     Stamp,
-    /// Every byte.
+    /// Checks every byte of the libraries.
     Bytes,
 }
 
-/// Makes sure that libtorch is there and whole: in `.libtorch`, or in the folder that `LIBTORCH` names; silent when it
-/// is.
+/// Ensures that libtorch is installed and intact: in `.libtorch`, or in the folder that `LIBTORCH` names. Prints
+/// nothing if it is.
 ///
 /// # Errors
-/// One message that names what is missing (Python, pip, network, a wheel for this platform) and what to do.
+/// A message that names the missing part (Python, pip, network, a wheel for this platform) and the remedy.
 pub fn ensure(root: &Path, check: Check) -> Result<()> {
     if let Some(folder) = workspace::chosen_libtorch(root) {
         return accept(&folder);
@@ -43,7 +44,7 @@ pub fn ensure(root: &Path, check: Check) -> Result<()> {
     let folder = root.join(".libtorch");
     let tools = root.join(".tools");
     fs::create_dir_all(&tools).with_context(|| format!("create {}", tools.display()))?;
-    // Two chores at once fetch once: the second finds what the first brought.
+    // Of two concurrent tasks only the first fetches libtorch; the second finds it installed.
     let lock = File::create(tools.join("libtorch.lock")).context("create .tools/libtorch.lock")?;
     lock.lock().context("lock .tools/libtorch.lock")?;
 
@@ -72,11 +73,11 @@ fn accept(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Downloads and unpacks beside `folder`, then puts the result in its place with a rename.
+/// Downloads and unpacks beside `folder`, then replaces `folder` by a rename.
 fn fetch(platform: &Platform, folder: &Path, tools: &Path) -> Result<()> {
     let start = Instant::now();
     let python = Python::find()?;
-    // It goes away with its contents, whatever happens.
+    // The folder is removed with its contents on drop, also after an error.
     let work = TempDir::with_prefix_in("libtorch-", tools).context("create a folder in .tools")?;
     let fresh = work.path().join("libtorch");
     for wheel in platform.wheels {
@@ -101,7 +102,7 @@ fn fetch(platform: &Platform, folder: &Path, tools: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about the stamp; fetching itself needs the package index and is tried by using it.
+    //! Tests of the stamp; fetching itself needs the package index and is exercised by every installation.
 
     use std::fs;
     use std::path::Path;

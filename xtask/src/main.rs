@@ -1,4 +1,4 @@
-//! The command line of the chores.
+//! The command line of the development tasks.
 
 #![allow(clippy::print_stderr, reason = "a person called it")]
 
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::{certs, ci, deny, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
 
-/// Every chore of the repository.
+/// Runs the development tasks of the repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -18,9 +18,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Fetch libtorch into `.libtorch`, unless it is there and whole.
+    /// Fetch libtorch into `.libtorch`, unless it is installed and intact.
     Libtorch {
-        /// Read every byte of what is there, not only sizes and dates.
+        /// Check every byte of the installed libraries, not only sizes and dates.
         #[arg(long)]
         verify: bool,
     },
@@ -31,25 +31,25 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
-    /// Make container images of binaries built here, and what `docker compose up` needs beside them; see
+    /// Build container images of binaries built here, and the other files that `docker compose up` needs; see
     /// docs/cluster.md.
     Image(image::Options),
     /// Make an authority, certificates and tokens for every service of a cluster.
     Certs(certs::Options),
-    /// Run every test, or those whose name holds a text.
+    /// Run every test, or those whose name contains a text.
     Test {
         /// A part of the names of the tests to run.
         filter: Option<String>,
     },
-    /// Run all that CI runs.
+    /// Run every check of CI.
     Ci,
-    /// Hold the layer table of ARCHITECTURE.md against the dependencies that are there.
+    /// Check the dependencies of the workspace against the layer table of ARCHITECTURE.md.
     Layers,
-    /// Hold the tree against the rules of STYLE.md that a machine can check.
+    /// Check the tree against the machine-checkable rules of STYLE.md.
     Tidy,
-    /// Hold licences, sources and advisories of third-party crates against deny.toml.
+    /// Check licences, sources and advisories of third-party crates against deny.toml.
     Deny,
-    /// Render deploy/kubernetes and hold it against the published schemas and what it promises.
+    /// Render deploy/kubernetes and validate it against the published schemas and its promises.
     Kubernetes,
     /// Run the tests of the CPU kernels under the address sanitiser.
     Sanitise,
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse().chore) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One sentence for a person; a backtrace through cargo would hide it.
+            // One human-readable sentence; a backtrace through cargo would hide it.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }

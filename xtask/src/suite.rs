@@ -1,5 +1,5 @@
-//! `cargo xtask test`: every test of the workspace, and one line that sums them up. `cargo xtask chaos` and `sanitise`:
-//! tests in conditions of their own.
+//! `cargo xtask test`: runs every test of the workspace and prints a summary line. `cargo xtask chaos` and `sanitise`
+//! run tests under injected faults and under the address sanitiser.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{libtorch, train, workspace};
 
-/// The target of the address sanitiser: the only one for which we use the compiler's.
+/// The only target for which we use the compiler's address sanitiser.
 const SANITISED: &str = "x86_64-unknown-linux-gnu";
 
 /// The count of tests by result.
@@ -20,16 +20,17 @@ pub struct Summary {
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
-    /// Tests that are marked to be left out.
+    /// Tests that are marked as ignored.
     pub ignored: u64,
 }
 
-/// Runs every test, or those whose names hold `filter`. Binaries that system tests start are built first.
+/// Runs every test, or those whose names contain `filter`. Binaries that system tests start are built first.
 ///
 /// # Errors
 /// If something does not build or a test fails.
 pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
-    // All that `cargo test` needs, with the features it needs: binaries alone would have others, and be compiled twice.
+    // Builds all targets of `cargo test`, with its features: binaries built alone would have other features and be
+    // compiled twice.
     let mut tests = prepared(root, &["--all-targets"])?;
     tests.args(["--workspace", "--lib", "--bins", "--tests"]);
     let mut examples = workspace::cargo(root);
@@ -50,7 +51,8 @@ pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
     Ok(summary)
 }
 
-/// The packages whose documentation has examples: to search each of the others for them would compile it once more.
+/// Returns the packages whose documentation has examples: a run of the doc tests of any other would compile it once
+/// more for nothing.
 fn packages_with_examples(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for package in workspace::metadata(root)?.workspace_packages() {
@@ -71,7 +73,8 @@ fn has_example(source: &str) -> bool {
     source.lines().map(str::trim_start).any(|line| line.starts_with("/// ```") || line.starts_with("//! ```"))
 }
 
-/// Builds these targets and returns the command that tests them; it finds libtorch and the programs it starts.
+/// Builds these targets and returns the command that tests them; the command's environment locates libtorch and the
+/// programs that tests start.
 fn prepared(root: &Path, targets: &[&str]) -> Result<Command> {
     libtorch::ensure(root, libtorch::Check::Stamp)?;
     workspace::run(workspace::cargo(root).args(["build", "--workspace"]).args(targets))?;
@@ -87,10 +90,10 @@ pub struct ChaosOptions {
     /// Minutes during which faults are injected.
     #[arg(long, default_value_t = 20)]
     pub minutes: u64,
-    /// Decides what goes wrong, and when; it is printed.
+    /// The seed of the injected faults and of their times; it is printed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Seconds after a heal within which every actor must have another trajectory acknowledged.
+    /// Seconds after the repair of a fault within which every actor must have another trajectory acknowledged.
     #[arg(long, default_value_t = 5.0)]
     pub rejoin_seconds: f64,
     /// The file for the table of recovery times, as Markdown; it is printed, too.
@@ -98,13 +101,13 @@ pub struct ChaosOptions {
     pub report: Option<PathBuf>,
 }
 
-/// Runs the chaos test for a given time, judged strictly.
+/// Runs the chaos test for a given time, with strict limits.
 ///
 /// # Errors
-/// Something does not build, a promise is broken, or this is no Linux with root rights.
+/// The build fails, a promise is violated, or this is not Linux with root privileges.
 pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
-    // All of the workspace, as for the other tests, and together with a test: otherwise dependencies are built once
-    // more.
+    // Builds the whole workspace, as for the other tests, and together with a test: otherwise dependencies are built
+    // once more.
     let mut test = prepared(root, &["--bins", "--test", "chaos"])?;
     test.args(["--workspace", "--test", "chaos", "--", "--nocapture"]);
     test.env("ZEROFLEET_CHAOS_SECONDS", (options.minutes * 60).to_string());
@@ -117,8 +120,8 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
     workspace::run(&mut test)
 }
 
-/// Runs the tests of `crates/network-cpu` and `crates/gradients` so that a read or write outside what was allocated
-/// ends them.
+/// Runs the tests of `crates/network-cpu` and `crates/gradients` under the address sanitiser, so that an out-of-bounds
+/// read or write aborts them.
 ///
 /// # Errors
 /// If they fail.
@@ -128,10 +131,10 @@ pub fn sanitise(root: &Path) -> Result<()> {
         return Ok(());
     }
     let mut tests = workspace::cargo(root);
-    // The unit tests alone call every unsafe leaf; the others would compile each crate once more.
+    // The unit tests alone call every unsafe leaf function; the other test targets would compile each crate once more.
     tests.args(["test", "--package", "network-cpu", "--package", "gradients", "--lib"]);
     tests.args(["--target", SANITISED, "--target-dir", "target/sanitiser"]);
-    // The option is unstable though the compiler is not; nothing that is shipped is built so.
+    // The option is unstable, and the compiler may be stable; no released binary is built this way.
     tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     workspace::run(&mut tests)
 }
@@ -183,7 +186,7 @@ impl std::fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
-    //! Claims about the summary.
+    //! Tests of the summary.
 
     use super::Summary;
 

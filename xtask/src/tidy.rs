@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the rules of STYLE.md that a machine can check and no other tool does.
+//! `cargo xtask tidy`: checks the machine-checkable rules of STYLE.md that no other tool checks.
 //!
 //! Each rule is a function from the tree to sentences that name file and line. Counts of the whole tree are printed as
-//! a table and held by limits. Start with [`violations`].
+//! a table and have limits. Start with [`violations`].
 
 mod circles;
 mod counts;
@@ -22,16 +22,16 @@ use crate::workspace;
 
 use counts::Counts;
 
-/// Beyond this many lines, inline tests apart, a source file has more than one subject.
+/// The maximum number of lines of a source file, without inline tests; a longer file has more than one subject.
 const LINES_MAX: usize = 700;
 
-/// Tests of up to this many lines stand inline; longer ones in `foo/tests.rs`.
+/// The maximum number of lines of inline tests; longer ones belong in `foo/tests.rs`.
 const INLINE_TEST_LINES_MAX: usize = 150;
 
 /// The line that opens an inline module of tests; it ends where a line begins with `}`.
 const INLINE_TESTS: &str = "mod tests {";
 
-/// Longer files that are one subject all the same, each below a comment with the reason.
+/// Longer files that nevertheless have one subject, each below a comment with the reason.
 const LONG_FILES: &[&str] = &[];
 
 /// Names that do not describe the content.
@@ -103,7 +103,7 @@ pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
         if entry.file_type().is_file() {
             let bytes = fs::read(entry.path()).with_context(|| format!("read {}", entry.path().display()))?;
             let path = entry.path().strip_prefix(root).unwrap_or(entry.path()).display().to_string();
-            // What is not text has no lines to complain about.
+            // Binary files have no lines to check.
             found.extend(String::from_utf8(bytes).ok().map(|text| Source { path, text }));
         }
     }
@@ -111,7 +111,7 @@ pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
     Ok(found)
 }
 
-/// The places of the lines of a file that `is_wrong` finds.
+/// Returns the places, as `path:line`, of the lines for which `is_wrong` is true.
 fn lines_where(source: &Source, is_wrong: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
     let lines = source.text.lines().enumerate().filter(move |(_, line)| is_wrong(line));
     lines.map(|(index, _)| format!("{}:{}", source.path, index + 1))
@@ -124,9 +124,9 @@ fn empty_name(source: &Source) -> Option<String> {
     Some(format!("{}: `{part}` does not describe its content: find the noun", source.path))
 }
 
-/// Paths that exist on one machine only.
+/// Finds paths that exist on one machine only.
 fn machine_paths(source: &Source) -> Vec<String> {
-    // Put together here, so that this file does not hold what it looks for.
+    // Assembled at run time, so that this file does not contain the paths that the rule forbids.
     let folders = ["work", "root", "home", "Users"].map(|folder| format!("/{folder}/"));
     let is_start = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || ".-_}".contains(c));
     let names_one = |line: &str| {
@@ -143,7 +143,7 @@ fn generated(source: &Source) -> Option<String> {
         .then(|| format!("{}: generated code is made by the build, not kept", source.path))
 }
 
-/// Work that is left over names the issue that will do it.
+/// Finds marks of unfinished work that name no issue.
 fn marks_without_issue(source: &Source) -> Vec<String> {
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let is_mark = |word: &str| marks.iter().any(|mark| word.split('(').next() == Some(mark) && !word.contains("(#"));
@@ -164,7 +164,7 @@ fn too_long(source: &Source) -> Option<String> {
     }
 }
 
-/// Short tests stand inline, long ones in a file of their own.
+/// Finds short tests in a file of their own, and long tests inline.
 fn misplaced_tests(source: &Source) -> Option<String> {
     let in_own_file = source.path.ends_with("/tests.rs") && !source.text.lines().any(|line| line.starts_with("mod "));
     let lines = source.text.lines().count();
@@ -172,12 +172,12 @@ fn misplaced_tests(source: &Source) -> Option<String> {
         return Some(format!("{}: tests of up to {INLINE_TEST_LINES_MAX} lines stand inline", source.path));
     }
     let inline = inline_test_lines(source);
-    // What a file of its own holds is one level of indentation and two lines shorter.
+    // In a file of their own, the tests have two lines and one level of indentation less.
     (inline > INLINE_TEST_LINES_MAX + INLINE_TEST_LINES_MAX / 5)
         .then(|| format!("{}: {inline} lines of tests sit in a file of their own, `tests.rs`", source.path))
 }
 
-/// The lines of an inline module of tests.
+/// Counts the lines of an inline module of tests.
 fn inline_test_lines(source: &Source) -> usize {
     let tests = source.text.lines().skip_while(|line| *line != INLINE_TESTS);
     tests.take_while(|line| !line.starts_with('}')).count()
@@ -185,7 +185,7 @@ fn inline_test_lines(source: &Source) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! The tree itself, and claims about each rule.
+    //! Tests of the tree itself and of each rule.
 
     use std::fs;
 

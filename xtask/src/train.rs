@@ -1,4 +1,4 @@
-//! `cargo xtask train`: fetches libtorch, builds what training needs, then runs `zerofleet train`.
+//! `cargo xtask train`: fetches libtorch, builds the programs of a training run, then runs `zerofleet train`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::{libtorch, workspace};
 
-/// The programs that training runs, each with its package; `zerofleet` finds the others beside itself.
+/// The programs that training runs, each with its package; `zerofleet` finds the others in its own folder.
 const PROGRAMS: [(&str, &str); 5] = [
     ("cli", "zerofleet"),
     ("replay-server", "replay-server"),
@@ -19,10 +19,10 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 /// The program that a run with `--inference remote` needs as well.
 const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
-/// About how many minutes of one core a first build takes.
+/// The approximate duration of a first build, in minutes of one core.
 const FIRST_BUILD_CORE_MINUTES: usize = 11;
 
-/// Fetches libtorch, builds the programs of a run and becomes `zerofleet train`.
+/// Fetches libtorch, builds the programs of a run and replaces this process by `zerofleet train`.
 ///
 /// # Errors
 /// If fetching, building or starting fails.
@@ -39,7 +39,7 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     for (package, binary) in programs {
         build.args(["--package", package, "--bin", binary]);
     }
-    // What no run needs, the export to Parquet, is left out.
+    // The export to Parquet, which no run needs, is left out.
     let accelerator = if has_accelerator() { ",actor/torch,arena/torch" } else { "" };
     build.args(["--no-default-features", "--features", &format!("learner/torch{accelerator}")]);
     workspace::run(&mut build)?;
@@ -47,7 +47,7 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     let mut train = Command::new(&program);
     train.arg("train").args(options);
     find_libraries(&mut train, root);
-    // Takes this process's place, so that a Ctrl-C goes straight to the one that drains.
+    // Replaces this process, so that Ctrl-C goes directly to the process that drains.
     Err(train.exec()).with_context(|| format!("start {program}"))
 }
 
@@ -57,10 +57,10 @@ fn programs(options: &[OsString]) -> Vec<(&'static str, &'static str)> {
     PROGRAMS.into_iter().chain(is_remote.then_some(INFERENCE_SERVER)).collect()
 }
 
-/// A line about a first build: what it builds, and about how long that takes.
+/// Returns a line that announces a first build: its programs and its approximate duration.
 fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
     let names: Vec<&str> = programs.iter().map(|(_, binary)| *binary).collect();
-    // Some crates wait for others, however many cores there are.
+    // Some crates must wait for others, whatever the number of cores.
     let minutes = FIRST_BUILD_CORE_MINUTES.div_ceil(cores).max(2);
     format!(
         "first build: {} in release mode, with all their dependencies; about {minutes} minutes on {cores} core(s), later \
@@ -70,12 +70,13 @@ fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
 }
 
 /// True if self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else
-/// the CPU kernel is the faster evaluator, and actors do without libtorch.
+/// the CPU kernel is the faster evaluator, and actors are built without libtorch.
 fn has_accelerator() -> bool {
     cfg!(target_os = "macos") || Path::new("/dev/nvidiactl").exists()
 }
 
-/// Binaries know the way to `.libtorch`; to any other place they must be shown it.
+/// Adds the folder of a chosen libtorch to the library search path. Binaries find `.libtorch` by themselves, but no
+/// other folder.
 pub(crate) fn find_libraries(command: &mut Command, root: &Path) {
     let Some(folder) = workspace::chosen_libtorch(root) else { return };
     let variable = if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };

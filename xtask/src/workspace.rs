@@ -24,9 +24,9 @@ pub fn metadata(root: &Path) -> Result<Metadata> {
         .context("read the workspace with `cargo metadata`")
 }
 
-/// Cargo, in the repository, as if called from a shell.
+/// Returns a cargo command in the repository, with the environment of a shell.
 ///
-/// Cargo set `LIBTORCH` for this program from `.cargo/config.toml`; handed on, it would look like a person's choice.
+/// Cargo set `LIBTORCH` for this program from `.cargo/config.toml`; if inherited, it would look like the user's choice.
 #[must_use]
 pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -40,7 +40,7 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
-/// The folder a person named in `LIBTORCH`, if it is another than the one `.cargo/config.toml` names.
+/// Returns the folder that the user set in `LIBTORCH`, if it differs from the one in `.cargo/config.toml`.
 #[must_use]
 pub fn chosen_libtorch(root: &Path) -> Option<PathBuf> {
     let chosen = PathBuf::from(std::env::var_os("LIBTORCH")?);
@@ -48,7 +48,7 @@ pub fn chosen_libtorch(root: &Path) -> Option<PathBuf> {
     (!chosen.as_os_str().is_empty() && !same(&chosen, &root.join(".libtorch"))).then_some(chosen)
 }
 
-/// Runs a command that speaks for itself and fails when it does.
+/// Runs a command that prints its own messages, and fails if the command fails.
 ///
 /// # Errors
 /// If it cannot start or exits with another status than 0.
@@ -63,7 +63,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 /// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
-/// If it cannot start or exits with another status than 0; with all that it wrote.
+/// If it cannot start or exits with another status than 0; the error holds its complete output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {}", line(command)))?;
     let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -73,10 +73,10 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
-/// Prints what a check found.
+/// Prints the findings of a check.
 ///
 /// # Errors
-/// If it found anything; `what` says of how many things what is wrong with them.
+/// If there are findings; `what` follows their number in the message.
 pub fn report(found: &[String], what: &str) -> Result<()> {
     for one in found {
         println!("{one}");
@@ -85,7 +85,7 @@ pub fn report(found: &[String], what: &str) -> Result<()> {
     Ok(())
 }
 
-/// The command as a person would type it.
+/// Formats the command as it would be typed in a shell.
 #[must_use]
 pub fn line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());

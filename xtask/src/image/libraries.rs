@@ -9,15 +9,15 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 
-/// Libraries that the C library opens by itself, without being linked with it, to look up names; newer ones have it
-/// inside.
+/// Libraries that the C library loads at run time to look up names, without being linked with them; newer C libraries
+/// include their code.
 const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"];
 
-/// The libraries that one binary, or one folder, comes to.
+/// The libraries of one binary or of one folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Libraries(BTreeSet<PathBuf>);
 
-/// Those of a binary, sorted.
+/// The libraries of a binary, split into those of the system and those of libtorch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Linked {
     pub(super) system: BTreeSet<PathBuf>,
@@ -25,7 +25,7 @@ pub(super) struct Linked {
     pub(super) torch: bool,
 }
 
-/// The libraries that the loader would load for `binary`, which finds libtorch in `torch` if not by itself.
+/// Returns the libraries that the loader would load for `binary`, with `torch` as an additional search path.
 pub(super) fn of(binary: &Path, torch: &Path) -> Result<Libraries> {
     let mut command = Command::new("ldd");
     let output = command.arg(binary).env("LD_LIBRARY_PATH", torch).output().context("start ldd")?;
@@ -33,7 +33,7 @@ pub(super) fn of(binary: &Path, torch: &Path) -> Result<Libraries> {
     parse(&text).with_context(|| format!("read what {} is linked with", binary.display()))
 }
 
-/// The paths in the output of `ldd`.
+/// Parses the paths in the output of `ldd`.
 fn parse(text: &str) -> Result<Libraries> {
     let mut found = BTreeSet::new();
     for line in text.lines().map(str::trim) {
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Result<Libraries> {
         if path.starts_with("not found") {
             bail!("a library is missing: {line}");
         }
-        // The virtual one of the kernel has no path.
+        // The virtual library of the kernel (vDSO) has no path.
         if path.starts_with('/') {
             found.insert(PathBuf::from(path.split(" (").next().unwrap_or(path)));
         }
@@ -54,7 +54,7 @@ impl Libraries {
     pub(super) fn in_folder(folder: &Path) -> Result<Self> {
         let mut found = BTreeSet::new();
         if !folder.exists() {
-            // Where nothing is linked with it, it is not needed.
+            // A machine whose binaries are not linked with libtorch does not need this folder.
             return Ok(Self(found));
         }
         for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
@@ -81,7 +81,7 @@ impl Libraries {
         }
     }
 
-    /// The libraries of the system that these need beside each other.
+    /// Returns the libraries of the system that these libraries load.
     pub(super) fn needed_of_system(&self) -> Result<BTreeSet<PathBuf>> {
         let mut needed = BTreeSet::new();
         for library in &self.0 {
@@ -91,7 +91,7 @@ impl Libraries {
         Ok(needed)
     }
 
-    /// Changes when one of them does: name, size and date.
+    /// Returns a checksum over name, size and date of each library, which changes if one of the libraries does.
     pub(super) fn stamp(&self) -> Result<String> {
         let mut text = String::new();
         for path in &self.0 {
@@ -104,7 +104,7 @@ impl Libraries {
     }
 }
 
-/// Not a script of the linker.
+/// Returns true for an ELF file, and false for a linker script.
 fn is_library(path: &Path) -> Result<bool> {
     let mut magic = Vec::new();
     let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic));
@@ -112,7 +112,7 @@ fn is_library(path: &Path) -> Result<bool> {
     Ok(magic == b"\x7fELF")
 }
 
-/// Those for looking up names that lie beside the C library among `libraries`.
+/// Returns the existing libraries of [`NAME_LOOKUPS`] in the folder of the C library among `libraries`.
 pub(super) fn of_name_lookups(libraries: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     let c = libraries.iter().find(|path| path.file_name().is_some_and(|name| name == "libc.so.6"));
     let folder = c.and_then(|path| path.parent());

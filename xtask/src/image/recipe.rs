@@ -1,4 +1,5 @@
-//! The text of the Dockerfiles that the engine is sent: how containers run is what the stages of deploy/Dockerfile say.
+//! The text of the Dockerfiles that are sent to the engine; the instructions that configure containers are copied from
+//! the stages of deploy/Dockerfile.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,11 +9,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::certs::USER;
 
-/// The name of the image of what the system brings, and of its context.
+/// The name of the image with the files of the system, and of its context.
 pub(super) const SYSTEM: &str = "system";
 /// The name of the image with libtorch, and of its context.
 pub(super) const TORCH: &str = "libtorch";
-/// The base that has nothing in it.
+/// The empty base image.
 pub(super) const SCRATCH: &str = "scratch";
 /// The label with the content of the layer of libtorch.
 pub(super) const CONTENT: &str = "zerofleet.content";
@@ -44,12 +45,12 @@ const fn same(name: &'static str) -> Process {
 pub(super) struct Stages(String);
 
 impl Stages {
-    /// Reads them from the repository.
+    /// Reads the stages from the repository.
     pub(super) fn read(root: &Path) -> Result<Self> {
         Ok(Self(fs::read_to_string(root.join("deploy/Dockerfile")).context("read deploy/Dockerfile")?))
     }
 
-    /// The instructions of a stage by which its containers run: all but those that build, copy and try.
+    /// Returns the instructions of a stage that configure its containers: all except those that build, copy and test.
     fn instructions(&self, stage: &str) -> Result<String> {
         let is_head = |line: &str| line.starts_with("FROM ") && line.ends_with(&format!(" AS {stage}"));
         let lines = self.0.lines().skip_while(|line| !is_head(line)).skip(1).take_while(|line| !line.is_empty());
@@ -59,15 +60,16 @@ impl Stages {
         Ok(text)
     }
 
-    /// The image below all others: what they all are, so that each is a few steps.
+    /// Returns the recipe of the base of all other images: it has their common parts, so that each needs only a few
+    /// steps.
     pub(super) fn system(&self, base: &str) -> Result<String> {
-        // On another base the folder is empty, and the classic builder makes no layer of nothing.
+        // On another base the folder is empty, and the classic builder creates no layer from an empty folder.
         let root = if base == SCRATCH { "COPY root/ /\n" } else { "" };
         let instructions = self.instructions(SYSTEM)?;
         Ok(format!("FROM {base}\n{root}COPY --chown={USER}:{USER} owned/ /\n{instructions}"))
     }
 
-    /// One binary, and how it is run.
+    /// Returns the recipe of the image of one binary.
     pub(super) fn process(&self, process: &Process, below: &str) -> Result<String> {
         let Process { binary, image, .. } = process;
         let instructions = self.instructions(image)?;
@@ -75,12 +77,12 @@ impl Stages {
     }
 }
 
-/// libtorch, where binaries look for it: in `lib` beside their `bin`.
+/// Returns the recipe of the image with libtorch, in the folder where binaries search for it: `lib` beside their `bin`.
 pub(super) fn torch(system: &str, content: &str) -> String {
     format!("FROM {system}\nCOPY lib/ /usr/local/lib/\nLABEL {CONTENT}=\"{content}\"\n")
 }
 
-/// The files of `scratch` that name the user and configure the lookup of host names.
+/// Writes the files that `scratch` lacks to name the user and to configure the lookup of host names.
 pub(super) fn user_files(root: &Path) -> Result<()> {
     let etc = root.join("etc");
     fs::create_dir_all(&etc).with_context(|| format!("create {}", etc.display()))?;
@@ -95,8 +97,8 @@ pub(super) fn user_files(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A container may run as another user than the image's: the owner of the secrets on its host. A volume takes the
-/// permissions of the folder that it is mounted over.
+/// Makes a folder writable by all users. A container may run as another user than the image's: the owner of the secrets
+/// on its host. A volume takes the permissions of the folder that it is mounted over.
 pub(super) fn writable_by_all(folder: &Path) -> Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
         .with_context(|| format!("open {} to all", folder.display()))

@@ -1,8 +1,8 @@
-//! Resources that Kubernetes does not know: KEDA's, the Prometheus operator's, cert-manager's.
+//! Validates custom resources: those of KEDA, the Prometheus operator and cert-manager.
 //!
-//! Their schemas are in no package index, so what we use of each is written down in `foreign.json`, in a few words of
-//! JSON Schema: every key, and whether it must be there. It finds a misspelt or missing key and a value of the wrong
-//! type, and no more; a manifest that uses another key needs it added there.
+//! No package index has their schemas, so `foreign.json` describes the part of each that we use, in a subset of JSON
+//! Schema: every key, and whether it is required. The validation finds misspelt and missing keys and values of the
+//! wrong type only; a further key that a manifest uses must be added there.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,12 @@ use serde_json::Value;
 
 use super::promises::array;
 
-/// The schema of a value. Other than in JSON Schema, an object has no further keys, and a list is not empty.
+/// The schema of a value. Unlike in JSON Schema, an object has no additional keys, and a list is not empty.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Schema {
-    /// Anything where it is missing: checked by the published schemas elsewhere, or free.
+    /// The type. If it is missing, any value is valid: it is checked elsewhere by the published schemas, or is
+    /// unrestricted.
     r#type: Option<Type>,
     #[serde(default)]
     properties: BTreeMap<String, Schema>,
@@ -36,7 +37,7 @@ enum Type {
     Array,
 }
 
-/// The errors of a document of a kind that Kubernetes does not know.
+/// Returns the errors of a custom resource; none for any other document.
 pub(super) fn wrong(document: &Value) -> Vec<String> {
     let [version, kind] = ["apiVersion", "kind"].map(|key| document[key].as_str().unwrap_or_default());
     let group = version.split('/').next().unwrap_or_default();

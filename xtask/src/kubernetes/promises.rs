@@ -1,7 +1,7 @@
 //! Promises of every rendered overlay that no schema can express: images, ports, allowed connections, users of
-//! processes, and that names which documents use of each other are there.
+//! processes, and the existence of the resources that documents refer to.
 //!
-//! Each promise is a function that adds sentences about the documents. Start with [`broken`].
+//! Each promise is a function that adds one sentence per violation. Start with [`broken`].
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::foreign;
 /// Our images that run in a cluster.
 const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
 
-/// The user that images are made for.
+/// The user id of processes in the images.
 const USER: u64 = 10001;
 
-/// The ports on which each role listens beside the admin port.
+/// The ports on which each role listens in addition to the admin port.
 const GRPC_PORTS: [(&str, u64); 3] = [("replay", 7001), ("learner", 7002), ("inference", 7003)];
 const ADMIN_PORT: u64 = 9100;
 
@@ -31,7 +31,8 @@ const CALLS: [(&str, &str); 6] = [
 
 const COMPONENT: &str = "app.kubernetes.io/component";
 
-/// The promises that these documents break, and the Secrets that `guide`, the page for users, does not explain.
+/// Returns the promises that these documents violate, and the Secrets that `guide`, the user documentation, does not
+/// explain.
 pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     let mut found = Vec::new();
     for document in documents {
@@ -59,12 +60,12 @@ impl<'a> Documents<'a> {
         self.0.iter().filter(|document| document["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)))
     }
 
-    /// The kinds that make pods.
+    /// Returns the documents whose kinds create pods.
     fn workloads(&self) -> impl Iterator<Item = &'a Value> {
         self.of(&["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "ReplicaSet"])
     }
 
-    /// Workloads whose pods `selector` picks: all of `matchLabels`, or a Service's map.
+    /// Returns the workloads whose pods `selector` selects: by all of its `matchLabels`, or by a Service's map.
     fn picked(&self, selector: &Value) -> Vec<&'a Value> {
         let labels = selector.get("matchLabels").unwrap_or(selector).as_object();
         let picks = |workload: &&Value| {
@@ -74,7 +75,8 @@ impl<'a> Documents<'a> {
         self.workloads().filter(picks).collect()
     }
 
-    /// No container runs as root, writes to its image, gains a right or holds a token of the cluster.
+    /// Checks that no container runs as root, writes to its image, gains privileges or has a token of the cluster, and
+    /// that each requests CPU and limits memory.
     fn unsafe_pods(&self, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let pod = &workload["spec"]["template"]["spec"];
@@ -106,7 +108,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Images are ours, each is used, and none floats.
+    /// Checks that all images are ours, that each is used, and that each has a fixed tag.
     fn wrong_images(&self, found: &mut Vec<String>) {
         let mut unused: BTreeSet<&str> = IMAGES.into();
         for workload in self.workloads() {
@@ -125,7 +127,7 @@ impl<'a> Documents<'a> {
         found.extend(unused.into_iter().map(|image| format!("no pod runs zerofleet/{image}")));
     }
 
-    /// Containers listen on the ports they declare, and Services and probes name ports that are there.
+    /// Checks that containers listen on the ports they declare, and that Services and probes name existing ports.
     fn wrong_ports(&self, guide: &str, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let role = component(workload);
@@ -172,7 +174,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Selectors of pods and targets of scaling match something that exists.
+    /// Checks that selectors match existing pods, and that the Service of each StatefulSet exists.
     fn selectors_without_pods(&self, found: &mut Vec<String>) {
         for document in self.0 {
             let spec = &document["spec"];
@@ -193,7 +195,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Network policies let through exactly the calls there are, on both sides of each, and nothing by default.
+    /// Checks that network policies allow exactly [`CALLS`], on both sides of each, and deny everything by default.
     fn wrong_calls(&self, found: &mut Vec<String>) {
         let (mut outgoing, mut incoming) = (BTreeSet::new(), BTreeSet::new());
         for policy in self.of(&["NetworkPolicy"]) {
@@ -233,7 +235,8 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// A workload is scaled by one autoscaler, and its own manifest has no count of replicas.
+    /// Checks that the target of each autoscaler exists, that only one autoscaler scales it, and that its own manifest
+    /// has no count of replicas.
     fn scaled_twice(&self, found: &mut Vec<String>) {
         let mut seen = BTreeSet::new();
         for scaler in self.of(&["HorizontalPodAutoscaler", "ScaledObject"]) {
@@ -255,7 +258,8 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// ConfigMaps, claims and accounts that pods name exist; Secrets are documented for the user.
+    /// Checks that the ConfigMaps, claims and accounts that pods name exist, and that their Secrets are documented for
+    /// the user.
     fn missing_names(&self, guide: &str, found: &mut Vec<String>) {
         for workload in self.workloads() {
             let pod = &workload["spec"]["template"]["spec"];
@@ -299,7 +303,7 @@ fn name_of(document: &Value) -> String {
     format!("{} {}", text(&document["kind"]), text(&document["metadata"]["name"]))
 }
 
-/// The items of a list; none of anything else.
+/// Iterates over the items of a list; any other value has none.
 pub(super) fn array(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

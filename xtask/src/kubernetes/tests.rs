@@ -1,4 +1,4 @@
-//! That each promise is noticed when it is broken; what the manifests are is checked by the chore itself.
+//! Tests that each violation of a promise is found; the manifests themselves are checked by `cargo xtask kubernetes`.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn peer(role: &str) -> Value {
     json!({ "podSelector": { "matchLabels": labels(role) } })
 }
 
-/// Documents that break nothing.
+/// Documents that violate no promise.
 fn fleet() -> Vec<Value> {
     let mut documents = vec![json!({
         "kind": "NetworkPolicy",

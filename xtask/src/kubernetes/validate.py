@@ -13,7 +13,7 @@ sys.path.insert(0, site)
 import kubernetes_validate  # noqa: E402
 import yaml  # noqa: E402
 
-# Documents that overlays share are held once.
+# Documents that overlays share are validated once.
 held, wrong, without_schema, files = set(), [], set(), []
 for path in rendered:
     with open(path, encoding="utf-8") as text:

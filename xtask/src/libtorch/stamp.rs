@@ -1,4 +1,4 @@
-//! The list of fetched files, so that a missing or damaged one is noticed.
+//! The list of fetched files, so that a missing or damaged one is detected.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -31,7 +31,7 @@ struct Library {
     crc32c: u32,
 }
 
-/// Thousands of small files: their number and sum stand for them.
+/// The headers, thousands of small files, represented by their number and total size.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Headers {
     files: u64,
@@ -39,7 +39,7 @@ struct Headers {
 }
 
 impl Stamp {
-    /// Writes down what lies in `folder`.
+    /// Writes the stamp of the files in `folder`.
     pub(super) fn write(folder: &Path, platform: &Platform) -> Result<()> {
         let mut libraries = Vec::new();
         for entry in fs::read_dir(folder.join("lib")).context("list lib")? {
@@ -62,10 +62,10 @@ impl Stamp {
         stamp.save(folder)
     }
 
-    /// Holds `folder` against its stamp.
+    /// Compares `folder` with its stamp.
     ///
     /// # Errors
-    /// The reason to fetch again, for people.
+    /// The human-readable reason to fetch again.
     pub(super) fn check(folder: &Path, platform: &Platform, check: Check) -> Result<()> {
         if !folder.exists() {
             bail!("not there yet");
@@ -102,7 +102,7 @@ impl Stamp {
 }
 
 impl Library {
-    /// True if the file is intact, also if only its date has changed, as after a copy.
+    /// Checks that the file is intact; returns true if only its date has changed, as after a copy.
     fn check(&mut self, folder: &Path, check: Check) -> Result<bool> {
         let path = folder.join(&self.name);
         let Ok(found) = fs::metadata(&path) else { bail!("`{}` is missing", self.name) };
@@ -139,7 +139,7 @@ impl Headers {
 fn modified_ns(path: &Path) -> Result<u64> {
     let modified = fs::metadata(path).and_then(|found| found.modified());
     let modified = modified.with_context(|| format!("look at {}", path.display()))?;
-    // Dates before 1970 are as good as any other that differs.
+    // A date before 1970 becomes 0, because the value serves only to detect a change.
     let since_epoch = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
 }

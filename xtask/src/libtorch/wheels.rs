@@ -13,16 +13,16 @@ use crate::python::Python;
 /// A platform that libtorch is fetched for.
 #[derive(Debug)]
 pub struct Platform {
-    /// For the stamp.
+    /// The name in the stamp.
     pub(super) name: &'static str,
     /// The operating system and the processor, as the standard library names them.
     os_and_arch: (&'static str, &'static str),
-    /// Libraries without which nothing links or starts.
+    /// Libraries that every program needs to link or start.
     pub(super) libraries: &'static [&'static str],
     pub(super) wheels: &'static [Wheel],
 }
 
-/// A wheel and what is taken from it.
+/// A wheel and the files that are extracted from it.
 #[derive(Debug)]
 pub(super) struct Wheel {
     /// The requirement for pip.
@@ -31,7 +31,7 @@ pub(super) struct Wheel {
     pub(super) size: &'static str,
     /// The folder in the wheel that becomes `.libtorch`.
     root: &'static str,
-    /// The beginnings of the names below `root` that are taken.
+    /// The prefixes of the names below `root` that are extracted.
     take: &'static [&'static str],
 }
 
@@ -124,7 +124,7 @@ impl Platform {
     /// Adds the files that the wheels do not hold, and checks that every needed file exists.
     pub(super) fn finish(&self, folder: &Path) -> Result<()> {
         if OS == "linux" {
-            // libtorch.so only has to satisfy `-ltorch`; the real one would drag in the CUDA half.
+            // libtorch.so only has to satisfy `-ltorch`; the real one would load the CUDA libraries.
             fs::write(folder.join("lib/libtorch.so"), "INPUT(-ltorch_cpu -lc10)\n").context("write libtorch.so")?;
         }
         for library in self.libraries {

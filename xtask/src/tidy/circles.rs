@@ -1,4 +1,4 @@
-//! Circles of files: groups of files of one package in which each depends on each other, over any number of steps.
+//! Circles of files: groups of files of one package in which each depends on each other file, over any number of steps.
 //!
 //! A file depends on another if its code, tests left out, names an item of it by a path that begins with `crate::` or
 //! `super::`; names that a file imports or re-exports are followed to the file that defines them. A parent does not
@@ -29,7 +29,7 @@ fn has_library(files: &[File<'_>], package: &str) -> bool {
     files.iter().any(|file| file.path.strip_prefix(package) == Some("/src/lib.rs"))
 }
 
-/// `a/b.rs` is `a::b`; `lib.rs` and `main.rs` are the root.
+/// Returns the module of a file: `a/b.rs` is `a::b`; `lib.rs` and `main.rs` are the root.
 fn module(inside: &str) -> Module {
     let stem = inside.strip_suffix(".rs").unwrap_or(inside);
     let stem = stem.strip_suffix("/mod").unwrap_or(stem);
@@ -46,7 +46,7 @@ struct Package<'a> {
 struct Node<'a> {
     file: &'a str,
     paths: &'a [Path],
-    /// Names in scope by `use`, with the path each stands for, from the root.
+    /// Imported names, with the path of each from the root.
     imports: BTreeMap<String, Vec<String>>,
 }
 
@@ -68,7 +68,7 @@ impl Package<'_> {
         imports.map(|path| (path.name.clone(), absolute(module, &path.parts))).collect()
     }
 
-    /// The file that defines what a path from the root names.
+    /// Returns the module that defines the item at a path from the root.
     fn definition(&self, path: &[String], follows_max: usize) -> Module {
         let mut module = Module::new();
         for (index, name) in path.iter().enumerate() {
@@ -128,7 +128,7 @@ fn reachable<'a>(module: &Module, edges: &'a BTreeMap<&Module, BTreeSet<Module>>
     reached
 }
 
-/// A path as written in `module`, from the root of the package.
+/// Resolves a path as written in `module` to one from the root of the package.
 fn absolute(module: &Module, path: &[String]) -> Vec<String> {
     let (mut from, mut rest) = (module.clone(), path);
     while let Some((first, others)) = rest.split_first() {

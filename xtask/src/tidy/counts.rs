@@ -1,7 +1,7 @@
-//! Counts of the whole tree, printed as a table and held by a limit each.
+//! Counts of the whole tree, which are printed as a table and have a limit each.
 //!
-//! A limit only moves towards its target: a count on the wrong side of its limit fails, and one well on the right side
-//! is printed with the request to move the limit. Start with [`Counts::new`].
+//! A limit only moves towards its target: a count beyond its limit fails, and a count well within its limit is printed
+//! with the request to move the limit. Start with [`Counts::new`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,20 +10,21 @@ use super::promises;
 use super::rust::{File, files};
 use super::{Source, circles};
 
-/// Indefinite persons, which stand for parts of a program that have a name.
+/// Indefinite pronouns for persons, used for parts of a program that have a name.
 const PERSONS: [&str; 4] = ["whoever", "nobody", "somebody", "everybody"];
 
-/// Verbs of speech, which code does not do.
+/// Verbs of speech, which personify code.
 const SPEECH: [&str; 12] =
     ["tell", "tells", "telling", "told", "say", "says", "saying", "said", "hear", "hears", "hearing", "heard"];
 
-/// First words of documentation that asks a question instead of naming its subject.
+/// Question words; documentation that opens with one does not name its subject.
 const QUESTIONS: [&str; 9] = ["what", "which", "who", "whose", "whether", "how", "where", "when", "why"];
 
-/// A limit that has not reached its target is worth moving once the count is this share of it away.
+/// Share of a limit by which a count must stay within it before the table requests to move the limit towards its
+/// target.
 const SLACK: f64 = 0.02;
 
-/// The name of the row whose files are listed where there are too many.
+/// The name of the row whose files are listed if it exceeds its limit.
 const CIRCLES: &str = "circles of more than two files";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +48,7 @@ struct Row {
 #[derive(Debug)]
 pub(super) struct Counts {
     rows: [Row; 9],
-    /// Circles of two files, which are printed and not held.
+    /// Circles of two files, which are printed and have no limit.
     pairs: usize,
     /// Circles of more than two files.
     circles: Vec<Vec<String>>,
@@ -85,7 +86,7 @@ impl Counts {
         Self { rows, pairs: pairs.len(), circles }
     }
 
-    /// The counts on the wrong side of their limits.
+    /// Returns the counts beyond their limits.
     pub(super) fn violations(&self) -> Vec<String> {
         let wrong = self.rows.iter().filter(|row| row.is_broken());
         wrong
@@ -98,7 +99,7 @@ impl Counts {
     }
 }
 
-/// The table.
+/// Formats the counts as a table.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<48} {:>9} {:>15} {:>9}", "count", "now", "limit", "target")?;
@@ -136,7 +137,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Whole numbers as such, others with one digit.
+/// Formats a whole number without decimals, any other with one.
 fn shown(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value}") } else { format!("{value:.1}") }
 }
@@ -151,14 +152,14 @@ fn folders(files: &[File<'_>]) -> f64 {
     folders.len() as f64
 }
 
-/// Words of all comments.
+/// Counts of lines and words in all comments.
 #[derive(Debug, Default)]
 struct Comments {
-    /// Those of tests included.
+    /// Comment lines, including those of tests.
     lines: usize,
-    /// Words of [`PERSONS`].
+    /// Occurrences of [`PERSONS`].
     persons: usize,
-    /// Words of [`SPEECH`].
+    /// Occurrences of [`SPEECH`].
     speech: usize,
     /// Documentation comments: runs of lines that begin with the same of `///` and `//!`.
     docs: usize,
@@ -199,7 +200,7 @@ impl Comments {
     }
 }
 
-/// Percentage of public items, fields and re-exports apart, that a documentation comment stands before.
+/// Percentage of public items, without fields and re-exports, that have a documentation comment.
 fn documented(files: &[File<'_>]) -> f64 {
     let (mut items, mut with_docs) = (0, 0);
     for file in files {
@@ -225,7 +226,7 @@ fn is_public_item(line: &str) -> bool {
     kind.is_some_and(|kind| kinds.contains(&kind))
 }
 
-/// Functions marked as tests.
+/// Counts the functions marked as tests.
 fn tests(file: &File<'_>) -> usize {
     let lines = file.text.lines().map(str::trim_start);
     lines.filter(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test")).count()

@@ -1,7 +1,7 @@
 //! The dashboards of Grafana: valid JSON whose panels are described, distinguishable and do not overlap.
 //!
-//! The metrics that they name are checked with those of all other files, in [`metrics`](super::metrics); the JSON's
-//! types, by a system test against the SDK that Grafana publishes.
+//! The metrics that they name are checked with those of all other files, in [`metrics`](super::metrics); a system test
+//! checks the types of the JSON against the SDK that Grafana publishes.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ fn defects_of(dashboard: &Value, text: &str) -> Vec<String> {
     if panels.is_empty() {
         found.push("has no panels".to_owned());
     }
-    // A change of a panel is then a change of one line.
+    // With one line per panel, a change of a panel is a change of one line.
     if text.lines().filter(|line| line.starts_with("    {")).count() != panels.len() {
         found.push("a panel is not written on one line, indented by four spaces".to_owned());
     }
@@ -63,7 +63,7 @@ fn defects_of(dashboard: &Value, text: &str) -> Vec<String> {
     found
 }
 
-/// Enters the cells of a panel into those that are taken.
+/// Adds the cells of a panel to `taken`; returns the reason if the panel is misplaced.
 fn misplaced(panel: &Value, taken: &mut BTreeSet<(u64, u64)>) -> Option<String> {
     let at = |key: &str| panel["gridPos"][key].as_u64();
     let (Some(x), Some(y), Some(w), Some(h)) = (at("x"), at("y"), at("w"), at("h")) else {

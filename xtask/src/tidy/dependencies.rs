@@ -1,4 +1,4 @@
-//! Every dependency that a package declares is named in its code.
+//! Checks that every dependency that a package declares is named in its code.
 
 use super::Source;
 
@@ -29,13 +29,13 @@ fn is_manifest(path: &str) -> bool {
     path == "Cargo.toml" || path.ends_with("/Cargo.toml")
 }
 
-/// With its `/`; empty for the root.
+/// Returns the folder of a manifest with its trailing `/`; empty for the root.
 fn folder_of(manifest: &str) -> &str {
     manifest.strip_suffix("Cargo.toml").unwrap_or(manifest)
 }
 
-/// The names in all sections of dependencies of a package, with line numbers. Those of a workspace are not used by
-/// themselves.
+/// Returns the names in all dependency sections of a package, with line numbers. The section of a workspace is skipped:
+/// its entries take effect only in the packages that list them.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut in_section = false;
     let mut found = Vec::new();

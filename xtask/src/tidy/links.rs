@@ -1,4 +1,4 @@
-//! Links of documents lead somewhere.
+//! Checks that the relative links of documents lead to existing files and headings.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn broken(root: &Path, document: &Source) -> Vec<String> {
     found
 }
 
-/// The targets of `](…)` in a document, with line numbers; code blocks hold none.
+/// The targets of `](…)` in a document, with line numbers; code blocks are skipped.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -44,13 +44,13 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// False for what is no text: only readers of a page know its headings.
+/// Returns true if a text file does not have the heading; false for a binary file, whose headings cannot be checked.
 fn has_no_heading(path: &Path, heading: &str) -> bool {
     let text = fs::read_to_string(path);
     text.is_ok_and(|text| !text.lines().any(|line| line.starts_with('#') && anchor(line) == heading))
 }
 
-/// The anchor that forges give a heading.
+/// Returns the anchor that code hosting sites generate for a heading.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()

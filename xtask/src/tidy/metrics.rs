@@ -1,14 +1,14 @@
-//! Metrics have one list, docs/metrics.md: what processes export is in it, and what dashboards, rules and pages name is
-//! exported, with the labels and the values of labels that it lists.
+//! Checks metrics against their only list, docs/metrics.md: every exported metric is listed, and every metric that
+//! dashboards, rules and pages name is exported, with the labels and label values of the list.
 //!
-//! Processes name metrics as literals in `counter!` and the like, which is what is read here. That they are exported in
-//! fact, with these labels, is seen by a system test that scrapes real processes.
+//! Processes name metrics as literals in `counter!` and similar macros, which this module reads. A system test that
+//! scrapes real processes checks that they are exported with these labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, has_extension};
 
-/// The list.
+/// The page that lists all metrics.
 const LIST: &str = "docs/metrics.md";
 
 /// The prefixes of metric names: ours, and Triton's.
@@ -17,10 +17,10 @@ const PREFIXES: [&str; 2] = ["zerofleet_", "nv_inference_"];
 /// The labels that Prometheus and its configuration add to every series.
 const LABELS_OF_TARGETS: [&str; 3] = ["job", "instance", "role"];
 
-/// Labels of a metric, and the values that a label may have; none listed: any.
+/// Labels of a metric, and the values that a label may have; an empty list allows any value.
 type Labels = BTreeMap<String, Vec<String>>;
 
-/// Metrics that are exported and not listed, listed and not exported, or used and not there.
+/// Returns the metrics that are exported but not listed, listed but not exported, or used but not exported.
 pub(super) fn unlisted(sources: &[Source]) -> Vec<String> {
     let Some(list) = sources.iter().find(|source| source.path == LIST) else {
         return vec![format!("{LIST} is missing")];
@@ -74,7 +74,7 @@ fn exported(sources: &[Source]) -> BTreeMap<String, Export> {
     found
 }
 
-/// The table of the list, and Triton's names below it.
+/// Parses the table of the list, and Triton's names below it.
 fn listed(text: &str) -> BTreeMap<String, Labels> {
     let mut found = BTreeMap::new();
     for row in text.lines().filter(|line| line.starts_with("| `")) {
@@ -96,7 +96,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// `` `phase`: search, evaluate, `part` `` is a label with values, and one with any.
+/// Parses the labels of a cell: `` `phase`: search, evaluate, `part` `` is a label with two values, and one with any
+/// value.
 fn read_labels(cell: &str) -> Labels {
     let mut parts = cell.split('`').skip(1);
     let mut found = Labels::new();
@@ -112,12 +113,12 @@ fn read_labels(cell: &str) -> Labels {
 #[derive(Debug, PartialEq, Eq)]
 struct Use<'a> {
     name: &'a str,
-    /// `(label, value)`; no value where it is a pattern, or must not be.
+    /// Pairs `(label, value)`; the value is `None` for a pattern or a negated matcher.
     matchers: Vec<(&'a str, Option<&'a str>)>,
 }
 
 impl Use<'_> {
-    /// The reason why it matches nothing.
+    /// Returns the reason why this use matches no series.
     fn wrong(&self, listed: &BTreeMap<String, Labels>, exported: &BTreeMap<String, Export>) -> Option<String> {
         let (name, part) = match exported.get_key_value(self.name) {
             Some((name, _)) => (name.as_str(), None),
@@ -164,7 +165,7 @@ fn uses(line: &str) -> impl Iterator<Item = Use<'_>> {
     })
 }
 
-/// `part="total", side!="x"`, also where JSON has put backslashes before the quotes.
+/// Parses matchers such as `part="total", side!="x"`, also if their quotes are escaped as in JSON.
 fn matchers(text: &str) -> Vec<(&str, Option<&str>)> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs
@@ -247,7 +248,7 @@ histogram!(\"zerofleet_replay_sample_seconds\", \"table\" => table);
             complaints_of_rule("\n  expr: zerofleet_actor_gmes_total > 0"),
             ["deploy/prometheus/alerts.yml:2: no process exports `zerofleet_actor_gmes_total`"]
         );
-        // Parts are of histograms only.
+        // Only histograms have parts.
         assert_eq!(complaints_of_rule("zerofleet_actor_games_total_bucket").len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! Each promise of the specification stands beside a test that exists, or the word *pending*.
+//! Checks that each promise of the specification names an existing test, or is *pending*.
 
 use super::Source;
 
@@ -38,7 +38,7 @@ fn rows(specification: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// True if `crate::some::path::name` is a test of that crate; the path between is for readers.
+/// True if `crate::some::path::name` is a test of that crate; the modules between are not checked.
 fn exists(test: &str, sources: &[Source]) -> bool {
     let package = test.split("::").next().unwrap_or(test).replace('_', "-");
     let name = test.rsplit("::").next().unwrap_or(test);
@@ -49,7 +49,7 @@ fn exists(test: &str, sources: &[Source]) -> bool {
         .any(|source| holds_test(&source.text, name))
 }
 
-/// True if a function of this name stands below the mark of a test.
+/// True if a function of this name has a test attribute.
 fn holds_test(text: &str, name: &str) -> bool {
     let function = format!("fn {name}(");
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();

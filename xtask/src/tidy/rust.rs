@@ -1,4 +1,4 @@
-//! Rust source as the checks need it: lines of code, and paths in the tokens outside tests.
+//! Parses Rust source for the checks: lines of code, and paths in the tokens outside tests.
 
 use std::ops::RangeInclusive;
 
@@ -23,11 +23,11 @@ pub(crate) struct File<'a> {
 /// A path of at least two names, such as `a::b::C`; a tree, `a::{b, c}`, is several. An import may have one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
-    /// The names in it, without `self` behind others; `*` for all names.
+    /// The names in it, without a `self` after other names; `*` for all names.
     pub(crate) parts: Vec<String>,
-    /// The name that it brings into scope where it is an import.
+    /// The name that it brings into scope if it is an import.
     pub(crate) name: String,
-    /// True if it stands behind `use`.
+    /// True if it follows `use`.
     pub(crate) is_import: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn files(sources: &[Source]) -> Vec<File<'_>> {
 impl<'a> File<'a> {
     fn new(source: &'a Source) -> Self {
         let text = source.text.as_str();
-        // What has no tokens does not compile either, so that another check reports it.
+        // A file that cannot be tokenised does not compile either, which another check reports.
         let tokens: TokenStream = text.parse().unwrap_or_default();
         let mut tests = Vec::new();
         let code = without_tests(tokens, &mut tests);
@@ -58,8 +58,8 @@ fn is_test(path: &str) -> bool {
     parts.any(|part| ["tests", "fuzz", "benches", "tests.rs"].contains(&part))
 }
 
-/// Leaves out items marked `#[cfg(test)]`, and adds the lines of those that have a body to `lines`: a declaration,
-/// `mod tests;`, has nothing inside.
+/// Leaves out items marked `#[cfg(test)]`, and adds the lines of those that have a body to `lines`: a declaration, `mod
+/// tests;`, has no body.
 fn without_tests(tokens: TokenStream, lines: &mut Vec<RangeInclusive<usize>>) -> TokenStream {
     let mut kept = TokenStream::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -118,7 +118,7 @@ fn paths(code: TokenStream) -> Vec<Path> {
     found
 }
 
-/// Reads one tree, `a::{b, c as d}`, adds its paths to `found`, and returns what follows.
+/// Reads one tree, `a::{b, c as d}`, adds its paths to `found`, and returns the tokens that follow.
 fn tree<'a>(mut tokens: &'a [TokenTree], before: &[String], is_import: bool, found: &mut Vec<Path>) -> &'a [TokenTree] {
     let mut parts = before.to_vec();
     loop {
