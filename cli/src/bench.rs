@@ -1,7 +1,7 @@
-//! `zerofleet bench`: runs the program `zerofleet-bench`, which lies beside this one.
+//! `zerofleet bench`: runs the program `zerofleet-bench` from the folder of this program.
 //!
 //! `zerofleet` is not linked with libtorch, and `zerofleet-bench` is: `zerofleet` starts on a machine without libtorch,
-//! and reports what is missing and how to get it in place of the dynamic loader's message.
+//! and reports the missing library and its remedy in place of the dynamic loader's message.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -26,8 +26,8 @@ impl Args {
     /// The program was not built, or the loader finds no libtorch for it; the error names the command to run.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let program = fleet::beside_this_binary("zerofleet-bench", "bench")?;
-        // Prompts and results go to standard output. Standard error is held back, so that a missing libtorch is one
-        // line.
+        // Prompts and results go to standard output. Standard error is captured, so that a missing libtorch is reported
+        // in one line.
         let child = Command::new(&program).args(self.arguments).stderr(Stdio::piped()).spawn();
         let child = child.with_context(|| format!("start {}", program.display()))?;
         let output = child.wait_with_output().with_context(|| format!("wait for {}", program.display()))?;

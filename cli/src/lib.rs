@@ -2,10 +2,10 @@
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
-//! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report`
-//! makes summary and `picture` from the files of a run. `play` and `eval` evaluate the newest weights of a run,
-//! `trained`, here or on an inference server, `remote`. `replay` and `inference` send requests to live
-//! servers, and `top` shows a whole fleet. `bench` runs another program.
+//! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
+//! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
+//! weights of a run, `trained`, here or on an inference server, `remote`. `replay` and `inference` send requests to
+//! live servers, and `top` shows a whole fleet. `bench` runs another program.
 
 mod bench;
 mod client_security;
@@ -69,7 +69,7 @@ impl Cli {
     }
 }
 
-/// Returns a drain that starts with SIGINT or SIGTERM, and the runtime that serves these signals and nothing else.
+/// Returns a drain that starts on SIGINT or SIGTERM, and the runtime that handles only these signals.
 fn drain_on_signals() -> anyhow::Result<(Runtime, Drain)> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let drain = Drain::new();

@@ -128,7 +128,7 @@ fn elo(readings: &[RunMetrics]) -> Panel<'static> {
         let points = measured(points(readings, |r| r.opponents.get(&name).copied()));
         lines.push(Line { name, colour, weight: Weight::Side, points });
     }
-    // Both bounds of a measurement have the same time, so the same points remain of both.
+    // Both bounds of a measurement have the same time, so the same points of each remain.
     let lows = measured(points(readings, |r| r.elo_high.and(r.elo_low)));
     let highs = points(readings, |r| r.elo_low.and(r.elo_high));
     let interval = lows.into_iter().filter_map(|(minutes, low)| {
@@ -258,7 +258,7 @@ fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     (0..points.len()).map(|i| (points[i].0, mean(i))).collect()
 }
 
-/// Moves sorted heights at least one label apart, and between the edges if there is room.
+/// Moves sorted heights at least one label apart, and between the edges if there is enough space.
 fn moved_apart(heights: &[i32], top: i32, bottom: i32) -> Vec<i32> {
     let mut moved = heights.to_vec();
     let mut free = top;

@@ -10,13 +10,14 @@ use inference::{Attributes, Batch, Error, Evaluator, Predictions};
 use proto::inference::{EvalError, Evaluated, Evaluations, EvaluationsSettings, Hello, RejectReason};
 use tokio::runtime::{Builder, Runtime};
 
-/// Time for a server to accept the connection; without weights it does not.
+/// Timeout of the connection; a server without weights does not accept it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for the answer to a batch.
+/// Timeout of a request for a batch.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects to the inference server at `endpoint`. Returns one evaluator per thread, all of the newest weights that the
-/// server has now; once it no longer keeps that version, all of the newest at that time.
+/// Connects to the inference server at `endpoint`. Returns one evaluator per thread. All of them use the newest weights
+/// version at the time of the call; once the server has dropped that version, all of them switch to the newest at that
+/// time.
 ///
 /// # Errors
 /// An invalid endpoint, or no server with weights for the game answers there.
@@ -50,15 +51,15 @@ pub(crate) fn evaluators<G: Game>(endpoint: &str, game: &G, threads: usize) -> a
 struct RemoteEvaluator {
     evaluations: Evaluations,
     runtime: Arc<Runtime>,
-    /// All but the version, which changes.
+    /// The attributes other than the weights version, which changes.
     attributes: Attributes,
     /// Shared by the evaluators of all threads.
     version: Arc<AtomicU64>,
 }
 
 impl RemoteEvaluator {
-    /// Sends the batch to the weights version in use, or to the newest if the server has dropped that one: it keeps a
-    /// few, and a run that trains publishes one every few seconds.
+    /// Sends the batch to the weights version in use, or to the newest if the server has dropped that one: a server
+    /// keeps only a few versions, and a run in training publishes one every few seconds.
     async fn request(&self, batch: &Batch) -> Result<Evaluated, EvalError> {
         let version = self.version.load(Ordering::Relaxed);
         let evaluated = self.evaluations.evaluate(batch, Some(version), Some(ANSWER_TIMEOUT)).await;

@@ -265,7 +265,7 @@ async fn each(
 /// Checks a run's log and prints its contents and damage.
 ///
 /// # Errors
-/// A log that is in use or cannot be read, and one that is damaged.
+/// The log is in use, cannot be read or is damaged.
 fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = run.settings()?;
     // A record that a server is writing would look like damage at the end.

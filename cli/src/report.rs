@@ -67,7 +67,7 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow:
     Ok(format!("{}\npicture: {}", summary.plain(), picture.display()))
 }
 
-/// Writes the same files again.
+/// Writes the report of a run again, with the restarts from its last summary.
 ///
 /// # Errors
 /// As [`write`].

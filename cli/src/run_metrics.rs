@@ -2,8 +2,8 @@
 //!
 //! [`RunMetrics`] lists them, [`Processes`] computes one value from the processes of a role, and [`CounterRates`] holds
 //! the recent expositions of a process. Counters of actors restart with every actor process; [`Meter`] adds them up
-//! over restarts and sessions. Values that a process keeps over its restarts (steps, items, rated games) are taken as
-//! they are. Missing values stay missing.
+//! over restarts and sessions. Values that a process keeps over its restarts (steps, items, rated games) are used
+//! unchanged. Missing values stay missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
@@ -84,9 +84,9 @@ pub(crate) struct RunMetrics {
     pub accuracy: BTreeMap<String, f64>,
     /// Elo of the newest rated version; random play is 0.
     pub elo: Option<f64>,
-    /// The lower bound of its confidence interval.
+    /// The lower bound of the confidence interval of `elo`.
     pub elo_low: Option<f64>,
-    /// The upper bound of its confidence interval.
+    /// The upper bound of the confidence interval of `elo`.
     pub elo_high: Option<f64>,
     /// Elo of the fixed opponents.
     pub opponents: BTreeMap<String, f64>,

@@ -2,7 +2,7 @@
 //!
 //! It only reads the admin ports of all processes. `sources` finds the processes, `roster` reads their metrics and
 //! keeps their history; `snapshot` computes the state at one time, and `table` and JSON show it. Text from processes is
-//! untrusted: `roster::sanitize` cleans it, and no text ends this program.
+//! untrusted: `roster::sanitize` cleans it, and no text can crash this program.
 
 mod cost;
 mod roster;

@@ -27,7 +27,7 @@ const BATCH_MAX: usize = 64;
 
 /// The arguments that name a run and the engine for its weights.
 #[derive(Debug, Clone, clap::Args)]
-// A group would have the name of the group of the arguments of `play` or `eval`.
+// The derived group would have the same name, `Args`, as that of the arguments of `play` or `eval`.
 #[group(skip)]
 pub(crate) struct Args {
     /// Name of the run.
@@ -67,13 +67,13 @@ impl Args {
             device: self.device,
             precision: self.precision,
             kernel: self.kernel,
-            // The same position gets the same answer.
+            // Without calibration, a position always gets the same evaluation.
             calibration: Calibration::Off,
             threads: Threads::exactly(threads),
             batch_max: BATCH_MAX,
             torch_build: "use zerofleet-torch, which cargo build --release --package cli --features torch builds",
         };
-        // A command keeps no files: each measures.
+        // A command stores no measured speeds: every start measures them.
         let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
         let chosen =
             evaluators::choose(&wanted, host).map_err(|Invalid { setting, reason }| anyhow!("--{setting}: {reason}"));
@@ -120,7 +120,7 @@ impl Trained {
 
 fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
     let folder = run.path().join("weights");
-    // Nothing is written here, so how many versions would be kept does not matter.
+    // Nothing is written here, so the number of versions to keep is irrelevant.
     let published = Published::new(folder.clone(), usize::MAX);
     if let Some(newest) = published.newest()? {
         return Ok(newest);

@@ -78,7 +78,7 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
     .map(drop)
 }
 
-/// Prints everything that is known about one trajectory.
+/// Prints the outcome, tables, insertion time and moves of one trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
     let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", id_text(id)))?;
     let Located { trajectory, tables, inserted_unix_ms, quarantined } = located;

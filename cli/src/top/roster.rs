@@ -9,13 +9,13 @@ use fleet::exposition::{Exposition, agent, get, scrape};
 
 use crate::run_metrics::{CounterRates, unix_seconds};
 
-/// Timeout of a request; a process that takes longer is busy or gone.
+/// Timeout of a request; a process that takes longer is overloaded or has ended.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of processes polled at the same time.
 const AT_ONCE_MAX: usize = 32;
 /// Time for which a lost process is shown after it is no longer listed.
 const LOST_SHOWN: Duration = Duration::from_secs(600);
-/// Number of such processes shown, those lost last.
+/// Maximum number of shown lost processes that are no longer listed; the most recently lost are kept.
 const LOST_MAX: usize = 64;
 /// Length at which names and versions are cut.
 const NAME_LENGTH_MAX: usize = 40;
@@ -26,7 +26,7 @@ const REASON_LENGTH_MAX: usize = 200;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum State {
     Ready,
-    /// Not ready, for this reason.
+    /// The process is not ready, for this reason.
     NotReady(String),
     /// The process has never answered.
     #[default]

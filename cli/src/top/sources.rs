@@ -16,7 +16,7 @@ const ADMIN_PORT: u16 = 9100;
 
 /// Interval between resolutions of names.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(3);
-/// Number of addresses used of one name.
+/// Maximum number of addresses used per name.
 const ADDRESSES_MAX: usize = 4096;
 
 /// Checks that the text is HOST:PORT.
@@ -32,7 +32,7 @@ pub(super) fn admin_address(text: &str) -> anyhow::Result<String> {
 pub(super) struct Sources {
     /// The file in which a supervisor lists its processes.
     list: Option<PathBuf>,
-    /// Hosts with ports, used without a list.
+    /// Hosts with ports, used if there is no list.
     admins: Vec<String>,
     found: BTreeMap<SocketAddr, String>,
     looked_up: Option<Instant>,
