@@ -205,7 +205,8 @@ impl Drop for Child {
 fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
     let log = File::options().create(true).append(true).open(&settings.log)?;
     command(settings, std::env::vars_os().map(|(name, _)| name))
-        // The pipe is open until the supervisor ends; the process reads its end as the end of the supervisor.
+        // The supervisor holds the other end of the pipe open until it exits; the process treats end-of-file as the
+        // exit of the supervisor.
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -261,7 +262,7 @@ fn last_line(settings: &Settings) -> String {
         file.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    // An unreadable log is not an error: only the message loses its detail.
+    // An unreadable log is not an error: the message only lacks the last line.
     let tail = tail().unwrap_or_default();
     let lines: Vec<&str> = tail.lines().filter(|line| !line.trim().is_empty()).collect();
     let reported = lines.iter().rev().find(|line| line.starts_with("error: "));

@@ -11,7 +11,7 @@ const BYTES_MAX: u64 = 4 << 20;
 pub struct Series {
     /// The name of the metric.
     pub name: String,
-    /// Its labels, in the order written.
+    /// Its labels, in the order of the text.
     pub labels: Vec<(String, String)>,
     /// Its value.
     pub value: f64,
@@ -27,7 +27,7 @@ impl Series {
 /// All series of one process at one time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exposition {
-    /// In the order written.
+    /// The series, in the order of the text.
     pub series: Vec<Series>,
 }
 
@@ -47,7 +47,7 @@ impl Exposition {
     }
 }
 
-/// The increase of a counter between two readings. A counter that fell was reset: its whole value is new.
+/// The increase of a counter between two readings. A counter that fell was reset, so its whole value is the increase.
 pub fn increase(before: f64, now: f64) -> f64 {
     if now < before { now } else { now - before }
 }

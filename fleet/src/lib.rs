@@ -1,10 +1,10 @@
 //! Starts, watches, scrapes and drains the processes of a run.
 //!
 //! [`Fleet`] holds the processes of one run on this machine; a [`Member`] is one of them with its [`Role`], and its
-//! [`Child`](child::Child) is restarted when it dies. [`Plan`](plan::Plan) resolves the settings of a session from
+//! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
 //! command line, run file and preset, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run
-//! and [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) is how its processes reach
-//! each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
+//! and [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which
+//! its processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
 //! this crate; screen, summary and picture are in `cli`.
 

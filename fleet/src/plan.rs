@@ -128,7 +128,7 @@ impl Plan {
     /// Replaces the run file in the run directory.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The run file cannot be written.
     pub fn write_config(&self) -> anyhow::Result<()> {
         Ok(replace(&self.run.config(), service::config::print(&self.written)?.as_bytes())?)
     }
@@ -137,7 +137,7 @@ impl Plan {
 /// Returns the previous address, if any, of each requested replay server.
 ///
 /// # Errors
-/// A count of zero, or below that of the run: the trajectories of the omitted servers would be left out.
+/// A count of zero, or below that of the run: the trajectories of the omitted servers would not be sampled.
 fn replay_servers(
     requested: Option<usize>,
     run: &RunDirectory,
@@ -174,7 +174,7 @@ fn threads_per_actor(cores: usize, actors: usize) -> usize {
 }
 
 /// Checks that game and network of an existing run do not change. Returns the run file `given` if it differs from the
-/// run's own in other keys; these are not read.
+/// run's own in other keys; those keys are ignored.
 fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let before = config::load_run(run)?;
     same_game_and_network(run, &before, wanted)?;

@@ -18,7 +18,7 @@ use crate::wiring::{self, Role, Wiring};
 
 /// Timeout of one scrape; the metrics of a process that takes longer are missing from this round.
 const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time for the actors to upload what they hold; the learner is drained when they have ended, or after this time.
+/// Time for the actors to upload their trajectories; the learner is drained when they have ended, or after this time.
 const ACTORS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time since the start of the drain after which the replay server is drained, even if the learner still writes its
 /// checkpoint.
@@ -62,7 +62,7 @@ pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
 pub struct Fleet {
     members: Vec<Member>,
     replay: Vec<SocketAddr>,
-    /// A process that is restarted finds its port free.
+    /// The ports of the processes, reserved so that a restarted process can bind its port again.
     _ports: Vec<ReservedPort>,
     agent: ureq::Agent,
 }
@@ -294,7 +294,7 @@ mod tests {
             let mut config = Config::default();
             (config.actor.threads, config.inference.threads) = (3, 5);
             config.replay.archive = "file:///archive/".to_owned();
-            // Any certificate makes the scheme `https`; no server starts that would read it.
+            // Any certificate makes the scheme `https`; the stand-ins never read it.
             config.security.certificate = "certificate.pem".into();
             let progress = Progress { inference, ..Progress::default() };
             let (run, replay) = (self.run.clone(), vec![None; replay_servers]);
@@ -320,7 +320,7 @@ mod tests {
         let mut fleet = stand_ins.start(2, Inference::Local);
         assert_eq!(fleet.drain().unwrap(), [""; 0]);
         let mut ended = stand_ins.lines("ended");
-        // The arena drains with the actors, and its end is not waited for.
+        // The arena drains with the actors, and the drain of the learner does not wait for it.
         ended.retain(|name| name != "arena");
         assert_eq!(ended, ["actor", "actor", "learner", "replay-server"]);
         assert!(fleet.members().iter().all(|member| !member.child.running()));

@@ -78,7 +78,7 @@ impl RunDirectory {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // The content is only for the message; the file lock decides.
+                // The content is used only in the message; the file lock determines whether the run is in use.
                 let _ = file.read_to_string(&mut holder);
                 let holder = if holder.trim().is_empty() { "another process" } else { holder.trim() };
                 bail!("run {} is being trained by {holder}; stop it, or start another run with --run", self.name);
@@ -98,7 +98,7 @@ impl RunDirectory {
         &self.name
     }
 
-    /// The folder itself, absolute.
+    /// The absolute path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -166,7 +166,7 @@ fn names(runs: &Path) -> Vec<String> {
     names
 }
 
-/// The place where self-play has positions evaluated.
+/// The place where the positions of self-play are evaluated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Inference {
@@ -184,7 +184,7 @@ pub struct Progress {
     pub minutes: f64,
     /// The time trained so far, in seconds.
     pub elapsed_seconds: f64,
-    /// The place where self-play has positions evaluated.
+    /// The place where the positions of self-play are evaluated.
     #[serde(default)]
     pub inference: Inference,
     /// The address of each replay server, kept over sessions: an actor's unacknowledged trajectories belong to one

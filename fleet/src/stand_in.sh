@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands in for a process of the fleet, under whose name it is started: writes how, and later that it was asked to end.
+# Stands in for a process of the fleet, under whose name it is started: writes how, and later that it was terminated.
 name=$(basename "$0")
 folder=$(dirname "$0")
 trap 'echo "$name" >> "$folder/ended"; exit 0' TERM

@@ -25,7 +25,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 5] = [Self::Replay, Self::Learner, Self::Inference, Self::Arena, Self::Actor];
 
-    /// The name, with which the metrics of the role begin.
+    /// The name of the role, which is part of the names of its metrics: `zerofleet_ROLE_…`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,11 +51,11 @@ impl Role {
 /// The endpoints of the servers of a run: `http://127.0.0.1:7001`.
 #[derive(Debug, Clone, Default)]
 pub struct Wiring {
-    /// Of all replay servers.
+    /// The endpoints of all replay servers.
     pub replay: Vec<String>,
-    /// Of the learner, which serves weights.
+    /// The endpoint of the learner, which serves weights.
     pub learner: String,
-    /// Of the inference server, if actors use one.
+    /// The endpoint of the inference server, if actors use one.
     pub inference: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl Wiring {
     }
 }
 
-/// The command line of a process: its run file, the address that it serves at, and settings over the run file.
+/// The command line of a process: its run file, the address that it serves at, and settings that override the run file.
 #[must_use]
 pub fn arguments(config: &Path, listen: Option<&str>, sets: impl IntoIterator<Item = String>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["--config".into(), config.into()];
