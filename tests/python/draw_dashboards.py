@@ -14,12 +14,12 @@ import urllib.parse
 import urllib.request
 
 MOMENTS = 60
-# Four scrapes, as Grafana chooses.
+# The rate window: four scrapes, as in Grafana.
 WINDOW = "20s"
 WIDTH, HEIGHT, COLUMNS, TITLE = 400, 230, 3, 44
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 26, 22
 LEGEND_LINE = 13
-# Colours that stay apart for colour-blind readers (after Okabe and Ito), then the same dashed.
+# Colours that colour-blind readers can distinguish (after Okabe and Ito); further lines repeat them with dashes.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#967800", "#56b4e9", "#404040", "#e69f00"]
 
 
@@ -114,7 +114,7 @@ def drawn(panel, lines, minutes, x, y):
         out.append(f'<text x="{left - 5}" y="{up(tick) + 3.5:.1f}" class="value">{written(tick, unit)}</text>')
     for minute in range(0, int(minutes) + 1, max(1, int(minutes) // 5)):
         out.append(f'<text x="{across(minute):.1f}" y="{bottom + 14}" class="minute">{minute} min</text>')
-    # From the last on: what lies below is drawn over it.
+    # Drawn from the last line to the first, so that the lower areas of a stack cover the higher ones.
     for index, (_, points) in reversed(list(enumerate(lines))):
         path = "L".join(f"{across(at):.1f} {up(value):.1f}" for at, value in points)
         if is_stacked:

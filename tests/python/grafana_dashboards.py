@@ -63,7 +63,7 @@ def wrong(value, wanted, place):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             yield f"{place}: {value!r} is no number"
     elif isinstance(wanted, type):
-        # A bool is an int of Python and none of JSON.
+        # In Python a bool is an int, but not in JSON.
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
             yield f"{place}: {value!r} is no {wanted.__name__}"
         elif is_model(value):

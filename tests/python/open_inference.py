@@ -30,7 +30,7 @@ from connect_four import Board
 
 MODEL = "connect_four"
 SERVICE = "inference.GRPCInferenceService"
-# Float32 on both sides; sums may be made in another order.
+# Both sides compute in float32, but may add in a different order.
 TOLERANCE = 1e-4
 DEADLINE_SECONDS = 60
 
@@ -110,7 +110,7 @@ def refused(code, *words):
         assert word in message, f"`{message}` does not say `{word}`"
 
 
-# Who is there
+# Server and model metadata
 
 
 def check_server_is_live_and_ready(server):
@@ -171,7 +171,7 @@ def check_repository_index(server):
         server.stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(repository_name="other"))
 
 
-# What is evaluated
+# Evaluation
 
 
 def check_every_batch_size_up_to_the_limit(server):
@@ -191,7 +191,7 @@ def check_without_the_legal_tensor_every_action_counts(server):
     result = server.client.infer(MODEL, [given("observations", server.observations)])
     priors = result.as_numpy("priors")
     assert (priors > 0).all()
-    # Priors of the legal actions alone are the same, divided by their sum.
+    # The priors of the legal actions, divided by their sum, equal the priors with the legal tensor.
     legal = np.where(server.legal, priors, 0)
     np.testing.assert_allclose(legal / legal.sum(1, keepdims=True), server.priors, atol=TOLERANCE)
 
@@ -334,7 +334,7 @@ def check_a_cancelled_stream_does_not_affect_other_requests(server):
     server.hold(server.client.infer(MODEL, server.inputs(rows)), rows)
 
 
-# What is refused
+# Rejected requests
 
 
 def check_wrong_names_and_versions(server):
@@ -437,7 +437,8 @@ def check_messages_over_four_mebibytes_are_read_and_over_the_limit_refused(serve
 
 def check_deadlines(server):
     inputs = server.inputs(server.rows(server.positions_max))
-    # The server may see at once that it would be too late, or only when it is.
+    # The server may reject the request at once because it cannot meet the deadline, or fail it when the deadline has
+    # passed.
     late = ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
     with refused(late):
         server.client.infer(MODEL, inputs, client_timeout=1e-6)
@@ -449,7 +450,7 @@ def check_deadlines(server):
         server.client.infer(MODEL, inputs, timeout=-1)
 
 
-# What is counted
+# Statistics
 
 
 def check_statistics_count_requests_and_positions(server):

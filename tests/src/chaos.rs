@@ -1,8 +1,9 @@
-//! A fleet of real processes on a network of its own, on which anything may go wrong: the chaos test's language.
+//! The parts of the chaos test: a fleet of real processes on a virtual network, and faults injected into both.
 //!
-//! [`Network`] is packets between hosts, [`Schedule`] what goes wrong and when, from a seed; [`Fleet`] does it to
-//! processes and watches them; [`Witness`] and [`Ledger`] hold what was acknowledged against what is stored;
-//! [`Recoveries`] is the table in the docs. Start with `tests/tests/chaos.rs`.
+//! [`Network`] forwards packets between hosts, and [`Schedule`] generates the faults and their times from a seed.
+//! [`Fleet`] injects the faults and watches the processes. [`Witness`] and [`Ledger`] compare the acknowledged
+//! trajectories with the stored ones, and [`Recoveries`] formats the table in the docs. Start with
+//! `tests/tests/chaos.rs`.
 
 mod fault;
 mod fleet;

@@ -70,10 +70,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The roles of its processes, in the order in which they are started.
+    /// The roles of the processes, in the order in which they are started.
     pub const ROLES: [Role; 4] = [Role::Replay, Role::Learner, Role::Actor, Role::Arena];
 
-    /// Writes the run file and describes the processes; nothing runs yet.
+    /// Writes the run file and creates the processes without starting them.
     ///
     /// # Errors
     /// A binary is missing, or the run directory cannot be made.
@@ -99,8 +99,8 @@ impl Cluster {
         Ok(Self { directory, processes, replay: replay_port, learner: learner_port })
     }
 
-    /// A replay server beside that of the cluster, with a log of its own below the run directory, and where it will
-    /// listen. It is the caller's to start.
+    /// Returns a further replay server, with its own log below the run directory, and its endpoint. The caller starts
+    /// it.
     ///
     /// # Errors
     /// A binary is missing, or no port is free.
@@ -127,10 +127,10 @@ impl Cluster {
         Ok((process, serves))
     }
 
-    /// Starts these roles, in order, each server ready before the next.
+    /// Starts the processes of these roles in order, and waits for each server to be ready before the next start.
     ///
     /// # Errors
-    /// One does not get ready.
+    /// A process cannot be started, or a server does not become ready.
     pub fn start(&mut self, roles: &[Role]) -> anyhow::Result<()> {
         for &role in roles {
             self.process(role).start()?;
@@ -141,7 +141,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The process in a role.
+    /// The process of a role.
     pub fn process(&mut self, role: Role) -> &mut Process {
         &mut self.processes[Self::index(role)]
     }
@@ -150,7 +150,7 @@ impl Cluster {
         Self::ROLES.iter().position(|other| *other == role).expect("a cluster has a process of this role")
     }
 
-    /// A metric of the process in a role.
+    /// Returns a metric of the process of a role; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, role: Role, name: &str) -> Option<f64> {
         self.processes[Self::index(role)].metric(name)
@@ -216,7 +216,7 @@ fn process(
     Ok(process)
 }
 
-/// Reserves ports, no two the same.
+/// Reserves distinct ports.
 pub(crate) fn reserve_ports<const N: usize>() -> anyhow::Result<[ReservedPort; N]> {
     let ports = service::net::reserve_ports(N).context("find free ports")?;
     ports.try_into().map_err(|ports: Vec<_>| anyhow::anyhow!("{} ports, not {N}", ports.len()))

@@ -1,4 +1,4 @@
-//! A cluster in containers, by deploy/compose.yaml, with images of the binaries at hand.
+//! A cluster in containers as deploy/compose.yaml defines it, with images of the built binaries.
 
 mod needles;
 mod program;
@@ -17,30 +17,30 @@ pub use program::Program;
 
 use crate::process::{get, program, run, value_of, wait_until};
 
-/// Of every container.
+/// The admin port of every container.
 const ADMIN_PORT: u16 = 9100;
-/// Every image of the cluster, and the images below them.
+/// The images of the cluster's processes; `BELOW` lists their base images.
 pub const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
 const BELOW: [&str; 2] = ["libtorch", "system"];
 
-/// A project of compose; its containers, volumes and images go away with it.
+/// A Compose project; its containers, volumes and images are removed when it is dropped.
 #[derive(Debug)]
 pub struct Compose {
     program: Program,
     folder: TempDir,
     project: String,
     environment: Vec<(&'static str, String)>,
-    /// The processes that follow the logs of containers that will be removed.
+    /// The `docker logs` processes that follow containers which will be removed.
     followers: Vec<Child>,
 }
 
 impl Compose {
-    /// Makes images of the built binaries, certificates and tokens, for the run file of `game` with `changes` (TOML)
-    /// laid over it; `None`, with the reason on standard error, where there is no Docker engine on this machine, or no
-    /// compose.
+    /// Builds images of the built binaries, and makes certificates, tokens and the run file of `game` with `changes`
+    /// (TOML) merged into it. Returns `None`, with the reason on standard error, if this machine has no Docker engine
+    /// or no Compose.
     ///
     /// # Errors
-    /// An image cannot be made.
+    /// An image, a certificate or a file cannot be made.
     #[allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
     pub fn new(game: &str, changes: &str) -> anyhow::Result<Option<Self>> {
         let local = cfg!(target_os = "linux") && std::env::var_os("DOCKER_HOST").is_none();
@@ -70,7 +70,7 @@ impl Compose {
                 ("ZEROFLEET_GAME", game.to_owned()),
                 ("ZEROFLEET_CONFIG", path(config)),
                 ("ZEROFLEET_SECRETS", path(folder.path().join("secrets"))),
-                // Any port that is free.
+                // An empty value selects any free port.
                 ("INFERENCE_PORT", String::new()),
             ],
             project: format!("zerofleet-{tag}"),
@@ -100,7 +100,7 @@ impl Compose {
         self.folder.path().join("secrets")
     }
 
-    /// Runs a command of compose; returns its output.
+    /// Runs a command of Compose; returns its output.
     ///
     /// # Errors
     /// The command fails; the error contains its output.
@@ -116,7 +116,7 @@ impl Compose {
         run(command.envs(self.environment.iter().map(|(name, value)| (name, value))))
     }
 
-    /// The containers of a service that run.
+    /// Returns the running containers of a service.
     ///
     /// # Errors
     /// The engine does not answer.
@@ -127,7 +127,7 @@ impl Compose {
         Ok(ids.lines().map(|id| Container { id: id.to_owned() }).collect())
     }
 
-    /// Waits until a service has so many containers, all of them healthy.
+    /// Waits until a service has `count` containers and all of them are healthy.
     ///
     /// # Errors
     /// The service is not healthy by the deadline; the error contains the output of its containers.
@@ -138,7 +138,7 @@ impl Compose {
         })
     }
 
-    /// A metric of the only container of a service.
+    /// Returns a metric of the first container of a service; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, service: &str, name: &str) -> Option<f64> {
         self.containers(service).ok()?.first()?.metric(name)
@@ -158,23 +158,22 @@ impl Compose {
         Ok(path)
     }
 
-    /// Returns the output of all containers, also of those that were stopped.
+    /// Returns the output of all containers, including stopped ones.
     #[must_use]
     pub fn logs(&self) -> String {
         self.run(&["logs", "--no-color"]).unwrap_or_default()
     }
 
-    /// The name of an image.
+    /// Returns the full name of an image.
     #[must_use]
     pub fn image(&self, name: &str) -> String {
         format!("zerofleet/{name}:{}", self.project.trim_start_matches("zerofleet-"))
     }
 
-    /// Returns those of some texts that are in these images: in a layer, in the names of its files, in its
-    /// configuration.
+    /// Returns the texts that occur in these images: in a layer, in the name of a file or in the configuration.
     ///
     /// # Errors
-    /// The engine cannot write them.
+    /// The engine cannot export the images.
     pub fn in_images<'a>(&self, images: &[&str], texts: &'a [String]) -> anyhow::Result<BTreeSet<&'a str>> {
         let mut command = Command::new("docker");
         command.arg("save").args(images.iter().map(|image| self.image(image)));
@@ -211,26 +210,26 @@ impl Drop for Compose {
     }
 }
 
-/// A container that runs.
+/// A running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Of the engine.
+    /// The id that the engine has assigned.
     pub id: String,
 }
 
 impl Container {
-    /// Returns the engine's record of it, by a template.
+    /// Returns the output of `docker inspect` for the container, in the format of a template.
     ///
     /// # Errors
-    /// It is gone.
+    /// The container no longer exists.
     pub fn inspect(&self, format: &str) -> anyhow::Result<String> {
         Ok(docker(&["inspect", "--format", format, &self.id])?.trim().to_owned())
     }
 
-    /// Its address on the network of the project, which this machine reaches.
+    /// Returns the address of the container on the network of the project, which this machine reaches.
     ///
     /// # Errors
-    /// It is gone.
+    /// The container no longer exists.
     pub fn address(&self) -> anyhow::Result<String> {
         self.inspect("{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}")
     }
@@ -239,14 +238,14 @@ impl Container {
         self.inspect("{{.State.Health.Status}}").is_ok_and(|status| status == "healthy")
     }
 
-    /// A sample of its metrics; `None` while it has none or does not answer.
+    /// Returns a metric of the container, without labels; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         value_of(name, &get(&format!("{}:{ADMIN_PORT}", self.address().ok()?), "metrics").ok()?)
     }
 }
 
-/// Lays the sections of `changes` over those of a run file.
+/// Merges the sections of `changes` into those of a run file.
 fn changed(config: &str, changes: &str) -> anyhow::Result<String> {
     let mut config: Table = config.parse().context("parse the run file")?;
     for (section, keys) in changes.parse::<Table>().context("parse the changes")? {

@@ -1,4 +1,4 @@
-//! An inference server by itself, with weights from a file.
+//! A single inference server, with weights from a file.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -16,17 +16,17 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 /// An inference server, in a folder that is deleted at the end. Its log is printed if the test panics.
 #[derive(Debug)]
 pub struct InferenceServer {
-    // It ends before its folder does.
+    // Fields are dropped in this order: the process ends before its folder is removed.
     process: Process,
     directory: TempDir,
     port: u16,
 }
 
 impl InferenceServer {
-    /// Describes a server of `game`, with these settings (`inference.batch_max=64`); nothing runs yet.
+    /// Creates a server of `game` with these settings (`inference.batch_max=64`) without starting it.
     ///
     /// # Errors
-    /// Its binary is missing, or its folder cannot be made.
+    /// The binary is missing, or the folder cannot be made.
     pub fn new(game: &str, sets: &[&str]) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("make the folder of the server")?;
         let [listen, admin] = reserve_ports()?;
@@ -41,29 +41,29 @@ impl InferenceServer {
         Ok(Self { directory, process, port })
     }
 
-    /// Starts it with the weights whose manifest is `weights`, and waits until it is ready.
+    /// Starts the server with the weights whose manifest is `weights`, and waits until it is ready.
     ///
     /// # Errors
-    /// It does not get ready.
+    /// The server cannot be started or does not become ready.
     pub fn start(&mut self, weights: &Path) -> anyhow::Result<()> {
         self.process.argue(&["--set", &format!("inference.weights={}", weights.display())]);
         self.process.start()?;
         self.process.ready(START_DEADLINE)
     }
 
-    /// Returns the folder in which it and the test may write.
+    /// Returns the folder in which the server and the test may write.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Returns its address: `127.0.0.1:PORT`.
+    /// Returns the address of the server: `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The process.
+    /// The process of the server.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }

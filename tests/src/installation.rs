@@ -1,4 +1,4 @@
-//! Programs in a folder of their own, where a test may take something away from them.
+//! Installs programs in a temporary folder, where a test may remove their dependencies.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -26,18 +26,19 @@ impl Installation {
     /// The library that a program requires instead of libtorch after [`lose_libtorch`](Self::lose_libtorch).
     pub const LOST: &'static str = "libtorch_xyz.so";
 
-    /// Puts these programs there; they find libtorch as they do where they were built.
+    /// Installs these programs; they find libtorch by the same relative paths as in the folder where they were built.
     ///
     /// # Errors
     /// A binary is missing or cannot be copied.
     pub fn new(programs: &[&str]) -> anyhow::Result<Self> {
         let binaries = programs.iter().map(|name| program(name)).collect::<anyhow::Result<Vec<PathBuf>>>()?;
         let here = binaries.first().and_then(|binary| binary.parent()?.parent()).context("no program to install")?;
-        // Paths to libtorch are relative to a program's folder: this one lies beside the one it was built into.
+        // The paths to libtorch are relative to the folder of a program, so this folder is created beside the one into
+        // which the programs were built.
         let directory = TempDir::with_prefix_in("installation-", here).context("make the folder of the programs")?;
         for (program, binary) in programs.iter().zip(&binaries) {
             let copy = directory.path().join(program);
-            // A second name is as good as a copy and costs nothing.
+            // A hard link serves as well as a copy and takes no space.
             if fs::hard_link(binary, &copy).is_err() {
                 fs::copy(binary, &copy).with_context(|| format!("copy {program}"))?;
             }
@@ -45,8 +46,9 @@ impl Installation {
         Ok(Self { directory })
     }
 
-    /// Makes a program require a library that does not exist, as if libtorch were missing to it alone: builds without
-    /// link-time optimisation link also those with libtorch that never call it.
+    /// Makes a program require a library that does not exist, as if libtorch were missing for this program alone.
+    /// Without link-time optimisation, programs that never call libtorch are linked with it as well, and could not
+    /// start without it.
     ///
     /// # Errors
     /// The program does not require libtorch, or cannot be replaced.
@@ -60,22 +62,22 @@ impl Installation {
             bytes[at..][..Self::LOST.len()].copy_from_slice(Self::LOST.as_bytes());
         }
         let permissions = fs::metadata(&path).context("read its permissions")?.permissions();
-        // A new file: the old one may be the original under a second name.
+        // The file is replaced, not modified: it may be a hard link to the original.
         fs::remove_file(&path).with_context(|| format!("remove {program}"))?;
         fs::write(&path, bytes).with_context(|| format!("write {program}"))?;
         fs::set_permissions(&path, permissions).context("restore its permissions")
     }
 
-    /// Returns the folder of its programs, in which they may write.
+    /// Returns the folder of the programs, in which they may write.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Runs a program to its end; its loader finds libraries in the folder, too.
+    /// Runs a program to its end; its loader also searches the folder for libraries.
     ///
     /// # Errors
-    /// It cannot be started, or still runs at the deadline.
+    /// The program cannot be started, or still runs at the deadline.
     pub fn run(&self, program: &str, arguments: &[&str], deadline: Duration) -> anyhow::Result<Output> {
         let directory = self.directory.path();
         let log = directory.join("output");

@@ -1,7 +1,7 @@
-//! System tests: a cluster of real processes on free loopback ports, in a run directory of its own.
+//! System tests: a cluster of real processes on free loopback ports, each run in its own directory.
 //!
-//! Binaries come from the directory in `ZEROFLEET_BIN_DIR`, else from the target directory of the test itself. Every
-//! wait looks at the state it waits for and has a deadline; logs are printed when a test fails. Start with [`Cluster`].
+//! Binaries come from the directory in `ZEROFLEET_BIN_DIR`, or else from the target directory of the test itself. Every
+//! wait polls a condition and has a deadline; logs are printed when a test fails. Start with [`Cluster`].
 
 pub mod chaos;
 mod cluster;

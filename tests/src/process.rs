@@ -14,13 +14,13 @@ use crate::chaos::Namespace;
 
 /// The interval between polls.
 const POLL: Duration = Duration::from_millis(25);
-/// An admin port that takes longer does not count as answering.
+/// Timeout of a request to an admin port.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Looks at `condition` until it holds.
+/// Polls `condition` until it holds.
 ///
 /// # Errors
-/// It does not hold by `deadline`, or looking failed.
+/// The condition does not hold by `deadline`, or it returned an error.
 pub fn wait_until(
     what: &str,
     deadline: Duration,
@@ -34,10 +34,10 @@ pub fn wait_until(
     Ok(())
 }
 
-/// The program of this name, where the binaries of the fleet lie.
+/// Returns the path of the program `name` in the folder of the fleet's binaries.
 ///
 /// # Errors
-/// It is missing.
+/// The program is missing.
 pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     let directory = match std::env::var_os("ZEROFLEET_BIN_DIR") {
         Some(directory) => PathBuf::from(directory),
@@ -56,7 +56,7 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
 /// Runs a command to its end; returns its standard output.
 ///
 /// # Errors
-/// It cannot be started or fails, with what it wrote.
+/// The command cannot be started or fails; the error contains its output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {command:?}"))?;
     let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -69,38 +69,38 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
 pub struct Output {
     /// The exit status.
     pub status: ExitStatus,
-    /// Everything it wrote.
+    /// The output of the process.
     pub text: String,
 }
 
 impl Output {
-    /// The lines that report an error.
+    /// Returns the lines that report an error.
     #[must_use]
     pub fn errors(&self) -> Vec<&str> {
         self.text.lines().filter(|line| line.starts_with("error: ")).collect()
     }
 }
 
-/// A process, its command line and its log; started again on the same ports.
+/// A process, its command line and its log. A restart uses the same ports.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     arguments: Vec<OsString>,
     program: PathBuf,
     log: PathBuf,
-    /// Zero for one that has none.
+    /// The admin port; zero if the process has none.
     admin: u16,
     namespace: Option<Arc<Namespace>>,
     child: Option<Child>,
-    /// Those it listens on, from before its first start on.
+    /// The ports on which the process listens, reserved before its first start.
     ports: Vec<ReservedPort>,
 }
 
 impl Process {
-    /// Describes a process that is not started yet.
+    /// Creates a process without starting it.
     ///
     /// # Errors
-    /// Its binary is missing.
+    /// The binary is missing.
     pub fn new(name: &str, program: &str, arguments: Vec<OsString>, admin: u16, logs: &Path) -> anyhow::Result<Self> {
         let arguments = [arguments, vec!["--admin".into(), format!("127.0.0.1:{admin}").into()]].concat();
         let mut process = Self::without_admin(name, program, arguments, logs)?;
@@ -108,30 +108,30 @@ impl Process {
         Ok(process)
     }
 
-    /// The same of a program that has no admin port.
+    /// Creates a process of a program that has no admin port, without starting it.
     ///
     /// # Errors
-    /// Its binary is missing.
+    /// The binary is missing.
     pub fn without_admin(name: &str, program: &str, arguments: Vec<OsString>, logs: &Path) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let (name, program) = (name.to_owned(), self::program(program)?);
         Ok(Self { name, arguments, program, log, admin: 0, namespace: None, child: None, ports: Vec::new() })
     }
 
-    /// Keeps these ports for it, also while it does not run.
+    /// Keeps these ports reserved for the process, also while it does not run.
     pub fn keep(&mut self, ports: impl IntoIterator<Item = ReservedPort>) {
         self.ports.extend(ports);
     }
 
-    /// From its next start on it runs in this network.
+    /// Runs the process in this network namespace from its next start on.
     pub fn run_in(&mut self, namespace: Arc<Namespace>) {
         self.namespace = Some(namespace);
     }
 
-    /// Starts it; its log is appended to.
+    /// Starts the process, which appends to its log.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// The log cannot be opened, or the process cannot be started.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log).context("open the log")?;
         let mut command = Command::new(&self.program);
@@ -139,7 +139,7 @@ impl Process {
             .args(&self.arguments)
             .env("OMP_NUM_THREADS", "1")
             .env("MKL_NUM_THREADS", "1")
-            // Nothing comes from it but its end, when the test is gone: see `--exit-with-parent`.
+            // The pipe carries no data: its end-of-file shows that the test has ended, see `--exit-with-parent`.
             .stdin(Stdio::piped())
             .stdout(log.try_clone().context("share the log")?)
             .stderr(log);
@@ -148,33 +148,33 @@ impl Process {
         Ok(())
     }
 
-    /// Adds a flag to its command line, for the next start.
+    /// Appends arguments to the command line, for the next start.
     pub fn argue(&mut self, arguments: &[&str]) {
         self.arguments.extend(arguments.iter().map(OsString::from));
     }
 
-    /// Gives it another name, and a log by that name.
+    /// Renames the process and its log.
     pub fn rename(&mut self, name: &str) {
         name.clone_into(&mut self.name);
         self.log.set_file_name(format!("{name}.log"));
     }
 
-    /// Its name.
+    /// The name of the process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its admin port on this machine.
+    /// The admin port of the process; zero if it has none.
     #[must_use]
     pub fn admin(&self) -> u16 {
         self.admin
     }
 
-    /// Ends it as a crash would.
+    /// Kills the process (SIGKILL) and waits for its end.
     ///
     /// # Errors
-    /// It cannot be waited for.
+    /// The process cannot be killed or waited for.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill().with_context(|| format!("kill {}", self.name))?;
@@ -183,42 +183,43 @@ impl Process {
         Ok(())
     }
 
-    /// Ctrl-C.
+    /// Sends SIGINT, as Ctrl-C does.
     pub fn interrupt(&self) {
         self.signal(libc::SIGINT);
     }
 
-    /// Asks it to drain, as Ctrl-C does.
+    /// Requests a drain (SIGTERM).
     pub fn terminate(&self) {
         self.signal(libc::SIGTERM);
     }
 
-    /// Stops it where it is until [`resume`](Self::resume): it does nothing more, and its sockets stay open.
+    /// Stops the process (SIGSTOP) until [`resume`](Self::resume); its sockets stay open.
     pub fn pause(&self) {
         self.signal(libc::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process (SIGCONT).
     pub fn resume(&self) {
         self.signal(libc::SIGCONT);
     }
 
     fn signal(&self, signal: libc::c_int) {
         if let Some(id) = self.child.as_ref().and_then(|child| libc::pid_t::try_from(child.id()).ok()) {
-            // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another one.
+            // SAFETY: kill takes plain numbers. The process is not reaped yet, so its id cannot belong to another
+            // process.
             unsafe { libc::kill(id, signal) };
         }
     }
 
-    /// Returns true if it was started and has not ended.
+    /// Returns true if the process was started and has not ended.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     ///
     /// # Errors
-    /// It still runs at the deadline.
+    /// The process was not started, or still runs at the deadline.
     pub fn ended(&mut self, deadline: Duration) -> anyhow::Result<Output> {
         let mut status = None;
         let (name, child) = (&self.name, &mut self.child);
@@ -230,22 +231,22 @@ impl Process {
         Ok(Output { status: status.context("it has ended")?, text: self.log_text() })
     }
 
-    /// Everything it has written so far.
+    /// Returns the log so far.
     #[must_use]
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Returns true if it reports that it is ready.
+    /// Returns true if the process reports that it is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.get("readyz").is_ok()
     }
 
-    /// Waits until it is ready.
+    /// Waits until the process is ready.
     ///
     /// # Errors
-    /// It ends instead, or is not ready by the deadline.
+    /// The process ends, or is not ready by the deadline.
     pub fn ready(&mut self, deadline: Duration) -> anyhow::Result<()> {
         wait_until(&format!("{} is ready", self.name), deadline, || {
             let ended = self.child.as_mut().context("it was never started")?.try_wait()?;
@@ -256,7 +257,7 @@ impl Process {
         })
     }
 
-    /// A sample of its metrics, without labels; `None` while it has none or does not answer.
+    /// Returns a metric of the process, without labels; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         value_of(name, &self.get("metrics").ok()?)
@@ -274,13 +275,13 @@ impl Process {
     }
 }
 
-/// Returns the answer of an admin port.
+/// Returns a page of an admin port.
 pub(crate) fn get(admin: &str, path: &str) -> anyhow::Result<String> {
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ADMIN_TIMEOUT)).build().into();
     Ok(agent.get(&format!("http://{admin}/{path}")).call()?.body_mut().read_to_string()?)
 }
 
-/// The sample of this name, without labels, in what `/metrics` answers.
+/// Returns the value of the metric `name`, without labels, in the text of `/metrics`.
 pub(crate) fn value_of(name: &str, metrics: &str) -> Option<f64> {
     metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }

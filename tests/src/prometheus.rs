@@ -1,4 +1,4 @@
-//! A real Prometheus: found or downloaded, started on a cluster's metrics, and queried.
+//! Finds or downloads Prometheus, starts it on a cluster's metrics, and queries it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,12 +14,12 @@ use tempfile::TempDir;
 use crate::cluster::reserve_ports;
 use crate::process::{run, wait_until};
 
-/// Instead of the intervals of the deployed configuration: a test does not wait.
+/// The interval that replaces those of the deployed configuration, so that tests are short.
 const INTERVAL: &str = "1s";
 /// The time limit of a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `prometheus` and `promtool`.
+/// The programs `prometheus` and `promtool`.
 #[derive(Debug, Clone)]
 pub struct PrometheusTools {
     prometheus: PathBuf,
@@ -27,11 +27,11 @@ pub struct PrometheusTools {
 }
 
 impl PrometheusTools {
-    /// `$PROMETHEUS` or the one on the path, each with `promtool` beside it; else Debian's package, unpacked below
-    /// `folder`. The reason for which there is none, for people.
+    /// Finds `$PROMETHEUS` or the one on the path, each with `promtool` in the same folder, or else unpacks Debian's
+    /// package below `folder`. The inner error is the human-readable reason for which there is none.
     ///
     /// # Errors
-    /// The folder cannot be used.
+    /// The folder cannot be used, or the package cannot be unpacked.
     pub fn find(folder: &Path) -> anyhow::Result<Result<Self, String>> {
         if let Some(named) = std::env::var_os("PROMETHEUS") {
             let prometheus = PathBuf::from(named);
@@ -42,7 +42,7 @@ impl PrometheusTools {
             return Ok(Ok(found));
         }
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-        // Other tests that want the same wait here, and find it.
+        // Concurrent tests wait here, and then find the unpacked package.
         let lock = File::create(folder.join("prometheus.lock")).context("make a lock of the package")?;
         lock.lock().context("lock the package")?;
         let unpacked = folder.join("prometheus");
@@ -51,7 +51,7 @@ impl PrometheusTools {
             return Ok(Ok(found));
         }
         std::fs::create_dir_all(&unpacked).context("make a folder for the package")?;
-        // Without root: fetched and unpacked, not installed.
+        // The package is downloaded and unpacked but not installed, which does not require root.
         let fetched = run(Command::new("apt-get").args(["download", "--quiet", "prometheus"]).current_dir(&unpacked));
         if let Err(error) = fetched {
             return Ok(Err(format!("no $PROMETHEUS, none on the path, and Debian's package cannot be had: {error:#}")));
@@ -81,22 +81,22 @@ impl PrometheusTools {
 /// A target for Prometheus to scrape: the name of the service, and its admin port on this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// As DNS would know it.
+    /// The DNS name of the service in a deployment.
     pub service: &'static str,
-    /// On loopback.
+    /// The admin port of the service on loopback.
     pub admin: u16,
 }
 
-/// One series at one moment.
+/// The value of one series at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// With the name, as `__name__`, where the expression keeps it.
+    /// The labels, including the name of the metric as `__name__` if the expression keeps it.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
+    /// The value of the series.
     pub value: f64,
 }
 
-/// A Prometheus that scrapes; it ends with this value.
+/// A running Prometheus server; it is killed when this is dropped.
 #[derive(Debug)]
 pub struct Prometheus {
     child: Child,
@@ -105,11 +105,11 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one with the configuration in `deployed` (a folder), but for its targets and its intervals: `interval` if
-    /// there is one, else a second.
+    /// Starts Prometheus with the configuration in the folder `deployed`, except for the targets and the intervals,
+    /// which are `interval` or one second by default.
     ///
     /// # Errors
-    /// The configuration is not what it was taken for, or Prometheus does not get ready.
+    /// The configuration has an unexpected form, or Prometheus does not become ready.
     pub fn start(
         tools: &PrometheusTools,
         deployed: &Path,
@@ -143,13 +143,13 @@ impl Prometheus {
         Ok(started)
     }
 
-    /// Returns the host and port of its HTTP API.
+    /// Returns the host and port of the HTTP API.
     #[must_use]
     pub fn address(&self) -> String {
         self.port.address().to_string()
     }
 
-    /// Returns its log.
+    /// Returns the log.
     #[must_use]
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
@@ -168,7 +168,7 @@ impl Prometheus {
         result.iter().map(|one| Ok(Sample { labels: labels(&one["metric"]), value: point(&one["value"])? })).collect()
     }
 
-    /// The `data` of an answer of its HTTP API.
+    /// Returns the `data` of a response of the HTTP API.
     ///
     /// # Errors
     /// Prometheus rejects the request; the error contains its answer.
@@ -184,7 +184,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Its data are not needed.
+        // A kill is enough, because the data are not needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -200,13 +200,13 @@ fn labels(metric: &Value) -> BTreeMap<String, String> {
     pairs.map(|(label, value)| (label.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }
 
-/// The value of `[1700000000.0, "1.5"]`.
+/// Returns the value of a point: 1.5 for `[1700000000.0, "1.5"]`.
 fn point(value: &Value) -> anyhow::Result<f64> {
     value[1].as_str().context("read the value of a point")?.parse().context("read the value of a point")
 }
 
-/// Returns the deployed configuration with fixed targets instead of DNS, and other intervals. Its changes of labels
-/// stay: each target comes with the name that DNS would resolve.
+/// Returns the deployed configuration with fixed targets instead of DNS, and other intervals. Its relabelling rules are
+/// kept: each target has the DNS name as a label.
 fn with_targets(deployed: &str, targets: &[Target], interval: &str) -> anyhow::Result<String> {
     const DISCOVERY: &str = "    dns_sd_configs:";
     let (before, discovery) = deployed.split_once(&format!("{DISCOVERY}\n")).context("find dns_sd_configs")?;

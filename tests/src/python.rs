@@ -1,4 +1,4 @@
-//! Python with the packages of a requirements file, for clients that were made elsewhere.
+//! Python with the packages of a requirements file, for third-party clients.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,10 +11,10 @@ use crate::process::run;
 
 /// The oldest Python that the packages of most requirements support.
 const OLDEST: (u8, u8) = (3, 10);
-/// Written last, so that what was installed halfway is installed again.
+/// Name of the file that is written after an installation, so that an incomplete one is repeated.
 const STAMP: &str = "requirements.installed";
 
-/// A Python and a folder of packages.
+/// A Python interpreter and a folder of packages.
 #[derive(Debug)]
 pub struct Python {
     program: OsString,
@@ -23,7 +23,8 @@ pub struct Python {
 
 impl Python {
     /// Finds the first of `$PYTHON`, `python3` and `python` that is 3.10 or newer and has pip, and installs
-    /// `requirements` (a file) below `folder`, unless they are there. `None` where there is no such Python.
+    /// `requirements` (a file) below `folder`, unless they are installed already. Returns `None` if there is no such
+    /// Python.
     ///
     /// # Errors
     /// The packages cannot be installed; the error contains pip's output.
@@ -31,20 +32,20 @@ impl Python {
         Self::with_version(requirements, folder, OLDEST)
     }
 
-    /// The same with a Python that is not older than `oldest`.
+    /// Does the same as [`with`](Self::with), with a Python that is not older than `oldest`.
     ///
     /// # Errors
-    /// As [`with`](Self::with).
+    /// The same as for [`with`](Self::with).
     pub fn with_version(requirements: &Path, folder: &Path, oldest: (u8, u8)) -> anyhow::Result<Option<Self>> {
         let Some(program) = find(oldest) else { return Ok(None) };
         let wanted = read_whole(requirements)?;
-        // Packages of one Python are none for another.
+        // Packages of one Python version do not work with another.
         let mut version = Command::new(&program);
         version.args(["-c", "import sys; print(sys.implementation.cache_tag, end='')"]);
         let version = run(&mut version)?;
         let packages = folder.join(format!("python-{version}"));
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-        // Other tests that want the same wait here, and find it.
+        // Concurrent tests wait here, and then find the installed packages.
         let lock = File::create(packages.with_extension("lock")).context("make a lock of the packages")?;
         lock.lock().context("lock the packages")?;
         let stamp = packages.join(STAMP);
@@ -55,14 +56,14 @@ impl Python {
         Ok(Some(Self { program, packages }))
     }
 
-    /// Runs a script to its end; it finds modules in `modules` beside the packages. Returns its output.
+    /// Runs a script to its end, with the modules in `modules` in addition to the packages. Returns its output.
     ///
     /// # Errors
-    /// It cannot be started or fails, with what it wrote.
+    /// The script cannot be started or fails; the error contains its output.
     pub fn run(&self, script: &Path, arguments: &[&str], modules: &Path) -> anyhow::Result<String> {
         let path = std::env::join_paths([modules, &self.packages]).context("join the folders of modules")?;
         let mut command = Command::new(&self.program);
-        // Nothing of the user's own, and nothing left beside the sources.
+        // `-s` excludes the user's own packages, and `-B` writes no bytecode beside the sources.
         command.arg("-sB").arg(script).args(arguments).env("PYTHONPATH", path);
         run(&mut command)
     }
@@ -86,7 +87,7 @@ fn install(program: &OsString, requirements: &Path, packages: &Path) -> anyhow::
     Ok(())
 }
 
-/// A requirements file and those it names, as one text.
+/// Returns the text of a requirements file and, recursively, of those that it includes.
 fn read_whole(requirements: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(requirements).with_context(|| format!("read {}", requirements.display()))?;
     let folder = requirements.parent().context("requirements have a folder")?;

@@ -1,4 +1,4 @@
-//! `zerofleet train` itself, with a tiny run below a folder.
+//! Runs `zerofleet train` on a tiny run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,10 +21,10 @@ pub struct TrainingRun {
 }
 
 impl TrainingRun {
-    /// Returns a run of tic-tac-toe below `runs`, which has not begun. The supervisor's output goes to `logs`.
+    /// Creates a run of tic-tac-toe below `runs` without starting it. The supervisor's output goes to `logs`.
     ///
     /// # Errors
-    /// Its binary is missing, or a folder cannot be written to.
+    /// The binary is missing, or a folder cannot be written to.
     pub fn new(runs: &Path, logs: &Path) -> anyhow::Result<Self> {
         let config = logs.join("given.toml");
         std::fs::write(&config, format!("[run]\nseed = {SEED}\n{SMALL_TIC_TAC_TOE}")).context("write the run file")?;
@@ -36,18 +36,18 @@ impl TrainingRun {
         Ok(Self { supervisor, directory: runs.join("first") })
     }
 
-    /// Begins it, or goes on with it.
+    /// Starts or resumes the run.
     ///
     /// # Errors
-    /// The operating system refuses.
+    /// The supervisor cannot be started.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.supervisor.start()
     }
 
-    /// Ctrl-C, and what it leaves.
+    /// Sends SIGINT to the supervisor, as Ctrl-C does, and returns its exit status and output.
     ///
     /// # Errors
-    /// It does not end, or not as it should.
+    /// The supervisor does not end by the deadline, or fails.
     pub fn stop(&mut self) -> anyhow::Result<Output> {
         self.supervisor.interrupt();
         let output = self.supervisor.ended(END_DEADLINE)?;
@@ -58,7 +58,7 @@ impl TrainingRun {
     /// Waits until a condition holds while the supervisor runs.
     ///
     /// # Errors
-    /// It does not hold by the deadline, or the supervisor has ended.
+    /// The condition does not hold by the deadline, or the supervisor has ended.
     pub fn until(&mut self, what: &str, deadline: Duration, holds: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
         wait_until(what, deadline, || {
             ensure!(self.supervisor.is_running(), "the supervisor has ended: {}", self.output());
@@ -66,20 +66,20 @@ impl TrainingRun {
         })
     }
 
-    /// Returns the supervisor's output, over all its starts.
+    /// Returns the output of the supervisor since its first start.
     #[must_use]
     pub fn output(&self) -> String {
         self.supervisor.log_text()
     }
 
-    /// A metric of the process of this name; `None` while it does not answer.
+    /// Returns a metric of the process `process`; `None` while it has none or does not answer.
     #[must_use]
     pub fn metric(&self, process: &str, name: &str) -> Option<f64> {
         let admin = self.admins().into_iter().find(|(listed, _)| listed == process)?.1;
         value_of(name, &get(&admin, "metrics").ok()?)
     }
 
-    /// The processes of the last session that still answer.
+    /// Returns the names of the processes of the last session that still answer.
     #[must_use]
     pub fn answering(&self) -> Vec<String> {
         let answers = |admin: &str| get(admin, "healthz").is_ok();
@@ -92,7 +92,7 @@ impl TrainingRun {
         &self.directory
     }
 
-    /// Each process and its admin port, as the supervisor lists them.
+    /// Returns the name and admin address of each process that the supervisor lists.
     fn admins(&self) -> Vec<(String, String)> {
         let text = std::fs::read(self.directory.join("fleet.json")).unwrap_or_default();
         let list: Vec<Value> = serde_json::from_slice(&text).unwrap_or_default();

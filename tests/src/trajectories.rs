@@ -1,4 +1,4 @@
-//! Trajectories made by hand, and which of them a replay server holds.
+//! Builds trajectories, and lists those that a replay server or a spool holds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use weights::WeightsVersion;
 /// The game of [`won`].
 pub const GAME: &str = "tic_tac_toe";
 
-/// A game of tic-tac-toe that the first player wins in the top row.
+/// Returns a game of tic-tac-toe that the first player wins in the top row.
 #[must_use]
 pub fn won(id: TrajectoryId) -> Trajectory {
     of_actions(id, &[0, 3, 1, 4, 2])
 }
 
-/// A trajectory of these actions, each a certainty to its search.
+/// Returns a trajectory of these actions; each search policy gives its action probability 1.
 #[must_use]
 pub fn of_actions(id: TrajectoryId, actions: &[u16]) -> Trajectory {
     let steps = actions.iter().map(|&action| {
@@ -28,7 +28,7 @@ pub fn of_actions(id: TrajectoryId, actions: &[u16]) -> Trajectory {
     Trajectory::of(id, GAME, &steps.collect::<Vec<_>>(), Outcome::Win(Player::First)).expect("its steps are valid")
 }
 
-/// A writer for this actor and epoch.
+/// Starts a writer for this actor and epoch.
 #[must_use]
 pub fn writer(endpoint: &str, actor: u64, epoch: u64) -> Writer {
     Writer::start(WriterSettings {
@@ -40,21 +40,22 @@ pub fn writer(endpoint: &str, actor: u64, epoch: u64) -> Writer {
     })
 }
 
-/// The ids of all trajectories that a replay server holds.
+/// Returns the ids of all trajectories that a replay server holds.
 ///
 /// # Errors
-/// It does not answer.
+/// The server does not answer.
 pub async fn list(endpoint: &str) -> anyhow::Result<Vec<TrajectoryId>> {
     let inspector = Inspector::new(endpoint)?;
     let ids: Result<_, RequestError> = inspector.list(ListQuery::default()).await;
     Ok(ids?)
 }
 
-/// The ids in the spool of an actor, which is at `path`; none if there is no spool.
+/// Returns the ids in the spool of an actor at `path`; empty if there is no spool.
 #[must_use]
 pub fn spooled(path: &Path) -> Vec<TrajectoryId> {
     let bytes = std::fs::read(path).unwrap_or_default();
-    // Behind `zfspool1`: the length with its checksum, twice; then the checksum of the record, and its id.
+    // After the magic `zfspool1`, each record consists of its length and the checksum of that, both twice, then the
+    // checksum of the record and its id.
     let (mut rest, mut ids) = (bytes.get(8..).unwrap_or_default(), Vec::new());
     while let Some((header, behind)) = rest.split_first_chunk::<16>() {
         let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -69,10 +70,10 @@ pub fn spooled(path: &Path) -> Vec<TrajectoryId> {
     ids
 }
 
-/// Waits until nothing the writer took is unanswered.
+/// Waits until every trajectory of the writer is acknowledged or rejected.
 ///
 /// # Errors
-/// Something still is at the deadline.
+/// A trajectory is still unanswered at the deadline.
 pub async fn answered(writer: &Writer, deadline: Duration) -> anyhow::Result<()> {
     let wait = async {
         while writer.unacknowledged() > 0 {

@@ -1,4 +1,4 @@
-//! Bad input gets one error that names the input and the remedy, and loses nothing.
+//! Invalid input causes one error that names the input and the remedy, and no loss of data.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::TcpListener;
@@ -55,7 +55,7 @@ fn a_port_in_use_is_named() {
 fn a_run_directory_that_cannot_be_written_is_named() {
     for role in [Role::Replay, Role::Learner, Role::Actor] {
         let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
-        // Below a file no user can make a directory, not even root.
+        // Not even root can create a directory below a file.
         let blocked = cluster.directory().join("config.toml").join("run").display().to_string();
         cluster.process(role).argue(&["--set", &format!("run.directory={blocked}")]);
         check_refused(&mut cluster, role, &[&blocked]);
@@ -97,7 +97,7 @@ async fn a_trajectory_with_nan_is_refused_and_its_neighbours_are_kept() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     cluster.start(&[Role::Replay]).unwrap();
     let endpoint = cluster.replay_endpoint();
-    // A client of another make: a writer of ours holds valid trajectories only.
+    // The test uses the generated client, because a `Writer` takes only valid trajectories.
     let mut nan = v1::Trajectory::from(won(id(1)));
     let (value, not_a_number) = (0.5_f32.to_le_bytes(), f32::NAN.to_le_bytes());
     let at = nan.columns.windows(4).position(|bytes| bytes == value).unwrap();
@@ -127,7 +127,7 @@ async fn a_trajectory_that_breaks_the_rules_is_taken_out_and_named_by_the_learne
         cluster.start(&[role]).unwrap();
     }
     let writer = writer(&cluster.replay_endpoint(), 7, 1);
-    // The fourth step takes a square that is taken: only the rules can detect it.
+    // The fourth step plays on an occupied square, which only the rules of the game can detect.
     for trajectory in [won(id(0)), of_actions(id(1), &[0, 3, 1, 0, 2])] {
         writer.insert(trajectory).await.unwrap();
     }
@@ -145,7 +145,7 @@ async fn a_message_over_the_limit_is_named_and_the_next_one_is_taken() {
     cluster.start(&[Role::Replay]).unwrap();
     let writer = writer(&cluster.replay_endpoint(), 7, 1);
     let step = won(id(0)).steps().next().unwrap();
-    // No full step takes less than ten bytes on the wire.
+    // Every full step takes at least ten bytes on the wire.
     let steps = vec![step; MESSAGE_BYTES_MAX / 10];
     let huge = Trajectory::of(id(0), GAME, &steps, won(id(0)).outcome()).unwrap();
     let error = writer.insert(huge).await.unwrap_err();

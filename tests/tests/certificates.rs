@@ -10,7 +10,7 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Settings by which a process has what is in a folder of secrets.
+/// Returns the settings with which a process uses files in a folder of secrets.
 fn shows(folder: &Path, keys: &[(&str, &str)]) -> Vec<String> {
     let setting = |(key, name): &(&str, &str)| format!("security.{key}={}", folder.join(name).display());
     keys.iter().flat_map(|key| ["--set".to_owned(), setting(key)]).collect()
@@ -29,7 +29,7 @@ async fn a_server_with_certificates_of_xtask_accepts_our_clients_and_refuses_one
     cluster.process(Role::Replay).argue(&settings.iter().map(String::as_str).collect::<Vec<_>>());
     cluster.start(&[Role::Replay]).unwrap();
 
-    // It trusts the authority and has a token, but no certificate of its own.
+    // The actor trusts the authority and has a token, but no certificate.
     let endpoint = cluster.replay_endpoint().replace("http://", "https://");
     let mut settings = shows(&secrets.join("actor"), &[("ca", "ca.pem"), ("token_file", "token")]);
     settings.extend(["--set".to_owned(), format!("actor.replay={endpoint}")]);

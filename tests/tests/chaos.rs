@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use tests::chaos::{Fleet, Network, Plan, Recoveries, Round, Schedule, Witness};
 
-/// The network, where there can be one. With `ZEROFLEET_CHAOS_SECONDS` set there must be.
+/// Returns the network; `None` if this machine cannot create one, which fails the test if `ZEROFLEET_CHAOS_SECONDS` is
+/// set.
 #[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn network(seed: u64) -> Option<Network> {
     match Network::new(Fleet::hosts(), seed) {
@@ -19,7 +20,7 @@ fn network(seed: u64) -> Option<Network> {
     }
 }
 
-/// Printed whether the test passes or not: what happened can be made to happen again.
+/// The test prints its seed and faults even if it passes, so that they can be repeated.
 #[test]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed, and a long one how far it is")]
 fn under_any_faults_no_acknowledged_trajectory_is_lost_or_doubled_and_all_actors_rejoin() {

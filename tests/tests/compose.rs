@@ -1,4 +1,4 @@
-//! The cluster of deploy/compose.yaml, in containers: from images to a second start.
+//! The cluster of deploy/compose.yaml in containers, from the images to a restart.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +11,9 @@ use tests::{Compose, wait_until};
 
 const START: Duration = Duration::from_secs(120);
 const LEARN: Duration = Duration::from_secs(120);
-/// Far more than luck takes.
+/// Minimum number of training steps, far more than weights need to improve by chance.
 const STEPS_MIN: f64 = 200.0;
-/// Of a core, for each actor: cores are not what four of them lack.
+/// CPU limit of each actor in cores, low enough for four actors to have enough cores.
 const ACTOR_CPUS: &str = "0.1";
 /// A smaller network than the preset's, measured more often, so that the test ends within minutes; deep searches and
 /// few samples, so that the learner keeps up with four actors.
@@ -40,7 +40,7 @@ const SMALL_WITH_ACTORS_AS_THE_BOTTLENECK: &str = "
     simulations = 32
     version_interval_seconds = 1
 ";
-/// Inserts whose rate is measured: some seconds' worth.
+/// Number of inserts over which the rate is measured, which takes some seconds.
 const COUNTED: f64 = 200.0;
 
 const STEPS: &str = "zerofleet_learner_steps_total";
@@ -53,7 +53,7 @@ fn metric(cluster: &Compose, service: &str, name: &str) -> f64 {
     cluster.metric(service, name).unwrap_or(0.0)
 }
 
-/// Per second, over the next so many.
+/// Returns the inserts per second, measured over the next [`COUNTED`] inserts.
 fn inserts_rate(cluster: &Compose) -> f64 {
     let (start, from) = (Instant::now(), metric(cluster, "replay", INSERTS));
     let mut now = from;
@@ -71,7 +71,7 @@ fn all_healthy(cluster: &Compose, actors: usize) {
     }
 }
 
-/// Returns the numbers of trajectories that a drained actor logged as inserted and as left behind.
+/// Returns the numbers of inserted and of spooled trajectories that a drained actor logged.
 fn handed_in(log: &Path) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(log).ok()?;
     let line = text.lines().rev().find(|line| line.contains("uploaded; what is spooled"))?;
@@ -84,7 +84,7 @@ fn actors(cluster: &Compose) -> Vec<Container> {
     cluster.containers("actor").unwrap()
 }
 
-/// Nothing in a container is root's, and nothing in it can be changed but its data.
+/// Checks that a container does not run as root, has no capabilities, and can write only to its volumes.
 fn runs_unprivileged(container: &Container) {
     let user = container.inspect("{{.Config.User}}").unwrap();
     assert!(!["", "0", "root"].contains(&user.split(':').next().unwrap()), "{user}");
@@ -128,7 +128,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     wait_until("four actors insert half as much again as one", LEARN, || Ok(inserts_rate(&cluster) > 1.5 * alone))
         .unwrap();
 
-    // It learns: the network alone, without search, loses fewer lines of all there are than when it was first measured.
+    // The cluster learns: without search, the network loses fewer of all lines of play than at its first measurement.
     let mut at_first = None;
     wait_until("the weights get better", LEARN, || {
         let Some(lost) = cluster.metric("arena", RAW_LOST) else { return Ok(false) };
@@ -137,7 +137,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     })
     .unwrap();
 
-    // Three of four drain, and upload their trajectories.
+    // Three of the four actors drain and upload their trajectories.
     let mut logs: BTreeMap<String, PathBuf> = BTreeMap::new();
     for actor in actors(&cluster) {
         let log = cluster.follow(&actor).unwrap();
@@ -175,7 +175,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     }
     assert_eq!(held.len() as u64, sum, "what actors handed in is held");
 
-    // A second start goes on.
+    // After a restart, the cluster continues the run.
     let [version, steps] = [VERSION, STEPS].map(|name| metric(&cluster, "learner", name));
     let logs = cluster.logs();
     cluster.run(&["down"]).unwrap();
@@ -189,7 +189,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     let logs = logs + &cluster.logs();
     let secrets = secrets(&cluster.secrets());
     assert_eq!(found(logs.as_bytes(), &secrets).unwrap(), BTreeSet::new(), "secrets that are in a log");
-    // What every image must have shows that its files were read, those of libtorch too.
+    // Each program and libtorch must be found, which shows that the files of every image were read.
     let files = IMAGES.map(|image| format!("usr/local/bin/{image}"));
     let there: Vec<String> = files.into_iter().chain(["usr/local/lib/libtorch_cpu.so".to_owned()]).collect();
     let looked_for = [&there[..], &secrets].concat();
@@ -208,7 +208,7 @@ fn read(path: &str) -> String {
 
 const FILES: [&str; 2] = ["compose.yaml", "compose.native-learner.yaml"];
 
-/// The profiles that a service has, in any of the files.
+/// Returns the profiles of all services in all files.
 fn profiles() -> BTreeSet<String> {
     let text = FILES.map(read).concat();
     let lists = text.lines().filter_map(|line| line.trim().strip_prefix("profiles: [")?.strip_suffix(']'));
@@ -246,7 +246,7 @@ fn docs_list_every_profile_and_the_example_every_variable() {
     let is_of_name = |character: char| character.is_ascii_uppercase() || character == '_';
     let text = FILES.map(read).concat();
     let used = text.split("${").skip(1).map(|rest| rest.split(|character| !is_of_name(character)).next().unwrap());
-    // Handed on as they are: a key without a value.
+    // A key without a value passes the variable on unchanged.
     let handed_on =
         text.lines().filter_map(|line| line.trim().strip_suffix(':')).filter(|key| key.chars().all(is_of_name));
     let example = read(".env.example");

@@ -1,4 +1,4 @@
-//! Kill -9 of any process at any time.
+//! Kills any process (SIGKILL) at any time.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {
     let endpoint = cluster.replay_endpoint();
     let witness = writer(&endpoint, WITNESS, 1);
     let mut rng = ChaCha8Rng::seed_from_u64(VICTIMS_SEED);
-    // Everyone twice, the rest as it comes.
+    // Every role is killed twice, and the remaining victims are random.
     let mut victims = [Cluster::ROLES, Cluster::ROLES].concat();
     victims.extend((victims.len()..KILLS).map(|_| Cluster::ROLES[rng.random_range(0..Cluster::ROLES.len())]));
     victims.shuffle(&mut rng);
@@ -39,12 +39,13 @@ async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {
     for victim in victims {
         let steps = cluster.metric(Role::Learner, STEPS).unwrap_or(0.0);
         let version = cluster.metric(Role::Learner, VERSION).unwrap_or(0.0);
-        // A learner that is killed goes on from its newest checkpoint, which may lie a little behind.
+        // A killed learner resumes from its newest checkpoint, which may be a few steps behind.
         let steps = if victim == Role::Learner { checkpointed(&cluster) } else { steps };
         let before = TRAJECTORIES_PER_KILL / 2;
         for sent in 0..TRAJECTORIES_PER_KILL {
             if sent == before {
-                // In the middle of inserts: some are answered, some on the wire, some not sent.
+                // The process is killed during inserts: some are answered, some are on the wire, and some are not sent
+                // yet.
                 cluster.process(victim).kill().unwrap();
                 cluster.start(&[victim]).unwrap();
             }
@@ -77,7 +78,7 @@ async fn ten_kills_lose_no_acknowledged_trajectory_and_count_none_twice() {
     assert_eq!(table.trajectories_inserted_total, held.len() as u64, "nothing is counted twice");
 }
 
-/// The training step of the newest finished checkpoint.
+/// Returns the training step of the newest finished checkpoint.
 fn checkpointed(cluster: &Cluster) -> f64 {
     let entries = std::fs::read_dir(cluster.directory().join("checkpoints")).into_iter().flatten().flatten();
     let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok());

@@ -17,8 +17,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(10);
 const STEPS: &str = "zerofleet_learner_steps_total";
 
-/// Starts all processes and waits until they all work: a process that receives a signal before it handles signals just
-/// ends.
+/// Starts all processes and waits until they all work: a process that receives a signal before it has installed its
+/// handlers ends without a drain.
 fn train(cluster: &mut Cluster) {
     cluster.start(&Cluster::ROLES).unwrap();
     for role in Cluster::ROLES {
@@ -41,7 +41,7 @@ async fn every_process_drains_within_ten_seconds_and_a_second_start_continues_tr
         assert!(output.status.success(), "{role:?}: {}", output.text);
     }
     let held = list(&cluster.replay_endpoint()).await.unwrap();
-    // It cannot fall from here on: the learner's last act is a checkpoint.
+    // The step cannot decrease from here on, because the learner writes a checkpoint at the end of its drain.
     let steps = cluster.metric(Role::Learner, STEPS).unwrap();
     for role in [Role::Learner, Role::Replay] {
         cluster.process(role).terminate();
@@ -82,8 +82,8 @@ async fn processes_terminated_at_once_drain_within_ten_seconds_and_lose_no_traje
     cluster.start(&[Role::Replay]).unwrap();
     let held: BTreeSet<_> = list(&cluster.replay_endpoint()).await.unwrap().into_iter().collect();
     assert!(before.iter().all(|id| held.contains(id)), "what was held is held");
-    // Trajectories that the actor could not upload wait in its folder, and its next start uploads them; only a learner
-    // makes room.
+    // Trajectories that the actor could not upload are spooled in its folder, and its next start uploads them. The
+    // learner must run, because the rate limiter admits further inserts only after samples.
     cluster.start(&[Role::Learner, Role::Actor]).unwrap();
     let spool = cluster.directory().join("actors/0/unacknowledged.spool");
     wait_until("the spool is handed in", DEADLINE, || Ok(!spool.exists())).unwrap();
@@ -116,7 +116,8 @@ async fn an_actor_that_lost_its_epoch_has_every_game_stored_and_none_taken_for_a
     assert_eq!(cluster.metric(Role::Actor, "zerofleet_actor_id_collisions_total"), Some(0.0));
 }
 
-/// The process waits for its configuration, which comes through a named pipe: nothing later than that has begun.
+/// The process reads its configuration from a named pipe and blocks on it, so that it receives the signal before any
+/// later stage of its start.
 #[test]
 fn a_process_terminated_while_it_reads_its_configuration_exits_successfully() {
     for role in Cluster::ROLES {
@@ -137,11 +138,11 @@ fn a_process_terminated_while_it_reads_its_configuration_exits_successfully() {
 
 fn make_pipe(path: &Path) {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: the path is a string that ends with a zero and outlives the call.
+    // SAFETY: the path is a zero-terminated string that outlives the call.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Returns the writing end of a pipe, once the other end was opened: before that it cannot be opened without waiting.
+/// Returns the writing end of a pipe, once the reading end is open; before that, a non-blocking open fails.
 fn writing_end_of(path: &Path) -> File {
     let mut pipe = None;
     wait_until("the configuration is being read", DEADLINE, || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tests::Installation;
 
 const DEADLINE: Duration = Duration::from_secs(180);
-/// Fleets small enough for two busy cores, and a few actors more from one process.
+/// Arguments for fleets small enough for two busy cores, and for twelve actors simulated by one process.
 const SMALL: &str = "--game tic_tac_toe --scale 1,2 --delay-us 2000 --games 8 --simulations 4 --seconds 1 --warm-up-seconds 0 \
                      --actors 12 --rates 5 --load-seconds 1 --networks 1x8,1x16 --folder runs --out out \
                      --set replay.min_items=50 --set learner.batch_size=32";

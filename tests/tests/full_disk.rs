@@ -1,4 +1,4 @@
-//! A disk that fills up under `zerofleet train`, and empties again.
+//! A disk that becomes full during `zerofleet train` and later has free space again.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![cfg(target_os = "linux")]
 
@@ -17,14 +17,14 @@ const DEADLINE: Duration = Duration::from_secs(90);
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None` for a user who may not mount.
+    /// Mounts the disk at `at`; `None` if this user may not mount.
     fn mount(at: PathBuf) -> Option<Self> {
         fs::create_dir(&at).unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(&at).output();
         mounted.is_ok_and(|output| output.status.success()).then(|| Self(at))
     }
 
-    /// Takes all the room that there is.
+    /// Fills the free space of the disk.
     fn fill(&self) {
         let mut filler = File::create(self.0.join("filler")).unwrap();
         for size in [1 << 16, 1] {
@@ -39,12 +39,12 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a process that a failed test has killed may hold a file for another moment.
+        // The unmount is lazy, because a process that a failed test has just killed may still hold a file open.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
-/// The step of the newest checkpoint; all there are must be whole.
+/// Returns the training step of the newest checkpoint, and panics if any checkpoint is damaged.
 fn newest_checkpoint(run: &Path) -> Option<u64> {
     let found = Checkpoints::new(run.join("checkpoints"), usize::MAX).newest().unwrap()?;
     assert!(found.damaged.is_empty(), "{:?}", found.damaged);

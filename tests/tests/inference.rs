@@ -7,14 +7,14 @@ use proto::replay;
 use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The time in which an actor must use a server that is back.
+/// The time within which an actor must use a restarted server, or evaluate itself after the server ended.
 const BACK: Duration = Duration::from_secs(5);
 const BY_SERVER: &str = "zerofleet_actor_remote_positions_total{by=\"server\"}";
 const BY_ACTOR: &str = "zerofleet_actor_remote_positions_total{by=\"actor\"}";
 const STEPS: &str = "zerofleet_learner_steps_total";
 const KILLS: usize = 3;
 
-/// A cluster that trains with a server, which has begun to evaluate.
+/// Returns a cluster that trains with an inference server, after the server has evaluated positions.
 fn training(settings: &[&str]) -> (Cluster, Process) {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     let (mut server, endpoint) = cluster.inference_server().unwrap();
@@ -51,7 +51,7 @@ async fn a_killed_inference_server_loses_no_game_and_is_used_again_within_second
     }
     cluster.process(Role::Actor).terminate();
     cluster.process(Role::Actor).ended(Duration::from_secs(10)).unwrap();
-    // Every game of the one epoch came in, without a gap.
+    // Every game of the single epoch was stored, without a gap.
     let held = tests::trajectories::list(&cluster.replay_endpoint()).await.unwrap();
     let table = replay::stats(&cluster.replay_endpoint()).await.unwrap();
     assert_eq!(table.trajectories_inserted_total, held.len() as u64, "the window still holds everything");
@@ -72,7 +72,7 @@ fn an_actor_without_inference_fallback_waits_for_its_server() {
     rises(&cluster, STEPS, DEADLINE);
 }
 
-/// The libraries that a loader would look for.
+/// Searches the binaries for the names of the libraries that a loader would load.
 #[test]
 fn the_default_actor_and_inference_server_have_no_libtorch_in_them() {
     for name in ["actor", "inference-server"] {

@@ -1,4 +1,5 @@
-//! Every process takes the run file of `deploy/kubernetes`, and what overlays write over it in the environment.
+//! Every process accepts the run file of `deploy/kubernetes` and the environment variables with which overlays override
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ fn kubernetes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes")
 }
 
-/// The variables `ZEROFLEET__…` that a manifest sets to a text, by what is written there line by line.
+/// Returns the variables `ZEROFLEET__…` that a manifest sets to literal values. The manifest is scanned line by line,
+/// not parsed as YAML.
 fn variables(manifest: &str) -> BTreeMap<String, String> {
     let lines: Vec<&str> = manifest.lines().map(str::trim).collect();
     let pairs = lines.windows(2).filter_map(|pair| {
@@ -22,7 +24,7 @@ fn variables(manifest: &str) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-/// Every manifest below `folder`.
+/// Adds every manifest below `folder` to `found`.
 fn manifests(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
         let path = entry?.path();

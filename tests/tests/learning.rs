@@ -1,4 +1,4 @@
-//! Learning itself, through the real processes.
+//! Training with the real processes learns to play tic-tac-toe perfectly.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
@@ -7,17 +7,18 @@ use tests::{Cluster, Role, SEED, SMALL_TIC_TAC_TOE, wait_until};
 
 const START: Duration = Duration::from_secs(60);
 const LEARN: Duration = Duration::from_secs(170);
-/// Far more than luck takes.
+/// Minimum number of training steps, far more than weights need to play perfectly by chance.
 const STEPS_MIN: f64 = 300.0;
 
-/// Lines lost of all there are, from both sides, in the order in which they were measured.
+/// A measurement of the arena: the number of lost lines of play, over all lines from both sides.
 struct Measured {
     version: String,
     simulations: u32,
     lost: u32,
 }
 
-/// The metrics hold the newest measurement of each kind; only the log shows which two are of one version.
+/// Returns all measurements in the order of the log. The metrics hold only the newest measurement of each kind, and do
+/// not show which two belong to the same version.
 fn measured(cluster: &mut Cluster) -> Vec<Measured> {
     let log = cluster.process(Role::Arena).log_text();
     let field = |line: &str, name: &str| Some(line.split_once(name)?.1.split_whitespace().next()?.to_owned());
@@ -29,15 +30,16 @@ fn measured(cluster: &mut Cluster) -> Vec<Measured> {
     log.lines().filter(|line| line.contains("every line played")).filter_map(read).collect()
 }
 
-/// From both sides and against every reply, by the network's move alone and by a search of eight simulations: too few
-/// to play perfectly without having learnt, as the same measurement of the initial weights shows.
+/// Play is measured from both sides and against every reply, with the raw policy and with a search of eight
+/// simulations. Eight are too few for untrained weights to play perfectly, as the same measurement of the initial
+/// weights shows.
 #[test]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed")]
 fn tic_tac_toe_is_learnt_to_perfect_play() {
     eprintln!("seed {SEED}");
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
     cluster.process(Role::Arena).argue(&["--set", "arena.simulations=8"]);
-    // Without an actor nothing is learnt, so that the first weights measured are the initial ones.
+    // Without an actor there is no training, so that the first measured weights are the initial ones.
     cluster.start(&[Role::Replay, Role::Learner, Role::Arena]).unwrap();
     wait_until("the initial weights are measured", START, || Ok(measured(&mut cluster).len() == 2)).unwrap();
     for Measured { version, simulations, lost } in measured(&mut cluster) {

@@ -1,4 +1,4 @@
-//! An actor that stops answering is lost within its lease, and inserts again within seconds when it goes on.
+//! An actor that stops answering is lost within its lease, and inserts again within seconds after it resumes.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
@@ -11,12 +11,14 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 const DEADLINE: Duration = Duration::from_secs(90);
 const INSERTS: &str = "zerofleet_replay_inserts_total";
 const LOST: &str = "zerofleet_replay_actors_lost_total";
-/// Three heartbeats of two seconds, half of one until the next sweep, and a margin for a busy machine.
+/// Time limit of a loss: three heartbeats of two seconds, half a heartbeat until the next sweep, and a margin for a
+/// busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(20);
-/// The promise is 5 s; a tenth of the speed of any machine that this was measured on is allowed.
+/// Time limit of a recovery: ten times the specified 5 s, so that a machine at a tenth of the speed of those measured
+/// also passes.
 const BACK_WITHIN: Duration = Duration::from_secs(50);
 
-/// The only actor with a lease at the replay server.
+/// Returns the only actor with a lease at the replay server.
 async fn actor(inspector: &Inspector) -> Option<Actor> {
     inspector.actors().await.unwrap().actors.pop()
 }
@@ -62,7 +64,7 @@ async fn an_actor_that_is_stopped_is_lost_and_back_within_seconds_with_no_game_l
         wait_for(&inspector, Some(ActorState::Live), BACK_WITHIN).await;
     }
 
-    // With the server that it writes to stopped, it plays and dials on.
+    // While its replay server is stopped, the actor continues to play and to reconnect.
     let left = |cluster: &mut Cluster| cluster.process(Role::Actor).log_text().matches("insert stream broke").count();
     let before = left(&mut cluster);
     cluster.process(Role::Replay).pause();

@@ -1,6 +1,6 @@
-//! Without libtorch, or with a damaged one, there is one error that names it and the remedy.
+//! A missing or damaged libtorch causes one error that names it and the remedy.
 //!
-//! The message is that of the loader of Linux; elsewhere a program may not be changed once it is built.
+//! The message is that of the Linux loader; other systems do not run a program that was modified after it was built.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -44,7 +44,7 @@ fn a_damaged_libtorch_is_reported_like_a_missing_one() {
 #[test]
 fn training_ends_at_once_and_reports_that_libtorch_is_missing_and_how_to_fetch_it() {
     let installation = Installation::new(&["zerofleet", "replay-server", "learner", "actor", "arena"]).unwrap();
-    // The one process that never does without.
+    // The learner is the only process that always requires libtorch.
     installation.lose_libtorch("learner").unwrap();
     let output = installation.run("zerofleet", &["train", "--run", "first"], DEADLINE).unwrap();
     check_refused(&output, &["cannot start", REMEDY, Installation::LOST, ".log"]);

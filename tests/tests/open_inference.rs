@@ -1,4 +1,4 @@
-//! The Open Inference Protocol with clients that were made elsewhere: `tritonclient`, `grpcio`, and the examples.
+//! The Open Inference Protocol with third-party clients: `tritonclient`, `grpcio`, and the examples.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod random_weights;
@@ -14,17 +14,17 @@ use random_weights::Published;
 use tests::{InferenceServer, Python};
 use weights::WeightsVersion;
 
-/// Lines of play; the longest fills three columns.
+/// The lines of play whose positions are evaluated; the longest fills three columns.
 const MOVES: [&str; 7] = ["", "4", "44", "445", "1212", "123456712", "444444333333222222"];
 
-/// The kernel of the server, with which the expected answers are computed too.
+/// The kernel of the server, which also computes the expected answers.
 const PATH: network_cpu::KernelVariant = network_cpu::KernelVariant::PortableF32;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Python with the packages that the clients need. `None` where there is no Python; in CI there is.
+/// Returns Python with the packages that the clients need; `None` if there is no Python, which fails the test in CI.
 #[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn python() -> Option<Python> {
     let requirements = repository().join("tests/python/requirements.txt");
@@ -36,7 +36,7 @@ fn python() -> Option<Python> {
     python
 }
 
-/// A server of random weights for Connect Four, and these.
+/// Returns a server with random weights for Connect Four, and the weights.
 fn server() -> (InferenceServer, Published) {
     server_of(ConnectFour::new().spec())
 }
@@ -51,7 +51,7 @@ fn server_of(spec: &Spec) -> (InferenceServer, Published) {
     (server, published)
 }
 
-/// Returns the expected answers for the lines of play, as JSON; a prior for every action.
+/// Returns the expected answers for the lines of play as JSON, with a prior for every action.
 fn expected(published: &Published) -> String {
     let game = ConnectFour::new();
     let spec = game.spec();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tests::Installation;
 
 const DEADLINE: Duration = Duration::from_secs(120);
-/// A run small enough for two busy cores.
+/// Arguments for a run small enough for two busy cores.
 const SMALL: &str = "--game tic_tac_toe --seconds 2 --warm-up-seconds 0 --actors 1 --runs runs --out out \
                      --epochs 2 --price-per-hour 1 --set network.channels=16 --set network.blocks=1 \
                      --set actor.threads=1 --set replay.min_items=200 --set learner.device=cpu";

@@ -1,4 +1,4 @@
-//! Prioritised replay, from the loss of the learner back to what is drawn.
+//! Prioritised replay, from the learner's losses to the draw probabilities.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 const DEADLINE: Duration = Duration::from_secs(90);
 const STEPS: &str = "zerofleet_learner_steps_total";
 
-/// The greatest probability of some draws over the smallest.
+/// Returns the ratio of the greatest to the smallest draw probability in a batch.
 async fn spread(endpoint: &str) -> f64 {
     let settings = SamplerSettings {
         game: "tic_tac_toe".to_owned(),

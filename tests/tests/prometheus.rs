@@ -1,4 +1,4 @@
-//! Dashboards, rules and the list of metrics against a real Prometheus that scrapes real processes.
+//! Checks dashboards, alert rules and the list of metrics against a real Prometheus that scrapes real processes.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod watched_fleet;
@@ -14,20 +14,21 @@ use watched_fleet::{Fleet, Panel, deployed, panels};
 /// The Python version that Grafana's types require.
 const GRAFANA_PYTHON: (u8, u8) = (3, 11);
 
-/// The time for which the fleet of the pictures plays.
+/// The time for which the fleet runs before the pictures are drawn.
 const PLAYED: Duration = Duration::from_secs(360);
 
-/// The time in which the slowest machine must produce everything that panels show.
+/// Time limit for the values of all panels, long enough for the slowest machine.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Alerts about the machine and its speed: this one may be full, busy and slow. They may be pending, and must not fire.
+/// Alerts about the disk and the speed of the machine, which may be full, busy and slow here. They may be pending, but
+/// must not fire.
 const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "InferenceOverloaded", "ActorsOnOldWeights"];
 
-/// Metrics of what this fleet does not do: search deeper while it waits, play every line of a game, and send spans.
+/// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play and trace spans.
 const NOT_SEEN_HERE: [&str; 3] =
     ["zerofleet_actor_full_simulations", "zerofleet_arena_exhaustive_lost", "zerofleet_telemetry_spans_total"];
 
-/// Everything that a panel shows happens soon: solved positions, rated games, an archive, a budget.
+/// Settings with which every panel soon has values: solved positions, rated games, an archive and a memory budget.
 const EVERYTHING: [(Role, &str); 7] = [
     (Role::Arena, "arena.positions=20"),
     (Role::Arena, "arena.simulations=8"),
@@ -38,7 +39,7 @@ const EVERYTHING: [(Role, &str); 7] = [
     (Role::Replay, "replay.memory_bytes_max=1000000000"),
 ];
 
-/// Prometheus and `promtool`. `None` where they cannot be had; in CI they can.
+/// Returns Prometheus and `promtool`; `None` if they cannot be found or downloaded, which fails the test in CI.
 #[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn tools() -> Option<PrometheusTools> {
     match PrometheusTools::find(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap() {
@@ -79,7 +80,7 @@ fn every_alert_fires_on_made_up_series_and_no_other_does() {
 #[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
 fn dashboards_are_of_the_types_that_grafana_publishes() {
     let requirements = python_folder().join("grafana-requirements.txt");
-    // Of its own: what clients need is installed beside.
+    // Grafana's packages have their own folder, beside that of the packages for clients.
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grafana");
     let Some(found) = Python::with_version(&requirements, &packages, GRAFANA_PYTHON).unwrap() else {
         assert!(std::env::var_os("CI").is_none(), "CI has a Python 3.11 or newer with pip");
@@ -110,7 +111,7 @@ fn every_panel_shows_something_plausible(prometheus: &Prometheus) {
     assert!(waiting.len() > 80, "{} queries were read", waiting.len());
     let waited = wait_until("every panel shows something", DEADLINE, || {
         waiting.retain(|(panel, expression)| {
-            // Ten scrapes, so that a busy machine may miss some.
+            // The window covers ten scrapes, so that a busy machine may miss some.
             let expression = expression.replace("$__rate_interval", "10s");
             let answer = prometheus.query(&expression).unwrap();
             answer.iter().filter(|sample| sample.value.is_finite()).for_each(|sample| plausible(panel, sample));
@@ -122,16 +123,17 @@ fn every_panel_shows_something_plausible(prometheus: &Prometheus) {
     waited.unwrap_or_else(|error| panic!("{error}: nothing, or NaN, in\n{}", waiting.join("\n")));
 }
 
-/// Bounds that hold however fast the machine is.
+/// Checks that a value is within bounds that hold at any speed of the machine.
 fn plausible(panel: &Panel, Sample { labels, value }: &Sample) {
     let (low, high) = match (panel.title.as_str(), panel.unit.as_str()) {
         ("Processes", _) => (0.0, 5.0),
         ("Elo", _) => (-10_000.0, 10_000.0),
         ("Learning rate", _) => (0.0, 0.005),
         ("Refused by the learner" | "Refused per second", _) => (0.0, 0.0),
-        // Versions are compared that were read at different moments.
+        // The compared versions were read at different times.
         (title, _) if title.contains("behind") => (-5.0, 1_000.0),
-        // Parts and wholes are counted one after the other, and rates extrapolated to the ends of their window.
+        // Numerators and denominators are counted at different times, and rates are extrapolated to the ends of their
+        // window.
         (_, "percentunit") => (0.0, 2.0),
         (_, "s") => (0.0, 3_600.0),
         (_, "bytes") => (0.0, 1e15),
@@ -141,7 +143,7 @@ fn plausible(panel: &Panel, Sample { labels, value }: &Sample) {
     assert!((low..=high).contains(value), "{title}: {value} of {labels:?} is not from {low} to {high}");
 }
 
-/// Names, labels and their values, as docs/metrics.md lists them.
+/// Checks that docs/metrics.md lists the exported metrics with their labels and values.
 fn metrics_are_as_listed(prometheus: &Prometheus) {
     let listed = listed();
     let series = prometheus.api("series", &[("match[]", "{job=\"zerofleet\"}")]).unwrap();
@@ -149,7 +151,7 @@ fn metrics_are_as_listed(prometheus: &Prometheus) {
     for one in series.as_array().unwrap() {
         let labels = one.as_object().unwrap();
         let exported = labels["__name__"].as_str().unwrap();
-        // Prometheus adds these.
+        // Prometheus adds these series itself.
         if exported == "up" || exported.starts_with("scrape_") || exported.starts_with("ALERTS") {
             continue;
         }
@@ -157,7 +159,7 @@ fn metrics_are_as_listed(prometheus: &Prometheus) {
         let name = [Some(exported), part].into_iter().flatten().find(|name| listed.contains_key(*name));
         let name = name.unwrap_or_else(|| panic!("{exported} is not listed in docs/metrics.md"));
         let wanted = &listed[name];
-        // Prometheus renames a label of ours that the target has as well.
+        // Prometheus prefixes an exported label with `exported_` if the target has a label of the same name.
         let of_targets = ["__name__", "job", "instance", "role", "le"];
         let ours = labels.iter().filter(|(label, _)| !of_targets.contains(&label.as_str()));
         let ours: BTreeMap<&str, &str> = ours
@@ -179,7 +181,7 @@ fn metrics_are_as_listed(prometheus: &Prometheus) {
 
 type Labels = BTreeMap<String, Vec<String>>;
 
-/// The table of docs/metrics.md, and Triton's names below it.
+/// Returns the metrics in the table of docs/metrics.md and Triton's metrics below it, with their labels.
 fn listed() -> BTreeMap<String, Labels> {
     let page = std::fs::read_to_string(deployed().join("../docs/metrics.md")).unwrap();
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
@@ -245,7 +247,7 @@ fn a_killed_process_is_an_alert(prometheus: &Prometheus, fleet: &mut Fleet) {
     .unwrap();
 }
 
-/// A fleet that two cores train in minutes.
+/// Sections of a run file with which two cores train within minutes.
 const SMALL_CONNECT_FOUR: &str = r#"
 [network]
 channels = 32

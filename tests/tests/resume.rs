@@ -1,4 +1,4 @@
-//! A run goes on where it stopped: what a drained fleet left on the disk is what the next one begins with.
+//! A run resumes where it stopped: a fleet starts with the state that the drained fleet before it left on disk.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ const LEARNING_RATE: &str = "zerofleet_learner_learning_rate";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const TRAJECTORIES: &str = "zerofleet_replay_trajectories";
 const RATED_GAMES: &str = "zerofleet_arena_games_total";
-/// Of [`SMALL_TIC_TAC_TOE`]; beyond them the learning rate only falls.
+/// The warm-up steps of [`SMALL_TIC_TAC_TOE`], after which the learning rate only decreases.
 const WARM_UP_STEPS: f64 = 20.0;
-/// One match between the two fixed opponents; all further games are those of weights versions.
+/// The games of the match between the two fixed opponents; all further games are those of weights versions.
 const ANCHOR_GAMES: f64 = 4.0;
-/// The share of its second moment that AdamW keeps in a step.
+/// AdamW's decay rate β₂ of the second moment.
 const SECOND_MOMENT_KEPT: f64 = 0.999;
 
 /// The state that a drained fleet left behind.
@@ -47,7 +47,7 @@ impl RunState {
         self.weights.version.0 as f64
     }
 
-    /// The second moment of the optimiser, of every parameter.
+    /// Returns the second moment of the optimiser for every parameter.
     fn second_moment(&self) -> Vec<f64> {
         let (_, bytes) = self.checkpoint.files.iter().find(|(name, _)| name == "optimiser.safetensors").unwrap();
         let file = SafeTensors::deserialize(bytes).unwrap();
@@ -59,7 +59,7 @@ impl RunState {
     }
 }
 
-/// A run whose arena rates every version in a single short match.
+/// Returns a cluster whose arena rates every version in a single short match.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(GAME, SMALL_TIC_TAC_TOE).unwrap();
     let sets = [
@@ -75,7 +75,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Waits until each metric has grown beyond a number.
+/// Waits until each metric exceeds the given value.
 fn beyond(cluster: &Cluster, goals: &[(Role, &str, f64)]) {
     for &(role, metric, before) in goals {
         wait_until(&format!("{metric} is above {before}"), DEADLINE, || {
@@ -120,7 +120,7 @@ fn last_learning_rate(cluster: &mut Cluster) -> f64 {
     rate.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// The newest weights that the learner serves; their bytes have the digest of the manifest.
+/// Returns the manifest of the newest weights that the learner serves; the subscriber has verified their digest.
 async fn served(cluster: &Cluster) -> Manifest {
     let endpoint = cluster.learner_endpoint();
     let settings = SubscriberSettings { endpoint, name: "test".to_owned(), size_limit_bytes: 1 << 30 };
@@ -130,7 +130,7 @@ async fn served(cluster: &Cluster) -> Manifest {
     published.manifest.clone()
 }
 
-/// Each process is started before its servers: without them it stays where it stopped and can be inspected.
+/// Each process is started before its servers, so that it makes no progress and its resumed state can be inspected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_where_it_stopped() {
     let mut cluster = cluster();
@@ -169,7 +169,7 @@ async fn a_run_goes_on_where_it_stopped() {
     ];
     beyond(&cluster, &everything);
     let trained = resumed.elapsed();
-    // The last checkpoint is of a step that was taken after this.
+    // The learner takes a further step, so that its last checkpoint is later than the time measured above.
     let step = cluster.metric(Role::Learner, STEPS).unwrap();
     beyond(&cluster, &[(Role::Learner, STEPS, step)]);
     let after = drain(&mut cluster).await;
@@ -185,12 +185,13 @@ async fn a_run_goes_on_where_it_stopped() {
     check_optimiser(&before, &after);
 }
 
-/// Squares of gradients are not negative: over k steps a second moment falls to β₂ᵏ of what it was at the least, and
-/// one that began anew would lie below that wherever gradients have become smaller.
+/// Checks that the optimiser state was resumed. Squares of gradients are not negative, so over k steps a second moment
+/// decreases at most by the factor β₂ᵏ. One that restarted at zero would be below that bound wherever gradients
+/// have become smaller.
 fn check_optimiser(before: &RunState, after: &RunState) {
     let steps = after.step() - before.step();
     let kept = SECOND_MOMENT_KEPT.powf(steps);
-    // Rounding of float32, a step at a time.
+    // The tolerance covers the rounding of float32 in every step.
     let least = |moment: f64| moment * kept * (1.0 - 1e-3) - f64::from(f32::MIN_POSITIVE);
     let pairs: Vec<_> = before.second_moment().into_iter().zip(after.second_moment()).collect();
     assert!(pairs.len() > 1_000, "{} parameters", pairs.len());

@@ -1,4 +1,4 @@
-//! One seed, one set of weights: the same games, bit for bit, whatever plays beside them.
+//! The same seed and weights produce the same games, bit for bit, independently of concurrent games.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use selfplay::{Episodes, FinishedEpisode, Settings};
 use weights::{Architecture, WeightsVersion};
 
 const SEED: u64 = 7;
-/// Of each slot.
+/// Number of compared episodes per slot.
 const EPISODES: u64 = 2;
 
 fn weights() -> Arc<Tower> {
@@ -51,7 +51,7 @@ fn one_thread_plays_the_same_games_again() {
     assert_ne!(play(&tower, None, 1), games, "another seed plays other games");
 }
 
-/// More than the same statistics: a thread plays the same games beside others, though they share a cache.
+/// The games themselves are identical, not only their statistics, although the threads share a cache.
 #[test]
 fn threads_that_share_a_cache_play_the_same_games_as_each_alone() {
     let tower = weights();

@@ -1,4 +1,4 @@
-//! Several replay servers side by side, one of which comes, is killed and comes back.
+//! Several replay servers, one of which joins a run later, is killed and restarts.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
@@ -13,13 +13,13 @@ const INSERTS: &str = "zerofleet_replay_inserts_total";
 const SAMPLES: &str = "zerofleet_replay_samples_total";
 const STEPS: &str = "zerofleet_learner_steps_total";
 
-/// An actor that would rather write to `wanted` than to `other`.
+/// Returns the id of an actor that prefers the server `wanted` to `other`.
 fn actor_of(wanted: &str, other: &str) -> u64 {
     let set = [Server::at(wanted), Server::at(other)];
     (0..).find(|&actor| preferred(&set, actor)[0] == set[0]).unwrap()
 }
 
-/// Waits until something that a process counts has grown.
+/// Waits until a metric has grown.
 fn grows(what: &str, metric: impl Fn() -> Option<f64>) {
     let before = metric().unwrap_or(0.0);
     wait_until(what, DEADLINE, || Ok(metric().is_some_and(|now| now > before))).unwrap();
@@ -31,7 +31,7 @@ fn both_serve_and_training_goes_on(cluster: &Cluster, second: &Process) {
     grows("training goes on", || cluster.metric(Role::Learner, STEPS));
 }
 
-/// Every trajectory that the actor numbered exists: on one of the servers, or kept for its next start.
+/// Every trajectory that the actor numbered exists: on one of the servers, or in the spool for its next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_server_comes_and_is_killed_without_a_restart_of_the_others_and_nothing_is_lost_or_stored_twice() {
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
@@ -73,13 +73,13 @@ async fn a_replay_server_comes_and_is_killed_without_a_restart_of_the_others_and
     }
 }
 
-/// Epoch and number of what the actor keeps for its next start.
+/// Returns the epochs and sequence numbers of the trajectories that the actor has spooled for its next start.
 fn spooled(cluster: &Cluster, actor: u64) -> Vec<(u64, u64)> {
     let path = cluster.directory().join("actors").join(actor.to_string()).join("unacknowledged.spool");
     tests::trajectories::spooled(&path).into_iter().map(|id| (id.epoch, id.sequence)).collect()
 }
 
-/// The supervisor starts them, each with a log of its own, and the second session begins with both logs.
+/// The supervisor starts both servers, each with its own log, and the second session starts with both logs.
 #[test]
 fn a_run_with_two_replay_servers_keeps_a_log_in_each_and_goes_on_with_both() {
     let programs = ["zerofleet", "replay-server", "learner", "actor", "arena"];

@@ -1,4 +1,4 @@
-//! Traces of real processes, as a collector gets them.
+//! Traces of real processes, as a collector receives them.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod collector;
@@ -11,8 +11,8 @@ use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const STEPS: &str = "zerofleet_learner_steps_total";
-/// The tolerated difference between the clocks of two processes of one machine, where the date is set or a process is
-/// stalled.
+/// The tolerated difference between the clocks of two processes on one machine, in case the system time is set or a
+/// process is stalled.
 const CLOCKS_NS: u64 = 1_000_000_000;
 /// The table of spans.
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/traces.md");
@@ -29,7 +29,7 @@ fn telemetry(otlp: &str) -> String {
     format!("{SMALL_TIC_TAC_TOE}\n[telemetry]\notlp = \"{otlp}\"\ntrace_share = 1\nrun = \"traced\"\n")
 }
 
-/// The rows of the table: span, process, below, attributes.
+/// Returns the rows of the table by span, with its processes, parents and attributes.
 fn documented() -> BTreeMap<String, Documented> {
     let text = std::fs::read_to_string(DOCS).unwrap();
     let table = text.lines().skip_while(|line| !line.starts_with("| span |")).skip(2);
@@ -45,7 +45,7 @@ fn documented() -> BTreeMap<String, Documented> {
     rows.map(row).collect()
 }
 
-/// Returns true if a trace has these spans, each below the one before.
+/// Returns true if a trace has these spans, each a child of the one before.
 fn has_chain(trace: &[&Seen], chain: &[&str]) -> bool {
     let Some((first, rest)) = chain.split_first() else { return true };
     let mut above: BTreeSet<&[u8]> =
@@ -112,7 +112,7 @@ async fn a_game_and_a_training_step_are_each_one_trace_over_all_processes() {
     }
 }
 
-/// Every span whose parent came in is of its parent's trace and begins after it.
+/// Checks that every span whose parent was received belongs to the trace of its parent and starts after it.
 fn parents_are_right(seen: &[Seen]) {
     let by_id: BTreeMap<&[u8], &Seen> = seen.iter().map(|span| (span.id.as_slice(), span)).collect();
     assert_eq!(by_id.len(), seen.len(), "each span has an id of its own and came in once");
@@ -150,7 +150,7 @@ fn spans_are_documented(seen: &[Seen]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_collector_causes_at_most_one_warning_and_the_fleet_trains_and_drains() {
-    // No collector listens there.
+    // No collector listens on this port.
     let mut cluster = Cluster::new("tic_tac_toe", &telemetry("http://127.0.0.1:1")).unwrap();
     let roles = [Role::Replay, Role::Learner, Role::Actor];
     cluster.start(&roles).unwrap();

@@ -1,24 +1,26 @@
 //! The conformance suite that every evaluator runs: the properties that self-play relies on.
 //!
 //! A batch over [`Attributes::max_batch`](inference::Attributes::max_batch) is rejected with [`Error::Shape`], not
-//! split: the limit is known where batches are filled, and a silent split would hide a batch that is twice as slow as
-//! it looks.
+//! split: the code that fills batches has the limit, and a silent split would hide that a batch takes twice the
+//! expected time.
 
 use game::{Action, ObservationShape, mix};
 use inference::{Batch, Error, Evaluator, Predictions};
 
-/// f32 softmaxes over a few hundred actions stay well inside; bf16 networks compute theirs in f32.
+/// Tolerance of a sum of probabilities. The error of an f32 softmax over a few hundred actions is far smaller; bf16
+/// networks compute their softmax in f32.
 const SUM_TOLERANCE: f32 = 1e-4;
-/// Batches are not filled past this many numbers just to see them refused.
+/// Size in numbers from which the test of an oversized batch is skipped, because filling the batch would be too
+/// expensive.
 const OVERFULL_NUMBERS_MAX: usize = 1 << 26;
 
 /// Runs the suite on an evaluator of observations of `shape` with `actions` actions.
 ///
-/// `tolerance` is how far an answer may move when the other positions of its batch change: 0 where the arithmetic does
-/// not depend on the batch, about 1e-5 for f32 and 2e-2 for bf16 where kernels are chosen by batch size.
+/// `tolerance` is the maximum change of an answer when the other positions of its batch change: 0 if the arithmetic
+/// does not depend on the batch, about 1e-5 for f32 and 2e-2 for bf16 if kernels are chosen by batch size.
 ///
 /// # Panics
-/// At the first promise that the evaluator breaks, naming it.
+/// The evaluator violates a property; the message names it.
 pub fn run(evaluator: &mut dyn Evaluator, shape: ObservationShape, actions: usize, tolerance: f32) {
     let max_batch = evaluator.attributes().max_batch;
     assert!(max_batch > 0, "an evaluator takes at least one position");
@@ -101,7 +103,8 @@ fn check_refusals(evaluator: &mut dyn Evaluator, shape: ObservationShape, action
     }
 }
 
-/// Pseudo-random sparse observations, each with a pseudo-random set of legal actions, one to all of them.
+/// Returns pseudo-random sparse observations, each with a pseudo-random set of legal actions, of one action up to all
+/// of them.
 fn positions(shape: ObservationShape, actions: usize, indices: impl IntoIterator<Item = u64>) -> Batch {
     let mut batch = Batch::new(shape);
     for index in indices {

@@ -7,7 +7,7 @@ pub mod conformance;
 use game::{Action, ObservationShape};
 use inference::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 
-/// No batch of a test is larger.
+/// The largest batch of a test.
 const MAX_BATCH: usize = 4096;
 
 fn attributes(name: &str, weights_version: u64) -> Attributes {
@@ -22,7 +22,7 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// For observations of `shape`.
+    /// Creates an evaluator for observations of `shape`.
     #[must_use]
     pub fn new(shape: ObservationShape) -> Self {
         Self { shape, priors: Vec::new() }
@@ -49,7 +49,8 @@ impl Evaluator for Uniform {
 
 /// Returns the answers of a function, for exact tests.
 ///
-/// The function sees one position at a time, its observation and its legal actions, and writes one prior per action.
+/// The function receives the observation and the legal actions of one position at a time, and writes one prior per
+/// legal action.
 pub struct Scripted<F> {
     shape: ObservationShape,
     answer: F,
@@ -58,7 +59,7 @@ pub struct Scripted<F> {
 }
 
 impl<F: FnMut(&[f32], &[Action], &mut [f32]) -> Wdl + Send> Scripted<F> {
-    /// For observations of `shape`, answering with `answer`.
+    /// Creates an evaluator for observations of `shape` that answers with `answer`.
     pub fn new(shape: ObservationShape, weights_version: u64, answer: F) -> Self {
         Self { shape, answer, priors: Vec::new(), weights_version }
     }
@@ -91,15 +92,16 @@ impl<F: FnMut(&[f32], &[Action], &mut [f32]) -> Wdl + Send> Evaluator for Script
 /// The failure of a [`Faulty`] evaluator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It reports that its device is gone.
+    /// The evaluator returns [`Error::Backend`].
     Backend,
-    /// It reports that its network answered NaN.
+    /// The evaluator returns [`Error::NotFinite`].
     NotFinite,
-    /// It breaks its promise and passes NaN on.
+    /// The evaluator violates its contract and returns NaN as predictions.
     AnswersNan,
 }
 
-/// Answers like [`Uniform`] for a number of batches, then fails for one, and so on: a backend that comes and goes.
+/// Answers like [`Uniform`] for a number of batches, then fails for one, and repeats this: a backend with intermittent
+/// failures.
 #[derive(Debug, Clone)]
 pub struct Faulty {
     inner: Uniform,
@@ -109,7 +111,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Fails after every `good_batches` batches.
+    /// Creates an evaluator that fails for one batch after every `good_batches` batches.
     #[must_use]
     pub fn new(shape: ObservationShape, fault: Fault, good_batches: usize) -> Self {
         Self { inner: Uniform::new(shape), fault, good_batches, batches: 0 }
@@ -183,8 +185,8 @@ mod tests {
         conformance::run(&mut Scripted::new(SHAPE, 0, half), SHAPE, 20, 0.0);
     }
 
-    /// Answers like the evaluator inside, but every value leans towards a win by its distance from the end of the
-    /// batch.
+    /// Answers like the inner evaluator, but shifts every value towards a win in proportion to its distance from the
+    /// end of the batch.
     struct PositionBiased(Hashing);
 
     impl Evaluator for PositionBiased {

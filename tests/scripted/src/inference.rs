@@ -12,7 +12,7 @@ use proto::inference::v1::inference_server::{Inference, InferenceServer};
 use proto::inference::{Welcome, v1};
 use proto::security::Security;
 
-/// An inference server that hands its streams to the test.
+/// An inference server that passes its streams to the test.
 #[derive(Debug)]
 pub struct InferenceScript {
     address: SocketAddr,
@@ -28,12 +28,12 @@ pub struct EvalStream {
 }
 
 impl InferenceScript {
-    /// A server on a free port.
+    /// Starts a server on a free port.
     pub async fn start() -> Self {
         Self::serve(listen().await)
     }
 
-    /// A server where one was before.
+    /// Starts a server at the address of an earlier one.
     pub async fn start_at(address: SocketAddr) -> Self {
         Self::serve(listen_at(address).await)
     }
@@ -57,17 +57,17 @@ impl InferenceScript {
         endpoint(self.address)
     }
 
-    /// The same as an address.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next stream that a client opens.
+    /// Waits for the next stream that a client opens.
     pub async fn stream(&mut self) -> EvalStream {
         within(self.streams.recv()).await.expect("the script serves")
     }
 
-    /// The next stream, whose hello is answered with `welcome`.
+    /// Waits for the next stream, and answers its hello with `welcome`.
     pub async fn welcomed(&mut self, welcome: Welcome) -> EvalStream {
         let mut stream = self.stream().await;
         assert!(matches!(stream.next().await, Message::Hello(_)), "a stream begins with a hello");
@@ -77,13 +77,13 @@ impl InferenceScript {
 }
 
 impl EvalStream {
-    /// The next message of the client.
+    /// Waits for the next message of the client.
     pub async fn next(&mut self) -> Message {
         let message = within(self.requests.message()).await.expect("the stream is whole").expect("the client requests");
         message.message.expect("a message holds something")
     }
 
-    /// Returns the next message, which is a request.
+    /// Waits for the next message, which must be a request.
     pub async fn request(&mut self) -> v1::EvalRequest {
         match self.next().await {
             Message::Request(request) => request,

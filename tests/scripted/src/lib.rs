@@ -1,9 +1,9 @@
-//! The other side of the clients in tests: servers whose streams the test itself drives, and a link that can be cut.
+//! Servers for tests of clients: the test itself drives their streams. A network link that can be cut is included.
 //!
-//! A server here decides nothing. It hands each stream that a client opens to the test, which reads the requests and
-//! writes the replies, one after another: what a test claims does not depend on time. Whatever is not as the test
-//! expects panics. The unit tests of `proto` include these sources as a module: the types of a dependency would be
-//! those of another build of `proto`.
+//! A server here has no logic of its own. It passes each stream that a client opens to the test, which reads the
+//! requests and writes the replies in sequence, so that the result of a test does not depend on timing. Unexpected
+//! messages panic. The unit tests of `proto` include these sources as a module: as a dependency, this crate would use
+//! the types of another build of `proto`.
 
 mod inference;
 mod link;
@@ -25,15 +25,15 @@ pub use weights::{Replies, WeightsScript, version};
 
 use proto::servers::{Server, Servers};
 
-/// Whatever is awaited comes long before that, or never.
+/// Time limit of every wait, far longer than any expected event takes.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Awaits what must come.
+/// Awaits `future`, and panics if it does not complete before the deadline.
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.expect("it comes before the deadline")
 }
 
-/// Waits until `condition` holds; other tasks run between two looks.
+/// Waits until `condition` holds; other tasks run between two checks.
 pub async fn until(condition: impl Fn() -> bool) {
     within(async {
         while !condition() {
@@ -43,13 +43,13 @@ pub async fn until(condition: impl Fn() -> bool) {
     .await;
 }
 
-/// A listener on a free port, and its address.
+/// Returns a listener on a free port, and its address.
 pub async fn listen() -> (TcpListenerStream, SocketAddr) {
     listen_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
 }
 
-/// Returns a listener at the address of an earlier one, and that address. An unrelated connection may hold the port for
-/// a moment.
+/// Returns a listener at the address of an earlier one, and that address. It retries while an unrelated connection
+/// holds the port.
 pub async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
     let listener = within(async {
         loop {
@@ -64,12 +64,12 @@ pub async fn listen_at(address: SocketAddr) -> (TcpListenerStream, SocketAddr) {
     (TcpListenerStream::new(listener), address)
 }
 
-/// The server of this script, as a member of a set of servers.
+/// Returns the server of this script as a member of a set of servers.
 pub fn server(script: &ReplayScript) -> Server {
     Server::at(&script.endpoint())
 }
 
-/// A set of servers that the test changes.
+/// Returns a set of servers, and the sender with which the test changes it.
 pub fn servers(servers: &[Server]) -> (watch::Sender<Arc<[Server]>>, Servers) {
     let mut sorted = servers.to_vec();
     sorted.sort();

@@ -18,12 +18,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// To `server`, without a limit.
+    /// Creates a link to `server` without a limit on bytes.
     pub async fn to(server: SocketAddr) -> Self {
         Self::start(server, usize::MAX).await
     }
 
-    /// To `server`; each connection breaks after that many bytes from it.
+    /// Creates a link to `server` that closes each connection after `bytes` bytes from the server.
     pub async fn breaking_after(bytes: usize, server: SocketAddr) -> Self {
         Self::start(server, bytes).await
     }
@@ -33,7 +33,7 @@ impl Link {
         self.endpoint.clone()
     }
 
-    /// Breaks every connection that there is; new ones are accepted.
+    /// Closes every open connection; new ones are accepted.
     pub fn cut(&self) {
         self.cuts.send_replace(());
     }
@@ -66,7 +66,7 @@ impl Link {
     }
 }
 
-/// Carries bytes both ways until either side closes or the server has sent too many.
+/// Copies bytes in both directions until either side closes or the server has sent `bytes_max` bytes.
 async fn carry(client: TcpStream, server: SocketAddr, bytes_max: usize) -> std::io::Result<()> {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = TcpStream::connect(server).await?.into_split();

@@ -19,7 +19,7 @@ use proto::replay::{
 };
 use proto::security::Security;
 
-/// A replay server that hands its streams to the test.
+/// A replay server that passes its streams to the test.
 #[derive(Debug)]
 pub struct ReplayScript {
     /// The address on which it listens.
@@ -29,7 +29,7 @@ pub struct ReplayScript {
     _task: JoinSet<()>,
 }
 
-/// One stream, as the server sees it.
+/// The server side of a stream.
 #[derive(Debug)]
 pub struct Stream<Q, R> {
     requests: Streaming<Q>,
@@ -37,17 +37,17 @@ pub struct Stream<Q, R> {
 }
 
 impl ReplayScript {
-    /// A server with an empty table.
+    /// Starts a server with an empty table.
     pub async fn start() -> Self {
         Self::holding(TableStats::default(), Vec::new()).await
     }
 
-    /// A table that answers requests with these.
+    /// Starts a server whose table has these statistics and trajectories.
     pub async fn holding(table: TableStats, ids: Vec<TrajectoryId>) -> Self {
         Self::serve(listen().await, table, ids)
     }
 
-    /// One that listens where another did that is gone.
+    /// Starts a server at the address of an earlier one that has ended.
     pub async fn again_at(address: SocketAddr, table: TableStats) -> Self {
         Self::serve(listen_at(address).await, table, Vec::new())
     }
@@ -70,12 +70,12 @@ impl ReplayScript {
         endpoint(self.address)
     }
 
-    /// The next insert stream that a client opens.
+    /// Waits for the next insert stream that a client opens.
     pub async fn inserting(&mut self) -> Stream<v1::InsertRequest, v1::InsertResponse> {
         within(self.inserts.recv()).await.expect("the script serves")
     }
 
-    /// The next insert stream, past `hello` and `ready`.
+    /// Waits for the next insert stream, reads its `hello` and answers with `ready`.
     pub async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
         let mut stream = self.inserting().await;
         stream.hello().await;
@@ -83,19 +83,19 @@ impl ReplayScript {
         stream
     }
 
-    /// The next sample stream that a client opens.
+    /// Waits for the next sample stream that a client opens.
     pub async fn sampling(&mut self) -> Stream<v1::SampleRequest, v1::SampleResponse> {
         within(self.samples.recv()).await.expect("the script serves")
     }
 }
 
 impl<Q, R> Stream<Q, R> {
-    /// The client's next message; nothing once the client has ended the stream or the link is cut.
+    /// Waits for the client's next message; `None` once the client has ended the stream or the link is cut.
     pub async fn request(&mut self) -> Option<Q> {
         within(self.requests.message()).await.unwrap_or(None)
     }
 
-    /// Sends `reply`; does nothing if the client has gone.
+    /// Sends `reply`; does nothing if the client has disconnected.
     pub async fn reply(&self, reply: R) {
         let _ = within(self.replies.send(Ok(reply))).await;
     }
@@ -107,7 +107,7 @@ impl<Q, R> Stream<Q, R> {
 }
 
 impl Stream<v1::InsertRequest, v1::InsertResponse> {
-    /// The client's next message, which is `hello`.
+    /// Waits for the client's next message, which must be `hello`.
     pub async fn hello(&mut self) -> Origin {
         match self.request().await.and_then(|request| request.message) {
             Some(InsertMessage::Hello(hello)) => hello.try_into().expect("the writer's hello is valid"),
@@ -115,7 +115,7 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
         }
     }
 
-    /// The client's next message, which is a trajectory.
+    /// Waits for the client's next trajectory, skipping heartbeats and goodbyes.
     pub async fn trajectory(&mut self) -> Trajectory {
         let mut message = self.request().await.and_then(|request| request.message);
         while matches!(message, Some(InsertMessage::Heartbeat(_) | InsertMessage::Goodbye(_))) {
@@ -129,7 +129,7 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
         }
     }
 
-    /// The numbers of the next `count` trajectories.
+    /// Waits for the next `count` trajectories, and returns their sequence numbers.
     pub async fn sequences(&mut self, count: usize) -> Vec<u64> {
         let mut sequences = Vec::new();
         for _ in 0..count {
@@ -145,7 +145,7 @@ impl Stream<v1::InsertRequest, v1::InsertResponse> {
 }
 
 impl Stream<v1::SampleRequest, v1::SampleResponse> {
-    /// The client's next message, which is `open`.
+    /// Waits for the client's next message, which must be `open`.
     pub async fn open(&mut self) -> SampleQuery {
         match self.request().await.and_then(|request| request.message) {
             Some(SampleMessage::Open(open)) => open.try_into().expect("the sampler's open is valid"),
@@ -153,12 +153,12 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
         }
     }
 
-    /// The client's next message, which is credit.
+    /// Waits for the client's next message, which must be credit, and returns its number of batches.
     pub async fn credit(&mut self) -> u32 {
         self.whole_credit().await.batches
     }
 
-    /// The same, with every field.
+    /// Waits for the client's next message, which must be credit, and returns all of its fields.
     pub async fn whole_credit(&mut self) -> v1::Credit {
         match self.request().await.and_then(|request| request.message) {
             Some(SampleMessage::Credit(credit)) => credit,
@@ -166,7 +166,7 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
         }
     }
 
-    /// Reads credit until it sums to `batches`; fails where it passes them.
+    /// Reads credit until its sum is `batches`; panics if the sum exceeds it.
     pub async fn credit_of(&mut self, batches: u32) {
         let mut given = 0;
         while given < batches {
@@ -175,7 +175,7 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
         assert_eq!(given, batches);
     }
 
-    /// Sends a batch, in as many parts as it takes.
+    /// Sends a batch in as many parts as needed.
     pub async fn batch(&self, batch: &SampleBatch) {
         for part in batch_to_wire(batch) {
             self.reply(part).await;
@@ -190,7 +190,7 @@ struct Handover {
     ids: Vec<TrajectoryId>,
 }
 
-/// The number of replies that may wait to be read.
+/// Capacity of the channel of replies.
 const REPLIES: usize = 64;
 
 async fn hand_over<Q, R>(
@@ -289,7 +289,7 @@ impl Replay for Handover {
 }
 
 impl Handover {
-    /// Each trajectory has one item.
+    /// Returns the number of items of `suspect`; each trajectory has one item.
     fn items_of(&self, suspect: Suspect) -> Result<u64, Status> {
         match suspect {
             Suspect::Trajectory(id) if self.ids.contains(&id) => Ok(1),
@@ -299,7 +299,7 @@ impl Handover {
     }
 }
 
-/// A trajectory with one step of each kind, by actor 7 in its epoch 3.
+/// Returns a trajectory with one step of each kind, of actor 7 and epoch 3.
 pub fn trajectory(sequence: u64) -> Trajectory {
     let entry = |action, probability| ActionProbability { action: Action(action), probability };
     let policy = vec![entry(0, 0.25), entry(3, 0.75)];
@@ -310,7 +310,7 @@ pub fn trajectory(sequence: u64) -> Trajectory {
     Trajectory::of(id, "tic_tac_toe", &steps, Outcome::Win(Player::First)).expect("its steps are valid")
 }
 
-/// A batch of segments of at most one unroll step; `number` distinguishes it from others.
+/// Returns a batch of segments of at most one unroll step; `number` distinguishes it from others.
 pub fn batch(number: u64, batch_size: usize) -> SampleBatch {
     let segment = trajectory(number).segment(1, 1).expect("the trajectory has a second ply");
     let samples = vec![Sample { segment, probability: 0.5, table_items: 2 }; batch_size];

@@ -12,7 +12,7 @@ use proto::security::Security;
 use proto::weights::v1::weights_server::{Weights, WeightsServer};
 use proto::weights::{FetchQuery, Published, v1};
 
-/// A weights server that hands its streams to the test.
+/// A weights server that passes its streams to the test.
 #[derive(Debug)]
 pub struct WeightsScript {
     address: SocketAddr,
@@ -26,7 +26,7 @@ pub struct WeightsScript {
 pub struct Replies<R>(mpsc::Sender<Result<R, Status>>);
 
 impl WeightsScript {
-    /// A server that has published nothing.
+    /// Starts a server that has published no weights.
     pub async fn start() -> Self {
         let (incoming, address) = listen().await;
         let (subscribe, subscriptions) = mpsc::channel(1);
@@ -48,12 +48,12 @@ impl WeightsScript {
         endpoint(self.address)
     }
 
-    /// The next subscription that a client opens.
+    /// Waits for the next subscription that a client opens.
     pub async fn subscription(&mut self) -> Replies<v1::Manifest> {
         within(self.subscriptions.recv()).await.expect("the script serves")
     }
 
-    /// Returns the next fetch of a client.
+    /// Waits for the next fetch of a client.
     pub async fn fetch(&mut self) -> (FetchQuery, Replies<v1::Chunk>) {
         within(self.fetches.recv()).await.expect("the script serves")
     }
@@ -64,7 +64,7 @@ impl<R> Replies<R> {
         Self(sender)
     }
 
-    /// Sends `reply`; does nothing if the client has gone.
+    /// Sends `reply`; does nothing if the client has disconnected.
     pub async fn send(&self, reply: R) {
         let _ = within(self.0.send(Ok(reply))).await;
     }
@@ -83,7 +83,7 @@ impl Replies<v1::Manifest> {
 }
 
 impl Replies<v1::Chunk> {
-    /// Sends these bytes as those from `offset` on.
+    /// Sends `data` as the bytes from `offset` on.
     pub async fn chunk(&self, offset: u64, data: &[u8]) {
         self.send(v1::Chunk { offset, data: Bytes::copy_from_slice(data) }).await;
     }
@@ -115,7 +115,7 @@ impl Weights for Handover {
     }
 }
 
-/// A version with these bytes.
+/// Returns a version with these bytes.
 pub fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
     let bytes = bytes.into();
     let architecture = Architecture {

@@ -5,33 +5,33 @@ use std::time::Duration;
 
 use fleet::Role;
 
-/// Actors of the fleet.
+/// Number of actors of the fleet.
 pub(super) const ACTORS: u8 = 3;
 
 /// A process of the fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
-    /// Keeps trajectories.
+    /// The replay server, which stores trajectories.
     Replay,
-    /// Trains.
+    /// The learner, which trains the network.
     Learner,
-    /// Evaluates for the last actor.
+    /// The inference server, which evaluates positions for the last actor.
     Inference,
-    /// Plays; counted from 0.
+    /// An actor, which plays; numbers start at 0.
     Actor(u8),
-    /// Measures.
+    /// The arena, which measures strength.
     Arena,
 }
 
 impl Service {
-    /// Everyone, in the order in which they are started.
+    /// Returns every process, in the order in which they are started.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let actors = (0..ACTORS).map(Self::Actor);
         [Self::Replay, Self::Learner, Self::Inference].into_iter().chain(actors).chain([Self::Arena]).collect()
     }
 
-    /// Its place among all.
+    /// Returns the index of the process in [`Self::all`].
     pub(super) fn index(self) -> u8 {
         match self {
             Self::Replay => 0,
@@ -42,7 +42,7 @@ impl Service {
         }
     }
 
-    /// Its role in a fleet.
+    /// Returns the role of the process in a fleet.
     pub(super) fn role(self) -> Role {
         match self {
             Self::Replay => Role::Replay,
@@ -66,15 +66,16 @@ impl fmt::Display for Service {
 /// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The process is killed; the system closes its connections, which its peers notice. Healed by a start.
+    /// The process is killed; the system closes its connections, which its peers notice. The repair is a restart.
     Kill,
-    /// The machine is gone: cut off, and killed without notice to its peers. Healed by a start with its network.
+    /// The machine fails: it is disconnected, and its process is killed without notice to its peers. The repair is a
+    /// reconnection and a restart.
     Vanish,
     /// The process is stopped (SIGSTOP).
     Pause,
-    /// No packet comes or goes, without notice to any peer.
+    /// The host is disconnected: every packet from and to it is dropped, without notice to its peers.
     Cut,
-    /// Every packet takes 100 ms longer each way, and of each way one in fifty is lost.
+    /// Every packet is delayed by 100 ms in each direction, and one in fifty is lost in each direction.
     Slow,
 }
 
@@ -82,7 +83,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Kill, Self::Vanish, Self::Pause, Self::Cut, Self::Slow];
 
-    /// Returns true if the fault ends the process, so that its work begins anew.
+    /// Returns true if the fault ends the process, so that its work starts again.
     #[must_use]
     pub fn ends_process(self) -> bool {
         matches!(self, Self::Kill | Self::Vanish)
@@ -110,7 +111,7 @@ pub struct Fault {
     pub kind: Kind,
     /// The delay from the beginning of its round.
     pub after: Duration,
-    /// The time until it is healed.
+    /// The duration until the repair.
     pub length: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The processes, each on a host of its own, and the faults injected into them.
+//! Runs the processes, each on its own host, and injects faults into them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,17 +23,17 @@ use crate::trajectories::list;
 
 /// The host of the test itself.
 const HOME: Host = Host(0);
-/// Each process has it on its own loopback.
+/// The admin port of each process, on the loopback of its own host.
 const ADMIN: u16 = 9100;
 /// Starting libtorch on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// A process that is not back by then does not come back.
+/// The time within which every process must work again after a repair.
 const RECOVERY_DEADLINE: Duration = Duration::from_secs(90);
 /// The time limit of a drain.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 /// The interval between polls.
 const POLL: Duration = Duration::from_millis(20);
-/// A slow network, each way.
+/// The link of [`Kind::Slow`], with delay and loss per direction.
 const SLOW: Link = Link::Slow { delay: Duration::from_millis(100), loss: 0.02 };
 
 const INSERTED: &str = "zerofleet_actor_inserted_total";
@@ -41,8 +41,8 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const BY_SERVER: &str = "zerofleet_actor_remote_positions_total{by=\"server\"}";
 const ARENA_VERSION: &str = "zerofleet_arena_weights_version";
 
-/// The settings beside the small run file: no process waits for the rate limiter, so that a recovery time is that of
-/// the affected process; and no more load than two cores bear.
+/// The settings in addition to the small run file. No process waits for the rate limiter, so that a recovery time is
+/// that of the affected process, and two cores can bear the load.
 const SETTINGS: [&str; 8] = [
     "security.insecure_bind=true",
     "replay.actor_inserts_per_second_max=20",
@@ -54,7 +54,7 @@ const SETTINGS: [&str; 8] = [
     "inference.threads=1",
 ];
 
-/// A process, its host, and its watcher.
+/// A process, its host, and the thread that watches it.
 #[derive(Debug)]
 struct Member {
     service: Service,
@@ -67,21 +67,21 @@ struct Member {
 /// printed if the test panics.
 #[derive(Debug)]
 pub struct Fleet {
-    // In this order they end.
+    // Fields are dropped in this order: the processes end before the network and the directory are removed.
     members: Vec<Member>,
     network: Network,
     directory: TempDir,
 }
 
 impl Fleet {
-    /// Returns the processes to start and their hosts.
+    /// Returns the number of hosts: one for each process, and one for the test itself.
     #[must_use]
     pub fn hosts() -> u8 {
         let services = u8::try_from(Service::all().len()).expect("services are a handful");
         services + 1
     }
 
-    /// Describes the processes; nothing runs yet.
+    /// Writes the run file and creates the processes without starting them.
     ///
     /// # Errors
     /// A binary is missing, or the run directory cannot be made.
@@ -96,10 +96,11 @@ impl Fleet {
         Ok(Self { members: members.collect::<anyhow::Result<_>>()?, network, directory })
     }
 
-    /// Moves the calling thread, and whatever it starts from now on, to where the fleet can be reached.
+    /// Moves the calling thread, and the threads and processes that it starts afterwards, into a network namespace that
+    /// reaches the fleet.
     ///
     /// # Errors
-    /// It cannot be entered.
+    /// The namespace cannot be entered.
     pub fn enter(&self) -> anyhow::Result<()> {
         self.network.namespace(HOME).enter()
     }
@@ -135,10 +136,10 @@ impl Fleet {
         self.directory.path()
     }
 
-    /// Lets a round of faults happen, until all are healed; when the last was.
+    /// Injects a round of faults and repairs all of them; returns the time of the last repair.
     ///
     /// # Errors
-    /// A process cannot be started, or one has ended by itself.
+    /// A process cannot be restarted, or one has ended by itself.
     pub fn suffer(&mut self, Round(faults): &Round) -> anyhow::Result<Instant> {
         let start = Instant::now();
         let mut events: Vec<(Duration, bool, Fault)> = faults
@@ -147,7 +148,7 @@ impl Fleet {
             .collect();
         events.sort_by_key(|(at, ..)| *at);
         for (at, heals, fault) in events {
-            // Time that passes is what a fault is made of.
+            // Faults are timed by the wall clock, so this test has to sleep.
             std::thread::sleep(at.saturating_sub(start.elapsed()));
             if heals { self.heal(fault)? } else { self.strike(fault)? }
         }
@@ -182,17 +183,18 @@ impl Fleet {
         if kind.ends_process() { member.process.start() } else { Ok(()) }
     }
 
-    /// Waits until all is well again after a round whose last fault was healed at `healed`.
+    /// Waits until all processes work again after a round whose last repair was at `healed`.
     ///
     /// # Errors
-    /// It is not by the deadline.
+    /// A process does not work again by the deadline.
     pub fn recover(&self, Round(faults): &Round, healed: Instant, witness: &Witness) -> anyhow::Result<Recovery> {
         let before = witness.acknowledged();
-        // Of two, one may have counted something before the other was healed.
+        // Growth is measured from zero only after a single fault: with two, the restarted process may have counted
+        // before the other was repaired.
         let begins = |service| matches!(faults[..], [fault] if fault.service == service && fault.kind.ends_process());
         let work = |service: Service| {
             let at = self.own_work(service)?;
-            // The counts of others continue over restarts.
+            // Only the count of inserts starts at zero with the process; the other metrics continue over restarts.
             Some(if begins(service) && at.metric == INSERTED { at.anew(healed) } else { at.since(healed) })
         };
         let own: Vec<Growth> = faults.iter().filter_map(|fault| work(fault.service)).collect();
@@ -222,7 +224,7 @@ impl Fleet {
         })
     }
 
-    /// Returns the counter of a service's own work; the work of the replay server is visible to the witness.
+    /// Returns the counter of a service's own work; `None` for the replay server, whose work the witness measures.
     fn own_work(&self, service: Service) -> Option<At<'_>> {
         let last_actor = Service::all().into_iter().rfind(|service| matches!(service, Service::Actor(_)));
         let (of, metric) = match service {
@@ -235,20 +237,19 @@ impl Fleet {
         Some(At { watch: &self.members[usize::from(of.index())].watch, metric })
     }
 
-    /// The training step of the newest finished checkpoint.
+    /// Returns the training step of the newest finished checkpoint.
     fn checkpointed(&self) -> f64 {
         let entries = std::fs::read_dir(self.directory().join("checkpoints")).into_iter().flatten().flatten();
         let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok());
         steps.max().map_or(0.0, f64::from)
     }
 
-    /// Checks that the trajectories stored now are those acknowledged, each of them once; returns the promises that
-    /// were broken since the last check.
+    /// Checks that every acknowledged trajectory is stored exactly once; returns the violations since the last check.
     ///
     /// # Errors
     /// The replay server does not answer.
     pub async fn check(&self, witness: &Witness) -> anyhow::Result<Vec<String>> {
-        // Before the list, so that what is acknowledged meanwhile is in it or in neither.
+        // The acknowledgements are read before the list, so that the list contains all of them.
         let acknowledged: Vec<_> = self.members.iter().map(|member| member.watch.acknowledged()).collect();
         let rest = witness.rest(RECOVERY_DEADLINE).await?;
         let ledger = Ledger::new(list(&self.replay_endpoint()).await.context("list what is stored")?);
@@ -263,8 +264,8 @@ impl Fleet {
         Ok(faults)
     }
 
-    /// Drains every process, actors first; returns the trajectories then stored, or kept by an actor for its next
-    /// start.
+    /// Drains every process, actors first; returns the trajectories that are then stored, or spooled by an actor for
+    /// its next start.
     ///
     /// # Errors
     /// A process does not drain.
@@ -295,7 +296,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Returns the trajectories that an actor keeps for its next start.
+    /// Returns the trajectories that an actor has spooled for its next start.
     fn spooled(&self, actor: u64) -> Vec<TrajectoryId> {
         crate::trajectories::spooled(&self.home(actor).join("unacknowledged.spool"))
     }
@@ -304,7 +305,7 @@ impl Fleet {
         self.directory().join("actors").join(actor.to_string())
     }
 
-    /// Returns the lines of every log that require a human.
+    /// Returns the lines of all logs at level ERROR, which means that a person must act.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let of = |member: &Member| {
@@ -390,12 +391,12 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// That it grows beyond what is seen first after `since`.
+    /// Returns the condition that the metric grows beyond its first value read after `since`.
     fn since(self, since: Instant) -> Growth<'a> {
         Growth { at: self, since, start_count: self.watch.start_count(), from: None }
     }
 
-    /// The same after a restart, when every count is growth.
+    /// Returns the same condition after a restart, when any value above zero is growth.
     fn anew(self, since: Instant) -> Growth<'a> {
         Growth { from: Some(0.0), ..self.since(since) }
     }
@@ -410,13 +411,14 @@ struct Growth<'a> {
 }
 
 impl Growth<'_> {
-    /// Returns the time it took, if it has grown.
+    /// Returns the time from `since` until the metric grew; `None` if it has not grown yet.
     fn time(&mut self) -> Option<Duration> {
         let Seen { began, ended, start_count, value } = self.at.watch.seen(self.at.metric)?;
         if began < self.since || start_count != self.start_count {
             return None;
         }
-        // A metric that is not there yet is 0, and would grow to what it was before the process ended.
+        // A missing metric is read as 0, which is not a baseline: after a restart, the metric first returns to its
+        // value from before the process ended.
         if self.from.is_none() && value > 0.0 {
             self.from = Some(value);
         }
@@ -428,7 +430,7 @@ fn all_grow(growths: &mut [Growth]) -> anyhow::Result<Vec<Duration>> {
     grow_while(growths, || true)
 }
 
-/// Waits until all have grown and `also` holds; how long each took.
+/// Waits until all metrics have grown and `also` holds; returns the time of each.
 fn grow_while(growths: &mut [Growth], mut also: impl FnMut() -> bool) -> anyhow::Result<Vec<Duration>> {
     let start = Instant::now();
     let mut times: Vec<Option<Duration>> = vec![None; growths.len()];

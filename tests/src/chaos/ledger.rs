@@ -6,17 +6,17 @@ use experience::TrajectoryId;
 
 use super::witness::{EPOCH, WITNESS};
 
-/// The number of sequence numbers reported of one epoch: a person needs to see where they are, not all of them.
+/// Maximum number of sequence numbers reported per epoch; the first few are enough to find the fault.
 const SHOWN_MAX: usize = 5;
 
-/// The ids that are stored, or kept by their actor for its next start.
+/// The ids of the trajectories that are stored, or spooled by their actor for its next start.
 #[derive(Debug, Default)]
 pub struct Ledger {
     sequences: BTreeMap<(u64, u64), Vec<u64>>,
 }
 
 impl Ledger {
-    /// That of these ids.
+    /// Creates a ledger of these ids.
     #[must_use]
     pub fn new(ids: impl IntoIterator<Item = TrajectoryId>) -> Self {
         let mut ledger = Self::default();
@@ -39,8 +39,8 @@ impl Ledger {
         self.sequences.is_empty()
     }
 
-    /// Returns the sequence numbers that are doubled, or missing between others: actors number without gaps, and are
-    /// acknowledged in order.
+    /// Returns the sequence numbers that occur twice or are missing below the highest: actors number their trajectories
+    /// without gaps, and these are acknowledged in order.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -58,8 +58,8 @@ impl Ledger {
         faults
     }
 
-    /// Returns the acknowledged trajectories that are missing of an actor's epochs, of which the given numbers were
-    /// acknowledged.
+    /// Returns a message for each epoch of an actor that holds fewer trajectories than were acknowledged;
+    /// `acknowledged` holds their number by epoch.
     #[must_use]
     pub fn lost(&self, actor: u64, acknowledged: &BTreeMap<u64, u64>) -> Vec<String> {
         let held = |epoch| self.sequences.get(&(actor, epoch)).map_or(0, Vec::len) as u64;
@@ -68,7 +68,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Returns the missing trajectories of the witness, of which all below `acknowledged` were acknowledged.
+    /// Returns a message if fewer than `acknowledged` trajectories of the witness are held.
     #[must_use]
     pub fn lost_to_witness(&self, acknowledged: u64) -> Vec<String> {
         self.lost(WITNESS, &BTreeMap::from([(EPOCH, acknowledged)]))

@@ -1,4 +1,5 @@
-//! A network namespace without a name: it is gone when no process is in it and none holds it, however the test ends.
+//! Creates network namespaces without a name: the system removes one when no process is in it or holds it open, even if
+//! the test crashes.
 
 use std::fs::File;
 use std::process::Command;
@@ -7,21 +8,21 @@ use anyhow::{Context, ensure};
 
 use super::system;
 
-/// A network of its own, with a loopback device.
+/// A network namespace with a loopback device.
 #[derive(Debug)]
 pub struct Namespace {
     handle: File,
 }
 
 impl Namespace {
-    /// A new one. The calling thread stays where it is.
+    /// Creates a namespace. The calling thread does not enter it.
     ///
     /// # Errors
-    /// The system has none, or does not let this user make one.
+    /// The system has no network namespaces, or this user may not create one.
     pub fn new() -> anyhow::Result<Self> {
         let made = std::thread::spawn(|| {
             system::unshare_network()?;
-            // Of the thread: the process as a whole stays where it was.
+            // The path names the namespace of the thread; the process as a whole does not change its namespace.
             File::open("/proc/thread-self/ns/net")
         });
         let handle = made.join().expect("the thread does not panic").context("make a network namespace")?;
@@ -30,10 +31,10 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Does something on a thread inside; processes that it starts are inside too.
+    /// Runs `work` on a thread in the namespace; processes that it starts are in the namespace too.
     ///
     /// # Errors
-    /// It cannot be entered.
+    /// The namespace cannot be entered.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         std::thread::scope(|scope| {
             let inside = scope.spawn(|| self.enter().map(|()| work()));
@@ -41,16 +42,17 @@ impl Namespace {
         })
     }
 
-    /// Moves the calling thread inside, for good, and with it whatever it starts from now on.
+    /// Moves the calling thread into the namespace permanently, with the threads and processes that it starts
+    /// afterwards.
     ///
     /// # Errors
-    /// It cannot be entered.
+    /// The namespace cannot be entered.
     pub fn enter(&self) -> anyhow::Result<()> {
         system::enter_network(&self.handle).context("enter a network namespace")
     }
 }
 
-/// Runs `ip` in the calling thread's network.
+/// Runs `ip` in the network namespace of the calling thread.
 pub(super) fn ip(arguments: &[&str]) -> anyhow::Result<()> {
     let output = Command::new("ip").args(arguments).output().context("start `ip` (of iproute2)")?;
     ensure!(output.status.success(), "ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());

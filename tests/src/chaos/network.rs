@@ -1,6 +1,6 @@
-//! Hosts that reach each other through this process: each is a network namespace whose one device is a tunnel to here,
-//! so that a thread of the test decides about every packet. No root namespace, bridge, firewall rule or kernel module
-//! takes part.
+//! A virtual network of hosts that communicate through this process. Each host is a network namespace whose only device
+//! is a tunnel to this process, so that a thread of the test controls every packet. The root namespace, bridges,
+//! firewall rules and kernel modules are not used.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -18,14 +18,14 @@ use super::system;
 
 /// The name of the tunnel in every namespace.
 const DEVICE: &str = "chaos0";
-/// The MTU of the devices: as on an Ethernet, so that a share of lost packets means the same.
+/// The MTU of the devices, that of Ethernet, so that a share of lost packets has the same effect.
 const MTU: usize = 1500;
-/// Packets taken from one host before the others have their turn.
+/// Maximum number of packets read from one host before the next one.
 const TURN_PACKETS: usize = 64;
-/// The thread looks whether it is to end this often.
+/// Interval at which the thread checks if it must stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Some hosts and the way between them.
+/// The hosts and the links between them.
 #[derive(Debug)]
 pub struct Network {
     namespaces: Vec<Arc<Namespace>>,
@@ -35,10 +35,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// So many hosts, all well. `seed` decides which packets slow links lose.
+    /// Creates a network of `hosts` hosts without faults. `seed` determines the packets that slow links lose.
     ///
     /// # Errors
-    /// The system has no network namespaces or tunnels, or this user may not make them.
+    /// The system has no network namespaces or tunnels, or this user may not create them.
     pub fn new(hosts: u8, seed: u64) -> anyhow::Result<Self> {
         let mut namespaces = Vec::new();
         let mut devices = Vec::new();
@@ -60,7 +60,7 @@ impl Network {
         Arc::clone(&self.namespaces[usize::from(host.0)])
     }
 
-    /// From now on the way to a host is like this.
+    /// Sets the state of the link of a host.
     pub fn set(&self, host: Host, link: Link) {
         locked(&self.switch).set(host, link);
     }
@@ -76,7 +76,7 @@ impl Drop for Network {
     }
 }
 
-/// A device of the calling thread's network, up and with the host's address.
+/// Creates a device with the host's address in the network namespace of the calling thread, and brings it up.
 fn attach(host: Host) -> anyhow::Result<File> {
     let file = system::open_tunnel(DEVICE).context("open a tunnel")?;
     ip(&["address", "add", &format!("{}/24", host.address()), "dev", DEVICE])?;
@@ -88,7 +88,7 @@ fn locked(switch: &Mutex<Switch>) -> MutexGuard<'_, Switch> {
     switch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread between the devices and the switch.
+/// The state of the thread that moves packets between the devices and the switch.
 struct Forwarding {
     devices: Vec<File>,
     switch: Arc<Mutex<Switch>>,
@@ -111,18 +111,18 @@ impl Forwarding {
         let now = Instant::now();
         while let Some((to, packet)) = switch.give(now) {
             if let Some(mut device) = self.devices.get(usize::from(to.0)) {
-                // A host that cannot take it loses it, as any network's would.
+                // If the host cannot receive the packet, it is lost, as on a real network.
                 let _ = device.write(&packet);
             }
         }
         switch.next().map_or(STOP_INTERVAL, |due| due.saturating_duration_since(now).min(STOP_INTERVAL))
     }
 
-    /// The hosts that have sent something, once one has or the time is over.
+    /// Waits until a host has sent a packet or `wait` is over; returns the hosts that have sent packets.
     fn readable(&self, wait: Duration) -> Vec<Host> {
         let polled = |device: &File| libc::pollfd { fd: device.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut polls: Vec<libc::pollfd> = self.devices.iter().map(polled).collect();
-        // Rounded up: it would turn around its own axis for the last millisecond.
+        // The timeout is rounded up: rounded down, it would be 0 within the last millisecond, and the loop would spin.
         let timeout_ms = libc::c_int::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(libc::c_int::MAX);
         let count = libc::nfds_t::try_from(polls.len()).expect("hosts are counted in a byte");
         // SAFETY: the array has the given length and outlives the call; the descriptors are open.
@@ -140,7 +140,7 @@ impl Forwarding {
             match device.read(&mut packet) {
                 Ok(bytes) => locked(&self.switch).take(Instant::now(), host, &packet[..bytes]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Nothing more now.
+                // No further packet is available.
                 Err(_) => return,
             }
         }

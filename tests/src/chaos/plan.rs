@@ -8,13 +8,13 @@ use anyhow::anyhow;
 
 use super::schedule::Lengths;
 
-/// The default: CI has time for this.
+/// Default duration of the faults, which is short enough for CI.
 const SECONDS: u64 = 25;
-/// The default: the same faults in every run of CI.
+/// Default seed, so that every run of CI has the same faults.
 const SEED: u64 = 7;
-/// The default: generous, since a machine under other load is not under test. The chore sets 5.
+/// Default limit, generous because the machine may be under other load. The chore sets 5.
 const REJOIN_SECONDS: f64 = 20.0;
-/// From here on there is time for faults as long as in the field.
+/// Duration of the test from which faults last as long as in the field.
 const WHOLE_FROM: Duration = Duration::from_secs(90);
 
 /// The settings of a run of the chaos test.
@@ -24,7 +24,7 @@ pub struct Plan {
     pub length: Duration,
     /// The seed of the schedule: `ZEROFLEET_CHAOS_SEED`.
     pub seed: u64,
-    /// The time within which every process must be back after a heal: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
+    /// The time within which every actor must rejoin after a repair: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
     pub rejoin_max: Duration,
     /// The file for the table of recovery times, as Markdown: `ZEROFLEET_CHAOS_REPORT`.
     pub report: Option<PathBuf>,
@@ -34,7 +34,7 @@ impl Plan {
     /// Reads the settings from the environment.
     ///
     /// # Errors
-    /// A variable that is set is no number.
+    /// A variable is set to a value that is not a number.
     pub fn from_environment() -> anyhow::Result<Self> {
         let rejoin = number("ZEROFLEET_CHAOS_REJOIN_SECONDS", REJOIN_SECONDS)?;
         Ok(Self {
@@ -45,7 +45,7 @@ impl Plan {
         })
     }
 
-    /// Returns the durations of the faults of such a run.
+    /// Returns the durations of the faults for a test of this length.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
         if self.length >= WHOLE_FROM { Lengths::whole() } else { Lengths::short() }

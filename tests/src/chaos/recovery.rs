@@ -1,4 +1,4 @@
-//! The time from a repair until the fleet works again.
+//! Collects the times from a repair until the fleet works again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use super::fault::{Kind, Service};
 
-/// The recovery times after a fault was healed.
+/// The recovery times after a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recovery {
     /// The time until the affected process did its own work again.
     pub service: Duration,
-    /// Until every actor had another trajectory acknowledged.
+    /// The time until every actor had another trajectory acknowledged.
     pub actors: Duration,
-    /// Until another training step was made.
+    /// The time until another training step was made.
     pub training: Duration,
 }
 
-/// All of a run, by what had gone wrong.
+/// All recovery times of a run, by fault.
 #[derive(Debug, Default)]
 pub struct Recoveries {
     alone: BTreeMap<(Service, Kind), Vec<Recovery>>,
@@ -25,18 +25,18 @@ pub struct Recoveries {
 }
 
 impl Recoveries {
-    /// After one fault alone. All actors are one service here.
+    /// Adds the recovery after a single fault. All actors count as one service.
     pub fn after(&mut self, service: Service, kind: Kind, recovery: Recovery) {
         let service = if let Service::Actor(_) = service { Service::Actor(0) } else { service };
         self.alone.entry((service, kind)).or_default().push(recovery);
     }
 
-    /// After two at once, from the later heal on.
+    /// Adds the recovery after two simultaneous faults, measured from the later repair.
     pub fn after_two(&mut self, recovery: Recovery) {
         self.together.push(recovery);
     }
 
-    /// The table of the docs: median and greatest of each time, in seconds.
+    /// Formats the table of the docs: median and maximum of each time, in seconds.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(

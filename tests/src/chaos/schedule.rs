@@ -1,4 +1,4 @@
-//! The sequence of faults: a seed decides, and nothing else.
+//! Generates the sequence of faults from a seed alone.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,29 +9,30 @@ use rand_chacha::ChaCha8Rng;
 
 use super::fault::{Fault, Kind, Service};
 
-/// The durations of faults, in seconds.
+/// The ranges of the durations of faults, in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lengths {
     /// The time until a killed process is started again.
     pub kill: Range<f64>,
-    /// Until a machine that vanished is back.
+    /// The time until a vanished machine is connected and started again.
     pub vanish: Range<f64>,
-    /// A pause.
+    /// The duration of a pause.
     pub pause: Range<f64>,
-    /// A cut.
+    /// The duration of a cut.
     pub cut: Range<f64>,
-    /// A slow-down.
+    /// The duration of a slow link.
     pub slow: Range<f64>,
 }
 
 impl Lengths {
-    /// As in the field: pauses of ten seconds, cuts that connections survive and cuts that they do not.
+    /// Returns durations as in the field: pauses of ten seconds, cuts short enough for connections to survive and cuts
+    /// that break them.
     #[must_use]
     pub fn whole() -> Self {
         Self { kill: 0.0..2.0, vanish: 1.0..8.0, pause: 10.0..10.1, cut: 1.0..15.0, slow: 10.0..10.1 }
     }
 
-    /// For a test that has seconds.
+    /// Returns durations for a test of a few seconds.
     #[must_use]
     pub fn short() -> Self {
         Self { kill: 0.0..0.5, vanish: 0.5..1.5, pause: 1.0..2.0, cut: 1.0..2.0, slow: 2.0..3.0 }
@@ -48,29 +49,29 @@ impl Lengths {
     }
 }
 
-/// Faults of different services that overlap in time, ascending by their beginning.
+/// Faults of different services that overlap in time, in ascending order of their start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round(pub Vec<Fault>);
 
-/// The second of two begins at most so much after the first.
+/// Maximum delay of a fault from the start of a round of two, in seconds.
 const APART_SECONDS_MAX: f64 = 3.0;
-/// After so many faults that happen alone, two happen at once.
+/// Number of rounds with a single fault before a round with two.
 const ALONE: usize = 4;
 
-/// Rounds without end: every kind for every service, each alone and in any order, and then again in another; between
-/// them two at once, whichever.
+/// An infinite sequence of rounds: every kind of fault for every service, each alone and in random order, repeated in
+/// another order; rounds of two random faults are interspersed.
 #[derive(Debug)]
 pub struct Schedule {
-    /// The faults that are still to come before all of them come again.
+    /// The remaining single faults of the current pass.
     alone: Vec<(Service, Kind)>,
-    /// The number of single faults since the last pair.
+    /// The number of rounds with a single fault since the last round of two.
     since_two: usize,
     lengths: Lengths,
     rng: ChaCha8Rng,
 }
 
 impl Schedule {
-    /// That of a seed.
+    /// Creates the schedule of a seed.
     #[must_use]
     pub fn new(seed: u64, lengths: Lengths) -> Self {
         Self { alone: Vec::new(), since_two: 0, lengths, rng: ChaCha8Rng::seed_from_u64(seed) }

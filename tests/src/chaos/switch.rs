@@ -1,4 +1,4 @@
-//! Delivers and delays packets: a faulty network, simulated. Time is an argument.
+//! Simulates a faulty network: delivers, delays and drops packets. Time is an argument.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// Packets that wait for their time; one that comes beyond is lost, as where a router is full.
+/// Maximum number of queued packets; further packets are lost, as in a router with a full queue.
 const WAITING_MAX: usize = 20_000;
 
 /// A host: the last byte of its address, counted from 1.
@@ -16,13 +16,13 @@ const WAITING_MAX: usize = 20_000;
 pub struct Host(pub u8);
 
 impl Host {
-    /// Its address.
+    /// Returns the address of the host.
     #[must_use]
     pub fn address(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, 0, self.0 + 1)
     }
 
-    /// Returns the host that a packet is for, if it is an IPv4 packet for a host.
+    /// Returns the destination of a packet; `None` unless it is an IPv4 packet for a host of the network.
     fn of(packet: &[u8]) -> Option<Self> {
         let is_v4 = packet.first().is_some_and(|first| first >> 4 == 4);
         let address = packet.get(16..20).filter(|_| is_v4)?;
@@ -36,16 +36,16 @@ impl Host {
 /// The state of the link between a host and all others.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Link {
-    /// Nothing is wrong.
+    /// The link has no fault.
     #[default]
     Good,
-    /// Every packet is lost, without notice.
+    /// Every packet is dropped without notice.
     Cut,
-    /// Every packet takes this much longer, each way, and this share of them is lost.
+    /// Every packet is delayed, and a share of the packets is lost.
     Slow {
-        /// One way.
+        /// The delay in each direction.
         delay: Duration,
-        /// From 0 to 1, one way.
+        /// The share of lost packets in each direction, from 0 to 1.
         loss: f64,
     },
 }
@@ -62,7 +62,7 @@ pub(super) struct Switch {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     due: Instant,
-    /// Packets of one time leave as they came.
+    /// Packets that are due at the same time leave in the order of their arrival.
     order: u64,
     from: Host,
     to: Host,
@@ -81,7 +81,7 @@ impl Switch {
         }
     }
 
-    /// Takes a packet that a host sent.
+    /// Accepts a packet from a host.
     pub(super) fn take(&mut self, now: Instant, from: Host, packet: &[u8]) {
         let Some(to) = Host::of(packet).filter(|to| usize::from(to.0) < self.links.len()) else { return };
         let mut due = now;
@@ -99,11 +99,11 @@ impl Switch {
         }
     }
 
-    /// Returns the next packet that is due, and its host.
+    /// Returns the next packet that is due, and its destination.
     pub(super) fn give(&mut self, now: Instant) -> Option<(Host, Vec<u8>)> {
         while self.next().is_some_and(|due| due <= now) {
             let Reverse(Waiting { from, to, packet, .. }) = self.waiting.pop()?;
-            // A cut loses what is on the wire, too.
+            // A cut also drops the packets in flight.
             if [from, to].iter().all(|&host| self.link(host) != Link::Cut) {
                 return Some((to, packet));
             }
@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(given(&mut switch, now), [(C, 3)]);
         assert_eq!(switch.next(), Some(now + delay));
         let lost = sent - given(&mut switch, now + delay).len();
-        // The mean is 200 and the standard deviation 14: five of them, so that no seed fails.
+        // The mean is 200 and the standard deviation 14; the bounds are five standard deviations from the mean, so that
+        // practically no seed fails.
         assert!((130..=270).contains(&lost), "{lost} of {sent} lost");
     }
 

@@ -4,23 +4,24 @@
 use std::fs::File;
 use std::io;
 
-/// Gives the calling thread, and whatever it starts from now on, a network of its own without a way out.
+/// Moves the calling thread, and the threads and processes that it starts afterwards, into a new, unconnected network
+/// namespace.
 pub(super) fn unshare_network() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: it takes a number and changes the calling thread alone.
+        // SAFETY: the call takes a number and changes only the calling thread.
         done(unsafe { libc::unshare(libc::CLONE_NEWNET) })
     }
     #[cfg(not(target_os = "linux"))]
     Err(missing())
 }
 
-/// Moves the calling thread, and whatever it starts from now on, to a network.
+/// Moves the calling thread, and the threads and processes that it starts afterwards, into a network namespace.
 pub(super) fn enter_network(handle: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd as _;
-        // SAFETY: the descriptor is open for as long as the call takes; the calling thread alone is changed.
+        // SAFETY: the descriptor is open for the duration of the call, which changes only the calling thread.
         done(unsafe { libc::setns(handle.as_raw_fd(), libc::CLONE_NEWNET) })
     }
     #[cfg(not(target_os = "linux"))]
@@ -30,23 +31,23 @@ pub(super) fn enter_network(handle: &File) -> io::Result<()> {
     }
 }
 
-/// A device of the calling thread's network; what it sends is read from the file, one packet a time, and what is
-/// written is received. Reading does not wait.
+/// Opens a tunnel device in the network namespace of the calling thread. Each read of the file returns one packet that
+/// the device sends, and each write is a packet that it receives. Reads do not block.
 pub(super) fn open_tunnel(name: &str) -> io::Result<File> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd as _;
         use std::os::unix::fs::OpenOptionsExt as _;
         let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
-        // SAFETY: numbers and characters, for which zero is a value.
+        // SAFETY: `ifreq` consists of numbers and characters, for which zero is a valid value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // One stays zero, to end the name.
+        // The last byte stays zero and terminates the name.
         for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
             *to = libc::c_char::try_from(from).map_err(io::Error::other)?;
         }
         request.ifr_ifru.ifru_flags =
             libc::c_short::try_from(libc::IFF_TUN | libc::IFF_NO_PI).map_err(io::Error::other)?;
-        // SAFETY: the request is the one that this call takes, and outlives it.
+        // SAFETY: the request has the type that this call requires, and outlives the call.
         done(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
         Ok(file)
     }

@@ -1,4 +1,5 @@
-//! Watches a process continuously, from inside its own namespace, so that no fault of the network is in the way.
+//! Polls the metrics of a process continuously, from inside its own namespace, so that network faults do not affect the
+//! measurement.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -11,23 +12,25 @@ use anyhow::Context;
 
 use super::namespace::Namespace;
 
-/// The polling interval: recovery times are this exact.
+/// The polling interval, which is also the resolution of recovery times.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// The time after which a process counts as stalled.
+/// The time after which a request is given up, because the process is stalled.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The metrics that are read of every process, beside those requested.
+/// The invariants of the metrics of a process, which every sample is checked against.
 #[derive(Debug, Clone, Default)]
 pub struct Promises {
-    /// A metric that never falls, also over restarts: the weights version. 0 is none yet.
+    /// A metric that never decreases, not even over restarts: the weights version. A value of 0 means that there is no
+    /// version yet.
     pub never_falls: Option<&'static str>,
-    /// A metric that falls only at a restart, and no further than the floor.
+    /// A metric that decreases only at a restart, and not below the floor.
     pub falls_to_floor: Option<&'static str>,
-    /// A metric that counts what was acknowledged since the last start, and the file that holds the epoch of it.
+    /// A metric that counts the trajectories acknowledged since the last start, and the path of the file that holds
+    /// their epoch.
     pub acknowledged: Option<(&'static str, PathBuf)>,
 }
 
-/// One look at the metrics.
+/// The metrics of a process at one time.
 #[derive(Debug, Clone)]
 struct Sample {
     began: Instant,
@@ -48,7 +51,7 @@ struct State {
     broken: Vec<String>,
 }
 
-/// A thread that looks, and what it has seen.
+/// A thread that polls a process, and the state that it has observed.
 #[derive(Debug)]
 pub struct Watch {
     state: Arc<Mutex<State>>,
@@ -57,11 +60,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to look at the process called `name`, which serves its metrics at port `admin` of the namespace's
-    /// loopback.
+    /// Starts to poll the process `name`, which serves its metrics at port `admin` of the namespace's loopback.
     ///
     /// # Errors
-    /// There are no more threads.
+    /// The thread cannot be started.
     pub fn start(name: String, namespace: Arc<Namespace>, admin: u16, promises: Promises) -> anyhow::Result<Self> {
         let state = Arc::new(Mutex::new(State::default()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -70,7 +72,8 @@ impl Watch {
         Ok(Self { state, stop, thread: Some(thread.context("start a watch")?) })
     }
 
-    /// Records a new start of the process; `floor` is the number that may be lost with the last one.
+    /// Records a new start of the process; `floor` is the lowest value to which `Promises::falls_to_floor` may decrease
+    /// at this restart.
     pub fn begin_run(&self, floor: f64) {
         let mut state = locked(&self.state);
         state.start_count += 1;
@@ -78,7 +81,8 @@ impl Watch {
         state.latest = 0.0;
     }
 
-    /// The newest value of a metric, the times of its request and its answer, and the start it belongs to.
+    /// Returns the newest value of a metric, the times of its request and its answer, and the number of the start to
+    /// which it belongs; `None` before the first answer since the last start.
     #[must_use]
     pub(super) fn seen(&self, metric: &str) -> Option<Seen> {
         let state = locked(&self.state);
@@ -87,18 +91,18 @@ impl Watch {
         Some(Seen { began, ended, start_count, value: sample.values.get(metric).copied().unwrap_or(0.0) })
     }
 
-    /// The number of starts so far.
+    /// Returns the number of starts so far.
     pub(super) fn start_count(&self) -> u32 {
         locked(&self.state).start_count
     }
 
-    /// Returns the number of trajectories acknowledged to it, by epoch.
+    /// Returns the number of the process's acknowledged trajectories, by epoch.
     #[must_use]
     pub fn acknowledged(&self) -> BTreeMap<u64, u64> {
         locked(&self.state).acknowledged.clone()
     }
 
-    /// Returns the promises that were broken since the last call.
+    /// Returns the violated invariants since the last call.
     #[must_use]
     pub fn broken(&self) -> Vec<String> {
         std::mem::take(&mut locked(&self.state).broken)
@@ -115,7 +119,7 @@ impl Drop for Watch {
     }
 }
 
-/// A metric as it was seen.
+/// A value of a metric, with the times of its request and its answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) began: Instant,
@@ -148,7 +152,7 @@ impl Looking {
             let start_count = locked(&self.state).start_count;
             let began = Instant::now();
             let text = agent.get(&url).call().and_then(|mut response| response.body_mut().read_to_string());
-            // One that does not answer does not stand, is paused or has not begun: none of it is wrong here.
+            // A process that does not answer has ended, is paused or has not started yet, which is not an error here.
             if let Ok(text) = text {
                 self.see(Sample { began, ended: Instant::now(), start_count, values: values(&text) });
             }
@@ -186,7 +190,7 @@ impl Looking {
     }
 }
 
-/// Every sample of Prometheus' text format, by name with labels.
+/// Returns every sample of Prometheus' text format, by name with labels.
 fn values(text: &str) -> HashMap<String, f64> {
     let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
     samples.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()

@@ -15,9 +15,9 @@ use crate::trajectories::{answered, won, writer};
 
 /// An id that no actor of the fleet has.
 pub(super) const WITNESS: u64 = 1_000;
-/// Its only epoch.
+/// The only epoch of the witness.
 pub(super) const EPOCH: u64 = 1;
-/// Often enough to be in the middle of whatever goes wrong.
+/// Interval between inserts, short enough that inserts are in flight during every fault.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The client and its task.
@@ -25,13 +25,13 @@ const INTERVAL: Duration = Duration::from_millis(50);
 pub struct Witness {
     writer: Arc<Writer>,
     sent: Arc<AtomicU64>,
-    /// The permit to insert.
+    /// The permit to insert, which pauses the inserts while a [`Rest`] holds it.
     turn: Arc<Semaphore>,
     task: JoinHandle<()>,
 }
 
 impl Witness {
-    /// Begins to insert. Must be called on a runtime whose threads reach `endpoint`.
+    /// Starts to insert. Must be called on a runtime whose threads reach `endpoint`.
     #[must_use]
     pub fn start(endpoint: &str) -> Self {
         let writer = Arc::new(writer(endpoint, WITNESS, EPOCH));
@@ -40,18 +40,18 @@ impl Witness {
         Self { writer, sent, turn, task }
     }
 
-    /// Returns the number acknowledged.
+    /// Returns the number of acknowledged trajectories.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         let WriterStats { inserted, duplicates, .. } = self.writer.stats();
         inserted + duplicates
     }
 
-    /// Waits until everything is acknowledged, and inserts nothing more for as long as the answer is kept: how many
-    /// those are, whose sequence numbers are all those below.
+    /// Waits until every trajectory is acknowledged, and pauses the inserts until the returned value is dropped. That
+    /// value holds the number of acknowledged trajectories, whose sequence numbers are all those below it.
     ///
     /// # Errors
-    /// Something is not acknowledged by the deadline, was refused or was acknowledged twice.
+    /// A trajectory is not acknowledged by the deadline, was rejected or was acknowledged twice.
     pub async fn rest(&self, deadline: Duration) -> anyhow::Result<Rest<'_>> {
         let turn = timeout(deadline, self.turn.acquire()).await.context("wait for the witness")??;
         answered(&self.writer, deadline).await.context("wait until the witness has its answers")?;
@@ -68,10 +68,10 @@ impl Drop for Witness {
     }
 }
 
-/// No trajectory is in flight.
+/// The state in which no trajectory is in flight; inserts are paused until it is dropped.
 #[derive(Debug)]
 pub struct Rest<'a> {
-    /// The number acknowledged.
+    /// The number of acknowledged trajectories.
     pub acknowledged: u64,
     _turn: SemaphorePermit<'a>,
 }

@@ -1,18 +1,18 @@
-//! Finds texts in a stream of bytes that is too long to hold. By hand, because the search of streams that libraries
-//! have passes over a text that overlaps another one.
+//! Finds texts in a stream of bytes that does not fit in memory. Libraries that search streams are not used, because
+//! they skip a match that overlaps another one.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Those of `needles` that are in what is read, in one pass. Each has two bytes or more.
+/// Returns the needles that occur in the stream, reading it once. Each needle has at least two bytes.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn found(mut stream: impl Read, needles: &[String]) -> io::Result<BTreeSet<&str>> {
     let longest = needles.iter().map(String::len).max().unwrap_or(0);
-    // Which pairs of bytes a needle begins with: nearly every place is done with after one look.
+    // The pairs of bytes with which a needle begins: a single look-up excludes nearly every offset.
     let mut begins = vec![false; 1 << 16];
     for needle in needles {
         begins[pair(needle.as_bytes())] = true;
@@ -32,7 +32,7 @@ pub fn found(mut stream: impl Read, needles: &[String]) -> io::Result<BTreeSet<&
                 found.extend(needles.iter().filter(|needle| rest.starts_with(needle.as_bytes())).map(String::as_str));
             }
         }
-        // The end may be the beginning of a needle.
+        // The end of the piece may be the beginning of a needle.
         let kept = held.min(longest.saturating_sub(1));
         bytes.copy_within(held - kept..held, 0);
         held = kept;
@@ -47,7 +47,7 @@ fn pair(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Hands out a few bytes at a time.
+    /// A reader that returns at most a fixed number of bytes at a time.
     struct ChunkedReader<'a>(&'a [u8], usize);
 
     impl Read for ChunkedReader<'_> {

@@ -1,4 +1,4 @@
-//! The compose program that runs a cluster.
+//! Finds the Compose program that runs a cluster.
 
 use std::process::Command;
 
@@ -6,20 +6,21 @@ use anyhow::ensure;
 
 use crate::process::run;
 
-/// A command that is taken as the compose, such as `docker-compose` or the path of one. Where it is unset that is the
-/// plugin, Compose v2, if there is one, and else docker-compose.
+/// The environment variable with the command of Compose, such as `docker-compose` or its path. If it is unset, the
+/// plugin, Compose v2, is preferred to docker-compose.
 const CHOICE: &str = "ZEROFLEET_COMPOSE";
 const CANDIDATES: [&str; 2] = ["docker compose", "docker-compose"];
 
-/// A compose that answers, as the words it is called by.
+/// The command of a Compose program that works, as a list of words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program(Vec<String>);
 
 impl Program {
-    /// Those on this machine, the one to prefer first; of `ZEROFLEET_COMPOSE`, where it is set, only that.
+    /// Returns the Compose programs on this machine, the preferred one first; if `ZEROFLEET_COMPOSE` is set, only that
+    /// one.
     ///
     /// # Errors
-    /// The one that was chosen does not answer.
+    /// The program that `ZEROFLEET_COMPOSE` names does not work.
     pub fn on_this_machine() -> anyhow::Result<Vec<Self>> {
         let of = |line: &str| Self(line.split_whitespace().map(str::to_owned).collect());
         if let Ok(line) = std::env::var(CHOICE) {
@@ -30,7 +31,7 @@ impl Program {
         Ok(CANDIDATES.into_iter().map(of).filter(Self::answers).collect())
     }
 
-    /// The beginning of a command.
+    /// Returns a command that runs the program, without arguments.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.0[0]);
@@ -42,10 +43,10 @@ impl Program {
         self.version().is_ok()
     }
 
-    /// Returns its version.
+    /// Returns the version of the program.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The program does not report a version.
     pub fn version(&self) -> anyhow::Result<String> {
         Ok(run(self.command().args(["version", "--short"]))?.trim().to_owned())
     }

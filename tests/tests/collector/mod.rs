@@ -1,4 +1,4 @@
-//! A collector of traces that keeps what it is sent, read with the published protocol's own code.
+//! A collector that keeps the received traces, which it decodes with the published code of the protocol.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use prost::Message as _;
 
-/// A span as it came in.
+/// A received span.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     /// The process: `zerofleet-actor`.
@@ -24,7 +24,7 @@ pub(crate) struct Seen {
     pub(crate) resource: BTreeMap<String, String>,
     pub(crate) trace: Vec<u8>,
     pub(crate) id: Vec<u8>,
-    /// Empty where it is the first of its trace.
+    /// The id of the parent; empty for the root of a trace.
     pub(crate) parent: Vec<u8>,
     pub(crate) name: String,
     pub(crate) start_ns: u64,
@@ -32,14 +32,14 @@ pub(crate) struct Seen {
     pub(crate) attributes: BTreeMap<String, String>,
 }
 
-/// A collector that listens on a port of its own.
+/// A collector that listens on a free port.
 pub(crate) struct Collector {
     pub(crate) endpoint: String,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 impl Collector {
-    /// Must be called on a runtime, which serves it until it ends.
+    /// Starts a collector. Must be called on a tokio runtime, which serves the collector until the runtime ends.
     pub(crate) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -49,7 +49,7 @@ impl Collector {
         Self { endpoint, seen }
     }
 
-    /// Everything so far.
+    /// Returns the spans received so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! A published version of random weights: what a learner writes before its first training step, without a learner.
+//! A published version of random weights, as a learner writes it before its first training step.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be made fails the test")]
 
@@ -13,14 +13,14 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 const CHANNELS: usize = 16;
 const BLOCKS: usize = 1;
 
-/// A published version: its manifest, and its bytes.
+/// A published version: its manifest and the bytes of its weights file.
 pub(crate) struct Published {
     pub(crate) manifest: Manifest,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Published {
-    /// Random weights for a game.
+    /// Creates random weights for a game.
     pub(crate) fn random(spec: &Spec, version: u64, seed: u64) -> Self {
         let architecture = Architecture {
             game: spec.name.clone(),
@@ -50,13 +50,13 @@ impl Published {
     }
 }
 
-/// A safetensors file of every tensor of the architecture.
+/// Returns a safetensors file with random values for every tensor of the architecture.
 fn bytes(architecture: &Architecture, seed: u64) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let layers = Layers::new(architecture).unwrap();
     let entries = layers.tensors().map(|tensor| {
         let (middle, spread) = match tensor.role {
-            // Uniform within √(3 / fan-in): activations stay of the order of one.
+            // Uniform within ±√(3 / fan-in), so that activations stay of the order of one.
             Role::Convolution | Role::Linear => (0.0, (3.0 * tensor.shape[0] as f32 / tensor.numel() as f32).sqrt()),
             Role::NormScale | Role::NormVariance => (1.0, 0.1),
             Role::Bias | Role::NormShift | Role::NormMean => (0.0, 0.1),

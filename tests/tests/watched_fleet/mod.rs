@@ -9,12 +9,12 @@ use tests::{Cluster, Process, Role, Target};
 /// Starting libtorch on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The folder `deploy` of the repository.
+/// Returns the folder `deploy` of the repository.
 pub(crate) fn deployed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the repository").join("deploy")
 }
 
-/// The dashboards that lie there, by name.
+/// Returns the paths of the deployed dashboards, sorted by name.
 pub(crate) fn dashboards() -> Vec<PathBuf> {
     let listed = std::fs::read_dir(deployed().join("grafana/dashboards")).expect("list the dashboards");
     let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("list the dashboards").path()).collect();
@@ -29,18 +29,18 @@ pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) unit: String,
     pub(crate) kind: String,
-    /// Legend and expression.
+    /// The legend and expression of each query.
     pub(crate) targets: Vec<(String, String)>,
 }
 
 impl Panel {
-    /// The panel with each of its expressions.
+    /// Returns the panel with each of its expressions.
     pub(crate) fn queries(self) -> Vec<(Self, String)> {
         self.targets.iter().map(|(_, expression)| (self.clone(), expression.clone())).collect()
     }
 }
 
-/// Every panel of every dashboard that has a query.
+/// Returns every panel of every dashboard, without the rows that only group panels.
 pub(crate) fn panels() -> Vec<Panel> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Nothing runs yet.
+    /// Creates the processes without starting them.
     pub(crate) fn new(game: &str, sections: &str, settings: &[(Role, &str)]) -> anyhow::Result<Self> {
         let mut cluster = Cluster::new(game, sections)?;
         let (inference, endpoint) = cluster.inference_server()?;
