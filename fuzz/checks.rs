@@ -1,5 +1,5 @@
-//! Checks that must hold for any bytes: the functions behind the fuzz targets, and behind the test that runs their
-//! corpus without libFuzzer.
+//! Checks that must hold for any bytes. The fuzz targets call them, and so does the test that runs the corpus without
+//! libFuzzer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,20 +15,22 @@ use replay_server::log::{
     VolumeFile, frame,
 };
 
-/// The most bytes that a record may hold, decompressed.
+/// The size limit of the decompressed content of a record, in bytes.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 
-/// Any payload is a record or is refused; what a trajectory holds is within its limit.
+/// Checks that any payload decodes to a record or is rejected, and that the content of a trajectory is within its size
+/// limit.
 pub(crate) fn record(payload: &[u8]) {
     if let Ok(Record::Trajectory { content, .. }) = Record::decode(payload) {
         assert!(content.len() <= CONTENT_BYTES_MAX);
     }
 }
 
-/// Any bytes are a log, or are refused: all whole records are kept, each once, and the log grows on.
+/// Checks that any bytes open as a log or are rejected, that a log keeps every whole record exactly once, and that it
+/// accepts further records.
 ///
-/// The first byte gives how many segments the rest is cut into, and whether the parts are files or payloads to be
-/// framed with good checksums, so that a fuzzer gets behind them.
+/// The first byte gives the number of segments into which the rest is split, and selects if the parts are segment files
+/// or payloads to be framed with valid checksums, so that the fuzzer also reaches the code behind the checksums.
 pub(crate) fn segments(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let count = usize::from(how & 3) + 1;
@@ -40,10 +42,11 @@ pub(crate) fn segments(bytes: &[u8]) {
     let whole: Vec<TrajectoryId> = memory.files().iter().flat_map(|(name, bytes)| trajectories(name, bytes)).collect();
     let Some((mut log, held)) = open(&memory) else { return };
     assert!(is_each_once(&held), "one came twice");
-    // In seen and not told is what the head of an earlier segment says it had.
+    // The check uses `seen`, because a trajectory whose id the head of an earlier segment lists is not passed to the
+    // callback.
     assert!(whole.iter().all(|id| log.state().seen.contains(*id)), "a whole record was not kept");
 
-    // It grows on, unless it has used up its numbers.
+    // The log accepts a new trajectory, unless all candidate ids are taken.
     let new = (0..u64::MAX).map(|sequence| TrajectoryId { actor: 77, epoch: 77, sequence });
     let new = new.take(4).find(|id| !log.state().seen.contains(*id));
     let Some(id) = new else { return };
@@ -59,9 +62,10 @@ pub(crate) fn segments(bytes: &[u8]) {
     assert_eq!(held_again, [held.as_slice(), &[id]].concat());
 }
 
-/// Any bytes are the messages of a stream of inserts, or end it: what passes is valid and survives its conversions.
+/// Checks that any bytes are valid messages of an insert stream or end it, and that accepted trajectories survive their
+/// conversions.
 ///
-/// Each message stands behind its length in two bytes.
+/// Each message is preceded by its length as two little-endian bytes.
 pub(crate) fn inserts(bytes: &[u8]) {
     let limits = Limits { steps_max: 64, actions: 64 };
     let mut order = InsertOrder::new("connect_four", 8, limits, std::time::Duration::ZERO);
@@ -95,7 +99,7 @@ fn is_each_once(ids: &[TrajectoryId]) -> bool {
     ids.iter().collect::<BTreeSet<_>>().len() == ids.len()
 }
 
-/// A segment of frames with good checksums.
+/// Returns a segment whose frames have valid checksums.
 pub(crate) fn segment(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
     let prologue = frame::Prologue::new(SegmentNumber(number), [7; 32]);
     let mut file = prologue.encode();
@@ -105,7 +109,7 @@ pub(crate) fn segment(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Each payload stands behind its length in two bytes.
+/// Splits bytes into payloads, each of which is preceded by its length as two little-endian bytes.
 fn payloads(bytes: &[u8]) -> Vec<Vec<u8>> {
     let (mut out, mut rest) = (Vec::new(), bytes);
     while let Some((length, after)) = rest.split_first_chunk::<2>() {
@@ -116,7 +120,7 @@ fn payloads(bytes: &[u8]) -> Vec<Vec<u8>> {
     out
 }
 
-/// The ids of all whole trajectories in a file.
+/// Returns the ids of all whole trajectories in a segment file.
 fn trajectories(name: &str, bytes: &[u8]) -> Vec<TrajectoryId> {
     let number = SegmentNumber::from_file_name(name).expect("it was named here");
     let Ok(scan) = frame::scan(number, bytes) else { return Vec::new() };
@@ -145,7 +149,7 @@ fn open(memory: &Memory) -> Option<(Log<Memory>, Vec<TrajectoryId>)> {
     opened.ok().map(|(log, _)| (log, held))
 }
 
-/// Files in memory that never fail.
+/// A volume in memory whose operations never fail.
 #[derive(Debug, Clone, Default)]
 struct Memory(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
