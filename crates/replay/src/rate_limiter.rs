@@ -2,13 +2,14 @@ use experience::Invalid;
 
 use crate::settings::invalid;
 
-/// Keeps sampling and inserting in one ratio: Reverb's `SampleToInsertRatio` (Cassirer et al. 2021), counted in items.
+/// Keeps the ratio of samples to inserts within a band: Reverb's `SampleToInsertRatio` (Cassirer et al. 2021), counted
+/// in items.
 ///
 /// Until `min_items` are held, every insert passes and every sample waits. From then on the cursor `inserted ·
 /// samples_per_insert − sampled` stays within `error` of `min_items · samples_per_insert`: above, inserts wait for the
 /// learner; below, samples wait for the actors. Checking is separate from counting, so that the caller can include
-/// items in flight to the disk, and check only one item of several that are inserted together: the others then leave
-/// the band above.
+/// items in flight to the disk, and check only the first of several items that are inserted together: the others may
+/// then exceed the band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimiter {
     settings: RateLimiterSettings,
@@ -18,11 +19,11 @@ pub struct RateLimiter {
 /// The settings of the limiter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateLimiterSettings {
-    /// The average number of times that an item is drawn over its lifetime. Above zero.
+    /// The average number of times that an item is drawn over its lifetime; above zero.
     pub samples_per_insert: f64,
-    /// Items that must be held before any may be drawn. At least one.
+    /// The number of items that must be held before any may be drawn; at least one.
     pub min_items: u64,
-    /// The tolerated deviation from the ratio, in samples either way, before one side waits. At least `max(1,
+    /// The tolerated deviation from the ratio in either direction before one side waits, in samples; at least `max(1,
     /// samples_per_insert)`.
     pub error_items: f64,
 }
@@ -30,11 +31,11 @@ pub struct RateLimiterSettings {
 /// The limiter's counters, in items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateLimiterCounts {
-    /// Ever inserted.
+    /// Items ever inserted.
     pub inserted: u64,
-    /// Of these, such as may not be drawn: removed, exhausted or in quarantine. Never more than were inserted.
+    /// Inserted items that may not be drawn: removed, exhausted or in quarantine. At most `inserted`.
     pub deleted: u64,
-    /// Ever drawn.
+    /// Items ever drawn.
     pub sampled: u64,
 }
 
@@ -44,9 +45,9 @@ pub enum Wait {
     /// The table does not yet hold its minimum.
     #[error("the table holds {held} of the {min_items} items that sampling needs")]
     MinItems {
-        /// Items held.
+        /// The number of items held.
         held: u64,
-        /// Items needed.
+        /// The minimum number of items.
         min_items: u64,
     },
     /// The learner is ahead: more inserts must come first.
@@ -59,9 +60,9 @@ pub enum Wait {
         sampled: u64,
         /// Items inserted so far.
         inserted: u64,
-        /// The ratio held to.
+        /// The configured ratio.
         samples_per_insert: f64,
-        /// The slack around it, in samples.
+        /// The tolerated deviation, in samples.
         error: f64,
     },
     /// The actors are ahead: more samples must be drawn first.
@@ -74,9 +75,9 @@ pub enum Wait {
         sampled: u64,
         /// Items inserted so far.
         inserted: u64,
-        /// The ratio held to.
+        /// The configured ratio.
         samples_per_insert: f64,
-        /// The slack around it, in samples.
+        /// The tolerated deviation, in samples.
         error: f64,
     },
 }
@@ -85,7 +86,7 @@ impl RateLimiterSettings {
     /// Checks the range of each setting.
     ///
     /// # Errors
-    /// The first setting out of range. With too small an error both sides could wait for each other forever.
+    /// The first setting out of range. If `error_items` is too small, both sides could wait for each other forever.
     pub fn check(self) -> Result<Self, Invalid> {
         let Self { samples_per_insert, min_items, error_items: error } = self;
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
@@ -104,27 +105,27 @@ impl RateLimiterSettings {
         Ok(self)
     }
 
-    /// Returns the most items of one draw without a deadlock: with more, a moment exists at which this draw waits for
-    /// an insert that waits for this draw.
+    /// Returns the maximum number of items of one draw without a deadlock: with more, the draw may wait for an insert
+    /// that waits for this draw.
     #[must_use]
     pub fn batch_items_max(self) -> u64 {
-        // Saturates; the settings make it at least one.
+        // The conversion saturates; valid settings make the result at least one.
         (2.0 * self.error_items - self.samples_per_insert) as u64
     }
 }
 
 impl RateLimiter {
-    /// A limiter that has counted nothing. The settings must have passed [`RateLimiterSettings::check`].
+    /// Creates a limiter with all counters at zero. The settings must have passed [`RateLimiterSettings::check`].
     #[must_use]
     pub fn new(settings: RateLimiterSettings) -> Self {
         Self { settings, counts: RateLimiterCounts::default() }
     }
 
-    /// Holds to other settings from now on, which must have passed [`RateLimiterSettings::check`], and keeps its
-    /// counts: it decides as if they had held from the beginning.
+    /// Changes the settings, which must have passed [`RateLimiterSettings::check`], and keeps the counts: the limiter
+    /// decides as if the settings had been in force from the beginning.
     ///
-    /// Far into a run another ratio puts the cursor far outside its band, since all that ever came in is counted with
-    /// it: a lower ratio makes samples wait until inserts have caught up, a higher one makes inserts wait.
+    /// Late in a run, another ratio moves the cursor far outside its band, since it applies to all items ever inserted:
+    /// a lower ratio makes samples wait until inserts have caught up, a higher one makes inserts wait.
     pub fn change(&mut self, settings: RateLimiterSettings) {
         self.settings = settings;
     }
@@ -134,7 +135,7 @@ impl RateLimiter {
         self.counts = counts;
     }
 
-    /// Checks that `items` more may be inserted now.
+    /// Checks that another `items` items may be inserted now.
     ///
     /// # Errors
     /// [`Wait`] gives the reason.
@@ -167,12 +168,12 @@ impl RateLimiter {
         Err(Wait::Inserts { sampled, inserted, samples_per_insert, error })
     }
 
-    /// Counts `items` that came in.
+    /// Counts `items` inserted items.
     pub fn insert(&mut self, items: u64) {
         self.counts.inserted += items;
     }
 
-    /// Counts `items` that can no longer be drawn: they left the table, went into quarantine, or had their last draw.
+    /// Counts `items` items that can no longer be drawn: they were removed, quarantined or exhausted.
     ///
     /// # Panics
     /// If more are deleted than were inserted.
@@ -181,19 +182,19 @@ impl RateLimiter {
         assert!(self.counts.deleted <= self.counts.inserted, "more items were deleted than inserted");
     }
 
-    /// Takes back that `items` were deleted: they came back from quarantine, and may be drawn again.
+    /// Reverts the deletion of `items` items that may be drawn again, such as after a release from quarantine.
     ///
-    /// Only the number of items held grows. The cursor stays, because a deletion had not moved it either: the items
-    /// count as inserted since they were, and their share of samples was drawn from others in the meantime.
+    /// Only the number of items held grows. The cursor does not change, because the deletion did not change it either:
+    /// the items still count as inserted, and other items were sampled in their place.
     ///
     /// # Panics
-    /// If more come back than were deleted.
+    /// If more are restored than were deleted.
     pub fn restore(&mut self, items: u64) {
         assert!(items <= self.counts.deleted, "more items came back than were deleted");
         self.counts.deleted -= items;
     }
 
-    /// Counts `items` that were drawn.
+    /// Counts `items` drawn items.
     pub fn sample(&mut self, items: u64) {
         self.counts.sampled += items;
     }
@@ -210,7 +211,7 @@ impl RateLimiter {
         self.settings
     }
 
-    /// `inserted · samples_per_insert − sampled`: grows with inserts, falls with samples.
+    /// Returns the cursor `inserted · samples_per_insert − sampled`, which grows with inserts and falls with samples.
     fn cursor(&self) -> f64 {
         self.counts.inserted as f64 * self.settings.samples_per_insert - self.counts.sampled as f64
     }

@@ -3,13 +3,13 @@ use std::ops::RangeInclusive;
 
 use experience::TrajectoryId;
 
-/// Every trajectory id that ever came in, kept after the trajectory itself is gone: what makes an insert count once.
+/// The ids of all trajectories ever inserted, kept after the trajectories are removed, so that each insert counts once.
 ///
-/// Actors count their trajectories, so the sequences of one epoch close up to a single interval and memory grows with
-/// the number of gaps, not of trajectories.
+/// Actors number their trajectories consecutively, so the sequences of one epoch merge into a single interval, and
+/// memory grows with the number of gaps, not of trajectories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenIds {
-    /// First to last sequence of each interval; disjoint and not adjacent.
+    /// The intervals of sequences of each actor and epoch, from first to last; disjoint and not adjacent.
     intervals: BTreeMap<(u64, u64), BTreeMap<u64, u64>>,
 }
 
@@ -21,7 +21,7 @@ impl SeenIds {
         intervals.range(..=id.sequence).next_back().is_some_and(|(_, &last)| id.sequence <= last)
     }
 
-    /// Remembers `id`; false if it came in before.
+    /// Adds `id`; returns false if it was inserted before.
     pub fn insert(&mut self, id: TrajectoryId) -> bool {
         if self.contains(id) {
             return false;
@@ -37,14 +37,15 @@ impl SeenIds {
         true
     }
 
-    /// Adds a whole interval of sequences, as [`SeenIds::intervals`] returned it. It may touch existing intervals.
+    /// Adds a whole interval of sequences, as returned by [`SeenIds::intervals`]. It may touch or overlap existing
+    /// intervals.
     pub fn insert_interval(&mut self, actor: u64, epoch: u64, sequences: RangeInclusive<u64>) {
         if sequences.is_empty() {
             return;
         }
         let intervals = self.intervals.entry((actor, epoch)).or_default();
         let (mut first, mut last) = sequences.into_inner();
-        // Everything that overlaps or touches becomes part of the new interval.
+        // All intervals that overlap or touch the new one are merged into it.
         while let Some((&other_first, &other_last)) = intervals.range(..=last.saturating_add(1)).next_back() {
             if other_last.saturating_add(1) < first {
                 break;
@@ -56,13 +57,13 @@ impl SeenIds {
         intervals.insert(first, last);
     }
 
-    /// The highest epoch of which an id of `actor` came in; `None` if there is none.
+    /// Returns the highest epoch of the ids of `actor`; `None` if there are none.
     #[must_use]
     pub fn highest_epoch(&self, actor: u64) -> Option<u64> {
         self.intervals.range((actor, 0)..=(actor, u64::MAX)).next_back().map(|(&(_, epoch), _)| epoch)
     }
 
-    /// All of it, ascending: actor, epoch and an interval of sequences.
+    /// Returns all ids in ascending order, as actor, epoch and interval of sequences.
     pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RangeInclusive<u64>)> + '_ {
         self.intervals.iter().flat_map(|(&(actor, epoch), intervals)| {
             intervals.iter().map(move |(&first, &last)| (actor, epoch, first..=last))

@@ -1,4 +1,4 @@
-//! The settings of a table: which items it draws and how long it keeps them.
+//! The settings of a table, which determine the items that it draws and the time for which it keeps them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,21 +12,21 @@ pub struct TableSettings {
     pub selector: Selector,
     /// The window of the draws, and the capacity in items.
     pub window: Window,
-    /// The rules by which trajectories leave before the capacity is reached.
+    /// The rules by which trajectories are removed before the capacity is reached.
     pub retention: Retention,
-    /// The maximum number of draws of an item: afterwards it is deleted from sampling. `None`: unlimited, and draws are
-    /// not counted.
+    /// The maximum number of draws of an item, after which it is deleted from sampling. `None`: unlimited, and draws
+    /// are not counted.
     pub max_times_sampled: Option<NonZeroU32>,
 }
 
 impl TableSettings {
-    /// Uniform draws from a window, any number of times, with no bound but the window's capacity.
+    /// Returns settings for uniform and unlimited draws from a window, with no bound except the window's capacity.
     #[cfg(test)]
     pub(crate) fn uniform(window: Window) -> Self {
         Self { selector: Selector::Uniform, window, retention: Retention::default(), max_times_sampled: None }
     }
 
-    /// Checks selector and window; any retention makes sense.
+    /// Validates selector and window; any retention is valid.
     ///
     /// # Errors
     /// The first parameter out of range.
@@ -36,48 +36,50 @@ impl TableSettings {
         Ok(self)
     }
 
-    /// Returns true if the table keeps state for each item: all selectors and limits but plain uniform draws need it.
+    /// Returns true if the table keeps state for each item, which only uniform and unlimited draws do not need.
     pub(crate) fn has_item_state(&self) -> bool {
         self.selector != Selector::Uniform || self.max_times_sampled.is_some()
     }
 }
 
-/// A parameter out of range, by its key in the settings of a table.
+/// Returns the error of a parameter out of range, with its key in the settings of a table.
 pub(crate) fn invalid(key: &str, reason: impl Into<String>) -> Invalid {
     Invalid { field: key.to_owned(), reason: reason.into() }
 }
 
 /// The rule that chooses the next item of the window.
 ///
-/// Equals are drawn oldest first. An item whose weight is zero is never drawn, and where the whole window weighs
-/// nothing, nothing is drawn.
+/// Of items with equal priority, the oldest is drawn first. An item with a weight of zero is never drawn, and if all
+/// weights of the window are zero, no item is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Selector {
-    /// Each with the same probability. Costs no memory for each item unless draws are counted.
+    /// Draws every item with the same probability. Needs no memory per item unless draws are counted.
     Uniform,
-    /// With a probability proportional to `priority^exponent`: proportional prioritisation (Schaul et al. 2016).
+    /// Draws items with a probability proportional to `priority^exponent`: proportional prioritisation (Schaul et al.
+    /// 2016).
     Prioritised {
-        /// α: how much priorities matter; finite, at least 0. At 0 all are equal, also those of priority 0.
+        /// α, the exponent of priorities: finite, at least 0. At 0 all items have the same probability, even those with
+        /// priority 0.
         exponent: f64,
     },
-    /// The oldest. With one draw for each item the table is a queue.
+    /// Chooses the oldest item. With one draw for each item the table is a queue.
     Fifo,
-    /// The newest. With one draw for each item the table is a stack.
+    /// Chooses the newest item. With one draw for each item the table is a stack.
     Lifo,
-    /// The one of the least priority.
+    /// Chooses the item with the lowest priority.
     MinHeap,
-    /// The one of the greatest priority.
+    /// Chooses the item with the highest priority.
     MaxHeap,
-    /// With a probability proportional to `2^(-(newest - version) / half_life_versions)`, where the version is that
-    /// which searched the last step of the item's trajectory: the policy of actors ages with every publication.
+    /// Draws items with a probability proportional to `2^(-(newest - version) / half_life_versions)`, where `version`
+    /// searched the last step of the item's trajectory: the policy of actors ages with every publication.
     StalenessAware {
-        /// By how many weights versions an item must be older than another to be drawn half as often. Finite, above 0.
+        /// The age difference at which an item is drawn half as often, in weights versions: finite, above 0.
         half_life_versions: f64,
     },
 }
 
 impl Selector {
-    /// Checks the range of its parameter.
+    /// Checks the range of the selector's parameter.
     ///
     /// # Errors
     /// The parameter out of range.
@@ -95,7 +97,7 @@ impl Selector {
         }
     }
 
-    /// Returns true if its draws depend on priorities.
+    /// Returns true if draws depend on priorities.
     #[must_use]
     pub fn uses_priorities(self) -> bool {
         matches!(self, Self::Prioritised { .. } | Self::MinHeap | Self::MaxHeap)
@@ -105,17 +107,17 @@ impl Selector {
 /// The number of newest items that the table may draw: a power law in the number of items ever inserted, under a hard
 /// capacity.
 ///
-/// `N_w = c · (1 + β · ((N / c)^α − 1) / α)`, KataGo (Wu 2020), appendix C. Up to `c` items the window is everything;
-/// there its slope is β, later it flattens. Early data are the worst, so the window drops them while it grows.
+/// `N_w = c · (1 + β · ((N / c)^α − 1) / α)`, KataGo (Wu 2020), appendix C. Up to `c` items the window holds all items;
+/// its slope is β there and decreases later. The earliest data are the worst, so the window drops them while it grows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
-    /// c: items up to which everything is drawn from. At least one.
+    /// c: the number of items up to which the window holds all items; at least one.
     pub items_min: u64,
     /// α: in `(0, 1]`; one makes the growth linear.
     pub exponent: f64,
-    /// β: in `(0, 1]`; the share of each new item by which the window grows at `c`.
+    /// β: in `(0, 1]`; the number of items by which the window grows for each new item, at `c`.
     pub slope: f64,
-    /// The capacity, which is never exceeded; older items are removed. At least `items_min`.
+    /// The capacity, beyond which older items are removed; at least `items_min`.
     pub capacity_items: u64,
 }
 
@@ -145,7 +147,7 @@ impl Window {
 
     /// Returns the number of newest items that may be drawn once `inserted_items` have ever been inserted.
     ///
-    /// Never more than came in, because α and β are at most one; never less than one item once there is one.
+    /// At most the number of inserted items, because α and β are at most one; at least one item once one was inserted.
     #[must_use]
     pub fn items(&self, inserted_items: u64) -> u64 {
         if inserted_items <= self.items_min {
@@ -160,17 +162,16 @@ impl Window {
     }
 }
 
-/// The bounds on the time for which a table keeps trajectories, beside the capacity of its [`Window`]:
-/// all of them hold together.
+/// The bounds on the trajectories that a table keeps, in addition to the capacity of its [`Window`]; all of them apply.
 ///
-/// Trajectories leave whole and from the old end only, so one behind a trajectory that may stay waits for it. The
-/// newest trajectory always stays.
+/// Trajectories are removed as a whole and oldest first, so a trajectory beyond a bound stays while an older one is
+/// within all bounds. The newest trajectory always stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// Since its insert. `None`: of any age.
+    /// The maximum time since the insert of a trajectory. `None`: unlimited.
     pub age_max: Option<Duration>,
-    /// Bytes of all trajectories held, as [`Table::trajectory_bytes`](crate::Table::trajectory_bytes) counts them.
-    /// `None`: as many as the capacity allows.
+    /// The maximum size of all trajectories held in bytes, as
+    /// [`Table::trajectory_bytes`](crate::Table::trajectory_bytes) counts them. `None`: limited by the capacity only.
     pub trajectory_bytes_max: Option<u64>,
     /// The maximum number of weights versions by which the last step of a trajectory may be behind the newest, as set
     /// by [`Table::hold_to_newest`](crate::Table::hold_to_newest). `None`: unlimited.

@@ -17,63 +17,65 @@ pub use answers::{Changed, Drawn, Held, Insertion, QuarantineChange, Removed, Ta
 use entry::{Entry, ItemWeights};
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
 
-/// The position of each trajectory, by the number of its entry. Never iterated, so that no order can come from its
-/// hashes, which have no seed.
+/// The number of the entry of each trajectory. The map is never iterated, so its unseeded hashes cannot affect any
+/// order.
 type Index = HashMap<TrajectoryId, u64, BuildHasherDefault<DefaultHasher>>;
 
-/// The trajectories held, oldest first, and sampling over the items in the window.
+/// A replay table: holds trajectories, oldest first, and samples from the items in the window.
 ///
-/// Each trajectory stores the number of its first item, so the items are one long line, of which the window is the
-/// newest stretch. Removal from the front and insertion at the back leave the numbers alone. Items in quarantine, and
-/// items that had their last draw, are no part of the window, which reaches further back instead.
+/// Each trajectory stores the number of its first item, so the items form one sequence, of which the window is a
+/// suffix. Removal from the front and insertion at the back do not change the numbers. Items that are in quarantine or
+/// exhausted are not part of the window, which extends further back instead.
 ///
-/// Plain uniform draws need nothing beside that: only items that may be drawn have numbers, a draw is a number in the
-/// window's stretch and a binary search, and a quarantine, an operator's act, renumbers. All other settings keep a tree
-/// with a place for each item, quarantined or not, and draw in O(log items). Draws read nothing of a trajectory, and
-/// are looked up in groups, since what they cost in a large table is waiting for memory.
+/// Uniform and unlimited draws need no other state: only items that may be drawn have numbers, a draw is a random
+/// number in the window's range and a binary search, and a quarantine, which an operator makes rarely, renumbers all
+/// items. All other settings keep a tree with a place for each item, quarantined or not, and draw in O(log items).
+/// Draws do not read the content of trajectories, and are looked up in groups, since the cost of draws in a large table
+/// is memory latency.
 ///
-/// The caller inserts each trajectory once, which [`SeenIds`](crate::SeenIds) checks. Several tables may share
-/// trajectories: each counts their bytes.
+/// The caller must insert each trajectory only once, which it can check with [`SeenIds`](crate::SeenIds). Several
+/// tables may share trajectories: each counts their bytes.
 ///
-/// A restart continues with the inserts, quarantines and priorities of the earlier one in their order, and ends with
-/// [`Table::remember`]. How often items were drawn is not saved: what has not left by then may be drawn as often again.
+/// A restart repeats all earlier inserts, quarantines and priority updates in their order, and then calls
+/// [`Table::remember`]. The number of draws of each item is not saved: after a restart, every item may be drawn the
+/// maximum number of times again.
 #[derive(Debug)]
 pub struct Table {
     settings: TableSettings,
     entries: VecDeque<Entry>,
-    /// The number that the next item gets.
+    /// The number of the next item.
     end: u64,
-    /// Items that may be drawn, in the window or not.
+    /// The number of items that may be drawn, in the window or not.
     items: u64,
-    /// Items of all trajectories held, whether they may be drawn or not.
+    /// The number of items of all trajectories held, including those that may not be drawn.
     held_items: u64,
-    /// Unless draws are uniform and not counted.
+    /// The weights of items; `None` if draws are uniform and not counted.
     tree: Option<Tree>,
-    /// The index of trajectories, kept where priorities are used: without it, each of them would look through all
+    /// The index of trajectories, kept only if priorities are used: without it, each update would search all
     /// trajectories.
     index: Option<Index>,
-    /// Entries that ever left, which makes a position in the deque a permanent number.
+    /// The number of entries ever removed, which converts a position in the deque into a permanent number.
     entries_removed: u64,
     quarantined_actors: BTreeSet<u64>,
-    /// Of trajectories that are not in quarantine.
+    /// The weights versions of the trajectories that are not in quarantine.
     versions: Versions,
-    /// The newest version that the learner announced; zero before, when nothing is behind it. The versions of
-    /// trajectories do not count: one broken actor would make all others stale.
+    /// The newest version that the learner announced; zero before that, when no trajectory is behind it. The versions
+    /// of trajectories do not count: one faulty actor would make all others stale.
     newest_published: WeightsVersion,
-    /// The weights version that weighs one in the tree.
+    /// The weights version whose items have weight one in the tree.
     base: WeightsVersion,
-    /// The greatest priority ever set; zero if none was.
+    /// The highest priority ever set; zero if none was.
     priority_max: f64,
     totals: TableTotals,
     quarantined: usize,
-    /// Bytes of the trajectories held.
+    /// The size of the trajectories held, in bytes.
     trajectory_bytes: u64,
-    /// Bytes of what is known of each of their items.
+    /// The size of the per-item state of the trajectories held, in bytes.
     mark_bytes: u64,
 }
 
 impl Table {
-    /// An empty table. The settings must have passed [`TableSettings::check`].
+    /// Creates an empty table. The settings must have passed [`TableSettings::check`].
     #[must_use]
     pub fn new(settings: TableSettings) -> Self {
         let mut table = Self {
@@ -99,30 +101,29 @@ impl Table {
         table
     }
 
-    /// Judges by this weights version, from the next insert or [`Table::expire`] on, what is too far behind. It may be
-    /// an older one than before: a learner that went on from an older checkpoint.
+    /// Sets the newest weights version, by which the next insert or [`Table::expire`] decides which trajectories are
+    /// too far behind. It may be lower than before, if a learner resumed from an older checkpoint.
     pub fn hold_to_newest(&mut self, version: WeightsVersion) {
         self.newest_published = version;
     }
 
-    /// Returns true if the bound on lag rejects a trajectory that these weights searched last.
+    /// Returns true if the bound on lag rejects a trajectory whose last step was searched by this version.
     #[must_use]
     pub fn is_stale(&self, version: WeightsVersion) -> bool {
         let lag = self.newest_published.0.saturating_sub(version.0);
         self.settings.retention.lag_versions_max.is_some_and(|lag_max| lag > lag_max)
     }
 
-    /// Counts what came in before a restart, beyond the trajectories that could be read back.
+    /// Sets the totals to those before a restart, which include trajectories that were not read back.
     pub fn remember(&mut self, totals: TableTotals) {
         self.totals.trajectories = self.totals.trajectories.max(totals.trajectories);
         self.totals.items = self.totals.items.max(totals.items);
     }
 
-    /// Puts a trajectory in that was never inserted before, and removes what is beyond a bound. Its items get the
-    /// greatest priority ever set, so that each is drawn soon (Schaul et al. 2016, algorithm 1); 1 if there is none
-    /// above 0.
+    /// Inserts a trajectory that was never inserted before, and removes the trajectories beyond a bound. Its items get
+    /// the highest priority ever set, so that each is drawn soon (Schaul et al. 2016, algorithm 1), or 1 if that is 0.
     ///
-    /// `now` is the time since any fixed moment. A trajectory without items is held until it reaches the front.
+    /// `now` is the time since any fixed moment. A trajectory without items is held until it is the oldest.
     pub fn insert(&mut self, trajectory: Trajectory, now: Duration) -> Insertion {
         let mut entry = Entry::new(trajectory, self.end, now);
         let id = entry.trajectory.id();
@@ -147,7 +148,7 @@ impl Table {
         Insertion { items, quarantined_items, removed: self.expire(now) }
     }
 
-    /// Gives an entry what the settings need to know of each item.
+    /// Adds the per-item state that the settings need to an entry.
     fn equip(&self, entry: &mut Entry) {
         if self.settings.selector.uses_priorities() {
             entry.assume_priority(self.initial_priority());
@@ -179,12 +180,12 @@ impl Table {
         }
     }
 
-    /// Changes the settings, which must have passed [`TableSettings::check`]. Loses nothing: priorities, quarantines
-    /// and counted draws outlast settings that do not use them. Items beyond a new bound leave with the next insert or
+    /// Changes the settings, which must have passed [`TableSettings::check`]. Priorities, quarantines and counted draws
+    /// are kept even under settings that do not use them. Items beyond a new bound are removed at the next insert or
     /// [`Table::expire`].
     ///
-    /// While draws may be repeated without end they are not counted, and so far counted ones are no obstacle. O(items)
-    /// if the selector or the number of draws changes, otherwise O(1).
+    /// While the number of draws is unlimited, draws are not counted, and counts so far are ignored. O(items) if the
+    /// selector or the number of draws changes, otherwise O(1).
     pub fn change(&mut self, settings: TableSettings) -> Changed {
         let TableSettings { selector, max_times_sampled, .. } = self.settings;
         let same = (selector, max_times_sampled) == (settings.selector, settings.max_times_sampled);
@@ -196,7 +197,7 @@ impl Table {
         Changed { deleted_items: before.saturating_sub(self.items), restored_items: self.items.saturating_sub(before) }
     }
 
-    /// Brings everything that depends on the settings up to date with the entries. O(items).
+    /// Recomputes all state that depends on the settings from the entries. O(items).
     fn rebuild(&mut self) {
         let (weigh, mut entries) = (self.weigh(), std::mem::take(&mut self.entries));
         (self.items, self.mark_bytes) = (0, 0);
@@ -216,7 +217,7 @@ impl Table {
         self.plant();
     }
 
-    /// Numbers all items, and makes the tree that the settings need. O(items).
+    /// Numbers the items, and builds the tree if the settings need one. O(items).
     fn plant(&mut self) {
         let weigh = self.weigh();
         self.tree = None;
@@ -239,7 +240,7 @@ impl Table {
         self.tree = Some(tree);
     }
 
-    /// Numbers the items that may be drawn, where no others have numbers. O(trajectories).
+    /// Numbers the items that may be drawn, for tables without a tree. O(trajectories).
     fn renumber(&mut self) {
         let Some(front) = self.entries.front() else { return };
         let mut number = front.first;
@@ -250,15 +251,15 @@ impl Table {
         self.end = number;
     }
 
-    /// Lets go of what is beyond a bound at `now`, from the old end on: trajectories of which no item is among the
-    /// newest `capacity_items`, those beyond [`Retention`], and those whose items all had their last draw. Every insert
-    /// does it too.
+    /// Removes the trajectories that are beyond a bound at `now`, oldest first: those without an item among the newest
+    /// `capacity_items`, those beyond [`Retention`], and those whose items are all exhausted. Every insert does this
+    /// too.
     ///
-    /// Items that may not be drawn count for the capacity: it bounds memory and log, also while an actor in quarantine
-    /// goes on sending.
+    /// Items that may not be drawn count towards the capacity, which bounds memory and log even while a quarantined
+    /// actor continues to send.
     pub fn expire(&mut self, now: Duration) -> Vec<Removed> {
         let mut removed = Vec::new();
-        // The newest trajectory stays whatever its size: it has items among the newest.
+        // The newest trajectory always stays, even if it alone exceeds a bound.
         while self.entries.len() > 1 && self.is_beyond_bounds(&self.entries[0], now) {
             let Some(entry) = self.entries.pop_front() else { break };
             removed.push(self.forget(&entry));
@@ -275,7 +276,7 @@ impl Table {
             || (front.drawable == 0 && front.is_exhausted(self.weigh()))
     }
 
-    /// Brings everything else up to date with an entry that has left the front.
+    /// Updates all other state after an entry was removed from the front.
     fn forget(&mut self, entry: &Entry) -> Removed {
         let id = entry.trajectory.id();
         self.entries_removed += 1;
@@ -299,55 +300,56 @@ impl Table {
         self.totals
     }
 
-    /// Trajectories held, quarantined ones included.
+    /// Returns the number of trajectories held, including quarantined ones.
     #[must_use]
     pub fn trajectories(&self) -> usize {
         self.entries.len()
     }
 
-    /// Trajectories held but out of sampling.
+    /// Returns the number of trajectories held that are in quarantine.
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.quarantined
     }
 
-    /// Items that may be drawn if the window reaches them.
+    /// Returns the number of items that may be drawn if the window reaches them.
     #[must_use]
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// Items of all trajectories held, whether they may be drawn or not: what the capacity bounds.
+    /// Returns the number of items of all trajectories held, including those that may not be drawn; the capacity bounds
+    /// it.
     #[must_use]
     pub fn held_items(&self) -> u64 {
         self.held_items
     }
 
-    /// Items in the window. Of these, some may weigh nothing.
+    /// Returns the number of items in the window, some of which may have a weight of zero.
     #[must_use]
     pub fn window_items(&self) -> u64 {
         self.settings.window.items(self.totals.items).min(self.items)
     }
 
-    /// Bytes of memory that it keeps: trajectories, their entries, and what is known of each item. What the allocator
-    /// adds is not known here.
+    /// Returns the memory of the table in bytes: trajectories, entries and per-item state. The allocator's overhead is
+    /// not included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         let tree = self.tree.as_ref().map_or(0, Tree::bytes);
-        // A map fills seven eighths of its buckets, and keeps a byte beside each.
+        // A map fills seven eighths of its buckets, and keeps one more byte for each.
         let buckets = self.index.as_ref().map_or(0, |index| index.capacity() * 8 / 7);
         let index = buckets * (size_of::<(TrajectoryId, u64)>() + 1);
         self.trajectory_bytes + self.mark_bytes + (entries + tree + index) as u64
     }
 
-    /// Returns the bytes of the trajectories alone, shared or not.
+    /// Returns the size of the trajectories held in bytes, including those shared with other tables.
     #[must_use]
     pub fn trajectory_bytes(&self) -> u64 {
         self.trajectory_bytes
     }
 
-    /// The newest weights version that searched the last step of a trajectory held and not in quarantine.
+    /// Returns the newest weights version that searched the last step of a trajectory held and not in quarantine.
     #[must_use]
     pub fn newest_weights_version(&self) -> Option<WeightsVersion> {
         self.versions.newest()
@@ -363,20 +365,20 @@ impl Table {
         })
     }
 
-    /// The trajectory that leaves next.
+    /// Returns the oldest trajectory, which is removed next.
     #[must_use]
     pub fn oldest(&self) -> Option<&Trajectory> {
         self.entries.front().map(|entry| &entry.trajectory)
     }
 
-    /// The trajectory that came last.
+    /// Returns the trajectory that was inserted last.
     #[must_use]
     pub fn newest(&self) -> Option<&Trajectory> {
         self.entries.back().map(|entry| &entry.trajectory)
     }
 }
 
-/// The number of trajectories of each weights version: a few hundred versions, whatever the trajectories.
+/// The number of trajectories of each weights version; a few hundred versions at any number of trajectories.
 #[derive(Debug, Default)]
 struct Versions {
     trajectories: BTreeMap<WeightsVersion, u64>,
@@ -388,7 +390,7 @@ impl Versions {
         *self.trajectories.entry(version).or_default() += 1;
     }
 
-    /// Forgets a trajectory that was counted.
+    /// Uncounts a trajectory.
     fn remove(&mut self, version: WeightsVersion) {
         let trajectories = self.trajectories.get_mut(&version).expect("what leaves was counted");
         *trajectories -= 1;

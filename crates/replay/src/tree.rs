@@ -1,35 +1,37 @@
 use std::ops::Range;
 
-/// The number of leaves that share one node: few enough to read at once, enough that nodes cost little memory.
+/// The number of leaves below one node: few enough to read at once, and enough that nodes need little memory.
 const BLOCK: usize = 16;
 
-/// A tree with one place for every item of a table, oldest first, and the sums that sampling needs from one place on.
+/// A tree with one place for every item of a table, oldest first, that computes the sums of a suffix for sampling.
 ///
-/// Places are numbered without end and lie in a ring, which doubles when it is full. Above blocks of leaves stands a
-/// binary tree of [`Summary`]: every change recomputes the nodes above it from their children, so that no sum drifts
-/// however often it changes. All is O(log places). Start with [`Tree::pick`], which is how prioritised replay draws
-/// (Schaul et al. 2016, appendix B.2.1).
+/// Places have consecutive numbers that are never reused, and are stored in a ring buffer, which doubles when it is
+/// full. Blocks of leaves are the lowest level of a binary tree of [`Summary`]: every change recomputes the nodes above
+/// it from their children, so that no rounding error accumulates in a sum. All operations are O(log places). Start with
+/// [`Tree::pick`], the sampling of prioritised replay (Schaul et al. 2016, appendix B.2.1).
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// A power of two of them, at least a block; the one of place `n` is `n` modulo their number.
+    /// The ring of leaves: their number is a power of two and at least a block; place `n` is at index `n` modulo that
+    /// number.
     leaves: Vec<Leaf>,
-    /// The root is the second; the children of `n` are `2n` and `2n + 1`; the last half stands above one block each.
+    /// The inner nodes: the root is at index 1, the children of `n` are at `2n` and `2n + 1`, and each node of the last
+    /// half is the parent of one block.
     nodes: Vec<Summary>,
     /// The oldest place in use.
     front: u64,
-    /// The place that comes next.
+    /// The next place to be appended.
     end: u64,
 }
 
-/// The content of one place: the weight of an item, or a mark that it may not be drawn.
+/// The content of one place: the weight of an item, or vacant if the item may not be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Leaf(f64);
 
 impl Leaf {
-    /// Nothing that may be drawn.
+    /// A place without an item that may be drawn.
     pub(crate) const VACANT: Self = Self(-1.0);
 
-    /// An item of this weight: finite, not below zero.
+    /// Creates the leaf of an item with this weight, which must be finite and not negative.
     pub(crate) fn new(weight: f64) -> Self {
         debug_assert!(weight >= 0.0 && weight.is_finite(), "{weight} is no weight");
         Self(weight)
@@ -40,16 +42,16 @@ impl Leaf {
     }
 }
 
-/// The sum of several places.
+/// The aggregate of several places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
-    /// Places that are not vacant.
+    /// The number of places that are not vacant.
     pub(super) items: u64,
-    /// Sum of their weights.
+    /// The sum of the weights.
     pub(super) sum: f64,
-    /// The least weight; infinite where there is none.
+    /// The lowest weight; infinite if there is none.
     pub(super) least: f64,
-    /// The greatest weight; minus infinity where there is none.
+    /// The highest weight; minus infinity if there is none.
     pub(super) greatest: f64,
 }
 
@@ -73,13 +75,13 @@ impl From<Leaf> for Summary {
 }
 
 impl Tree {
-    /// A tree without places, whose first one will be `front`.
+    /// Creates a tree without places; the first one appended will be `front`.
     pub(crate) fn new(front: u64) -> Self {
         let nodes = vec![Summary::NONE; 2];
         Self { leaves: vec![Leaf::VACANT; BLOCK], nodes, front, end: front }
     }
 
-    /// Appends places at the new end.
+    /// Appends places at the end.
     pub(crate) fn push_back(&mut self, leaves: impl ExactSizeIterator<Item = Leaf>) {
         let begin = self.end;
         self.grow(leaves.len());
@@ -91,14 +93,14 @@ impl Tree {
         self.sum_up(begin..self.end);
     }
 
-    /// Gives up so many places at the old end.
+    /// Removes the oldest `places` places.
     pub(crate) fn pop_front(&mut self, places: u64) {
         let begin = self.front;
         self.replace(begin, (0..places).map(|_| Leaf::VACANT));
         self.front += places;
     }
 
-    /// Replaces what stands at some places from `begin` on.
+    /// Replaces the leaves of consecutive places from `begin` on.
     pub(crate) fn replace(&mut self, begin: u64, leaves: impl Iterator<Item = Leaf>) {
         let mut place = begin;
         for leaf in leaves {
@@ -110,27 +112,27 @@ impl Tree {
         self.sum_up(begin..place);
     }
 
-    /// Places that are not vacant.
+    /// Returns the number of places that are not vacant.
     pub(crate) fn items(&self) -> u64 {
         self.nodes[1].items
     }
 
-    /// The weight of the item at a place.
+    /// Returns the weight of the item at a place.
     pub(crate) fn weight(&self, place: u64) -> f64 {
         self.leaves[self.at(place)].0
     }
 
-    /// Bytes of memory that it points to.
+    /// Returns the size of the tree's heap memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.leaves.capacity() * size_of::<Leaf>() + self.nodes.capacity() * size_of::<Summary>()
     }
 
     fn at(&self, place: u64) -> usize {
-        // The remainder is below a length, which fits.
+        // The remainder is below the number of leaves, which fits in `usize`.
         (place & (self.leaves.len() as u64 - 1)) as usize
     }
 
-    /// The place whose leaf stands there.
+    /// Returns the place of the leaf at an index.
     fn place(&self, at: usize) -> u64 {
         self.front + ((at as u64).wrapping_sub(self.front) & (self.leaves.len() as u64 - 1))
     }
@@ -139,7 +141,7 @@ impl Tree {
         self.leaves.len() / BLOCK
     }
 
-    /// Makes room for so many more places.
+    /// Grows the ring, if necessary, to hold `places` more places.
     fn grow(&mut self, places: usize) {
         let in_use = usize::try_from(self.end - self.front).expect("every place in use has a leaf in memory");
         if in_use + places <= self.leaves.len() {
@@ -148,7 +150,7 @@ impl Tree {
         let mut grown = vec![Leaf::VACANT; (in_use + places).next_power_of_two()];
         let mask = grown.len() as u64 - 1;
         for place in self.front..self.end {
-            // As in `at`.
+            // The cast is lossless, as in `at`.
             grown[(place & mask) as usize] = self.leaves[self.at(place)];
         }
         self.leaves = grown;
@@ -169,7 +171,7 @@ impl Tree {
         }
     }
 
-    /// Recomputes every node above these leaves from what is below it.
+    /// Recomputes every node above these leaves from its children.
     fn sum_up_leaves(&mut self, leaves: Range<usize>) {
         let mut first = self.blocks() + leaves.start / BLOCK;
         let mut last = self.blocks() + (leaves.end - 1) / BLOCK;

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Plays a script of `insert`, `sample`, `delete` and `restore` of one item each (`insert 3` for three) against a fresh
-/// limiter. `ok` is counted, `wait` must be refused.
+/// Runs a script of `insert`, `sample`, `delete` and `restore` of one item each (`insert 3` for three) on a new
+/// limiter. Operations marked `ok` must be allowed and are counted; those marked `wait` must be blocked.
 fn check(settings: RateLimiterSettings, script: &str) {
     let mut limiter = RateLimiter::new(settings);
     for (at, line) in script.split('|').map(str::trim).enumerate() {
@@ -60,7 +60,7 @@ fn a_batch_waits_for_all_of_its_items() {
     check(ratio(1.0, 4, 2.0), "insert 4 ok | sample 3 wait | sample 2 ok | sample wait | insert ok | sample ok");
 }
 
-/// Reverb: a table may fall back to its first stage when items are removed from it.
+/// As in Reverb, a table may fall below its minimum again when items are removed from it.
 #[test]
 fn deleting_below_the_minimum_makes_samples_wait_again() {
     check(ratio(1.0, 2, 9.0), "insert 2 ok | sample ok | delete ok | sample wait | insert ok | sample ok");
@@ -129,7 +129,7 @@ fn a_limiter_resumed_from_counts_equals_the_original() {
     assert_eq!(first, second);
 }
 
-/// The condition as Reverb's documentation words it, one item at a time.
+/// The condition of Reverb's documentation, checked for one item at a time.
 fn naive(settings: RateLimiterSettings, inserted: u64, deleted: u64, sampled: u64) -> (bool, bool) {
     let RateLimiterSettings { samples_per_insert, min_items, error_items: error } = settings;
     let off = |inserted: f64, sampled: f64| (inserted - min_items as f64) * samples_per_insert - sampled;
@@ -161,7 +161,7 @@ proptest! {
         }
     }
 
-    /// As the server does it: a trajectory enters whole as soon as its first item may.
+    /// As in the server, a trajectory is inserted as a whole as soon as its first item may be.
     #[test]
     fn the_cursor_leaves_the_band_by_the_other_items_of_one_trajectory_at_most(
         quarters in 1_u32..64, min_items in 1_u64..20, slack in 0_u32..20,
@@ -198,7 +198,7 @@ proptest! {
         let batch = settings.batch_items_max();
         for (insert, items) in script {
             prop_assert!(limiter.can_insert(1).is_ok() || limiter.can_sample(batch).is_ok(), "{:?}", limiter);
-            // A trajectory enters whole as soon as its first item may, as the server does it.
+            // As in the server, a trajectory is inserted as a whole as soon as its first item may be.
             if insert && limiter.can_insert(1).is_ok() {
                 limiter.insert(items);
             }

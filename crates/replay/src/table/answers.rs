@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use experience::{Trajectory, TrajectoryId, WeightsVersion};
 
-/// The totals of all inserts, removed or not.
+/// The totals of all inserts, including removed trajectories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableTotals {
     /// Trajectories ever inserted.
     pub trajectories: u64,
-    /// Their items.
+    /// The items of these trajectories.
     pub items: u64,
 }
 
@@ -15,21 +15,22 @@ pub struct TableTotals {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the limiter counts what came in and what left"]
 pub struct Insertion {
-    /// Its items.
+    /// The number of items of the trajectory.
     pub items: u64,
-    /// Those of its items that may not be drawn, because its actor is in quarantine: all or none. They count as
+    /// The number of its items that may not be drawn because its actor is in quarantine: all or none. They count as
     /// inserted and deleted.
     pub quarantined_items: u64,
-    /// The trajectories that the capacity removed.
+    /// The trajectories that were removed because they exceeded a bound.
     pub removed: Vec<Removed>,
 }
 
-/// A trajectory that left the table.
+/// A trajectory that was removed from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// The trajectory.
+    /// The id of the trajectory.
     pub id: TrajectoryId,
-    /// Items that could be drawn until now: none if it was in quarantine, and without those that had their last draw.
+    /// The number of its items that could be drawn until now: exhausted items do not count, nor does any item of a
+    /// quarantined trajectory.
     pub items: u64,
 }
 
@@ -37,15 +38,15 @@ pub struct Removed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the limiter counts what can no longer, or again, be drawn"]
 pub enum QuarantineChange {
-    /// It is in quarantine now, or out of it; so many items went with it.
+    /// The trajectory or actor was put into quarantine, or released from it.
     Changed {
-        /// Items that can no longer be drawn, or can again, with the priorities they have: none of what is in
-        /// quarantine for another reason, by its id or by its actor.
+        /// The number of items that can no longer be drawn, or can be drawn again, with the priorities they have. Items
+        /// that are also in quarantine for another reason, by id or by actor, do not count.
         items: u64,
     },
-    /// It was in quarantine already, or was not.
+    /// The trajectory or actor was already in quarantine, or already released.
     Unchanged,
-    /// The table does not hold it.
+    /// The table does not hold the trajectory.
     Unknown,
 }
 
@@ -53,48 +54,48 @@ pub enum QuarantineChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use = "the limiter counts what can no longer, or again, be drawn"]
 pub struct Changed {
-    /// Items that had more draws than they may have now.
+    /// The number of items that the new settings make exhausted.
     pub deleted_items: u64,
-    /// Items that had their last draw, and may have more now.
+    /// The number of exhausted items that the new settings allow to be drawn again.
     pub restored_items: u64,
 }
 
-/// One draw.
+/// A drawn item.
 #[derive(Debug, Clone)]
 pub struct Drawn {
-    /// From which trajectory.
+    /// The trajectory of the item.
     pub trajectory: Trajectory,
-    /// The index of the item among the trajectory's plies that have one.
+    /// The index of the item among the trajectory's items.
     pub item: usize,
-    /// The weights version that searched its trajectory's last step.
+    /// The weights version that searched the last step of the trajectory.
     pub weights_version: WeightsVersion,
-    /// With which probability, given the table at that moment; one where the selector leaves no choice.
+    /// The probability of the draw, given the table at that moment; 1 if the selector is deterministic.
     pub probability: f64,
-    /// The number of items in the window, this one included.
+    /// The number of items in the window, including this one.
     pub table_items: u64,
-    /// True if this was its last draw: it is deleted from sampling.
+    /// True if this was the item's last draw, after which it is deleted from sampling.
     pub exhausted: bool,
-    /// The time at which its trajectory was inserted, since the epoch of the caller's clock.
+    /// The time at which the trajectory was inserted, since the epoch of the caller's clock.
     pub inserted: Duration,
 }
 
 impl Drawn {
-    /// Returns the ply of the trajectory. O(plies), and reads the trajectory, which drawing does not.
+    /// Returns the ply of the item. O(plies); reads the content of the trajectory, which drawing does not.
     #[must_use]
     pub fn ply(&self) -> usize {
         self.trajectory.full_plies().nth(self.item).expect("the next entry begins after as many items")
     }
 }
 
-/// One trajectory as a list of the table shows it.
+/// A trajectory held by the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Held<'a> {
-    /// The trajectory itself.
+    /// The trajectory.
     pub trajectory: &'a Trajectory,
-    /// The number of its items that may be drawn if the window reaches them.
+    /// The number of the trajectory's items that may be drawn if the window reaches them.
     pub items: u64,
-    /// True if it is excluded from sampling, by its id or with its actor.
+    /// True if the trajectory is in quarantine, by its id or by its actor.
     pub quarantined: bool,
-    /// The time of its insert, since the epoch of the caller's clock.
+    /// The time of the insert, since the epoch of the caller's clock.
     pub inserted: Duration,
 }

@@ -7,45 +7,45 @@ use super::{Drawn, Table};
 use crate::Selector;
 use crate::tree::Leaf;
 
-/// Items that are looked up together. A table is larger than any cache: each step of a lookup waits for memory, and
-/// waits for all of a group at once. More than a core has reads under way.
+/// The number of items that are looked up together. A table is larger than any cache, so each step of a lookup waits
+/// for memory; a group overlaps these waits. It is larger than the number of outstanding reads of a core.
 const GROUP: usize = 32;
 
-/// The range of the window's weight within which weights by version keep their base: 2^±512, so that no weight that
-/// matters is near the ends of f64.
+/// The range of the window's total weight within which weights by version keep their base: 2^±512, so that no
+/// significant weight is near the limits of f64.
 const STALENESS_SUMS: RangeInclusive<f64> = 7.458_340_731_200_207e-155..=1.340_780_792_994_259_7e154;
 
-/// The probabilities of items, as long as the table does not change.
+/// The distribution of the next draw; valid until the table changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Odds {
-    /// Each of the newest `items` like the others.
+    /// Each of the newest `items` items has the same probability.
     Even { items: u64 },
-    /// Always this one.
+    /// This item has probability 1.
     Certain { number: u64 },
-    /// From one number on in proportion to their weights, which have this sum, above zero.
+    /// Items from the number `from` on have probabilities proportional to their weights, whose sum is above zero.
     ByWeight { from: u64, sum: f64 },
 }
 
-/// An item that came up.
+/// A chosen item.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pick {
     number: u64,
-    /// With which probability.
+    /// The probability of the choice.
     probability: f64,
-    /// The entry that holds it, once it is located.
+    /// The index of the item's entry, once it is located.
     at: usize,
 }
 
 impl Table {
-    /// Draws that many items from the window, as the selector chooses, one after the other, and appends them to
-    /// `drawn`; fewer if there is none, or none with a weight. The same rng gives the same items for any size of
-    /// request; larger requests are faster.
+    /// Draws `items` items from the window sequentially, as the selector chooses, and appends them to `drawn`; fewer if
+    /// no item, or none with a weight above zero, is left. The same rng gives the same items for any size of request;
+    /// larger requests are faster.
     ///
-    /// A draw that is the item's last deletes it from sampling. Its trajectory stays listed: where all items had their
-    /// last draw, it leaves with the next insert or [`Table::expire`] that finds it at the front. With counted draws a
-    /// table may run dry in the middle of a batch.
+    /// An item's last draw deletes it from sampling. A trajectory whose items are all exhausted is still held until the
+    /// next insert or [`Table::expire`] at which it is the oldest. With counted draws, a table may run out of items in
+    /// the middle of a batch.
     pub fn draw(&mut self, items: usize, rng: &mut (impl Rng + ?Sized), drawn: &mut Vec<Drawn>) {
-        // A counted draw may change what comes up next.
+        // A counted draw may change the distribution of the next one.
         let group = if self.settings.max_times_sampled.is_some() { 1 } else { GROUP };
         let mut missing = items;
         while missing > 0 {
@@ -61,7 +61,7 @@ impl Table {
         }
     }
 
-    /// Returns the probabilities of the window's `items`; `None` while there is none, or none with a weight.
+    /// Returns the distribution over the window's `items` items; `None` if there are none, or all weights are zero.
     pub(super) fn odds(&mut self, items: u64) -> Option<Odds> {
         if items == 0 {
             return None;
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// Returns the next item, without counting it as drawn.
+    /// Chooses the next item, without counting it as drawn.
     fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
         let (number, probability) = match (odds, &self.tree) {
             (Odds::Even { items }, None) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
@@ -106,9 +106,9 @@ impl Table {
         Pick { number, probability, at: 0 }
     }
 
-    /// Finds the entry of each pick: the last that begins at or before its number, since entries without items begin
-    /// where the next one does. All picks go through their searches step by step and without a branch, so that no
-    /// read waits for that of another pick.
+    /// Finds the entry of each pick: the last one whose first number is at most the pick's, since an entry without
+    /// items has the same first number as the next. All binary searches advance together and without branches, so that
+    /// their reads overlap.
     fn locate(&self, picks: &mut [Pick]) {
         let mut entries = self.entries.len();
         while entries > 1 {
@@ -122,8 +122,8 @@ impl Table {
         }
     }
 
-    /// Reads the counters of all trajectories that are about to be shared. Reads wait for memory together; counting up
-    /// would wait for each by itself.
+    /// Prefetches the reference counters of all trajectories that are about to be cloned. These reads overlap; the
+    /// increments alone would wait for memory one after the other.
     fn fetch(&self, picks: &[Pick]) {
         for pick in picks {
             black_box(self.entries[pick.at].trajectory.clones());
@@ -141,7 +141,7 @@ impl Table {
         }
     }
 
-    /// Counts a draw of an item that could be drawn; whether it was its last.
+    /// Counts a draw of an item; returns true if it was the item's last.
     fn count_draw(&mut self, at: usize, item: usize) -> bool {
         let weigh = self.weigh();
         let entry = &mut self.entries[at];
@@ -155,10 +155,10 @@ impl Table {
         exhausted
     }
 
-    /// Weighs all items anew, so that the newest weights version of the window from `from` on weighs one. O(items), and
-    /// once in 512 half-lives.
+    /// Recomputes all weights, so that items of the newest weights version of the window from `from` on have weight
+    /// one. O(items), once in 512 half-lives.
     fn rebase(&mut self, from: u64) {
-        // The entry that the window begins in may begin before it.
+        // The first entry of the window may begin before the window.
         let first = self.entries.partition_point(|entry| entry.first <= from) - 1;
         let in_window = self.entries.range(first..).filter(|entry| entry.drawable > 0);
         let newest = in_window.map(|entry| entry.last_weights_version).max();

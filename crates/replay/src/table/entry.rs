@@ -6,34 +6,33 @@ use experience::{Trajectory, WeightsVersion};
 use crate::tree::Leaf;
 use crate::{Selector, TableSettings};
 
-/// The greatest weight of an item: 10^12 of them still have a finite sum.
+/// The maximum weight of an item: the sum of 10^12 of them is still finite.
 const WEIGHT_MAX: f64 = 1e296;
 
-/// The priority that is assumed where none is known.
+/// The priority of an item if none was set.
 pub(super) const PRIORITY_DEFAULT: f64 = 1.0;
 
-/// A trajectory in the table. Kept small, since there is one for each: the trajectory itself holds its items. All that
-/// a draw reads is here, in one cache line.
+/// A trajectory in the table. The struct fits in one cache line, which contains all data that a draw reads.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Entry {
     pub(super) trajectory: Trajectory,
-    /// The number of its first item.
+    /// The number of the trajectory's first item.
     pub(super) first: u64,
-    /// The one that searched its last step.
+    /// The weights version that searched the last step.
     pub(super) last_weights_version: WeightsVersion,
     /// The time of the insert, in nanoseconds since the epoch of the caller's clock.
     inserted_ns: u64,
     marks: Option<Box<Marks>>,
-    /// Its items that may be drawn.
+    /// The number of items that may be drawn.
     pub(super) drawable: u32,
-    /// By its own id.
+    /// True if the trajectory is in quarantine by its own id.
     pub(super) quarantined: bool,
-    /// With everything of its actor.
+    /// True if the trajectory's actor is in quarantine.
     pub(super) actor_quarantined: bool,
 }
 
-/// The state of each item, in tables that keep it; in step with the trajectory's full plies, or empty.
+/// The per-item state. Each slice is parallel to the trajectory's full plies, or empty if the settings never needed it.
 #[derive(Debug, Default)]
 struct Marks {
     priorities: Box<[f64]>,
@@ -42,7 +41,7 @@ struct Marks {
 
 impl Entry {
     pub(super) fn new(trajectory: Trajectory, first: u64, now: Duration) -> Self {
-        // 64 bits of nanoseconds last for five centuries.
+        // 64 bits of nanoseconds cover five centuries.
         let inserted_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let (quarantined, actor_quarantined) = (false, false);
         Self {
@@ -61,46 +60,46 @@ impl Entry {
         Duration::from_nanos(self.inserted_ns)
     }
 
-    /// Returns the number of its items, whether they may be drawn or not.
+    /// Returns the number of the trajectory's items, including those that may not be drawn.
     pub(super) fn items(&self) -> usize {
         self.trajectory.full_steps()
     }
 
-    /// Returns true if it is excluded from sampling, for any reason.
+    /// Returns true if the trajectory is in quarantine, by its id or by its actor.
     pub(super) fn is_quarantined(&self) -> bool {
         self.quarantined || self.actor_quarantined
     }
 
-    /// Returns true if each of its items had its last draw; false if it has none.
+    /// Returns true if all items are exhausted; false if there are none.
     pub(super) fn is_exhausted(&self, weigh: ItemWeights) -> bool {
         let items = self.items();
         items > 0 && (0..items).all(|item| self.is_exhausted_at(item, weigh))
     }
 
-    /// Returns true if this item had its last draw.
+    /// Returns true if the item is exhausted.
     pub(super) fn is_exhausted_at(&self, item: usize, weigh: ItemWeights) -> bool {
         weigh.exhausts(self.times_sampled(item))
     }
 
-    /// Recounts its items that may be drawn. O(items) where draws are counted.
+    /// Recounts the items that may be drawn. O(items) if draws are counted.
     pub(super) fn count_drawable(&mut self, weigh: ItemWeights) {
         let items = if self.is_quarantined() { 0 } else { self.items() };
         let drawable = (0..items).filter(|&item| !self.is_exhausted_at(item, weigh)).count();
         self.drawable = u32::try_from(drawable).expect("an episode has under 2^32 steps");
     }
 
-    /// The priority of an item; `None` as long as the entry keeps none.
+    /// Returns the priority of an item; `None` if the entry stores no priorities.
     pub(super) fn priority(&self, item: usize) -> Option<f64> {
         self.marks.as_ref()?.priorities.get(item).copied()
     }
 
     pub(super) fn set_priority(&mut self, item: usize, priority: f64) {
         let kept = self.marks.as_mut().and_then(|marks| marks.priorities.get_mut(item));
-        // Zeros of both signs are one priority.
+        // −0 is stored as +0.
         *kept.expect("a table with priorities keeps one for each item") = priority.abs();
     }
 
-    /// Keeps a priority for each item from now on, unless it does already.
+    /// Starts to store a priority for each item, initially `priority`, unless the entry already does.
     pub(super) fn assume_priority(&mut self, priority: f64) {
         let items = self.items();
         let marks = self.marks.get_or_insert_default();
@@ -113,7 +112,7 @@ impl Entry {
         self.marks.as_ref().and_then(|marks| marks.times_sampled.get(item)).copied().unwrap_or(0)
     }
 
-    /// Counts the draws of each item from now on, unless it does already.
+    /// Starts to count the draws of each item, unless the entry already does.
     pub(super) fn count_draws(&mut self) {
         let items = self.items();
         let marks = self.marks.get_or_insert_default();
@@ -122,7 +121,7 @@ impl Entry {
         }
     }
 
-    /// Counts a draw; how many it had now.
+    /// Counts a draw of an item; returns its number of draws.
     pub(super) fn count_draw(&mut self, item: usize) -> u32 {
         let times = self.marks.as_mut().and_then(|marks| marks.times_sampled.get_mut(item));
         let times = times.expect("a table that counts draws counts them for each item");
@@ -130,12 +129,12 @@ impl Entry {
         *times
     }
 
-    /// Bytes of the trajectory.
+    /// Returns the size of the trajectory, in bytes.
     pub(super) fn trajectory_bytes(&self) -> u64 {
         self.trajectory.bytes() as u64
     }
 
-    /// Bytes of what is known of each item.
+    /// Returns the size of the per-item state, in bytes.
     pub(super) fn mark_bytes(&self) -> u64 {
         let bytes =
             |marks: &Marks| size_of::<Marks>() + size_of_val(&*marks.priorities) + size_of_val(&*marks.times_sampled);
@@ -143,12 +142,12 @@ impl Entry {
     }
 }
 
-/// The weights of items under the settings.
+/// The computation of items' weights under the settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemWeights {
     selector: Selector,
     max_times_sampled: Option<NonZeroU32>,
-    /// The weights version that weighs one, for staleness.
+    /// The weights version whose items have weight one, for staleness.
     base: WeightsVersion,
 }
 
@@ -158,7 +157,7 @@ impl ItemWeights {
         Self { selector, max_times_sampled, base }
     }
 
-    /// Returns true if an item drawn that many times is deleted from sampling.
+    /// Returns true if an item with this number of draws is exhausted.
     pub(super) fn exhausts(self, times_sampled: u32) -> bool {
         self.max_times_sampled.is_some_and(|max| times_sampled >= max.get())
     }
@@ -181,11 +180,12 @@ impl ItemWeights {
         Leaf::new(staleness.unwrap_or_else(|| self.weight(entry.priority(item).unwrap_or(PRIORITY_DEFAULT))))
     }
 
-    /// The weight of an item by its priority, where the age of its trajectory does not decide.
+    /// Returns the weight of an item by its priority, for selectors that ignore the age of its trajectory.
     fn weight(self, priority: f64) -> f64 {
         match self.selector {
             Selector::Prioritised { exponent } if priority > 0.0 => {
-                // The bounds are beyond any sensible priority: an item of a priority above zero can always be drawn.
+                // The bounds are beyond any useful priority; the lower one ensures that an item with a priority above
+                // zero can be drawn.
                 priority.powf(exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
             }
             Selector::Prioritised { exponent } => priority.powf(exponent),
@@ -194,7 +194,7 @@ impl ItemWeights {
         }
     }
 
-    /// The weight of all items of an entry, if its age decides: `2^((version - base) / half_life)`.
+    /// Returns the weight of all items of an entry if the selector uses its age: `2^((version - base) / half_life)`.
     fn staleness(self, entry: &Entry) -> Option<f64> {
         let Selector::StalenessAware { half_life_versions } = self.selector else { return None };
         let version = entry.last_weights_version;

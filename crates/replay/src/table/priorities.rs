@@ -3,10 +3,10 @@ use experience::TrajectoryId;
 use super::Table;
 use super::entry::PRIORITY_DEFAULT;
 
-/// The key of an item: never reused, since ids of trajectories are.
+/// The key of an item: never reused, because ids of trajectories are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
-    /// Of which trajectory.
+    /// The id of the trajectory.
     pub trajectory: TrajectoryId,
     /// The ply within the trajectory.
     pub ply: usize,
@@ -21,11 +21,11 @@ impl std::fmt::Display for ItemKey {
 /// The outcome of a priority update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PriorityUpdate {
-    /// Keys whose item has the new priority.
+    /// The number of keys whose item has the new priority.
     pub updated: u64,
-    /// The number of keys of items that are not held, or never were.
+    /// The number of keys of items that the table does not hold.
     pub unknown: u64,
-    /// The number of keys skipped, since the selector uses no priorities.
+    /// The number of keys skipped because the selector uses no priorities.
     pub unused: u64,
 }
 
@@ -33,20 +33,20 @@ pub struct PriorityUpdate {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the priority {priority} of item {key} is not a finite number of at least 0")]
 pub struct InvalidPriority {
-    /// Of which item.
+    /// The key of the item.
     pub key: ItemKey,
-    /// As given.
+    /// The rejected priority.
     pub priority: f64,
 }
 
 impl Table {
-    /// Sets the priorities of items, also of such as are in quarantine. All of them or none; twice is as once; of two
-    /// for one key the later counts. Where the selector uses no priorities, nothing happens.
+    /// Sets the priorities of items, including those in quarantine. Sets all of them or none; is idempotent; the later
+    /// of two priorities for one key takes effect. Has no effect if the selector uses no priorities.
     ///
-    /// O(plies of the trajectory + log items) for each.
+    /// O(plies of the trajectory + log items) for each update.
     ///
     /// # Errors
-    /// [`InvalidPriority`] names the first that is not a priority; nothing has changed then.
+    /// [`InvalidPriority`] names the first invalid priority; nothing is changed.
     pub fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Result<PriorityUpdate, InvalidPriority> {
         priorities.iter().try_for_each(|&(key, priority)| check(key, priority))?;
         let mut update = PriorityUpdate::default();
@@ -75,7 +75,8 @@ impl Table {
         Some(())
     }
 
-    /// Returns the priority of a new item. The greatest ever set may be zero, with which it would never be drawn.
+    /// Returns the priority of a new item: the highest ever set, unless that is zero, with which the item would never
+    /// be drawn.
     pub(super) fn initial_priority(&self) -> f64 {
         if self.priority_max > 0.0 { self.priority_max } else { PRIORITY_DEFAULT }
     }

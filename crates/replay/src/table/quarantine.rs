@@ -3,19 +3,18 @@ use experience::TrajectoryId;
 use super::{Entry, QuarantineChange, Table};
 
 impl Table {
-    /// Takes a trajectory out of sampling until it is released; it stays listed until it leaves the table.
-    /// O(trajectories) where no priorities are used: it is so rare that an index by id would cost more memory than it
-    /// saves time.
+    /// Puts a trajectory into quarantine until it is released; the table still holds it. O(trajectories) if no
+    /// priorities are used: quarantines are too rare to justify the memory of an index by id.
     pub fn quarantine(&mut self, id: TrajectoryId) -> QuarantineChange {
         self.mark_one(id, |entry| !std::mem::replace(&mut entry.quarantined, true))
     }
 
-    /// Puts a trajectory back into sampling, with the priorities and counted draws that it has.
+    /// Releases a trajectory from quarantine, with the priorities and counted draws that it has.
     pub fn release(&mut self, id: TrajectoryId) -> QuarantineChange {
         self.mark_one(id, |entry| std::mem::replace(&mut entry.quarantined, false))
     }
 
-    /// Takes all trajectories of an actor out of sampling, and all that will come, until it is released.
+    /// Puts all present and future trajectories of an actor into quarantine, until the actor is released.
     /// O(trajectories).
     pub fn quarantine_actor(&mut self, actor: u64) -> QuarantineChange {
         if !self.quarantined_actors.insert(actor) {
@@ -24,7 +23,7 @@ impl Table {
         self.mark_all_of(actor, |entry| !std::mem::replace(&mut entry.actor_quarantined, true))
     }
 
-    /// Puts all trajectories of an actor back into sampling, but those that are in quarantine by their own id.
+    /// Releases an actor from quarantine, with all its trajectories except those in quarantine by their own id.
     /// O(trajectories).
     pub fn release_actor(&mut self, actor: u64) -> QuarantineChange {
         if !self.quarantined_actors.remove(&actor) {
@@ -33,12 +32,12 @@ impl Table {
         self.mark_all_of(actor, |entry| std::mem::replace(&mut entry.actor_quarantined, false))
     }
 
-    /// The actors in quarantine, ascending.
+    /// Returns the actors in quarantine, ascending.
     pub fn quarantined_actors(&self) -> impl Iterator<Item = u64> + '_ {
         self.quarantined_actors.iter().copied()
     }
 
-    /// The trajectories held that are in quarantine by their own id, oldest first.
+    /// Returns the trajectories held that are in quarantine by their own id, oldest first.
     pub fn quarantined_ids(&self) -> impl Iterator<Item = TrajectoryId> + '_ {
         self.entries.iter().filter(|entry| entry.quarantined).map(|entry| entry.trajectory.id())
     }
@@ -73,8 +72,8 @@ impl Table {
         QuarantineChange::Changed { items: self.items.abs_diff(before) }
     }
 
-    /// Puts an entry into quarantine or out of it, as `mark` does, which returns whether it changed the entry. Leaves
-    /// the numbers of items to be brought up to date.
+    /// Applies `mark`, which puts an entry into quarantine or releases it and returns true if it changed the entry. The
+    /// caller must renumber the items afterwards.
     fn mark(&mut self, at: usize, mark: fn(&mut Entry) -> bool) -> bool {
         let weigh = self.weigh();
         let entry = &mut self.entries[at];

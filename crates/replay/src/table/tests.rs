@@ -21,7 +21,7 @@ fn id(sequence: u64) -> TrajectoryId {
     TrajectoryId { actor: 1, epoch: 1, sequence }
 }
 
-/// A trajectory of actor 1 and weights version 1, written as its steps: `F` full, `f` fast, `o` opening.
+/// Returns a trajectory of actor 1 and weights version 1 from a string of its steps: `F` full, `f` fast, `o` opening.
 fn trajectory(sequence: u64, steps: &str) -> Trajectory {
     trajectory_by(id(sequence), steps, 1)
 }
@@ -34,7 +34,7 @@ fn trajectory_by(id: TrajectoryId, steps: &str, version: u64) -> Trajectory {
     };
     let weights_version = WeightsVersion(version);
     let step = |letter| Step { action: Action(0), reward: 0.0, kind: kind(letter), weights_version };
-    // A trajectory has a step; one that is random makes no item.
+    // A trajectory has at least one step; an opening step is not an item.
     let steps: Vec<Step> = if steps.is_empty() { "o" } else { steps }.chars().map(step).collect();
     Trajectory::of(id, "test", &steps, Outcome::Draw).unwrap()
 }
@@ -43,7 +43,7 @@ fn window(items_min: u64, capacity_items: u64) -> Window {
     Window { items_min, exponent: 0.5, slope: 0.5, capacity_items }
 }
 
-/// Everything that comes in up to 1000 items, drawn by a selector.
+/// Returns settings with a window and capacity of 1000 items and this selector.
 fn by(selector: Selector) -> TableSettings {
     TableSettings { selector, ..TableSettings::uniform(window(1000, 1000)) }
 }
@@ -56,7 +56,7 @@ fn prioritised(exponent: f64) -> TableSettings {
     by(Selector::Prioritised { exponent })
 }
 
-/// A table with settings that holds trajectories 0, 1, 2… of these steps.
+/// Returns a table that holds trajectories 0, 1, 2… of these steps.
 fn table(settings: TableSettings, steps: &[&str]) -> Table {
     let mut table = Table::new(settings.check().unwrap());
     for (sequence, steps) in (0..).zip(steps) {
@@ -66,14 +66,14 @@ fn table(settings: TableSettings, steps: &[&str]) -> Table {
 }
 
 impl Table {
-    /// Draws one item; `None` where there is nothing to draw.
+    /// Draws one item; returns `None` if there is none to draw.
     fn sample(&mut self, rng: &mut ChaCha8Rng) -> Option<Drawn> {
         let mut drawn = Vec::new();
         self.draw(1, rng, &mut drawn);
         drawn.pop()
     }
 
-    /// The priority of each item for which one is kept, oldest trajectory first.
+    /// Returns the priority of each item for which one is stored, oldest trajectory first.
     fn priorities(&self) -> impl Iterator<Item = (ItemKey, f64)> + '_ {
         self.entries.iter().flat_map(|entry| {
             let (trajectory, items) = (entry.trajectory.id(), entry.trajectory.full_plies().enumerate());
@@ -90,14 +90,14 @@ fn ids(removed: &[Removed]) -> Vec<u64> {
     removed.iter().map(|removed| removed.id.sequence).collect()
 }
 
-/// Sequence and ply of the next so many draws; fewer where the table runs dry.
+/// Returns the sequence and ply of the next `draws` draws; fewer if the table runs out of items.
 fn draw(table: &mut Table, draws: usize) -> Vec<(u64, usize)> {
     let mut rng = rng();
     let drawn = std::iter::from_fn(|| table.sample(&mut rng));
     drawn.take(draws).map(|drawn| (drawn.trajectory.id().sequence, drawn.ply())).collect()
 }
 
-/// Returns the items of many draws, each once.
+/// Returns the distinct items of many draws.
 fn drawable(table: &mut Table) -> Vec<(u64, usize)> {
     let mut drawn = draw(table, 300);
     drawn.sort_unstable();
@@ -105,7 +105,7 @@ fn drawable(table: &mut Table) -> Vec<(u64, usize)> {
     drawn
 }
 
-/// A Connect Four game of 30 moves, all of them searched in full, by two weights versions.
+/// Returns a Connect Four game of 30 moves, all with a full search, by two weights versions.
 fn connect_four(sequence: u64, rng: &mut ChaCha8Rng) -> Trajectory {
     let mut step = |ply| {
         let weights: Vec<f32> = (0..rng.random_range(5..=7)).map(|_| rng.random()).collect();
@@ -120,8 +120,8 @@ fn connect_four(sequence: u64, rng: &mut ChaCha8Rng) -> Trajectory {
     Trajectory::of(id(sequence), "connect_four", &steps, Outcome::Draw).unwrap()
 }
 
-/// Bytes a position of 30 000 positions of Connect Four, with what an allocator may add to each allocation: a header of
-/// 8 bytes, and up to 15 to make it a multiple of 16.
+/// Returns the bytes per position of 30 000 positions of Connect Four, including an allocator's overhead for each
+/// allocation: a header of 8 bytes, and up to 15 bytes of padding to a multiple of 16.
 fn connect_four_bytes(settings: TableSettings, allocations: u64) -> u64 {
     let mut table = Table::new(settings);
     let mut rng = rng();
@@ -140,7 +140,7 @@ fn a_connect_four_position_takes_at_most_15_percent_of_dense_float32_planes() {
     assert!(100 * bytes <= 15 * DENSE_BYTES, "{bytes} bytes a position, dense {DENSE_BYTES}");
 }
 
-/// A priority, a weight with its share of the tree, a counter, an index; and room to grow.
+/// The state of an item: a priority, a weight with its share of the tree, a counter, an index, and spare capacity.
 #[test]
 fn the_state_of_an_item_takes_at_most_40_bytes() {
     let plain = TableSettings::uniform(window(100_000, 100_000));
@@ -169,7 +169,7 @@ fn an_empty_table_and_one_without_full_steps_draw_nothing() {
 #[test]
 fn the_window_cuts_off_the_oldest_items_even_inside_a_trajectory() {
     for selector in [Selector::Uniform, Selector::Prioritised { exponent: 1.0 }] {
-        // 16 items ever: 1 * (1 + 0.5 * (sqrt(16) - 1) / 0.5) = 4 items.
+        // With 16 items ever inserted, the window is 1 * (1 + 0.5 * (sqrt(16) - 1) / 0.5) = 4 items.
         let settings = TableSettings { selector, ..TableSettings::uniform(window(1, 100)) };
         let mut table = table(settings, &["FFFFFFFFFFFFF", "FFF"]);
         assert_eq!(table.window_items(), 4);

@@ -4,11 +4,12 @@ use super::Table;
 use crate::Selector;
 
 impl Table {
-    /// Returns the total weight of the window's items: a draw takes an item with its weight divided by this. Where the
-    /// selector leaves no choice each item weighs one, so that of several tables the larger is drawn from more often.
+    /// Returns the total weight of the window's items: the probability of an item is its weight divided by this. If the
+    /// selector is deterministic, each item weighs one, so that a larger table is drawn from more often than a smaller
+    /// one.
     ///
-    /// Total weights of tables with the same settings have the same unit, whatever each takes for the version that
-    /// weighs one.
+    /// Total weights of tables with the same settings have the same unit, independently of the version whose items
+    /// weigh one in each table.
     #[must_use]
     pub fn total_weight(&self) -> TotalWeight {
         let items = self.window_items();

@@ -18,10 +18,10 @@ struct Span {
 }
 
 impl Tree {
-    /// The place of the item that `rank` items are older than. There must be more than `rank`.
+    /// Returns the place of the item with exactly `rank` older items. There must be more than `rank` items.
     pub(crate) fn nth(&self, rank: u64) -> u64 {
         debug_assert!(rank < self.items(), "{} items have no rank {rank}", self.items());
-        // The leaves before the oldest are those that wrapped round in the ring: the newest.
+        // The leaves before the oldest one are the newest, which wrapped around the ring.
         let wrapped = self.summary(0..self.at(self.front)).items;
         let mut rank = (rank + wrapped) % self.items();
         let mut node = 1;
@@ -35,19 +35,19 @@ impl Tree {
         self.place(at)
     }
 
-    /// The sum of the weights from a place on.
+    /// Returns the sum of the weights from a place on.
     pub(crate) fn sum(&self, from: u64) -> f64 {
         let [older, newer] = self.parts(from);
         self.summary(older).sum + self.summary(newer).sum
     }
 
-    /// The place at which the sum of the weights from `from` on exceeds `point`, which is at least zero: with a uniform
-    /// `point` below [`Tree::sum`], each item comes up in proportion to its weight.
+    /// Returns the place at which the cumulative sum of the weights from `from` on exceeds `point`, which must be at
+    /// least zero: with a uniform `point` below [`Tree::sum`], items are picked in proportion to their weights.
     ///
-    /// However sums round, it is never the place of a weight of zero. `None` if there is no other.
+    /// Never returns a place with a weight of zero, regardless of rounding; returns `None` if there is no other.
     pub(crate) fn pick(&self, from: u64, point: f64) -> Option<u64> {
         let mut rest = point;
-        // Where rounding leads past the end, the last weight above zero is meant.
+        // If rounding leads past the end, the last weight above zero is picked.
         let mut last = None;
         let mut visit = |piece| {
             let sum = self.piece(piece).sum;
@@ -72,12 +72,12 @@ impl Tree {
         Some(self.place(at))
     }
 
-    /// The place of the least weight from a place on, the oldest of equals. `None` without items.
+    /// Returns the place of the lowest weight from a place on, the oldest of equal ones; `None` if there are no items.
     pub(crate) fn least(&self, from: u64) -> Option<u64> {
         self.oldest(from, |summary| summary.least, |least, other| other < least)
     }
 
-    /// The place of the greatest weight from a place on, the oldest of equals. `None` without items.
+    /// Returns the place of the highest weight from a place on, the oldest of equal ones; `None` if there are no items.
     pub(crate) fn greatest(&self, from: u64) -> Option<u64> {
         self.oldest(from, |summary| summary.greatest, |greatest, other| other > greatest)
     }
@@ -92,7 +92,7 @@ impl Tree {
             ControlFlow::<()>::Continue(())
         };
         for part in self.parts(from) {
-            // It visits everything.
+            // `visit` never breaks.
             let _ = self.pieces(&part, &mut visit);
         }
         let (piece, value) = best?;
@@ -100,7 +100,7 @@ impl Tree {
             Piece::Leaf(at) => return Some(self.place(at)),
             Piece::Node(node) => node,
         };
-        // A node's extreme is bit for bit that of one of its leaves.
+        // A node's extreme is bitwise equal to that of one of its leaves.
         let holds = |summary: Summary| summary.items > 0 && key(summary).total_cmp(&value).is_eq();
         while node < self.blocks() {
             node = if holds(self.nodes[2 * node]) { 2 * node } else { 2 * node + 1 };
@@ -109,7 +109,8 @@ impl Tree {
         Some(self.place(at))
     }
 
-    /// The leaf at which the sum below a piece exceeds `point`; its last weight above zero if none does.
+    /// Returns the leaf at which the cumulative sum below a piece exceeds `point`; the last one with a weight above
+    /// zero if none does.
     fn pick_below(&self, piece: Piece, point: f64) -> usize {
         let mut node = match piece {
             Piece::Leaf(at) => return at,
@@ -132,11 +133,12 @@ impl Tree {
         last.expect("a sum above zero has a weight above zero")
     }
 
-    /// The leaves from a place on, as two ranges: what comes before the ring's end, and what wrapped round it.
+    /// Returns the leaves from a place on, as two ranges: those before the end of the ring, and those that wrapped
+    /// around it.
     fn parts(&self, from: u64) -> [Range<usize>; 2] {
         debug_assert!(self.front <= from && from < self.end, "place {from} is not in use");
         let (front, from) = (self.at(self.front), self.at(from));
-        // What is not in use is vacant, so it may be read along.
+        // Unused leaves are vacant, so the ranges may include them.
         if from < front { [from..front, 0..0] } else { [from..self.leaves.len(), 0..front] }
     }
 
@@ -147,7 +149,7 @@ impl Tree {
 
     fn summary(&self, leaves: Range<usize>) -> Summary {
         let mut summary = Summary::NONE;
-        // It visits everything.
+        // The visitor never breaks.
         let _ = self.pieces(&leaves, &mut |piece| {
             summary = summary.and(self.piece(piece));
             ControlFlow::<()>::Continue(())
@@ -162,7 +164,7 @@ impl Tree {
         }
     }
 
-    /// Visits the fewest pieces that make up a range of leaves, in its order.
+    /// Visits the fewest pieces that cover a range of leaves, in order.
     fn pieces<B>(&self, range: &Range<usize>, visit: &mut impl FnMut(Piece) -> ControlFlow<B>) -> ControlFlow<B> {
         let root = Span { node: 1, first: 0, leaves: self.leaves.len() };
         pieces_below(root, range, visit)

@@ -1,4 +1,4 @@
-//! The table against the model, over any history of everything that can happen to a table.
+//! Tests that the table agrees with the model over random histories of all operations.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -77,7 +77,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A table, its model, and a limiter that counts their answers.
+/// A table, its model, and a limiter that counts their outcomes.
 struct Pair {
     table: Table,
     model: Model,
@@ -100,7 +100,7 @@ impl Pair {
         }
     }
 
-    /// Any trajectory that ever came in; one that never did while there is none.
+    /// Returns the id of any trajectory ever inserted, or an unknown id if there is none.
     fn any_id(&self, index: Index) -> TrajectoryId {
         if self.inserted.is_empty() { id(0) } else { index.get(&self.inserted).id() }
     }
@@ -171,7 +171,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Draws a batch, each item of which must be one that the model could have drawn then.
+    /// Draws a batch, and checks each item against the candidates of the model at that moment.
     fn sample(&mut self, draws: usize) -> Result<(), TestCaseError> {
         let mut batch = Vec::new();
         self.table.draw(draws, &mut self.rng, &mut batch);
@@ -190,7 +190,7 @@ impl Pair {
             self.limiter.delete(u64::from(drawn.exhausted));
         }
         if batch.len() < draws {
-            // Without candidates, or where all of them weigh nothing and the shares are no numbers.
+            // No item may be drawn: there are no candidates, or all weights are zero and the shares are NaN.
             let candidates = self.model.candidates();
             prop_assert!(candidates.iter().all(|candidate| candidate.probability.is_nan()), "{:?}", candidates);
         }
@@ -227,7 +227,7 @@ impl Pair {
         let candidates = self.model.candidates();
         let weighted =
             matches!(self.model.settings.selector, Selector::Prioritised { .. } | Selector::StalenessAware { .. });
-        // It brings the weights of versions up to date, as any draw does.
+        // `odds` updates the weights by version, as any draw does.
         if !weighted || candidates.is_empty() || self.table.odds(candidates.len() as u64).is_none() {
             return Ok(());
         }
@@ -237,7 +237,7 @@ impl Pair {
         let shares = (older..tree.items()).map(|rank| tree.weight(tree.nth(rank)) / sum);
         let mut total = 0.0;
         for (candidate, share) in candidates.iter().zip(shares) {
-            // Below 2^-510 a weight by version may have no exact number left.
+            // Below 2^-510 a weight by version may be inexact.
             let error = (share - candidate.probability).abs();
             prop_assert!(error <= 1e-12 * candidate.probability + 1e-150, "{:?} has {}", candidate, share);
             total += share;
@@ -264,7 +264,7 @@ proptest! {
         check_history(settings, events)?;
     }
 
-    /// As above, but nothing makes it another table: each selector gets long histories of its own.
+    /// As above, but without changes of the settings, so that each selector is tested with long histories.
     #[test]
     fn the_table_agrees_with_a_list_under_constant_settings(
         settings in settings(), events in prop::collection::vec(event(), 1..160),

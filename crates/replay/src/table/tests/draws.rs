@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// Returns the count of each item in 100 000 draws, with its probability.
+/// Returns the count of each item in 100 000 draws, and its probability.
 fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     let mut counts: HashMap<_, (f64, f64)> = HashMap::new();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -15,8 +15,8 @@ fn counts(table: &mut Table, seed: u64) -> HashMap<(u64, usize), (f64, f64)> {
     counts
 }
 
-/// Chi-square over 100 000 draws of items that all came up. The bound is the quantile at 1 − 10⁻⁶ of 99 degrees of
-/// freedom (about 178): with the seed fixed a pass stays a pass.
+/// Checks the chi-square statistic of 100 000 draws of items that were all drawn. The bound is the quantile at 1 − 10⁻⁶
+/// of 99 degrees of freedom (about 178); the seed is fixed, so the result is deterministic.
 fn check_chi_square(table: &mut Table, seed: u64) {
     let counts = counts(table, seed);
     assert_eq!(counts.len(), 100);
@@ -40,7 +40,7 @@ fn hundred_items(settings: TableSettings) -> Table {
     table
 }
 
-/// A skew of 5 % on half of the items would add 250.
+/// A bias of 5 % on half of the items would add 250 to the statistic.
 #[test]
 fn sampling_is_uniform_over_items_whatever_the_lengths_of_trajectories() {
     for max_times_sampled in [None, times(u32::MAX)] {
@@ -76,7 +76,7 @@ fn staleness_aware_draws_come_up_in_proportion_to_two_to_the_versions_in_half_li
     }
 }
 
-/// All items, oldest first.
+/// Returns all items, oldest first.
 fn items(table: &Table) -> Vec<ItemKey> {
     let entries = table.entries.iter().map(|entry| &entry.trajectory);
     let keys = |entry: &Trajectory| {
@@ -140,10 +140,10 @@ fn the_window_reaches_further_back_past_items_that_had_their_last_draw() {
     assert_eq!(draw(&mut table, 9), [(0, 3), (0, 2), (0, 1), (0, 0)]);
 }
 
-/// Distances far beyond the exponents of f64, also to versions that the window does not reach.
+/// The distances exceed the range of f64's exponents, and some versions are outside the window.
 #[test]
 fn staleness_survives_any_distance_between_versions() {
-    // Two items, however many came in.
+    // The window has two items at any number of inserts.
     let window = Window { items_min: 2, exponent: 0.01, slope: 0.01, capacity_items: 1000 };
     let selector = Selector::StalenessAware { half_life_versions: 1.0 };
     let mut table = Table::new(TableSettings { selector, ..TableSettings::uniform(window) });
@@ -189,7 +189,7 @@ fn an_item_of_priority_zero_is_never_drawn_and_one_above_always_can_be() {
     assert_eq!(drawable(&mut table), [(0, 0), (0, 1)]);
 }
 
-/// More than are looked up together, and the rest one by one: what follows a batch is the same too.
+/// The batch is larger than a group of lookups, and draws after the batch must agree too.
 #[test]
 fn a_batch_equals_as_many_single_draws() {
     let steps: Vec<String> = (0..200).map(|sequence| "Ffo".repeat(sequence * 7 % 12)).collect();

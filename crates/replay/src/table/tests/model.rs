@@ -1,4 +1,4 @@
-//! The same table without any index: lists, read from end to end for every question, and weights by definition.
+//! A reference model of the table without any index: every query scans lists, and weights are computed by definition.
 
 use std::collections::HashSet;
 
@@ -25,19 +25,19 @@ struct HeldTrajectory {
 #[derive(Clone, Copy)]
 struct ModelItem {
     ply: usize,
-    /// The priority that was set, or the one assumed when the table first needed one.
+    /// The priority that was set, or the initial one from the time when the table first needed priorities.
     priority: Option<f64>,
     times_sampled: u32,
 }
 
-/// An item that the window holds, and the probability of its draw.
+/// An item in the window, and its probability of being drawn next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) key: ItemKey,
     pub(super) probability: f64,
 }
 
-/// Everything about a table that can be read without a draw.
+/// The state of a table that can be observed without a draw.
 #[derive(Debug, PartialEq)]
 pub(super) struct State {
     held: Vec<(TrajectoryId, u64, bool, Duration)>,
@@ -186,11 +186,11 @@ impl Model {
         items
     }
 
-    /// All items of the window, oldest first, and how likely each is the next draw.
+    /// Returns all items of the window, oldest first, with their probabilities of being drawn next.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let window = self.window();
         let newest = window.iter().map(|(_, version, _)| version.unwrap().0).max();
-        // The oldest of those with the greatest key is the only one.
+        // Only the oldest of the items with the highest key has a probability above zero.
         let only = |key: &dyn Fn(usize) -> f64| {
             let greatest = (0..window.len()).map(key).max_by(f64::total_cmp);
             let first = (0..window.len()).find(|&at| Some(key(at)) == greatest);
@@ -220,7 +220,7 @@ impl Model {
         candidates.map(|((key, ..), weight)| Candidate { key: *key, probability: weight / sum }).collect()
     }
 
-    /// Counts a draw; whether it was the last of its item.
+    /// Counts a draw; returns true if it was the item's last.
     pub(super) fn count_draw(&mut self, key: ItemKey) -> bool {
         let counted = self.settings.max_times_sampled.is_some();
         let item = self.item(key).unwrap();

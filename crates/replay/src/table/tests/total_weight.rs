@@ -39,12 +39,12 @@ fn total_weights_by_staleness_are_comparable_across_tables_of_different_versions
         for (sequence, &version) in (0..).zip(versions) {
             let _ = table.insert(trajectory_by(id(sequence), "F", version), Duration::ZERO);
         }
-        // Takes another version for the one that weighs one, if it must.
+        // A draw may change the version whose items weigh one.
         let _ = table.sample(&mut rng());
         table.total_weight()
     };
     let (old, new) = (of_versions(&[10_000, 10_002]), of_versions(&[10_004]));
-    // Newer by one half-life than the newer of two, of which the older weighs half.
+    // In units of version 10 002, the old table weighs 1 + 1/2 and the new one, a half-life newer, weighs 2.
     let shares = TotalWeight::shares(&[old, new]);
     assert!((shares[0] - 1.5 / 3.5).abs() < 1e-9, "{shares:?} of {old:?} and {new:?}");
     assert_eq!(TotalWeight::shares(&[of_versions(&[1]), new]), [0.0, 1.0]);
