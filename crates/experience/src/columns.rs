@@ -1,21 +1,20 @@
 //! The columns of an episode, or of a part of one, in one buffer of bytes: the form of a trajectory in memory, on the
 //! wire, in the spool and on disk.
 //!
-//! All integers are little-endian; `n` is an unsigned LEB128 number in as few bytes as it needs. The header comes
-//! first:
+//! All integers are little-endian; `n` is an unsigned LEB128 number in its shortest form. The header comes first:
 //!
 //! | field | bytes |
 //! |---|---|
 //! | format | `1` |
 //! | flags | bit 0: actions take two bytes, not one; bit 1: policies name their actions by a bit set, not a list |
-//! | outcome | `1` the first player won, `2` the second won, `3` draw, `4` over, in a game scored by rewards alone |
-//! | game | `n`, then so many bytes of UTF-8; none in a part |
+//! | outcome | `1` the first player won, `2` the second won, `3` draw, `4` ended, in a game scored by rewards alone |
+//! | game | `n`, then that many bytes of UTF-8; `n` is 0 in a part |
 //! | plies | `n`: steps of the episode |
 //! | ply | `n`: the first step described; 0 in a whole trajectory |
 //! | steps | `n`: steps described; all in a whole trajectory |
 //! | kinds | `n`: bytes of the column of kinds |
 //! | set | `n`: bytes of each bit set, only with flag bit 1 |
-//! | optional | how many optional columns follow, in one byte; then for each its id in one byte and its bytes in `n`, ascending by id |
+//! | optional | the number of optional columns, one byte; for each, ascending: its id, one byte, and its bytes, `n` |
 //!
 //! The columns follow one another without gaps, over the steps described:
 //!
@@ -28,12 +27,12 @@
 //! | versions | runs of equal weights versions: `n` steps, `n` version |
 //! | optional columns | in the order of the header |
 //!
-//! Optional columns: 1 rewards (float32 for each step; missing where all are +0). Reserved, and refused until a version
+//! Optional columns: 1 rewards (float32 for each step; absent if all are +0). Reserved, and rejected until a version
 //! implements them: 2 observations, 3 search simulations, 4 root values, 5 truncation (an episode cut short, with the
 //! value to bootstrap from). A new column needs no new format.
 //!
-//! There is one encoding of each whole trajectory: the width of actions and the form of policies are those that take
-//! fewest bytes, runs are as long as they can be, and nothing follows the last column. A part keeps the choices of its
+//! The encoding of a whole trajectory is unique: the width of actions and the form of policies are those that take the
+//! fewest bytes, runs are of maximum length, and nothing follows the last column. A part uses the width and form of the
 //! whole.
 
 mod builder;
@@ -58,7 +57,7 @@ const FORMAT: u8 = 1;
 const FLAG_WIDE_ACTIONS: u8 = 1;
 const FLAG_BIT_SETS: u8 = 2;
 
-/// The columns that may be missing, by their ids in the header.
+/// The ids of the optional columns in the header.
 const REWARDS: u8 = 1;
 const RESERVED: [(u8, &str); 4] =
     [(2, "observations"), (3, "search_simulations"), (4, "root_values"), (5, "truncation")];
@@ -83,7 +82,7 @@ pub(crate) struct Layout {
     values_at: u32,
     policies_at: u32,
     versions_at: u32,
-    /// The end of the columns where there are no rewards.
+    /// The offset of the rewards; the end of the buffer if there are none.
     rewards_at: u32,
     /// The steps of the episode.
     pub(crate) plies: u32,
@@ -95,14 +94,14 @@ pub(crate) struct Layout {
     pub(crate) full_steps: u32,
 }
 
-/// States if columns cover all steps.
+/// The steps that columns cover: all of an episode, or a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Whole,
     Part,
 }
 
-/// The columns are equal when their bytes are: there is one encoding of each.
+/// Columns are equal exactly if their bytes are, because the encoding is unique.
 impl PartialEq for Columns {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes
@@ -110,13 +109,13 @@ impl PartialEq for Columns {
 }
 
 impl Columns {
-    /// Checks everything that can be checked without the rules, before anything is allocated.
+    /// Validates columns as far as possible without the rules of the game, before anything is allocated.
     pub(crate) fn parse(bytes: Bytes, limits: Limits, extent: Extent) -> Result<Self, Invalid> {
         let layout = parse::layout(&bytes, limits, extent)?;
         Ok(Self { bytes, layout })
     }
 
-    /// The columns of a whole episode, checked as all others except for limits.
+    /// Encodes the columns of a whole episode, and validates them as [`Columns::parse`] does, but without limits.
     pub(crate) fn of<'a>(
         steps: impl IntoIterator<Item = &'a Step>,
         game: &str,
@@ -132,7 +131,7 @@ impl Columns {
         std::str::from_utf8(name).expect("the name was checked when it was parsed")
     }
 
-    /// The actions from the start of the episode to the last step described.
+    /// Returns the actions from the start of the episode to the last step described.
     pub(crate) fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         let mut actions = self.section(self.layout.actions_at, self.layout.values_at);
         std::iter::from_fn(move || self.layout.action_width.take(&mut actions))
@@ -142,7 +141,7 @@ impl Columns {
         Kinds::new(self.section(self.layout.kinds_at, self.layout.actions_at))
     }
 
-    /// Each searched step, counted from the first one described, and its value.
+    /// Returns the index of each searched step, counted from the first one described, and its value.
     pub(crate) fn values(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
         let searched = self.kinds().enumerate().filter(|(_, kind)| *kind != Kind::Opening).map(|(at, _)| at);
         let (values, _) = self.section(self.layout.values_at, self.layout.policies_at).as_chunks();
@@ -157,12 +156,13 @@ impl Columns {
         self.versions().last().map(|run| run.weights_version)
     }
 
-    /// The steps described.
+    /// Returns the steps described.
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         self.steps_from(0)
     }
 
-    /// The columns of `steps` steps from the one at `from` on; there must be so many. Each column is copied as it is.
+    /// Returns the columns of `steps` steps from the one at `from` on, which must exist. The columns are copied without
+    /// decoding them.
     pub(crate) fn part(&self, from: usize, steps: usize) -> Self {
         let first = self.steps_from(from);
         let mut behind = first.clone();
@@ -186,7 +186,7 @@ impl Columns {
         let columns = kinds.len() + actions.len() + values.len() + policies.len() + rewards.len();
         let mut out = Vec::with_capacity(Header::BYTES_USUAL + columns);
         header.put(&mut out);
-        // All of these fit, since the whole does.
+        // All offsets fit in 32 bits, since those of the whole do.
         let mut put = |column: &[u8]| {
             let at = out.len() as u32;
             out.extend_from_slice(column);
@@ -221,15 +221,15 @@ impl Columns {
         Self { bytes: out.into(), layout }
     }
 
-    /// Reads a byte here and there of what [`Columns::part`] will read for the full step that `item` others come
-    /// before, at a guess: memory that no cache holds is fetched. Called for several trajectories before the first is
-    /// cut, it lets the processor wait for all of them at once.
+    /// Prefetches the memory that [`Columns::part`] will probably read for the full step with index `item`, by reading
+    /// single bytes at estimated offsets. Called for several trajectories before the first is cut, it overlaps their
+    /// cache misses.
     pub(crate) fn fetch(&self, item: usize) {
         let Layout { kinds_at, actions_at, values_at, policies_at, versions_at, full_steps, .. } = self.layout;
         let past =
             |section: u32, end: u32| section as usize + (end - section) as usize * item / full_steps.max(1) as usize;
         let (values, policies) = (past(values_at, policies_at), past(policies_at, versions_at));
-        // A policy may lie in two lines of a cache.
+        // A policy may span two cache lines.
         for at in [kinds_at as usize, actions_at as usize, values, policies, policies + 32, versions_at as usize] {
             black_box(self.bytes.get(at).copied());
         }
@@ -243,10 +243,10 @@ impl Columns {
         VersionRuns::new(self.section(self.layout.versions_at, self.layout.rewards_at))
     }
 
-    /// The steps from the one at `from` on, counted from the first one described; none if there is no such step.
+    /// Returns the steps from index `from` on, counted from the first one described; empty if there is no such step.
     fn steps_from(&self, from: usize) -> Steps<'_> {
         let Layout { action_width, policy_actions, actions_at, values_at, policies_at, versions_at, .. } = self.layout;
-        // Those before the first step described have no other columns.
+        // The steps before the first one described have actions only.
         let described_at = actions_at + self.layout.ply * action_width.bytes() as u32;
         let mut steps = Steps {
             action_width,
@@ -263,12 +263,12 @@ impl Columns {
     }
 }
 
-/// The bytes of `all` before `rest`, which is its end.
+/// Returns the bytes of `all` before its suffix `rest`.
 fn before<'a>(all: &'a [u8], rest: &[u8]) -> &'a [u8] {
     &all[..all.len() - rest.len()]
 }
 
-/// The fields before the columns.
+/// The header: the fields before the columns.
 #[derive(Debug)]
 struct Header<'a> {
     outcome: Outcome,
@@ -283,7 +283,7 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    /// Room for most headers without a name, and for a run of versions.
+    /// The capacity for most headers without a name, and for a run of versions.
     const BYTES_USUAL: usize = 24;
 
     fn put(&self, out: &mut Vec<u8>) {

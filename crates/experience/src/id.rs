@@ -3,11 +3,11 @@
 /// The triple makes inserts idempotent: a retry carries the same id and counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrajectoryId {
-    /// The actor, stable over restarts.
+    /// The id of the actor, which is stable over restarts.
     pub actor: u64,
-    /// The start of that actor: grows with every one.
+    /// The number of the actor's start, which grows with every restart.
     pub epoch: u64,
-    /// Counts the trajectories of one epoch from zero.
+    /// The number of the trajectory within the epoch, counted from zero.
     pub sequence: u64,
 }
 

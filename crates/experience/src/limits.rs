@@ -1,14 +1,14 @@
-/// Bounds that a trajectory from outside must keep.
+/// The bounds of a trajectory from an untrusted source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most steps.
+    /// The maximum number of steps.
     pub steps_max: usize,
-    /// A: actions are below it.
+    /// A: the exclusive upper bound of actions.
     pub actions: usize,
 }
 
 impl Limits {
-    /// Any number of steps, any action that can be written.
+    /// No limits: any number of steps and any action that the format can represent.
     pub(crate) const NONE: Self = Self { steps_max: usize::MAX, actions: 1 << 16 };
 }
 

@@ -5,10 +5,10 @@ use weights::WeightsVersion;
 use crate::columns::{Columns, Extent};
 use crate::{Invalid, Limits, Step, TrajectoryId};
 
-/// A position and the K steps the learner unrolls from it; K is zero for AlphaZero. It is a part of a trajectory's
-/// columns, and goes over the wire as it was cut.
+/// A position and the K steps that the learner unrolls from it; K is zero for AlphaZero. It is a part of a trajectory's
+/// columns, and is sent over the wire in this form.
 ///
-/// The position is given by the actions that lead to it, so that the rules can rebuild any plane.
+/// The position is given by the actions that lead to it, so that the rules can rebuild the planes of its observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
     pub(crate) trajectory: TrajectoryId,
@@ -20,15 +20,15 @@ pub struct Segment {
 pub struct Sample {
     /// The segment drawn.
     pub segment: Segment,
-    /// With which probability, given the table at that moment.
+    /// The probability of the draw, given the table at that moment.
     pub probability: f64,
-    /// The number of items that the table could have drawn.
+    /// The number of items from which the table drew.
     pub table_items: u64,
 }
 
 impl Segment {
-    /// Reads the columns of a segment; checks what [`Trajectory::parse`](crate::Trajectory::parse) checks, and keeps
-    /// `columns` as they are.
+    /// Parses the columns of a segment with the checks of [`Trajectory::parse`](crate::Trajectory::parse), and keeps
+    /// the buffer without a copy.
     ///
     /// # Errors
     /// [`Invalid`] names the first field at fault.
@@ -36,19 +36,19 @@ impl Segment {
         Ok(Self { trajectory, columns: Columns::parse(columns, limits, Extent::Part)? })
     }
 
-    /// The bytes that [`Segment::parse`] reads. Their layout is documented in `columns.rs` of this crate.
+    /// Returns the bytes that [`Segment::parse`] reads. Their layout is documented in `columns.rs` of this crate.
     #[must_use]
     pub fn columns(&self) -> &Bytes {
         &self.columns.bytes
     }
 
-    /// The trajectory it was cut from.
+    /// Returns the id of the trajectory that the segment was cut from.
     #[must_use]
     pub fn trajectory(&self) -> TrajectoryId {
         self.trajectory
     }
 
-    /// Returns the number of actions that lead to its position.
+    /// Returns the number of actions that lead to the position.
     #[must_use]
     pub fn ply(&self) -> usize {
         self.columns.layout.ply as usize
@@ -66,30 +66,31 @@ impl Segment {
         self.columns.layout.outcome
     }
 
-    /// The actions from the start of the episode: [`Segment::ply`] that lead to the position, then those of its steps.
+    /// Returns the actions from the start of the episode: [`Segment::ply`] actions that lead to the position, then
+    /// those of the segment's steps.
     pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         self.columns.actions()
     }
 
-    /// The weights version that searched its position.
+    /// Returns the weights version that searched the position.
     #[must_use]
     pub fn weights_version(&self) -> WeightsVersion {
         self.columns.first_weights_version().unwrap_or_default()
     }
 
-    /// Returns the number of its steps: `1 + K`, or fewer where the episode ends sooner.
+    /// Returns the number of the segment's steps: `1 + K`, or fewer if the episode ends sooner.
     #[must_use]
     pub fn len(&self) -> usize {
         self.columns.layout.steps as usize
     }
 
-    /// Never: a segment has the step at its position.
+    /// Returns false: a segment has at least the step at its position.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The step at its position, then those that are unrolled: the targets.
+    /// Returns the step at the position, then the unrolled steps: the training targets.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         self.columns.steps()
     }

@@ -8,7 +8,7 @@ pub struct Step {
     pub action: Action,
     /// The reward of the player who played it; 0 in games scored by their outcome.
     pub reward: f32,
-    /// The way in which the action was chosen, which decides the training targets.
+    /// The way in which the action was chosen, which determines the training targets.
     pub kind: StepKind,
     /// The weights version that searched this step.
     pub weights_version: WeightsVersion,
@@ -17,20 +17,20 @@ pub struct Step {
 /// The way in which a step's action was chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepKind {
-    /// By a full search: its search policy and value are training targets.
+    /// Chosen by a full search, whose policy and value are training targets.
     Full {
-        /// The search policy, ascending by action, zero entries left out; sums to one.
+        /// The search policy, ascending by action, without zero entries; sums to one.
         policy: Vec<ActionProbability>,
         /// The expected value of the search policy for the player to move, in `[-1, 1]` (times the reward scale in
         /// games with rewards).
         value: f32,
     },
-    /// By a cheap search (playout cap randomisation): its value may be used, its policy may not.
+    /// Chosen by a fast search (playout cap randomisation), whose value may be a training target, but not its policy.
     Fast {
         /// The expected value of the search policy for the player to move.
         value: f32,
     },
-    /// At random, to vary openings: nothing is learnt from it.
+    /// Chosen at random, to vary openings; not used as a training target.
     Opening,
 }
 
@@ -39,12 +39,12 @@ pub enum StepKind {
 pub struct ActionProbability {
     /// The action.
     pub action: Action,
-    /// Its probability, above zero.
+    /// The probability of the action, above zero.
     pub probability: f32,
 }
 
 impl StepKind {
-    /// The search's value, if there was a search.
+    /// Returns the search's value, if there was a search.
     #[must_use]
     pub fn value(&self) -> Option<f32> {
         match self {
@@ -53,7 +53,7 @@ impl StepKind {
         }
     }
 
-    /// The search policy; empty where none is a training target.
+    /// Returns the search policy; empty if it is not a training target.
     #[must_use]
     pub fn policy(&self) -> &[ActionProbability] {
         match self {

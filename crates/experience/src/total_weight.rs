@@ -1,29 +1,29 @@
-/// The total weight of the items that a table may draw now: `weight * 2^log2_scale`.
+/// The total weight of the items that a table may currently draw: `weight * 2^log2_scale`.
 ///
-/// An item is drawn with its own weight divided by this, so of several tables that are drawn from as one, each gets its
-/// share of the sum of their total weights: [`TotalWeight::shares`].
+/// The probability of an item is its own weight divided by this, so draws from several tables as one are distributed by
+/// the tables' shares in the sum of their total weights: [`TotalWeight::shares`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TotalWeight {
-    /// Finite, at least 0; 0 if nothing may be drawn.
+    /// The scaled weight: finite, at least 0; 0 if no item may be drawn.
     pub weight: f64,
-    /// Finite. Apart from the weight, because weights by version grow without end.
+    /// The binary exponent of the scale: finite. It is separate because weights by version grow without bound.
     pub log2_scale: f64,
 }
 
 impl TotalWeight {
-    /// The total weight of so many items that weigh one each.
+    /// Returns the total weight of `items` items of weight one.
     #[must_use]
     pub fn of_items(items: u64) -> Self {
         // Exact to 2^53 items.
         Self { weight: items as f64, log2_scale: 0.0 }
     }
 
-    /// The share of each in their sum: they sum to one up to rounding, and are all zero where nothing weighs anything.
-    /// The only one that weighs something has exactly 1.
+    /// Returns the share of each total weight in their sum. Shares sum to one up to rounding, and are all zero if all
+    /// total weights are. The share of the only total weight above zero is exactly 1.
     #[must_use]
     pub fn shares(totals: &[Self]) -> Vec<f64> {
         let log2 = |total: &Self| total.weight.log2() + total.log2_scale;
-        // Minus infinity of a total weight of zero.
+        // The logarithm of a zero total weight is minus infinity.
         let greatest = totals.iter().map(log2).fold(f64::NEG_INFINITY, f64::max);
         if greatest == f64::NEG_INFINITY {
             return vec![0.0; totals.len()];

@@ -7,10 +7,9 @@ use weights::WeightsVersion;
 use crate::columns::{Columns, Extent, Kind};
 use crate::{Invalid, Limits, Segment, Step, TrajectoryId};
 
-/// Every step of one episode, checked, in one buffer that never changes and is cheap to clone.
+/// Every step of one episode, validated, in one immutable buffer that is cheap to clone.
 ///
-/// The buffer goes as it is over the wire, into the log and the spool, and into a replay table. The id stands beside
-/// it.
+/// The wire, the log, the spool and the replay tables use the same bytes. The id is separate from the buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trajectory(Arc<Inner>);
 
@@ -28,7 +27,7 @@ impl Trajectory {
     /// Builds a trajectory of `steps`.
     ///
     /// # Errors
-    /// As [`Trajectory::parse`], but for limits.
+    /// As [`Trajectory::parse`], except for limits.
     pub fn of<'a>(
         id: TrajectoryId,
         game: &str,
@@ -38,37 +37,36 @@ impl Trajectory {
         Ok(Self::new(id, Columns::of(steps, game, outcome)?))
     }
 
-    /// Reads the columns of a trajectory, and copies them once they are found to be valid: the encoding is the only one
-    /// of its trajectory, numbers are finite, actions and steps are within `limits`, and policies ascend and sum to
-    /// one.
+    /// Parses a copy of the columns of a trajectory. Valid columns are the unique encoding of their trajectory, with
+    /// finite numbers, actions and steps within `limits`, and policies that ascend and sum to one.
     ///
     /// # Errors
     /// [`Invalid`] names the first field at fault.
     pub fn parse(id: TrajectoryId, columns: &[u8], limits: Limits) -> Result<Self, Invalid> {
-        // A buffer of its own: what was received may be a small piece of a large one.
+        // The bytes are copied, because they may be a small slice of a large receive buffer.
         let check = Columns::parse(Bytes::copy_from_slice(columns), limits, Extent::Whole)?;
         Ok(Self::new(id, check))
     }
 
-    /// The same episode under another id.
+    /// Returns the same episode with another id.
     #[must_use]
     pub fn with_id(&self, id: TrajectoryId) -> Self {
         Self::new(id, self.0.columns.clone())
     }
 
-    /// The actor that made it, and which one of its trajectories it is.
+    /// Returns the id of the trajectory, which includes that of its actor.
     #[must_use]
     pub fn id(&self) -> TrajectoryId {
         self.0.id
     }
 
-    /// The bytes that [`Trajectory::parse`] reads. Their layout is documented in `columns.rs` of this crate.
+    /// Returns the bytes that [`Trajectory::parse`] reads. Their layout is documented in `columns.rs` of this crate.
     #[must_use]
     pub fn columns(&self) -> &Bytes {
         &self.0.columns.bytes
     }
 
-    /// The name of the game, as in its spec.
+    /// Returns the name of the game, as in its spec.
     #[must_use]
     pub fn game(&self) -> &str {
         self.0.columns.game()
@@ -86,17 +84,17 @@ impl Trajectory {
         self.0.columns.layout.plies as usize
     }
 
-    /// The actions in order.
+    /// Returns the actions in order.
     pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
         self.0.columns.actions()
     }
 
-    /// The steps in order.
+    /// Returns the steps in order.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         self.0.columns.steps()
     }
 
-    /// The plies whose search policy is a training target, ascending.
+    /// Returns the plies whose search policy is a training target, ascending.
     pub fn full_plies(&self) -> impl Iterator<Item = usize> + '_ {
         let kinds = self.0.columns.kinds().enumerate();
         kinds.filter(|(_, kind)| matches!(kind, Kind::Full { .. })).map(|(ply, _)| ply)
@@ -108,14 +106,14 @@ impl Trajectory {
         self.0.columns.layout.full_steps as usize
     }
 
-    /// The weights version that searched the last step.
+    /// Returns the weights version that searched the last step.
     #[must_use]
     pub fn last_weights_version(&self) -> WeightsVersion {
         self.0.columns.last_weights_version().unwrap_or_default()
     }
 
-    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter where the episode ends sooner.
-    /// `None` if there is no such ply.
+    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter if the episode ends sooner.
+    /// Returns `None` if there is no such ply.
     #[must_use]
     pub fn segment(&self, ply: usize, unroll_steps: usize) -> Option<Segment> {
         let left = self.plies().checked_sub(ply).filter(|&left| left > 0)?;
@@ -123,29 +121,29 @@ impl Trajectory {
         Some(Segment { trajectory: self.id(), columns })
     }
 
-    /// Brings the memory that [`Trajectory::segment`] will read for the full ply that `item` others come before nearer,
-    /// at a guess. Called for several trajectories before the first is cut.
+    /// Prefetches the memory that [`Trajectory::segment`] will probably read for the full ply with index `item`. Should
+    /// be called for several trajectories before the first is cut.
     pub fn fetch(&self, item: usize) {
         self.0.columns.fetch(item);
     }
 
-    /// The bytes of memory it takes; clones share them. What the allocator adds is not known here.
+    /// Returns the memory of the trajectory in bytes, which clones share. The allocator's overhead is not included.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // The two counters of the `Arc`, what it points to, and the buffer.
+        // The two counters of the `Arc`, its content, and the buffer.
         2 * size_of::<usize>() + size_of::<Inner>() + self.columns().len()
     }
 
-    /// Returns the number of clones that share the buffer, this one included.
+    /// Returns the number of clones that share the buffer, including this one.
     #[must_use]
     pub fn clones(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// Returns the surprise: the mean over all searched steps of `|search value - outcome|`, both as the player to move
-    /// sees them, 0 to 2 where values are within `[-1, 1]`. Assumes that players alternate.
+    /// Returns the surprise: the mean over all searched steps of `|search value - outcome|`, both from the point of
+    /// view of the player to move, 0 to 2 if values are within `[-1, 1]`. Assumes that players alternate.
     ///
-    /// `None` without a searched step, and in a game scored by its rewards alone.
+    /// Returns `None` without a searched step, and in a game scored by its rewards alone.
     #[must_use]
     pub fn surprise(&self) -> Option<f64> {
         let outcome = self.outcome();
@@ -224,7 +222,7 @@ mod tests {
     fn surprise_is_the_mean_distance_of_searched_values_from_the_outcome_as_the_player_to_move_sees_it() {
         let kinds = vec![
             StepKind::Opening,
-            // The second player lost: right by a half, then wrong altogether.
+            // The second player lost: the first value is off by a half, the second is completely wrong.
             StepKind::Fast { value: -0.5 },
             StepKind::Opening,
             StepKind::Full { policy: vec![ActionProbability { action: Action(0), probability: 1.0 }], value: 1.0 },

@@ -6,8 +6,8 @@ use super::steps::VersionRun;
 use super::{Columns, Extent, Header};
 use crate::{ActionProbability, Invalid, Limits, Step, StepKind};
 
-/// Columns that grow step by step. How wide actions are and how policies name theirs follows from all steps, so the
-/// buffer is written at the end.
+/// Builds columns step by step. The width of actions and the form of policies depend on all steps, so the buffer is
+/// written at the end.
 #[derive(Default)]
 pub(super) struct ColumnsBuilder {
     kinds: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct ColumnsBuilder {
     policies: Vec<ActionProbability>,
     versions: Vec<VersionRun>,
     rewards: Vec<f32>,
-    /// The first full step whose policy has no entry: the format has no word for it.
+    /// The first full step with an empty policy, which the format cannot represent.
     without_policy: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ impl ColumnsBuilder {
         }
     }
 
-    /// Writes the columns of the whole episode, and checks them as all others.
+    /// Encodes the columns of the whole episode and validates them.
     pub(super) fn finish(&self, game: &str, outcome: Outcome) -> Result<Columns, Invalid> {
         if let Some(ply) = self.without_policy {
             return Err(Invalid { field: format!("steps[{ply}].policy"), reason: "is empty".to_owned() });
@@ -52,7 +52,7 @@ impl ColumnsBuilder {
         let action_width = ActionWidth::of(self.actions.iter().copied().chain(entries()));
         let policy_actions = PolicyActions::of(self.each_policy(), action_width);
         let plies = self.actions.len();
-        // By their bits: −0 is no such zero.
+        // The bits are compared, because −0 must be kept.
         let has_rewards = self.rewards.iter().any(|reward| reward.to_bits() != 0);
         let header = Header {
             outcome,

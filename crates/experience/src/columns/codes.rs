@@ -1,22 +1,22 @@
-//! The codes of single fields: numbers in LEB128, kinds of steps, actions, and the actions of policies.
+//! The encodings of single fields: numbers in LEB128, kinds of steps, actions, and the actions of policies.
 //!
-//! LEB128 writes a whole number in as few groups of seven bits as it needs, the lowest first.
+//! LEB128 encodes an integer in groups of seven bits, the lowest first; the shortest form has no redundant group.
 
 use game::Action;
 
 use crate::ActionProbability;
 
-/// Appends a number in LEB128: one byte if it is below 128, ten at most.
+/// Appends a number in LEB128: one byte if it is below 128, at most ten.
 pub(super) fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
-        // The lowest seven bits, and a mark that more follow.
+        // The lowest seven bits, and the flag that more follow.
         bytes.push(number as u8 | 0x80);
         number >>= 7;
     }
     bytes.push(number as u8);
 }
 
-/// Takes a number in LEB128 from the front; `None` if there is none, or one in more bytes than it needs.
+/// Takes a number in LEB128 from the front; `None` if there is none, or if it is not in its shortest form.
 pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -25,7 +25,7 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
         let group = u64::from(byte & 0x7f);
         number |= group << shift;
         if byte < 0x80 {
-            // A group of zeros on top is redundant, and the tenth one has room for a single bit.
+            // A highest group of zeros is redundant, and the tenth group has a single bit.
             let is_shortest = (shift == 0 || byte > 0) && (group << shift) >> shift == group;
             return is_shortest.then_some(number);
         }
@@ -33,8 +33,8 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The way in which a step was chosen and the number of its entries in the other columns: one number, one byte up to
-/// 126 entries.
+/// The way in which a step was chosen, and the number of entries of its policy: encoded as one number, in one byte up
+/// to 126 entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Opening,
@@ -47,7 +47,7 @@ impl Kind {
         let code = match self {
             Self::Opening => 0,
             Self::Fast => 1,
-            // A policy in memory is far from 2^64 entries.
+            // A policy in memory has far fewer than 2^64 entries.
             Self::Full { entries } => entries as u64 + 1,
         };
         put_number(bytes, code);
@@ -66,7 +66,7 @@ impl Kind {
         usize::from(self != Self::Opening)
     }
 
-    /// Returns the number of entries of its policy, if it has one.
+    /// Returns the number of entries of the step's policy, if it has one.
     pub(super) fn entries(self) -> Option<usize> {
         match self {
             Self::Opening | Self::Fast => None,
@@ -86,7 +86,7 @@ impl<'a> Kinds<'a> {
         Self { bytes }
     }
 
-    /// Those that are left.
+    /// Returns the unread bytes.
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -100,7 +100,7 @@ impl Iterator for Kinds<'_> {
     }
 }
 
-/// The number of bytes of every action of one trajectory: most games have at most 256 actions.
+/// The size of the actions of one trajectory: most games have at most 256 actions and need one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ActionWidth {
     One,
@@ -108,7 +108,7 @@ pub(super) enum ActionWidth {
 }
 
 impl ActionWidth {
-    /// The least that all actions fit in.
+    /// Returns the smallest width that fits all actions.
     pub(super) fn of(mut actions: impl Iterator<Item = Action>) -> Self {
         if actions.all(|action| u8::try_from(action.0).is_ok()) { Self::One } else { Self::Two }
     }
@@ -135,13 +135,13 @@ impl ActionWidth {
     }
 }
 
-/// The encoding of the actions of policies in one trajectory: the same for all of its policies, the one that takes
-/// fewer bytes.
+/// The encoding of the actions of policies: the shorter one, used for all policies of a trajectory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PolicyActions {
-    /// Action after action.
+    /// A list of actions.
     List(ActionWidth),
-    /// A bit for each action up to the highest of the trajectory; for policies that ascend, as all valid ones do.
+    /// One bit for each action up to the highest of the trajectory; only for policies in ascending order, as all valid
+    /// ones are.
     BitSet { bytes: u16 },
 }
 
@@ -152,13 +152,13 @@ impl PolicyActions {
     ) -> Self {
         let highest = policies.clone().flatten().map(|entry| entry.action.0).max().unwrap_or(0);
         let entries = policies.clone().map(<[_]>::len).sum();
-        // What does not ascend is no set: it is left for the check to find.
+        // A policy that does not ascend cannot be a set: the list keeps its order, and validation rejects it.
         let ascend = policies.clone().all(|policy| policy.is_sorted_by(|before, after| before.action < after.action));
         let shortest = Self::shortest(policies.count(), entries, Action(highest), action_width);
         if ascend { shortest } else { Self::List(action_width) }
     }
 
-    /// The form that takes fewer bytes for so many policies with so many entries in all, up to the highest action.
+    /// Returns the shorter encoding for a number of policies with `entries` entries in total, up to the highest action.
     pub(super) fn shortest(policies: usize, entries: usize, highest: Action, action_width: ActionWidth) -> Self {
         let bytes = highest.0 / 8 + 1;
         let is_shorter = policies * usize::from(bytes) < entries * action_width.bytes();
@@ -186,14 +186,14 @@ impl PolicyActions {
         }
     }
 
-    /// The actions of one policy in order.
+    /// Decodes the actions of one policy in order.
     pub(super) fn unpack(self, mut bytes: &[u8]) -> impl Iterator<Item = Action> {
         let mut bit = 0..bytes.len() * 8;
         let set = bytes;
         std::iter::from_fn(move || match self {
             Self::List(action_width) => action_width.take(&mut bytes),
             Self::BitSet { .. } => {
-                // A set has 2^16 bits at most.
+                // A set has at most 2^16 bits.
                 bit.find(|bit| set[bit / 8] >> (bit % 8) & 1 == 1).map(|bit| Action(bit as u16))
             }
         })
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(bytes(0), [0]);
         assert_eq!(bytes(127), [0x7f]);
         assert_eq!(bytes(128), [0x80, 1]);
-        // The example of the DWARF standard.
+        // An example of the DWARF standard.
         assert_eq!(bytes(12857), [0xb9, 0x64]);
         assert_eq!(bytes(u64::MAX).len(), 10);
     }

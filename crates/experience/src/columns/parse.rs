@@ -5,9 +5,10 @@ use super::steps::VersionRun;
 use super::{Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Layout, RESERVED, REWARDS};
 use crate::{Invalid, Limits};
 
-/// The longest name of a game, in bytes.
+/// The maximum length of a game's name, in bytes.
 const GAME_BYTES_MAX: usize = 256;
-/// Probabilities are divided in float32: over a few thousand entries their sum stays well inside.
+/// The tolerance of a policy's sum. Probabilities are computed in float32; the error of a sum over a few thousand
+/// entries stays well below this.
 const SUM_TOLERANCE: f64 = 1e-3;
 const FLOAT_BYTES: usize = size_of::<f32>();
 
@@ -19,7 +20,7 @@ fn step(at: usize, field: &str) -> String {
     format!("steps[{at}].{field}")
 }
 
-/// Checks all columns, and finds the offset of each. Allocates nothing but the text of an error.
+/// Validates all columns and returns the offset of each. Allocates only the text of an error.
 pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Layout, Invalid> {
     if u32::try_from(bytes.len()).is_err() {
         return Err(invalid("columns", format!("has {} bytes, more than any trajectory", bytes.len())));
@@ -81,7 +82,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
             return Err(invalid("flags", "are not those of the shortest encoding"));
         }
     }
-    // All of these are below the length, which fits.
+    // All counts are below the length, which fits in 32 bits.
     let [plies, ply, steps, full_steps] = [plies, ply, steps, kinds.full].map(|count| count as u32);
     Ok(Layout {
         outcome,
@@ -117,7 +118,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn at(&self) -> u32 {
-        // The length was checked to fit.
+        // The length was checked to fit in 32 bits.
         (self.all.len() - self.rest.len()) as u32
     }
 
@@ -154,7 +155,7 @@ impl<'a> Reader<'a> {
         Ok((at, length as u32))
     }
 
-    /// Plies of the episode, the first step described, and how many are.
+    /// Reads the plies of the episode, the first step described and the number of steps described.
     fn extent(&mut self, limits: Limits, extent: Extent) -> Result<(usize, usize, usize), Invalid> {
         let (plies, ply, steps) = (self.count("plies")?, self.count("ply")?, self.count("steps")?);
         if steps == 0 {
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
         Ok((plies, ply, steps))
     }
 
-    /// Returns true if there are rewards: the only optional column so far.
+    /// Returns true if there are rewards, the only optional column so far.
     fn optional_columns(&mut self, steps: usize) -> Result<bool, Invalid> {
         let [count] = self.take()?;
         let mut last = 0;
@@ -213,7 +214,7 @@ impl<'a> Reader<'a> {
         if kinds.is_empty() { Ok(totals) } else { Err(invalid("kinds", format!("are more than {steps}"))) }
     }
 
-    /// The highest action.
+    /// Validates the actions and returns the highest one.
     fn actions(&mut self, ply: usize, steps: usize, width: ActionWidth, limits: Limits) -> Result<Action, Invalid> {
         let mut actions = self.bytes((ply + steps).saturating_mul(width.bytes()))?;
         let mut highest = Action(0);
@@ -236,7 +237,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The highest action of all policies, each of which is a distribution, ascending by action.
+    /// Validates that each policy is a distribution, ascending by action; returns the highest action of all policies.
     fn policies(&mut self, mut kinds: &[u8], form: PolicyActions, limits: Limits) -> Result<Action, Invalid> {
         let mut highest = Action(0);
         for at in 0.. {
@@ -261,7 +262,7 @@ impl<'a> Reader<'a> {
             highest = highest.max(last.unwrap_or(highest));
             let mut sum = 0.0;
             for probability in probabilities.iter().map(|&bytes| f32::from_le_bytes(bytes)) {
-                // Written so that NaN is no probability.
+                // The condition is negated so that it rejects NaN.
                 if !(probability > 0.0 && f64::from(probability) <= 1.0 + SUM_TOLERANCE) {
                     return Err(refuse(format!("{probability} is not a probability")));
                 }

@@ -3,24 +3,24 @@ use weights::WeightsVersion;
 use super::codes::{ActionWidth, Kind, Kinds, PolicyActions, put_number, take_number};
 use crate::{ActionProbability, Step, StepKind};
 
-/// Reads step after step: what is left of each column.
+/// An iterator over steps, which holds the unread rest of each column.
 #[derive(Debug, Clone)]
 pub(super) struct Steps<'a> {
     pub(super) action_width: ActionWidth,
     pub(super) policy_actions: PolicyActions,
     pub(super) kinds: Kinds<'a>,
     pub(super) actions: &'a [u8],
-    /// Empty where all are zero.
+    /// The rewards; empty if all are zero.
     pub(super) rewards: &'a [u8],
-    /// One for each full or fast step.
+    /// The values, one for each full or fast step.
     pub(super) values: &'a [u8],
-    /// Policy after policy: the actions, then the probabilities.
+    /// The policies, each as its actions and then its probabilities.
     pub(super) policies: &'a [u8],
     pub(super) versions: VersionRuns<'a>,
 }
 
 impl Steps<'_> {
-    /// Passes over `plies` steps; reads of them only their kinds.
+    /// Skips `plies` steps; reads only their kinds.
     pub(super) fn skip_plies(&mut self, plies: usize) {
         let (mut value_bytes, mut policy_bytes) = (0, 0);
         for kind in self.kinds.by_ref().take(plies) {
@@ -64,7 +64,7 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// Steps in a row that one weights version searched.
+/// A run of consecutive steps that one weights version searched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VersionRun {
     /// The number of steps, at least one.
@@ -84,11 +84,11 @@ impl VersionRun {
     }
 }
 
-/// The weights versions of all steps: run after run, or step after step.
+/// The weights versions of all steps, read by runs or by steps.
 #[derive(Debug, Clone)]
 pub(super) struct VersionRuns<'a> {
     bytes: &'a [u8],
-    /// The rest of the run that was begun.
+    /// The rest of a partly read run.
     begun: Option<VersionRun>,
 }
 

@@ -5,18 +5,18 @@ use crate::{ActionProbability, Segment, StepKind, Trajectory, TrajectoryId};
 
 const ID: TrajectoryId = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
 
-/// Any finite bits: −0 is kept unchanged.
+/// Generates any finite number, including −0.
 fn number() -> impl Strategy<Value = f32> {
     let finite =
         any::<u32>().prop_map(f32::from_bits).prop_map(|number| if number.is_finite() { number } else { -0.0 });
     prop_oneof![Just(0.0), finite]
 }
 
-/// A distribution over some of the actions up to the highest.
+/// Generates a distribution over some of the actions up to the highest.
 fn policy(highest: u16) -> impl Strategy<Value = Vec<ActionProbability>> {
     let counts = prop_oneof![
         9 => prop::collection::btree_map(0..=highest, 1_u16..1000, 1..8),
-        // More entries than fit one byte of a kind.
+        // More entries than a kind of one byte can encode.
         1 => prop::collection::btree_map(0..=highest, 1_u16..1000, 1..300),
     ];
     counts.prop_map(|visits| {
@@ -56,7 +56,7 @@ fn name() -> impl Strategy<Value = String> {
     "\\PC{1,12}"
 }
 
-/// Everything of a step by its bits, which compare equal only if all of them do.
+/// All fields of a step as bits, which are equal only if all fields are bitwise equal.
 type StepBits = (u16, u32, Option<u32>, Vec<(u16, u32)>, u64);
 
 fn bits(step: &Step) -> StepBits {
@@ -93,7 +93,7 @@ proptest! {
             prop_assert!(segment.actions().eq(steps[..end].iter().map(|step| step.action)));
             prop_assert_eq!(all_bits(segment.steps()), all_bits(steps[ply..end].to_vec()));
             let back = Segment::parse(ID, segment.columns().clone(), Limits::NONE).unwrap();
-            // The layout too, which was not parsed when the segment was cut.
+            // The layout must agree too, which was computed rather than parsed when the segment was cut.
             prop_assert_eq!(all_bits(back.steps()), all_bits(segment.steps()));
             prop_assert_eq!(back, segment);
         }
@@ -108,11 +108,11 @@ proptest! {
         prop_assert!(trajectory.full_plies().eq(full.iter().copied()));
         prop_assert_eq!(Some(trajectory.last_weights_version()), steps.last().map(|step| step.weights_version));
         prop_assert_eq!(trajectory.full_steps(), full.len());
-        // Past the end too: it guesses, and changes nothing.
+        // An index past the end is allowed too: the offsets are estimates, and nothing is changed.
         (0..full.len() + 2).for_each(|item| trajectory.fetch(item));
     }
 
-    /// Every accepted buffer is the one encoding of its content: no byte is left unread.
+    /// Every accepted buffer is the unique encoding of its content: every byte is validated.
     #[test]
     fn bytes_that_were_changed_are_refused_or_are_the_encoding_of_another_trajectory(
         steps in steps(),
@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-/// Full steps with policies of `entries` that are valid for games of `actions`.
+/// Returns a trajectory of full steps, each with a policy of `entries` entries.
 fn full(plies: usize, entries: u16, action: u16, reward: f32) -> Trajectory {
     let probability = 1.0 / f32::from(entries);
     let policy: Vec<_> = (0..entries).map(|action| ActionProbability { action: Action(action), probability }).collect();
@@ -148,7 +148,7 @@ fn full(plies: usize, entries: u16, action: u16, reward: f32) -> Trajectory {
     Trajectory::of(ID, "any", &vec![step; plies], Outcome::Draw).unwrap()
 }
 
-/// Bytes that one more step of this kind costs.
+/// Returns the size of one more step of this kind, in bytes.
 fn bytes_per_step(entries: u16, action: u16, reward: f32) -> usize {
     full(31, entries, action, reward).bytes() - full(30, entries, action, reward).bytes()
 }
@@ -174,7 +174,7 @@ fn no_byte_is_left_over() {
     assert_eq!(trajectory.columns().len(), header + 30 * (6 + 7 * 4 + 1) + versions);
 }
 
-/// One fast step and one with a policy over two actions, byte by byte.
+/// Returns the expected bytes of a trajectory with one fast step and one full step whose policy has two actions.
 fn example() -> Vec<u8> {
     let policy = [0.25, 0.75].map(|probability| ActionProbability { action: Action(0), probability });
     let policy = vec![policy[0], ActionProbability { action: Action(8), ..policy[1] }];
