@@ -2,58 +2,58 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{Digest, Manifest};
 
-/// Puts a version's bytes together from chunks, resumable at any offset, and proves the digest at the end.
+/// Assembles the bytes of a weights version from chunks, resumable at any offset, and verifies the digest at the end.
 #[derive(Debug)]
 pub struct Assembly {
     manifest: Manifest,
     bytes: BytesMut,
 }
 
-/// Reasons why chunks do not make a version.
+/// The reason for which chunks cannot be assembled into a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssemblyError {
-    /// A version larger than the receiver accepts.
+    /// The version is larger than the receiver accepts.
     #[error("the version has {size_bytes} bytes, the limit is {limit_bytes}")]
     TooLarge {
-        /// The value in the manifest.
+        /// The size in the manifest.
         size_bytes: u64,
         /// The limit of the receiver.
         limit_bytes: u64,
     },
-    /// A chunk that does not continue where the last one ended.
+    /// The chunk does not begin where the previous one ended.
     #[error("a chunk begins at byte {got}, expected {expected}")]
     Offset {
-        /// The next byte wanted.
+        /// The expected offset.
         expected: u64,
         /// The offset of the chunk.
         got: u64,
     },
-    /// There are more bytes than the manifest promises.
+    /// There are more bytes than the size in the manifest.
     #[error("the chunks hold more than the {size_bytes} bytes of the manifest")]
     TooLong {
-        /// The value in the manifest.
+        /// The size in the manifest.
         size_bytes: u64,
     },
-    /// The chunks ended early.
+    /// The chunks end before the size in the manifest.
     #[error("the chunks end at byte {got} of {size_bytes}")]
     TooShort {
-        /// The count of bytes that arrived.
+        /// The number of bytes received.
         got: u64,
-        /// The value in the manifest.
+        /// The size in the manifest.
         size_bytes: u64,
     },
-    /// All bytes are there and they are not the ones the manifest names.
+    /// All bytes were received, but their digest differs from the manifest's.
     #[error("the bytes have digest {got}, the manifest has {expected}")]
     WrongDigest {
-        /// The value in the manifest.
+        /// The digest in the manifest.
         expected: Digest,
-        /// The digest of the bytes that arrived.
+        /// The digest of the received bytes.
         got: Digest,
     },
 }
 
 impl Assembly {
-    /// Begins with no bytes.
+    /// Creates an assembly without bytes.
     ///
     /// # Errors
     /// [`AssemblyError::TooLarge`] before anything is allocated.
@@ -64,19 +64,19 @@ impl Assembly {
         Ok(Self { manifest, bytes: BytesMut::new() })
     }
 
-    /// The manifest of the version.
+    /// Returns the manifest of the version.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The offset of the next chunk: where to resume after a broken connection.
+    /// Returns the offset of the next chunk, from which to resume after a disconnection.
     #[must_use]
     pub fn next_offset(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Returns whether every byte has arrived.
+    /// Returns true if all bytes were received.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.next_offset() == self.manifest.size_bytes
@@ -85,7 +85,7 @@ impl Assembly {
     /// Adds the chunk that begins at `offset`.
     ///
     /// # Errors
-    /// [`AssemblyError::Offset`] and [`AssemblyError::TooLong`]; what was there stays.
+    /// [`AssemblyError::Offset`] and [`AssemblyError::TooLong`]; the chunks added so far are kept.
     pub fn add(&mut self, offset: u64, chunk: &[u8]) -> Result<(), AssemblyError> {
         if offset != self.next_offset() {
             return Err(AssemblyError::Offset { expected: self.next_offset(), got: offset });
@@ -97,7 +97,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// The bytes, once they are all there and are the right ones.
+    /// Returns the bytes, if they are complete and match the digest.
     ///
     /// # Errors
     /// [`AssemblyError::TooShort`] and [`AssemblyError::WrongDigest`].

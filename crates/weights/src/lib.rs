@@ -1,9 +1,9 @@
-//! Describes one version of a network's weights without its tensors: number, manifest, digest, chunks.
+//! Metadata of a version of a network's weights, and the assembly of its bytes from chunks.
 //!
-//! A version is immutable: the same [`WeightsVersion`] always names the same bytes, and the [`Digest`] in its
-//! [`Manifest`] proves it; the manifest also holds the [`Architecture`]. [`Assembly`] joins the chunks of a transfer,
-//! which may resume, and returns an [`AssemblyError`] where they do not add up. The bytes are a safetensors file, which
-//! this crate does not read. Start with [`Manifest`].
+//! A version is immutable: a [`WeightsVersion`] always identifies the same bytes, which the [`Digest`] in its
+//! [`Manifest`] verifies; the manifest also holds the [`Architecture`]. [`Assembly`] joins the chunks of a transfer,
+//! which may be resumed, and returns an [`AssemblyError`] if they are not the bytes of the manifest. The bytes are a
+//! safetensors file, which this crate does not read. Start with [`Manifest`].
 
 mod assembly;
 mod manifest;

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-/// The version of weights. Grows by one with every publication of a run; 0 means no network.
+/// A weights version: the number of a publication, which grows by one with each publication of a run; 0 means no
+/// network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WeightsVersion(pub u64);
@@ -17,13 +18,13 @@ impl std::fmt::Display for WeightsVersion {
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// Reads 64 hexadecimal digits; `None` if the text is anything else.
+    /// Parses 64 hexadecimal digits; returns `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         blake3::Hash::from_hex(text).ok().map(|hash| Self(*hash.as_bytes()))
@@ -56,45 +57,46 @@ impl From<Digest> for String {
     }
 }
 
-/// The shape of a network: what an evaluator must know to build it before it loads the weights.
+/// The shape of a network, which an evaluator needs to build it before it loads the weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {
-    /// The game it was trained for, as in its spec.
+    /// The name of the game that the network was trained for, as in its spec.
     pub game: String,
-    /// C of the observation.
+    /// C: the number of planes of the observation.
     pub planes: usize,
-    /// H of the observation.
+    /// H: the height of the observation.
     pub height: usize,
-    /// W of the observation.
+    /// W: the width of the observation.
     pub width: usize,
-    /// A: how many actions the policy head scores.
+    /// A: the number of actions of the policy head.
     pub actions: usize,
-    /// Channels of the residual tower.
+    /// The number of channels of the residual tower.
     pub channels: usize,
-    /// Residual blocks of the tower.
+    /// The number of residual blocks of the tower.
     pub blocks: usize,
-    /// S: hidden units of the squeeze-and-excitation in every block (Hu et al. 2018); 0 is none.
+    /// S: the number of hidden units of the squeeze-and-excitation in every block (Hu et al. 2018); 0 for none.
     #[serde(default)]
     pub squeeze_excitation: usize,
-    /// G: channels pooled over the board in every third block (Wu 2019, section 3.3); 0 is none. Less than `channels`.
+    /// G: the number of channels pooled over the board in every third block (Wu 2019, section 3.3); 0 for none. Less
+    /// than `channels`.
     #[serde(default)]
     pub global_pooling: usize,
 }
 
-/// Everything about a version but its bytes.
+/// The metadata of a weights version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The version.
     pub version: WeightsVersion,
-    /// The training step after which it was published.
+    /// The training step after which the version was published.
     pub training_step: u64,
     /// The digest of the bytes.
     pub digest: Digest,
-    /// The count of its bytes.
+    /// The number of bytes of the version.
     pub size_bytes: u64,
-    /// The network they belong to.
+    /// The architecture of the network.
     pub architecture: Architecture,
 }
 
