@@ -1,7 +1,7 @@
-//! Nodes and edges: where everything lies, and which edges a descent may take.
+//! Storage of the nodes and edges of a tree, and the bookkeeping of the edges a descent may take.
 //!
-//! A node is made when it is expanded, never before, so an unvisited child costs only its edge. Children are made after
-//! their parents, which keeps ids in topological order: compaction relies on it.
+//! A node is created when it is expanded, never before, so an unvisited child costs only its edge. Children are created
+//! after their parents, which keeps ids in topological order; compaction relies on it.
 
 use game::Action;
 
@@ -9,22 +9,22 @@ use crate::edges::{EdgeId, Edges, NodeId, Status, UNAVAILABLE, UNVISITED};
 use crate::proven::Proven;
 use crate::value_range::Bounds;
 
-/// An expanded or terminal node, one cache line of 64 bytes. Values are to move here.
+/// An expanded or terminal node, one cache line of 64 bytes. Values are from the view of the player to move at it.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Node {
     pub(crate) parent: NodeId,
-    /// The edge of the parent that leads here.
+    /// The edge of the parent that leads to this node.
     pub(crate) edge: EdgeId,
     pub(crate) first_edge: EdgeId,
-    /// Zero for terminal nodes.
+    /// The number of edges; zero for terminal nodes.
     pub(crate) edge_count: u16,
-    /// Edges behind which a descent may find a leaf now: the open ones.
+    /// The number of open edges: those behind which a descent may find a leaf now.
     pub(crate) available: u16,
-    /// Edges whose child is not proven.
+    /// The number of edges whose child is not proven.
     pub(crate) unproven: u16,
     pub(crate) proven: Proven,
-    /// True if some child is a proven draw: the player to move need not be worth less.
+    /// True if some child is a proven draw, which bounds the value to move from below.
     pub(crate) has_draw: bool,
     /// Completed visits; the node's own evaluation is the first.
     pub(crate) visits: u32,
@@ -34,13 +34,13 @@ pub(crate) struct Node {
     pub(crate) mean_value: f32,
     /// The evaluator's value, or the result of a terminal node.
     pub(crate) network_value: f32,
-    /// Paid on the way here, to the player who moved.
+    /// The reward of the action that leads to this node, to the player who took it.
     pub(crate) reward: f32,
-    /// The factor that turns a value here into the mover's.
+    /// The factor that turns a value at this node into one of the player who moved to it.
     pub(crate) discount: f32,
-    /// Sum of the priors of the children visited.
+    /// The sum of the priors of the visited children.
     visited_mass: f32,
-    /// Its square root, which every descent through this node reads and few change.
+    /// The square root of `visited_mass`, stored because every descent through this node reads it and few change it.
     pub(crate) visited_mass_sqrt: f32,
 }
 
@@ -63,8 +63,8 @@ impl Node {
         EdgeId(self.first_edge.0 + u32::try_from(at).expect("actions are 16-bit"))
     }
 
-    /// The value to move: exact if proven, else the mean of what came back, which is no less than a draw where a draw
-    /// is certain (the lower bound of Cazenave and Saffidine 2010, "Score bounded Monte-Carlo tree search").
+    /// The value to move: exact if proven, else the mean of the backed-up values, raised to a draw's where a child is a
+    /// proven draw (the lower bound of Cazenave and Saffidine 2010, "Score bounded Monte-Carlo tree search").
     #[inline]
     pub(crate) fn value(&self) -> f32 {
         match self.proven.value() {
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// Turns a visit in flight into a completed one that brought `value`.
+    /// Turns a visit in flight into a completed one that backed up `value`.
     #[inline]
     pub(crate) fn complete_visit(&mut self, value: f32) {
         self.visits += 1;
@@ -83,20 +83,20 @@ impl Node {
         self.mean_value = self.value_sum as f32 / self.visits as f32;
     }
 
-    /// Notes which part of the priors belongs to children that were visited.
+    /// Records the sum of the priors of the visited children.
     #[inline]
     pub(crate) fn set_visited_mass(&mut self, mass: f32) {
         self.visited_mass = mass;
         self.visited_mass_sqrt = mass.sqrt();
     }
 
-    /// The value here as seen by the player who moved here, reward included.
+    /// The value at this node from the view of the player who moved to it, reward included.
     #[inline]
     pub(crate) fn value_to_parent(&self, value: f32) -> f32 {
         self.reward + self.discount * value
     }
 
-    /// True if a proof of this node counts towards one of its parent.
+    /// True if a proof of this node may contribute to a proof of its parent.
     pub(crate) fn proves_parent(&self) -> bool {
         self.discount == -1.0 && self.reward == 0.0
     }
@@ -131,7 +131,7 @@ impl Arena {
         &mut self.nodes[id.index()]
     }
 
-    /// Adds a node with one visit in flight (the one that made it) and links it to its parent.
+    /// Adds a node with one visit in flight (the one that created it) and links it to its parent.
     #[inline]
     pub(crate) fn push(&mut self, link: Link, network_value: f32, actions: &[Action], priors: &[f32]) -> NodeId {
         let id = NodeId(u32::try_from(self.nodes.len()).expect("a tree has fewer than 2^32 nodes"));
@@ -165,7 +165,8 @@ impl Arena {
         id
     }
 
-    /// Shows the selection rules the value of the child behind an edge, unless the edge may not be taken.
+    /// Updates the value that the selection rules read for an edge to that of its child, unless the edge may not be
+    /// taken.
     #[inline]
     pub(crate) fn refresh(&mut self, edge: EdgeId) {
         let value = match self.edges.child(edge) {
@@ -178,7 +179,7 @@ impl Arena {
         self.edges.show(edge, value);
     }
 
-    /// Takes back a descent through `node` that brought nothing.
+    /// Reverts the in-flight visit of a cancelled descent at `node` and on the edge that leads to it.
     pub(crate) fn leave(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         node.in_flight -= 1;
@@ -188,7 +189,8 @@ impl Arena {
         }
     }
 
-    /// Shuts an edge while all behind it is in flight, and its ancestors if nothing else is left to them.
+    /// Blocks an edge while everything behind it is in flight, and the ancestor edges whose child has no available edge
+    /// left.
     #[inline]
     pub(crate) fn block(&mut self, mut parent: NodeId, mut edge: EdgeId) {
         while self.edges.status(edge) == Status::Open {
@@ -203,7 +205,7 @@ impl Arena {
         }
     }
 
-    /// Opens a blocked edge again, and the ancestors that were blocked for its sake.
+    /// Reopens a blocked edge and the ancestor edges that were blocked because of it.
     pub(crate) fn unblock(&mut self, mut parent: NodeId, mut edge: EdgeId) {
         while self.open(parent, edge) {
             let node = self.node(parent);
@@ -211,7 +213,7 @@ impl Arena {
         }
     }
 
-    /// Opens the edge of a leaf again, and the ancestors that were blocked for its sake.
+    /// Reopens the edge of a leaf and the ancestor edges that were blocked because of it.
     #[inline]
     pub(crate) fn unblock_leaf(&mut self, parent: NodeId, edge: EdgeId) {
         if self.open(parent, edge) {
@@ -220,7 +222,7 @@ impl Arena {
         }
     }
 
-    /// Opens one edge; returns whether that made its parent available.
+    /// Opens one edge; returns true if that made its parent available.
     #[inline]
     fn open(&mut self, parent: NodeId, edge: EdgeId) -> bool {
         if self.edges.status(edge) != Status::Blocked {
@@ -233,19 +235,19 @@ impl Arena {
         node.available == 1 && parent != NodeId::ROOT
     }
 
-    /// Shuts an edge for good: its child is a proven win or loss.
+    /// Closes an edge permanently: its child is a proven win or loss.
     pub(crate) fn close(&mut self, parent: NodeId, edge: EdgeId) {
         self.end_leaves(parent, edge, Status::Closed);
         *self.edges.value_mut(edge) = UNAVAILABLE;
     }
 
-    /// Gives an edge the exact value of its child for good, which is a proven draw.
+    /// Fixes the value of an edge at the exact value of its child, which is a proven draw.
     pub(crate) fn draw(&mut self, parent: NodeId, edge: EdgeId) {
         self.end_leaves(parent, edge, Status::Drawn);
         self.refresh(edge);
     }
 
-    /// Notes that no descent through an edge finds a leaf any more.
+    /// Records that no descent through an edge finds a leaf any more.
     fn end_leaves(&mut self, parent: NodeId, edge: EdgeId, status: Status) {
         let before = std::mem::replace(self.edges.status_mut(edge), status);
         if before != Status::Open {

@@ -5,8 +5,8 @@ use crate::edges::{EdgeId, NodeId};
 
 /// Backs `value` (to move at `leaf`) up to the root, turning the visit in flight at each node into a completed one.
 ///
-/// Each step makes the value the parent's: `reward + discount · value`. A proven node passes on its exact value,
-/// whatever came from below.
+/// Each step converts the value to the parent's view: `reward + discount · value`. A proven node passes on its exact
+/// value, whatever the value from below.
 pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
     let mut id = leaf;
     loop {
@@ -27,7 +27,7 @@ pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
     }
 }
 
-/// Takes back the visit in flight at `id` and all its ancestors.
+/// Reverts the visit in flight at `id` and at all its ancestors.
 pub(crate) fn withdraw(arena: &mut Arena, mut id: NodeId) {
     while id != NodeId::NONE {
         arena.leave(id);

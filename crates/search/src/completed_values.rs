@@ -1,8 +1,8 @@
-//! Action values where some actions were never tried, and what Gumbel makes of them.
+//! Completed action values, which include unvisited actions, and the functions that Gumbel builds on them.
 //!
 //! Danihelka et al. 2022, "Policy improvement by planning with Gumbel", appendix D and equation 8.
 
-/// The value an unvisited action is given: the network's value mixed with what the visited ones brought,
+/// The value assigned to an unvisited action: the network's value mixed with the values of the visited actions,
 /// `v_mix = (v̂ + ΣN · Σ_visited(π·q) / Σ_visited(π)) / (1 + ΣN)`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MixedValue {
@@ -12,13 +12,13 @@ pub(crate) struct MixedValue {
 }
 
 impl MixedValue {
-    /// Takes a visited action into account.
+    /// Includes a visited action.
     #[inline]
     pub(crate) fn add(&mut self, prior: f32, visits: f32, value: f32) {
         self.add_all(prior, visits, prior * value);
     }
 
-    /// Takes several visited actions into account, by the sums of their priors, visits and priors times values.
+    /// Includes several visited actions, by the sums of their priors, visits and priors times values.
     #[inline]
     pub(crate) fn add_all(&mut self, prior: f32, visits: f32, prior_times_value: f32) {
         self.visits += visits;
@@ -26,7 +26,7 @@ impl MixedValue {
         self.prior_times_value += prior_times_value;
     }
 
-    /// `v_mix`, the network's value alone while nothing was visited.
+    /// Computes `v_mix`, which is the network's value alone while no action was visited.
     #[inline]
     pub(crate) fn mix(self, network_value: f32) -> f32 {
         if self.prior <= 0.0 {
@@ -36,7 +36,7 @@ impl MixedValue {
     }
 }
 
-/// `σ(q) = (c_visit + max_b N(b)) · c_scale · q`: the more was searched, the more values count against priors.
+/// `σ(q) = (c_visit + max_b N(b)) · c_scale · q`: the more visits, the more values count against priors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sigma {
     pub(crate) c_visit: f32,
@@ -51,7 +51,7 @@ impl Sigma {
     }
 }
 
-/// The logit of a prior. A prior of zero gets a very small one rather than −∞, which no sum survives.
+/// The logit of a prior. A prior of zero gets a very small one rather than −∞, which would make sums NaN.
 pub(crate) fn logit(prior: f32) -> f32 {
     prior.max(f32::MIN_POSITIVE).ln()
 }

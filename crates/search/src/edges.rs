@@ -1,20 +1,20 @@
 //! Stores the statistics of a node's actions, eight at a time.
 //!
-//! The edges of a node fill whole octets that lie one behind the other; lanes that are left over may never be taken.
-//! Inside an octet every quantity is an array of its own, so that a rule scores eight actions with a few vector
-//! instructions, and all that is known of eight actions lies in three cache lines.
+//! The edges of a node fill whole consecutive octets; unused lanes of the last octet may never be taken. Inside an
+//! octet every quantity is an array of its own, so that a rule scores eight actions with a few vector instructions, and
+//! all data of eight actions fits in three cache lines.
 
 use std::ops::Range;
 
 use game::Action;
 
-/// The place of a node. The root is always [`NodeId::ROOT`].
+/// The index of a node in the arena. The root is always [`NodeId::ROOT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId(pub(crate) u32);
 
 impl NodeId {
     pub(crate) const ROOT: Self = Self(0);
-    /// No node: the parent of the root, the child of an unexpanded edge.
+    /// The absence of a node: the parent of the root, the child of an unexpanded edge.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
@@ -23,15 +23,15 @@ impl NodeId {
     }
 }
 
-/// Edges of an octet.
+/// The number of edges in an octet.
 pub(crate) const LANES: usize = 8;
 
-/// The place of an edge: the number of its octet times [`LANES`], plus its lane.
+/// The index of an edge: the index of its octet times [`LANES`], plus its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EdgeId(pub(crate) u32);
 
 impl EdgeId {
-    /// No edge: what leads to the root.
+    /// The absence of an edge: the edge that leads to the root.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     /// The first edge of an octet.
@@ -61,27 +61,28 @@ impl EdgeId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Open,
-    /// Not now: everything behind it is in flight.
+    /// May not be taken now: everything behind it is in flight.
     Blocked,
-    /// Its child is a proven draw. Descents end there, with the exact value; they find no leaf, so such an edge does
-    /// not keep a node available whose other edges are blocked.
+    /// Its child is a proven draw. Descents end there, with the exact value. They find no leaf, so a drawn edge does
+    /// not keep its node available when the other edges are blocked.
     Drawn,
-    /// Never again: its child is a proven win or loss.
+    /// May never be taken again: its child is a proven win or loss.
     Closed,
 }
 
-/// The value of an edge whose child was never visited.
+/// The stored value of an edge whose child was never visited.
 pub(crate) const UNVISITED: f32 = f32::NAN;
-/// The value of an edge that may not be taken; it loses every comparison.
+/// The stored value of an edge that may not be taken; it loses every comparison.
 pub(crate) const UNAVAILABLE: f32 = f32::NEG_INFINITY;
 
-/// Eight edges of one node: three cache lines, 24 bytes for each edge. What pUCT reads is the first line.
+/// Eight edges of one node in three cache lines, 24 bytes for each edge. The first line holds the fields that pUCT
+/// reads.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Octet {
     /// Action value to the player who chooses, or [`UNVISITED`], or [`UNAVAILABLE`].
     pub(crate) value: [f32; LANES],
-    /// `P / (1 + n)`, which is divided once for each change instead of once for each look.
+    /// `P / (1 + n)`, stored so that the division runs once for each change instead of once for each read.
     pub(crate) share: [f32; LANES],
     /// `n`, visits completed and in flight; exact up to 2^24.
     pub(crate) count: [f32; LANES],
@@ -92,7 +93,7 @@ pub(crate) struct Octet {
 }
 
 impl Octet {
-    /// Nothing that may be taken.
+    /// An octet of edges that may not be taken.
     const PADDING: Self = Self {
         value: [UNAVAILABLE; LANES],
         share: [0.0; LANES],
@@ -109,7 +110,7 @@ impl Octet {
         self.share[lane] = self.prior[lane] / (1.0 + count);
     }
 
-    /// So many edges without action and prior.
+    /// Octets of unvisited edges without actions and priors; the index is the number of edges.
     const UNVISITED: [Self; LANES + 1] = {
         let mut octets = [Self::PADDING; LANES + 1];
         let mut len = 0;
@@ -133,7 +134,7 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    /// The edges of one node as the tests of the rules write them.
+    /// Builds the edges of one node for the tests of the rules.
     #[cfg(test)]
     pub(crate) fn of(values: &[f32], counts: &[f32], priors: &[f32]) -> Self {
         let mut edges = Self::default();
@@ -146,7 +147,7 @@ impl Edges {
         edges
     }
 
-    /// Every octet.
+    /// Every octet of the tree.
     #[cfg(test)]
     pub(crate) fn all(&self) -> &[Octet] {
         &self.octets
@@ -203,7 +204,7 @@ impl Edges {
         octet.set_count(lane, octet.count[lane]);
     }
 
-    /// Takes back a descent through an edge.
+    /// Reverts a descent through an edge.
     pub(crate) fn leave(&mut self, edge: EdgeId) {
         let (octet, lane) = (&mut self.octets[edge.octet()], edge.lane());
         octet.set_count(lane, octet.count[lane] - 1.0);
@@ -222,7 +223,7 @@ impl Edges {
         octet.child[lane]
     }
 
-    /// Shows the selection rules the value of an edge, unless the edge may not be taken.
+    /// Updates the value that the selection rules read for an edge, unless the edge may not be taken.
     #[inline]
     pub(crate) fn show(&mut self, edge: EdgeId, value: f32) {
         let octet = &mut self.octets[edge.octet()];
@@ -231,19 +232,20 @@ impl Edges {
         }
     }
 
-    /// The octets of a node with `count` edges from `first` on, the last of them with lanes that may not be taken.
+    /// The octets of a node with `count` edges starting at `first`. The last octet may contain lanes that may not be
+    /// taken.
     #[inline]
     pub(crate) fn octets(&self, first: EdgeId, count: u16) -> &[Octet] {
         &self.octets[octets(first, count)]
     }
 
-    /// The edge that the next call to [`extend`](Self::extend) begins with.
+    /// The first edge that the next call to [`extend`](Self::extend) adds.
     #[inline]
     pub(crate) fn next(&self) -> EdgeId {
         EdgeId::of_octet(self.octets.len())
     }
 
-    /// Adds the edges of one node, which were never visited.
+    /// Adds the edges of one node, all unvisited.
     #[inline]
     pub(crate) fn extend(&mut self, actions: &[Action], priors: &[f32]) {
         for (actions, priors) in actions.chunks(LANES).zip(priors.chunks(LANES)) {
@@ -258,13 +260,13 @@ impl Edges {
         }
     }
 
-    /// The memory of the edges.
+    /// The memory of the edges in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.octets[..])
     }
 
-    /// Moves the `count` edges of a node from `first` on to a lower place, both the beginning of an octet; returns the
-    /// place behind them.
+    /// Moves the `count` edges of a node starting at `first` to the lower index `to`; both are the first of an octet.
+    /// Returns the index behind the moved edges.
     pub(crate) fn move_down(&mut self, first: EdgeId, count: u16, to: EdgeId) -> EdgeId {
         let from = octets(first, count);
         let end = to.octet() + from.len();
@@ -272,7 +274,7 @@ impl Edges {
         EdgeId::of_octet(end)
     }
 
-    /// Forgets the edges from `edge` on, which begins an octet.
+    /// Drops the edges starting at `edge`, the first of an octet.
     pub(crate) fn truncate(&mut self, edge: EdgeId) {
         self.octets.truncate(edge.octet());
     }

@@ -7,7 +7,7 @@ use crate::settings::Dirichlet;
 
 /// Mixes Dirichlet noise into `priors`, shaped by their number: `(1 − f) · P + f · Dir(total / legal)`.
 ///
-/// Priors that sum to one still do. A fraction of zero draws nothing.
+/// Priors that sum to one still do. With a fraction of zero, no random numbers are drawn.
 pub(crate) fn add_dirichlet(priors: &mut [f32], settings: Dirichlet, scratch: &mut Vec<f32>, rng: &mut impl Rng) {
     if settings.fraction <= 0.0 || settings.total_concentration <= 0.0 {
         return;
@@ -78,7 +78,7 @@ mod tests {
         };
         let variance = (0..draws).map(squares).sum::<f64>() / draws as f64;
         let expected = 6.0 / (49.0 * (10.83 + 1.0));
-        // The standard error of a variance from 20 000 draws is about 1.5 % here; five of them.
+        // The standard error of a variance from 20 000 draws is about 1.5 % here; the tolerance is five of them.
         assert!((variance / expected - 1.0).abs() < 0.075, "{variance} against {expected}");
     }
 
@@ -105,7 +105,7 @@ mod tests {
         draw_gumbel(&mut noise, 50_000, &mut ChaCha8Rng::seed_from_u64(1));
         let mean = noise.iter().map(|&g| f64::from(g)).sum::<f64>() / 50_000.0;
         let variance = noise.iter().map(|&g| (f64::from(g) - mean).powi(2)).sum::<f64>() / 50_000.0;
-        // Five standard errors: 1.28/√50000 for the mean, about 1.2 % for the variance.
+        // The tolerances are five standard errors: 1.28/√50000 for the mean, about 1.2 % for the variance.
         assert!((mean - 0.5772).abs() < 0.03 && (variance - 1.6449).abs() < 0.1, "{mean} {variance}");
     }
 }

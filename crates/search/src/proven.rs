@@ -1,9 +1,9 @@
-//! Results that need no more search.
+//! Proven results of nodes, which need no more search.
 
 /// The proven result of a node, as seen by the player to move there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Proven {
-    /// Nothing yet.
+    /// Nothing is proven yet.
     #[default]
     Unknown,
     /// The player to move wins.
@@ -15,7 +15,7 @@ pub enum Proven {
 }
 
 impl Proven {
-    /// The result a terminal value in a board game stands for. Values between the three prove nothing.
+    /// The proven result of a terminal value in a board game. Values other than −1, 0 and 1 prove nothing.
     pub(crate) fn from_value(value: f32) -> Self {
         match value {
             1.0 => Self::Win,
@@ -29,7 +29,7 @@ impl Proven {
     #[must_use]
     #[inline]
     pub fn value(self) -> Option<f32> {
-        // One comparison where nothing is proven, which is nearly everywhere.
+        // The common case, an unproven node, costs one comparison.
         (self != Self::Unknown).then_some(match self {
             Self::Win => 1.0,
             Self::Unknown | Self::Draw => 0.0,

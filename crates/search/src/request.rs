@@ -13,7 +13,7 @@ pub enum Selection {
     Leaf(Request),
     /// A terminal or proven node was reached and backed up; the simulation is complete.
     Completed,
-    /// Nothing can be selected now: the search is finished, the simulations that remain are all in flight, or every
+    /// Nothing can be selected now: the search is finished, the remaining simulations are all in flight, or every
     /// descent would meet a leaf in flight.
     Busy,
 }
@@ -21,8 +21,8 @@ pub enum Selection {
 /// Requests the evaluation of one leaf in flight: take [`action`](Self::action) in
 /// [`Tree::parent_state`](crate::Tree::parent_state).
 ///
-/// It holds a visit in the tree until it is given back to [`Tree::answer`](crate::Tree::answer) or
-/// [`Tree::cancel`](crate::Tree::cancel), so it can be neither copied nor forgotten for good.
+/// It holds a visit in the tree until it is returned to [`Tree::answer`](crate::Tree::answer) or
+/// [`Tree::cancel`](crate::Tree::cancel), so it cannot be copied and must not be dropped.
 #[derive(Debug)]
 #[must_use = "a request holds a visit in the tree until it is answered or cancelled"]
 pub struct Request {
@@ -30,14 +30,14 @@ pub struct Request {
     pub action: Action,
     pub(crate) parent: NodeId,
     pub(crate) edge: EdgeId,
-    /// The number of its root: a request does not outlive a reset or an advance.
+    /// The generation of its root: a request is invalid after a reset or an advance.
     pub(crate) generation: u64,
 }
 
 /// The answer to a request: the child or root that the driver expanded, with its state, priors and value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expansion<'a> {
-    /// The episode goes on, and an evaluator has looked at it.
+    /// The episode continues, and an evaluator has evaluated the position.
     Evaluated {
         /// The legal actions, ascending; at least one.
         actions: &'a [Action],

@@ -1,7 +1,7 @@
-//! The conclusions of a search at the root: scores, the search policy, the action to play.
+//! Results of a search at the root: scores, the search policy, the action to play.
 //!
-//! Proven results go first everywhere: a winning child takes all, a losing one gets nothing unless all lose, and
-//! nothing that is valued below a proven draw is preferred to it.
+//! Proven results take precedence everywhere: a winning child gets the whole policy, a losing one gets nothing unless
+//! all lose, and no action valued below a proven draw is preferred to it.
 
 use game::Action;
 
@@ -11,7 +11,7 @@ use crate::edges::{EdgeId, NodeId};
 use crate::proven::Proven;
 use crate::value_range::Rescale;
 
-/// The proof of an edge, as seen by the player who chooses it.
+/// The proven result of an edge, as seen by the player who chooses it.
 pub(crate) fn edge_proven(arena: &Arena, edge: EdgeId) -> Proven {
     match arena.edges.child(edge) {
         NodeId::NONE => Proven::Unknown,
@@ -22,7 +22,7 @@ pub(crate) fn edge_proven(arena: &Arena, edge: EdgeId) -> Proven {
     }
 }
 
-/// Completed visits of an edge.
+/// The completed visits of an edge.
 pub(crate) fn edge_visits(arena: &Arena, edge: EdgeId) -> u32 {
     match arena.edges.child(edge) {
         NodeId::NONE => 0,
@@ -41,7 +41,7 @@ pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
     }
 }
 
-/// The value that the unvisited actions of `node` are given. Refuted moves do not count, as in the rule below the root.
+/// The value assigned to the unvisited actions of `node`. Refuted moves do not count, as in the rule below the root.
 fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     let mut mixed = MixedValue::default();
     for edge in node.edges().filter(|&edge| edge_proven(arena, edge) != Proven::Loss) {
@@ -52,7 +52,7 @@ fn mixed_value(arena: &Arena, node: &Node) -> f32 {
     mixed.mix(node.network_value)
 }
 
-/// Replaces `values` with the completed action values of `node`, as they are: not rescaled.
+/// Replaces `values` with the completed action values of `node`, not rescaled.
 pub(crate) fn completed_values(arena: &Arena, node: &Node, values: &mut Vec<f32>) {
     let unvisited = mixed_value(arena, node);
     values.clear();
@@ -70,8 +70,8 @@ pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: 
     }
 }
 
-/// Selects the edges of `node` that may be concluded for: the winning ones; else those that neither lose nor are valued
-/// below a draw that is proven; else all.
+/// Selects the candidate edges of `node` that the search may choose: the winning ones; else those that neither lose nor
+/// are valued below a proven draw; else all.
 pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool {
     let unvisited = mixed_value(arena, node);
     move |edge| match (node.proven, edge_proven(arena, edge)) {
@@ -83,7 +83,7 @@ pub(crate) fn candidates(arena: &Arena, node: &Node) -> impl Fn(EdgeId) -> bool 
     }
 }
 
-/// Replaces `policy` with the share of visits among the candidates; their priors while none has a visit.
+/// Replaces `policy` with the share of visits among the candidates, or with their priors while none has a visit.
 pub(crate) fn visit_shares(arena: &Arena, node: &Node, policy: &mut Vec<f32>) {
     let is_candidate = candidates(arena, node);
     policy.clear();
@@ -111,7 +111,8 @@ pub(crate) fn improved_policy(arena: &Arena, node: &Node, sigma: Sigma, policy: 
     softmax(policy);
 }
 
-/// The candidate with most visits, the greater prior among equals, then the lowest action; `None` at a terminal node.
+/// The candidate with the most visits; ties go to the greater prior, then to the lowest action. `None` at a terminal
+/// node.
 pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
     let is_candidate = candidates(arena, node);
     let rank = |edge: EdgeId| (edge_visits(arena, edge), arena.edges.prior(edge));
@@ -126,7 +127,7 @@ pub(crate) fn most_visited(arena: &Arena, node: &Node) -> Option<EdgeId> {
 
 /// True if the most visited candidate of `node` stays so even if `left` more visits all go to the second.
 pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
-    // Beside a proven draw, values decide who is a candidate, and they may change with every visit.
+    // With a proven draw, values decide which edges are candidates, and they may change with every visit.
     if node.has_draw {
         return false;
     }
@@ -140,7 +141,7 @@ pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
     most > second + left
 }
 
-/// Shows the result of a search at its expanded root. Everything per action is in the order of
+/// A view of the result of a search at its expanded root. Per-action results are in the order of
 /// [`actions`](Self::actions).
 #[derive(Debug, Clone, Copy)]
 pub struct RootView<'a> {
@@ -177,7 +178,7 @@ impl<'a> RootView<'a> {
         values
     }
 
-    /// The proof of each action, as seen by the player to move at the root.
+    /// The proven result of each action, as seen by the player to move at the root.
     #[must_use]
     pub fn action_proofs(&self) -> Vec<Proven> {
         self.node().edges().map(|edge| edge_proven(self.arena, edge)).collect()
@@ -186,8 +187,9 @@ impl<'a> RootView<'a> {
     /// The value to move of a policy over the actions: exact if proven, else `Σ π(a) · q(a)` with the completed action
     /// values (what policy improvement raises; Danihelka et al. 2022, section 2).
     ///
-    /// With the search policy it is what the search expects. The mean over all visits is not: sequential halving spends
-    /// many of them on actions that it then rejects, which would make every position look worse than its best play.
+    /// Under the search policy it is the expected result of the search. The mean over all visits is not: sequential
+    /// halving spends many of them on actions that it then rejects, which would make every position look worse than its
+    /// best play.
     #[must_use]
     pub fn value_under(&self, policy: &[f32]) -> f32 {
         let expected = || {
@@ -203,13 +205,13 @@ impl<'a> RootView<'a> {
         self.node().network_value
     }
 
-    /// The proof of the root.
+    /// The proven result of the root.
     #[must_use]
     pub fn proven(&self) -> Proven {
         self.node().proven
     }
 
-    /// Completed visits of all actions together.
+    /// The completed visits of all actions together.
     #[must_use]
     pub fn simulations(&self) -> u32 {
         self.node().visits - 1

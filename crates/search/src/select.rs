@@ -13,7 +13,7 @@ use crate::value_range::{Rescale, Unscaled};
 use lanes::Choice;
 use puct::ExplorationFactors;
 
-/// The rule that chooses below the root, and at the root of pUCT.
+/// The rule that chooses edges below the root, and also at the root under pUCT.
 #[derive(Debug)]
 pub(crate) enum Rule {
     Puct(Puct),
@@ -27,11 +27,11 @@ pub(crate) struct Puct {
     factors: ExplorationFactors,
 }
 
-/// Gumbel below the root and its constants.
+/// The Gumbel rule for nodes below the root, and its constants.
 #[derive(Debug)]
 pub(crate) struct Gumbel {
     sigma: Sigma,
-    /// Reused by every choice.
+    /// Scratch memory that every choice reuses.
     scratch: Vec<[f32; LANES]>,
 }
 
@@ -51,7 +51,7 @@ impl Rule {
 
 /// A rule that chooses among the edges of a node.
 trait Choose {
-    /// The edge to take at a node that has an available one. `reduction` scales first-play reduction.
+    /// Chooses the edge to take at a node that has an available one. `reduction` scales first-play reduction.
     fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<Choice>;
 }
 
@@ -75,18 +75,18 @@ impl Choose for Gumbel {
 
 /// The end of a descent.
 pub(crate) enum Descent {
-    /// At an edge without a child.
+    /// The descent ended at an edge without a child.
     Leaf { parent: NodeId, edge: EdgeId },
-    /// At a terminal or proven node, which has been backed up.
+    /// The descent ended at a terminal or proven node, and its value was backed up.
     Completed,
 }
 
 /// Descends from the root, which has an available edge, and leaves a visit in flight at each node it passes. The first
-/// step is by the edge that sequential halving assigned, or by the rule, with first-play reduction scaled by
+/// step takes the edge that sequential halving assigned, or else follows the rule, with first-play reduction scaled by
 /// `reduction`.
 #[inline]
 pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, first: Option<EdgeId>, reduction: f32) -> Descent {
-    // Decided once for all steps.
+    // The rescaling is read once for all steps.
     let scale = arena.bounds.scale();
     match rule {
         Rule::Puct(puct) if arena.bounds.is_board() => descend_by(arena, puct, Unscaled, first, reduction),

@@ -1,7 +1,7 @@
-//! Sequential halving: how Gumbel spends the simulations of a move at the root.
+//! Sequential halving: the distribution of a move's simulations over the root actions under Gumbel.
 //!
-//! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. Independent of the tree: it reads visit counts and
-//! scores by the index of the root action.
+//! Karnin, Koren and Somekh 2013; Danihelka et al. 2022, section 3. The schedule is independent of the tree: it reads
+//! visit counts and scores by the index of the root action.
 
 /// The phases of one move's search.
 ///
@@ -10,17 +10,17 @@
 /// the simulations are spent. A remainder too small for one visit each is a phase of its own: one visit for each of the
 /// best actions at that time, and only those stay considered (mctx, `seq_halving`).
 ///
-/// An action that has visits already (from a reused subtree) receives only those it lacks.
+/// An action that already has visits (from a reused subtree) receives only those it lacks.
 #[derive(Debug, Default)]
 pub(crate) struct SequentialHalving {
     simulations: u32,
-    /// Simulations that the phases up to this one account for.
+    /// The simulations assigned in the phases up to this one.
     assigned: u32,
     /// `⌈log2 m⌉`.
     halvings: u32,
-    /// Number of actions that the schedule considers in this phase.
+    /// The number of actions that the schedule considers in this phase.
     width: usize,
-    /// Visits of each action of this phase at its end.
+    /// The visits of each action of this phase at its end.
     target: u32,
     /// This phase's actions, best first.
     considered: Vec<usize>,
@@ -37,13 +37,13 @@ pub(crate) struct Candidate {
 /// Determines whether a root action can be visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateStatus {
-    /// It can; that is also true of a proven draw.
+    /// It can be visited; this includes a proven draw.
     Open,
-    /// Not now: a leaf is in flight.
+    /// It cannot be visited now: a leaf is in flight.
     Blocked,
-    /// Never again: proven to win.
+    /// It can never be visited again: it is proven to win.
     Closed,
-    /// Never again: proven to lose.
+    /// It can never be visited again: it is proven to lose.
     Lost,
 }
 
@@ -64,20 +64,20 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// Drops all phases and keeps the memory.
+    /// Drops all phases and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         *self = Self { considered: std::mem::take(&mut self.considered), ..Self::default() };
         self.considered.clear();
     }
 
-    /// The action to visit next: of those that lack visits in this phase, one with the fewest, the best first.
+    /// The action to visit next: of those that lack visits in this phase, one with the fewest; ties go to the best.
     pub(crate) fn next(&self, look: impl Fn(usize) -> Candidate) -> Option<usize> {
         let lacking = self.considered.iter().filter_map(|&action| {
             let candidate = look(action);
             (candidate.status == CandidateStatus::Open && candidate.visits < self.target)
                 .then_some((candidate.visits, action))
         });
-        // The first of equals, which is the better.
+        // `min_by_key` returns the first of equals, which is the better.
         lacking.min_by_key(|&(visits, _)| visits).map(|(_, action)| action)
     }
 
@@ -95,7 +95,7 @@ impl SequentialHalving {
         self.assigned >= self.simulations
     }
 
-    /// Drops the worse half and starts the next phase. Must not be called in the last.
+    /// Drops the worse half and starts the next phase. Must not be called in the last phase.
     pub(crate) fn halve(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         if self.width > 1 {
             self.width = (self.width / 2).max(2);
@@ -103,19 +103,19 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// The visits of an action that count towards its rank, if it is still considered: those that the schedule
-    /// assigned.
+    /// The visits of an action that count towards its rank, which are those that the schedule assigned; `None` if the
+    /// action is no longer considered.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
         self.considered.contains(&action).then_some(visits.min(self.target))
     }
 
-    /// Ranks the actions left, keeps the schedule's number of them and sets their visits for this phase.
+    /// Ranks the remaining actions, keeps the scheduled number of them and sets their target visits for this phase.
     fn plan(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
         let is_lost = |action: usize| look(action).status == CandidateStatus::Lost;
         let ranking = &mut self.considered;
         ranking.retain(|&action| !is_lost(action));
         if ranking.is_empty() {
-            // At the start, and when all that was considered turned out to lose: the others have no visits yet.
+            // Reached at the start, and when all considered actions turned out to lose: the others have no visits yet.
             self.target = 0;
             ranking.extend((0..scores.len()).filter(|&action| !is_lost(action)));
         }
@@ -148,7 +148,7 @@ mod tests {
         run(considered_max, simulations, &vec![0; actions], |_, _| CandidateStatus::Open)
     }
 
-    /// The same with visits that were kept, where `status` yields the status of an action with so many visits.
+    /// Runs a schedule like [`visits`] from kept visits, where `status` yields the status of an action by its visits.
     fn run(
         considered_max: usize,
         simulations: u32,
@@ -211,8 +211,8 @@ mod tests {
         }
     }
 
-    /// The last visit of 10 over 3 actions is assigned after the other nine, to the action that is best then (mctx); an
-    /// action that was overtaken meanwhile is not played for a visit that was assigned to it beforehand.
+    /// The last visit of 10 over 3 actions is assigned after the other nine, to the action that is best then (mctx). An
+    /// action that was overtaken meanwhile does not receive it.
     #[test]
     fn the_remainder_visit_goes_to_the_action_that_is_best_at_that_time() {
         let mut visits = [0_u32; 3];
@@ -224,7 +224,7 @@ mod tests {
         loop {
             while let Some(action) = halving.next(look(visits)) {
                 visits[action] += 1;
-                // The values found in simulations 8 and 9 put the second action in front.
+                // The values found in simulations 8 and 9 make the second action the best.
                 scores[1] = if visits.iter().sum::<u32>() >= 9 { 3.0 } else { 1.0 };
             }
             if halving.is_last_phase() {

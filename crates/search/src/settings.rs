@@ -1,6 +1,6 @@
-//! Settings of the search. Defaults are the published ones.
+//! Settings of the search. The defaults are the published ones.
 
-/// The settings of a tree's search. Plain values: the code that reads a configuration checks their ranges.
+/// The settings of a tree's search. These are plain values: the code that reads a configuration checks their ranges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The algorithm that spends the simulations of a move.
@@ -10,9 +10,9 @@ pub struct Settings {
     /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; here they are
     /// in `[-1, 1]`, where 2.5 explores as much.
     pub c_init: f32,
-    /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less
-    /// `r · √(prior mass of the children visited)` (KataGo; Wu 2020). Nothing is taken off at a root that is being
-    /// explored: there every action deserves a look.
+    /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less `r
+    /// · √(prior mass of the children visited)` (KataGo; Wu 2020). It is not applied at the root in
+    /// [exploring](Exploration::Explore) searches, so that every action is tried.
     pub fpu_reduction: f32,
     /// Noise on the priors of a root that is explored by pUCT.
     pub dirichlet: Dirichlet,
@@ -20,7 +20,7 @@ pub struct Settings {
     pub solver: Solver,
     /// Determines whether a search may end before its budget.
     pub early_stop: EarlyStop,
-    /// The range values live in.
+    /// The range of the values.
     pub values: ValueRange,
 }
 
@@ -48,7 +48,7 @@ pub enum SearchAlgorithm {
     /// Sequential halving at the root, improved policy below it; the search policy is the completed-Q policy.
     /// Danihelka et al. 2022.
     Gumbel {
-        /// The most root actions that are considered, `m`. Published: 16.
+        /// The maximum number of root actions that are considered, `m`. Published: 16.
         considered_actions_max: usize,
         /// `c_visit` of σ. Published: 50.
         c_visit: f32,
@@ -65,9 +65,9 @@ impl SearchAlgorithm {
 /// Dirichlet noise on the priors of an explored root: `(1 − fraction) · P + fraction · Dir(total / legal)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dirichlet {
-    /// The concentrations of all legal actions together; each has `total / legal`. 10.83 is 0.03 on 19×19 Go.
+    /// The sum of the concentrations of all legal actions; each has `total / legal`. 10.83 is 0.03 on 19×19 Go.
     pub total_concentration: f32,
-    /// The share of the prior that the noise replaces; 0 draws nothing.
+    /// The share of the prior that the noise replaces; with 0 no noise is drawn.
     pub fraction: f32,
 }
 
@@ -88,17 +88,17 @@ pub enum Solver {
 pub enum EarlyStop {
     /// Every simulation of the budget is made.
     Never,
-    /// As soon as the most visited action could not be overtaken if every simulation that is left went to the second. A
-    /// proof that only those simulations would have found is given up.
+    /// The search ends as soon as the most visited action could not be overtaken if every remaining simulation went to
+    /// the second. A proof that only those simulations would have found is missed.
     Decided,
 }
 
-/// The range values live in.
+/// The range of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueRange {
-    /// `[-1, 1]`, used as they are.
+    /// Values in `[-1, 1]`, used as they are.
     Board,
-    /// Unbounded; rescaled to `[0, 1]` by the least and greatest action value met in the tree, as in MuZero.
+    /// Unbounded values, rescaled to `[0, 1]` by the least and greatest action value met in the tree, as in MuZero.
     Normalised,
 }
 

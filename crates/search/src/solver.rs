@@ -1,13 +1,15 @@
-//! Proven results: a child lost for its player wins for the parent; a parent with nothing but won children is lost.
+//! Propagation of proven results: a child lost for the player to move there wins for the parent; a parent whose
+//! children are all won for the opponent is lost.
 //!
-//! Winands, Björnsson and Saito 2008, with draws: a child that is one stays open to descents, with its exact value,
-//! because its parent may be worth more or less. A proof climbs only where players alternate and no reward is paid.
+//! Winands, Björnsson and Saito 2008, extended by draws: a child that is a proven draw stays open to descents, with
+//! its exact value, because its parent may be worth more or less. A proof propagates only where players alternate and
+//! no reward is paid.
 
 use crate::arena::Arena;
 use crate::edges::NodeId;
 use crate::proven::Proven;
 
-/// Records that `id` is proven and carries the proof as far up as it reaches.
+/// Records that `id` is proven and propagates the proof to all ancestors that it proves.
 #[inline]
 pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     while proven != Proven::Unknown {
@@ -17,7 +19,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
         }
         let node = *arena.node(id);
         if !node.proves_parent() {
-            // Descents may still come here and end here, so nothing behind can block the way.
+            // Descents may still reach this node and end at it, so requests in flight below it must not block its edge.
             arena.unblock(node.parent, node.edge);
             return;
         }
@@ -31,7 +33,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
     }
 }
 
-/// Returns the result that one more proven child proves for its parent; [`Proven::Unknown`] if nothing new.
+/// Returns the result that one more proven child proves for its parent; [`Proven::Unknown`] if it proves nothing new.
 fn conclude(arena: &mut Arena, parent: NodeId, child: Proven) -> Proven {
     let node = arena.node_mut(parent);
     node.unproven -= 1;

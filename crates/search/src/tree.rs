@@ -1,4 +1,4 @@
-//! The tree as its driver sees it: begin a move, select leaves, answer them, read the result, go on.
+//! The public interface of the tree to its driver: begin a move, select leaves, answer them, read the result, advance.
 
 use game::Action;
 use rand::{Rng, RngExt};
@@ -22,10 +22,10 @@ use crate::value_range::Bounds;
 
 /// Holds a search tree, whose nodes carry opaque states `S`.
 ///
-/// One move: [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer) until
-/// [`is_finished`](Self::is_finished), then [`best_action`](Self::best_action) or
+/// The sequence for one move is [`begin`](Self::begin), then [`select`](Self::select) and [`answer`](Self::answer)
+/// until [`is_finished`](Self::is_finished), then [`best_action`](Self::best_action) or
 /// [`sample_action`](Self::sample_action), then [`advance`](Self::advance) or [`reset`](Self::reset). Calling out of
-/// this order (searching without a root, moving on with requests in flight) is a bug of the driver and panics.
+/// this order (searching without a root, advancing with requests in flight) is a bug of the driver and panics.
 #[derive(Debug)]
 pub struct Tree<S> {
     settings: Settings,
@@ -33,17 +33,17 @@ pub struct Tree<S> {
     /// The state of each node.
     states: Vec<S>,
     rule: Rule,
-    /// Changes with every new root, so that requests of an older one are known.
+    /// Increments with every new root, so that requests of an older root are detected.
     generation: u64,
-    /// Visits the root's children may have together when the move is over.
+    /// The visits that the root's children may have together at the end of the search.
     budget: u32,
     exploration: Exploration,
     /// The root's actions.
     root_actions: Vec<Action>,
-    /// The root's priors without noise, whatever its edges hold.
+    /// The root's priors without noise; its edges may hold noisy ones.
     root_priors: Vec<f32>,
     noisy_priors: Vec<f32>,
-    /// `g` of each root action; empty where nothing is explored.
+    /// The Gumbel noise `g` of each root action; empty without exploration.
     gumbel: Vec<f32>,
     halving: SequentialHalving,
     scratch: Vec<f32>,
@@ -51,7 +51,7 @@ pub struct Tree<S> {
 }
 
 impl<S> Tree<S> {
-    /// A tree without a root.
+    /// Creates a tree without a root.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Starts over at a new root, keeping the memory.
+    /// Replaces the tree with a new root and keeps the allocated memory.
     pub fn reset(&mut self, state: S, expansion: Expansion<'_>) {
         self.leave_root();
         self.arena.clear();
@@ -90,9 +90,9 @@ impl<S> Tree<S> {
     /// Starts a move's search of `simulations`; draws the noise of an explored root.
     ///
     /// Visits kept by reuse count towards the budget: under pUCT all of them, under Gumbel those that sequential
-    /// halving would have assigned. Gumbel also ranks by what they found: it considers the greatest
-    /// `g + logits + σ(completed Q)`. At a fresh root, where all actions have the same value, that is the published
-    /// `g + logits`.
+    /// halving would have assigned. Gumbel also ranks by the values they found: it considers the actions with the
+    /// greatest `g + logits + σ(completed Q)`. At a fresh root, where all actions have the same value, the ranking is
+    /// by the published `g + logits`.
     pub fn begin(&mut self, simulations: u32, exploration: Exploration, rng: &mut impl Rng) {
         assert!(self.is_ready(), "a search begins at an expanded root");
         assert_eq!(self.node().in_flight, 0, "a search begins with nothing in flight");
@@ -118,7 +118,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// One descent from the root; see [`Selection`].
+    /// Performs one descent from the root; see [`Selection`].
     #[inline]
     pub fn select(&mut self) -> Selection {
         let root = self.node();
@@ -155,8 +155,8 @@ impl<S> Tree<S> {
 
     /// Expands the leaf and backs its value up.
     ///
-    /// `reward` is paid to the player who took the action; `discount` is what a value at the leaf is multiplied by to
-    /// be that player's: −1 where players alternate, +1 (or less) where the same one moves again.
+    /// `reward` is paid to the player who took the action. `discount` converts a value at the leaf to that player's
+    /// view: −1 where players alternate, +1 (or less) where the same player moves again.
     #[inline]
     pub fn answer(&mut self, request: Request, state: S, reward: f32, discount: f32, expansion: Expansion<'_>) {
         self.check(&request);
@@ -166,7 +166,7 @@ impl<S> Tree<S> {
         self.settle();
     }
 
-    /// Gives a request up: its visit is taken back everywhere and does not count as a simulation.
+    /// Cancels a request: its visit is reverted on the whole path and does not count as a simulation.
     pub fn cancel(&mut self, request: Request) {
         self.check(&request);
         let Request { parent, edge, .. } = request;
@@ -175,8 +175,8 @@ impl<S> Tree<S> {
         withdraw(&mut self.arena, parent);
     }
 
-    /// True if the move's simulations are used up, or no longer needed ([`EarlyStop`]), or the root is proven, with
-    /// nothing left in flight. True of a tree that has nothing to search.
+    /// True if no request is in flight and the move's simulations are used up or no longer needed ([`EarlyStop`]), or
+    /// the root is proven. A tree that has nothing to search is finished too.
     #[must_use]
     #[inline]
     pub fn is_finished(&self) -> bool {
@@ -205,7 +205,7 @@ impl<S> Tree<S> {
 
     /// Replaces `policy` with the training target over the root's actions, which sums to one: the share of visits
     /// (pUCT) or `softmax(logits + σ(completed Q))` (Gumbel). Proven wins take everything; proven losses get nothing
-    /// unless all lose, and neither does what is valued below a proven draw.
+    /// unless all lose, and actions valued below a proven draw get nothing.
     pub fn search_policy(&self, policy: &mut Vec<f32>) {
         match self.sigma() {
             None => visit_shares(&self.arena, self.node(), policy),
@@ -213,9 +213,9 @@ impl<S> Tree<S> {
         }
     }
 
-    /// The action to play: a proven win first, a proven loss last, and nothing that is valued below a proven draw; else
-    /// the most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those sequential halving
-    /// assigned most visits to (Gumbel).
+    /// The action to play: a proven win first, a proven loss last, and no action valued below a proven draw; else the
+    /// most visited action (pUCT), or the one with the greatest `g + logits + σ(q)` among those to which sequential
+    /// halving assigned the most visits (Gumbel).
     #[must_use]
     pub fn best_action(&self) -> Action {
         let best = match self.sigma() {
@@ -225,15 +225,15 @@ impl<S> Tree<S> {
         self.arena.edges.action(best.expect("a root that is searched has actions"))
     }
 
-    /// Draws an action from the search policy to the power of `1 / temperature`. At temperature zero it is
-    /// [`best_action`](Self::best_action), and nothing is drawn.
+    /// Draws an action from the search policy to the power of `1 / temperature`. At temperature zero it returns
+    /// [`best_action`](Self::best_action) without drawing.
     pub fn sample_action(&self, temperature: f32, rng: &mut impl Rng) -> Action {
         if temperature <= 0.0 {
             return self.best_action();
         }
         let mut shares = Vec::new();
         self.search_policy(&mut shares);
-        // Taken relative to the greatest, so that a low temperature leaves something.
+        // Shares are divided by the greatest, so that a low temperature does not underflow all of them.
         let greatest = f64::from(shares.iter().copied().fold(0.0, f32::max));
         let weight = |share: f32| (f64::from(share) / greatest).powf(1.0 / f64::from(temperature));
         let mut left = rng.random::<f64>() * shares.iter().map(|&share| weight(share)).sum::<f64>();
@@ -247,8 +247,8 @@ impl<S> Tree<S> {
         self.best_action()
     }
 
-    /// Makes the child behind `action` the root, with all that is known of it, and drops the rest. False, and the tree
-    /// is not ready, if that child has nothing to search: never expanded, or terminal.
+    /// Makes the child behind `action` the root, keeps its subtree and drops the rest. Returns false, and leaves the
+    /// tree without a root, if that child has nothing to search: it was never expanded or is terminal.
     pub fn advance(&mut self, action: Action) -> bool {
         let edge = self.node().edges().find(|&edge| self.arena.edges.action(edge) == action);
         let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child(edge));
@@ -263,7 +263,7 @@ impl<S> Tree<S> {
         true
     }
 
-    /// Replaces `out` with the line the search expects: the best action, then the most visited answers.
+    /// Replaces `out` with the principal variation: the best action, then the most visited replies.
     pub fn principal_variation(&self, out: &mut Vec<Action>) {
         out.clear();
         let best = self.best_action();
@@ -284,14 +284,14 @@ impl<S> Tree<S> {
         self.arena.nodes.len()
     }
 
-    /// The memory of nodes, edges and states in bytes, without room that is kept for more and without what states own
-    /// elsewhere.
+    /// The memory of nodes, edges and states in bytes, without spare capacity and without the heap memory that states
+    /// own.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&self.arena.nodes[..]) + self.arena.edges.bytes() + size_of_val(&self.states[..])
     }
 
-    /// Adds a node and backs up what it is worth.
+    /// Adds a node and backs up its value.
     #[inline]
     fn attach(&mut self, link: Link, state: S, expansion: Expansion<'_>) {
         let (id, proven) = expand(&mut self.arena, link, expansion);
@@ -303,7 +303,7 @@ impl<S> Tree<S> {
         back_up(&mut self.arena, id, value);
     }
 
-    /// Halves what is considered as soon as a phase is complete and nothing is in flight.
+    /// Halves the considered actions as soon as a phase is complete and nothing is in flight.
     #[inline]
     fn settle(&mut self) {
         let Some(sigma) = self.sigma() else { return };
@@ -317,7 +317,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Fills the scratch with `g + logits + σ(completed Q)` of each root action.
+    /// Fills the scratch memory with `g + logits + σ(completed Q)` of each root action.
     fn score(&mut self, sigma: Sigma) {
         improved_logits(&self.arena, &self.arena.nodes[0], sigma, &mut self.scratch);
         for (score, gumbel) in self.scratch.iter_mut().zip(&self.gumbel) {
@@ -325,7 +325,7 @@ impl<S> Tree<S> {
         }
     }
 
-    /// Keeps what the edges of a new root know at hand.
+    /// Copies the actions and priors of a new root's edges.
     fn note_root(&mut self) {
         let Self { arena, root_actions, root_priors, .. } = self;
         let edges = arena.node(NodeId::ROOT).edges();
@@ -334,7 +334,7 @@ impl<S> Tree<S> {
         root_priors.extend(edges.map(|edge| arena.edges.prior(edge)));
     }
 
-    /// Gives the root's edges the noisy priors, and sums those of the visited children anew.
+    /// Sets the priors of the root's edges to the noisy ones, and recomputes the sum of those of the visited children.
     fn set_priors(&mut self) {
         let mut mass = 0.0;
         for (edge, &prior) in self.arena.node(NodeId::ROOT).edges().zip(&self.noisy_priors) {
@@ -370,7 +370,7 @@ impl<S> Tree<S> {
     fn is_decided(&self) -> bool {
         let root = self.node();
         let left = (self.budget + 1).saturating_sub(root.visits);
-        // No action leads by more visits than all have together: for half of a search that alone decides.
+        // No action leads by more visits than the root has in total: for half of a search this check alone decides.
         self.settings.early_stop == EarlyStop::Decided
             && self.exploration == Exploration::Greedy
             && root.visits > left
@@ -409,11 +409,11 @@ impl<S> Tree<S> {
     }
 }
 
-/// The state of a root action that sequential halving depends on.
+/// The status and visits of a root action, as sequential halving reads them.
 fn candidate(arena: &Arena, action: usize) -> Candidate {
     let edge = arena.node(NodeId::ROOT).edge_at(action);
     let status = match arena.edges.status(edge) {
-        // The child is read only where it decides something: this runs for every action in every simulation.
+        // The child is read only where its result matters: this runs for every action in every simulation.
         Status::Closed if edge_proven(arena, edge) == Proven::Loss => CandidateStatus::Lost,
         Status::Closed => CandidateStatus::Closed,
         Status::Open | Status::Drawn => CandidateStatus::Open,

@@ -1,8 +1,8 @@
-//! Values as the selection rules see them.
+//! The range of action values, and the rescaling that the selection rules apply to them.
 
 use crate::settings::ValueRange;
 
-/// Least and greatest action value met in the tree, and how values are rescaled by them.
+/// The least and greatest action value met in the tree, which define the rescaling of values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     range: ValueRange,
@@ -10,7 +10,7 @@ pub(crate) struct Bounds {
     greatest: f32,
 }
 
-/// `value · factor + offset`: the identity on boards.
+/// The rescaling `value · factor + offset`; the identity on boards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
     factor: f32,
@@ -26,7 +26,7 @@ impl Bounds {
         *self = Self::new(self.range);
     }
 
-    /// Takes an action value into account.
+    /// Includes an action value.
     #[inline]
     pub(crate) fn include(&mut self, value: f32) {
         if self.range == ValueRange::Normalised {
@@ -41,8 +41,8 @@ impl Bounds {
         self.range == ValueRange::Board
     }
 
-    /// Returns the current rescaling of values: `(value − least) / (greatest − least)` once two different ones were
-    /// met.
+    /// Returns the current rescaling of values: `(value − least) / (greatest − least)` once two different values
+    /// were included.
     #[inline]
     pub(crate) fn scale(&self) -> Scale {
         if self.range == ValueRange::Board || self.least >= self.greatest {
@@ -53,11 +53,11 @@ impl Bounds {
     }
 }
 
-/// The rescaling of a board's values: none.
+/// The rescaling of a board's values, which is the identity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unscaled;
 
-/// Something that rescales values.
+/// A rescaling of values.
 pub(crate) trait Rescale: Copy {
     /// Returns the rescaled value.
     fn apply(self, value: f32) -> f32;

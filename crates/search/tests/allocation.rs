@@ -1,6 +1,6 @@
 //! Once a tree has grown, simulations allocate nothing.
 //!
-//! Alone in its process: the allocator counts for all threads.
+//! This test is alone in its process because the allocator counts for all threads.
 
 mod counting;
 
@@ -20,7 +20,7 @@ fn expansion(state: u64) -> Expansion<'static> {
     }
 }
 
-/// Two moves of one episode, three leaves in flight.
+/// Plays two moves of one episode with three leaves in flight.
 fn play(tree: &mut Tree<u64>, rng: &mut ChaCha8Rng) {
     tree.reset(1, expansion(1));
     for _ in 0..2 {
@@ -47,7 +47,7 @@ fn play(tree: &mut Tree<u64>, rng: &mut ChaCha8Rng) {
 fn a_warm_tree_allocates_nothing() {
     for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {
         let mut tree = Tree::new(Settings { algorithm, ..Settings::default() });
-        // The same seed twice: the second time every buffer has the size it needs.
+        // The same seed is played twice: the second time every buffer has the size it needs.
         play(&mut tree, &mut ChaCha8Rng::seed_from_u64(1));
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let before = allocations();

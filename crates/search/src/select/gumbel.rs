@@ -51,7 +51,7 @@ struct Counts {
 fn count(octets: &[Octet], scale: impl Rescale) -> Counts {
     let mut counts = Counts { visits: 0.0, visits_max: 0.0, mixed: MixedValue::default() };
     for octet in octets {
-        // Neither unvisited (NaN) nor unavailable.
+        // False for unvisited (NaN) and unavailable edges.
         let if_valued = |lane: usize, part: f32| if octet.value[lane] > UNAVAILABLE { part } else { 0.0 };
         let priors = lanes(|lane| if_valued(lane, octet.prior[lane]));
         let visits = lanes(|lane| if_valued(lane, octet.count[lane]));

@@ -7,7 +7,7 @@ use crate::value_range::Rescale;
 /// The terms that all edges of a node share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<R> {
-    /// [`ExplorationFactors::at`] the visits of the node.
+    /// [`ExplorationFactors::at`] the visit count of the node.
     pub(crate) factor: f32,
     /// The value of an unvisited edge, already rescaled.
     pub(crate) first_play: f32,
@@ -18,16 +18,16 @@ pub(crate) struct Terms<R> {
 /// the tree.
 ///
 /// `Q + P · √N / (1 + n) · (c_init + ln((N + c_base + 1) / c_base))`, Schrittwieser et al. 2020, appendix B. `N` counts
-/// the visits of the node, its own evaluation among them as in AlphaZero's pseudocode: before any child is visited the
-/// prior decides, not the order. Unvisited children take the first-play value, not zero: with zero, a losing root looks
-/// at every move before it looks twice at any.
+/// the visits of the node, its own evaluation among them as in AlphaZero's pseudocode, so that before any child is
+/// visited the prior decides rather than the order of the actions. Unvisited children take the first-play value, not
+/// zero: with zero, a losing root would visit every move once before it visits any twice.
 #[inline(always)]
 pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<Choice> {
     let (mut best, mut best_score) = (None, f32::NEG_INFINITY);
     let Terms { factor, first_play, scale } = terms;
     let mut scores = [0.0; LANES];
     for (number, octet) in octets.iter().enumerate() {
-        // −∞ where an edge may not be taken.
+        // The score is −∞ where an edge may not be taken.
         fill(&mut scores, |lane| {
             let value = octet.value[lane];
             let q = if value.is_nan() { first_play } else { scale.apply(value) };
@@ -42,7 +42,7 @@ pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>) -> Option<Choic
     best
 }
 
-/// `√N · (c_init + ln((N + c_base + 1) / c_base))` for every N; the small ones are looked up.
+/// `√N · (c_init + ln((N + c_base + 1) / c_base))` for every N, tabulated for small N.
 #[derive(Debug)]
 pub(crate) struct ExplorationFactors {
     c_base: f32,
@@ -51,7 +51,8 @@ pub(crate) struct ExplorationFactors {
 }
 
 impl ExplorationFactors {
-    /// Most nodes of most trees have fewer visits; more would not stay in the first-level cache.
+    /// The length of the table. Most nodes of most trees have fewer visits, and a longer table would not stay in the
+    /// first-level cache.
     const TABLE_LEN: u16 = 1024;
 
     pub(crate) fn new(c_base: f32, c_init: f32) -> Self {
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(choose(&[UNAVAILABLE; 2], &[0.0; 2], &[0.5; 2], terms(1, 0.0)), None);
     }
 
-    /// With more actions than are looked at together.
+    /// Uses more actions than are scored at once.
     #[test]
     fn the_best_of_many_actions_is_chosen_at_any_index() {
         for len in [1, 7, 8, 9, 16, 17, 40] {
@@ -119,7 +120,7 @@ mod tests {
         }
     }
 
-    /// The published formula, in f64.
+    /// Compares with the published formula, in f64.
     #[test]
     fn factors_are_the_formula_inside_the_table_and_beyond() {
         let factors = ExplorationFactors::new(19_652.0, 1.25);

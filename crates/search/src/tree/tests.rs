@@ -156,7 +156,7 @@ fn a_proven_win_or_loss_is_not_visited_again_and_a_proven_draw_keeps_its_value()
     assert!(draws > 0, "no proven draw was visited again");
 }
 
-/// A game whose first player may draw at once, with action 0, or play on, with action 1, at a value that never changes
+/// A game whose first player may draw at once, with action 0, or continue, with action 1, at a value that never changes
 /// and is never proven.
 #[derive(Debug, Clone, Copy)]
 struct DrawOrPlayOn {
@@ -250,7 +250,7 @@ fn an_exploring_or_sampling_search_makes_every_simulation() {
     }
 }
 
-/// The budget is for leaves: a proven draw is not visited over and over only because all else is in flight.
+/// A proven draw is not visited over and over only because all other edges are in flight.
 #[test]
 fn a_proven_draw_is_not_visited_repeatedly_while_leaves_are_in_flight() {
     let mut tree = DrawOrPlayOn::tree(0.5, [0.5, 0.5], &settings());
@@ -446,7 +446,7 @@ fn the_principal_variation_starts_with_the_best_action() {
     }
 }
 
-/// A node is a cache line, and eight edges are three.
+/// A node takes one cache line, and eight edges take three.
 #[test]
 fn the_memory_of_a_tree_is_that_of_its_nodes_octets_and_states() {
     let state = size_of::<toy::Toy>();
@@ -470,7 +470,7 @@ fn refuted_moves_do_not_lower_the_value_of_unvisited_ones() {
         tree.reset((), evaluated);
         tree.begin(2, Exploration::Greedy, &mut Silent);
         run_with(&mut tree, 1, |tree, request| {
-            // To the opponent, who has won.
+            // The opponent is to move at this node and has won.
             let lost = Expansion::Terminal { value: 1.0 };
             let expansion = if request.action == Action(0) { lost } else { evaluated };
             tree.answer(request, (), 0.0, -1.0, expansion);
@@ -505,7 +505,7 @@ fn the_value_is_that_of_the_search_policy_and_not_the_mean_over_rejected_actions
     assert!((tree.root().value_under(&search_policy(&tree)) - 0.9).abs() < 1e-3);
 }
 
-/// Every count agrees with every other, and nothing is in flight or blocked.
+/// Checks that all counts are consistent, and that nothing is in flight or blocked.
 fn check_visit_counts(tree: &Tree<toy::Toy>) {
     let arena = &tree.arena;
     assert_eq!(tree.states.len(), arena.nodes.len());
@@ -537,7 +537,7 @@ fn search_policy<S>(tree: &Tree<S>) -> Vec<f32> {
     policy
 }
 
-/// Checks that the selection rules see an edge with its child's value.
+/// Checks that the value stored for the selection rules agrees with that of the edge's child.
 fn check_edge_value(arena: &Arena, edge: EdgeId) {
     use crate::edges::{Status, UNAVAILABLE};
     let seen = arena.edges.value(edge);
@@ -554,7 +554,7 @@ fn hot_values(tree: &Tree<toy::Toy>) -> Vec<(u32, u32)> {
     all.map(|edge| (edges.value(edge).to_bits(), edges.count(edge).to_bits())).collect()
 }
 
-/// All that is known below a node, in depth-first order.
+/// Dumps the subtree below a node in depth-first order.
 fn dump(tree: &Tree<toy::Toy>, id: NodeId) -> Vec<String> {
     let node = tree.arena.node(id);
     let mut lines = vec![format!("{} {} {:?} {:?}", node.visits, node.value_sum, node.proven, tree.states[id.index()])];

@@ -43,7 +43,7 @@ impl Reference {
         self.tree.insert(path.to_vec(), visited);
     }
 
-    /// One visit; returns the value to move at `path`.
+    /// Runs one visit; returns the value to move at `path`.
     fn simulate(&mut self, path: &[Action]) -> f32 {
         let here = self.tree[path].clone();
         let value = match (here.toy.outcome(), here.visits) {
@@ -84,7 +84,7 @@ impl Reference {
         let (base, init) = (self.settings.c_base, self.settings.c_init);
         let mut best = None;
         for (&action, &prior) in actions.iter().zip(&priors) {
-            // A win is not looked at again: it has decided the node. A loss is not, because no choice is worse.
+            // Wins and losses are not visited again: a win decides the node, and no choice is worse than a loss.
             if matches!(self.proven_for_chooser(path, action), Proven::Win | Proven::Loss) {
                 continue;
             }
@@ -104,7 +104,8 @@ impl Reference {
         here.reward + here.discount * self.value(path)
     }
 
-    /// Zero for the least action value met, one for the greatest; as it is on boards and until two were met.
+    /// Rescales a value to 0 at the least action value met and 1 at the greatest. Unchanged on boards and until two
+    /// different values were met.
     fn scaled(&self, value: f32) -> f32 {
         let (least, greatest) = self.bounds;
         if self.settings.values == ValueRange::Board || least >= greatest {
@@ -134,8 +135,8 @@ impl Reference {
         }
     }
 
-    /// The proven result of an action for the player who chooses it at `path`: nothing, unless players alternate and
-    /// nothing is paid.
+    /// The proven result of an action for the player who chooses it at `path`; unknown unless players alternate and no
+    /// reward is paid.
     fn proven_for_chooser(&self, path: &[Action], action: Action) -> Proven {
         let next = [path, &[action]].concat();
         match self.tree.get(&next) {
@@ -144,8 +145,8 @@ impl Reference {
         }
     }
 
-    /// The value of a visited position to the player to move: the proven result; else the mean, unless a draw is there
-    /// for the taking and better.
+    /// The value of a visited position to the player to move: the proven result; else the mean, or that of a draw if
+    /// one is available and better.
     fn value(&self, path: &[Action]) -> f32 {
         let here = &self.tree[path];
         let mean = here.value_sum as f32 / here.visits as f32;

@@ -9,13 +9,13 @@ use crate::{Expansion, Exploration, Request, Selection, Settings, Tree};
 /// The order of players and the rewards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Turns {
-    /// Players alternate and only the end counts.
+    /// Players alternate and only the final result counts.
     Alternating,
-    /// Some moves keep the turn, some pay.
+    /// Some moves let the same player move again, some pay a reward.
     Mixed,
 }
 
-/// A position of a random game: its whole future follows from the hash.
+/// A position of a random game, whose whole subtree follows from the hash.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Toy {
     pub(crate) hash: u64,
@@ -76,7 +76,7 @@ impl Toy {
         }
     }
 
-    /// Hands the position to `then` as an expansion.
+    /// Passes the position to `then` as an expansion.
     pub(crate) fn expansion<R>(&self, then: impl FnOnce(Expansion<'_>) -> R) -> R {
         match self.outcome() {
             Some(value) => then(Expansion::Terminal { value }),
@@ -86,7 +86,7 @@ impl Toy {
         }
     }
 
-    /// A tree with this position, which is not over, as its root.
+    /// Creates a tree with this position, which is not terminal, as its root.
     pub(crate) fn tree(self, settings: &Settings) -> Tree<Self> {
         let mut tree = Tree::new(settings.clone());
         self.expansion(|expansion| tree.reset(self, expansion));
@@ -94,7 +94,7 @@ impl Toy {
     }
 }
 
-/// The first `count` games that are not over at once.
+/// The first `count` games that are not over at their start.
 pub(crate) fn games(count: usize, plies: u32, turns: Turns) -> impl Iterator<Item = Toy> {
     (0..).map(move |seed| Toy::new(seed, plies, turns)).filter(|toy| toy.outcome().is_none()).take(count)
 }
@@ -130,7 +130,7 @@ pub(crate) fn run_with<S>(tree: &mut Tree<S>, leaves: usize, answer: impl Fn(&mu
     }
 }
 
-/// A generator that must not be used.
+/// A random number generator that panics when used.
 pub(crate) struct Silent;
 
 impl rand::rand_core::TryRng for Silent {
