@@ -1,4 +1,4 @@
-//! Many given positions searched at once, in full batches: for play, evaluation and the arena.
+//! Search of many given positions at once, in full batches: for play, evaluation and the arena.
 
 use game::{Action, Game};
 use inference::{Error, Evaluator};
@@ -8,12 +8,12 @@ use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::{TreeSearch, TreeSet};
 
-/// The result of a search of a position. Lists are in the order of `actions`.
+/// The result of the search of a position. Lists are in the order of `actions`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analysis {
     /// The legal actions, ascending.
     pub actions: Vec<Action>,
-    /// Visits of each action.
+    /// The visits of each action.
     pub visit_counts: Vec<u32>,
     /// The evaluator's prior of each action.
     pub priors: Vec<f32>,
@@ -26,7 +26,7 @@ pub struct Analysis {
     pub value: f32,
     /// The evaluator's own value of the position.
     pub network_value: f32,
-    /// Best play as the search sees it.
+    /// The best play of both players according to the search.
     pub principal_variation: Vec<Action>,
     /// The action to play.
     pub best: Action,
@@ -37,13 +37,13 @@ pub struct Analysis {
 /// The settings of an analysis of positions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnalysisSettings {
-    /// Simulations for each position; 0 takes the evaluation of the position alone.
+    /// The simulations for each position; 0 uses the evaluation of the position alone.
     pub simulations: u32,
     /// The settings of each tree's search.
     pub search: SearchSettings,
-    /// Number of leaves of one position that may share a batch. One is the most faithful.
+    /// The number of leaves of one position that may share a batch. With 1 the search is exactly sequential.
     pub leaves_per_tree: usize,
-    /// The most positions in a batch; fewer if the evaluator takes fewer.
+    /// The maximum number of positions in a batch; smaller if the evaluator's limit is smaller.
     pub batch: usize,
 }
 
@@ -53,7 +53,7 @@ pub struct AnalysisSettings {
 /// Those of the evaluator.
 ///
 /// # Panics
-/// If one of the positions is over: there is nothing to choose.
+/// If one of the positions is over: there is no action to choose.
 pub fn analyse<G: Game>(
     game: &G,
     positions: &[G::Position],
@@ -65,7 +65,7 @@ pub fn analyse<G: Game>(
     analyse_with(game, positions, settings, &mut NetworkLeaves::new(evaluator, &mut buffers), rng)
 }
 
-/// [`analyse`] with anything that evaluates positions.
+/// Runs [`analyse`] with any leaf evaluator.
 ///
 /// # Errors
 /// Those of the evaluator.
@@ -99,17 +99,17 @@ pub(crate) fn analyse_with<G: Game>(
     Ok(batch.analyses.into_iter().flatten().collect())
 }
 
-/// The positions under way and those that wait for one of their trees.
+/// The positions under way and those that wait for a free tree.
 struct BatchAnalysis<G: Game> {
     slots: Vec<Slot<G>>,
     next: usize,
     analyses: Vec<Option<Analysis>>,
 }
 
-/// One tree, which serves one position after another.
+/// One tree, which searches one position after another.
 struct Slot<G: Game> {
     search: TreeSearch<G>,
-    /// The position that is searched.
+    /// The index of the position that is searched.
     index: Option<usize>,
 }
 
@@ -120,7 +120,7 @@ impl<G: Game> TreeSet<G> for BatchAnalysis<G> {
 }
 
 impl<G: Game> BatchAnalysis<G> {
-    /// Advances one slot until leaves wait or no positions are left.
+    /// Advances one slot until leaves wait for the batch or no positions are left.
     fn advance(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -154,7 +154,7 @@ impl<G: Game> BatchAnalysis<G> {
     }
 }
 
-/// The analysis of a finished search of so many simulations; without any, the evaluation of the root alone.
+/// The analysis of a finished search of `simulations`; with 0, the evaluation of the root alone.
 pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
     let analysis = searched(tree);
     if simulations > 0 {
@@ -171,7 +171,7 @@ pub(crate) fn analysis_of<S>(tree: &Tree<S>, simulations: u32) -> Analysis {
     Analysis { policy, value: analysis.network_value, principal_variation: vec![best], best, ..analysis }
 }
 
-/// The conclusions of a search.
+/// The analysis of a search.
 pub(crate) fn searched<S>(tree: &Tree<S>) -> Analysis {
     let root = tree.root();
     let (mut policy, mut principal_variation) = (Vec::new(), Vec::new());
@@ -271,13 +271,13 @@ mod tests {
         assert_eq!((analyses[0].best, analyses[0].proven), (Action(3), Proven::Win));
     }
 
-    /// Sequential halving looks at all seven columns, of which one wins: the mean over its visits stays far from a win.
+    /// Sequential halving visits all seven columns, of which one wins: the mean over its visits stays far from a win.
     #[test]
     fn the_value_is_that_of_the_search_policy_and_not_of_the_actions_it_rejects() {
         let game = ConnectFour::new();
         let position = game.replay(&[3, 0, 3, 0, 3, 0].map(Action)).unwrap();
         let mut evaluator = Uniform::new(game.spec().observation);
-        // Without proofs, which would be exact where means are not.
+        // The solver is off, because proven values would be exact where means are not.
         let search =
             SearchSettings { algorithm: SearchAlgorithm::GUMBEL, solver: Solver::Off, ..SearchSettings::default() };
         let settings = AnalysisSettings { search, ..settings(16) };
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_position_whose_every_action_loses_is_worth_a_loss() {
         let game = ConnectFour::new();
-        // Three in the bottom row with room on both sides: whatever is answered, the fourth comes.
+        // Three in the bottom row with an empty cell on both sides: no reply prevents the fourth.
         let position = game.replay(&[2, 2, 3, 3, 4].map(Action)).unwrap();
         let mut evaluator = Uniform::new(game.spec().observation);
         for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL] {

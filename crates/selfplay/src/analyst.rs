@@ -1,4 +1,4 @@
-//! One position searched in steps, each of which continues the last.
+//! Search of one position in steps, each of which continues the last.
 
 use game::Game;
 use inference::{Error, Evaluator};
@@ -9,8 +9,8 @@ use crate::analysis::{Analysis, searched};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLeaves};
 use crate::tree_search::TreeSearch;
 
-/// Searches one position in steps, each of which continues the tree of the last. pUCT, since sequential halving needs
-/// its budget at the start.
+/// Searches one position in steps, each of which continues the tree of the last. It always uses pUCT, since sequential
+/// halving requires its budget at the start.
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,
@@ -27,13 +27,14 @@ impl<G: Game> std::fmt::Debug for Analyst<G> {
 }
 
 impl<G: Game> Analyst<G> {
-    /// Nothing is searched yet. Up to `leaves_per_batch` leaves are evaluated together; one is the most faithful.
+    /// Creates an analyst without any search yet. Up to `leaves_per_batch` leaves are evaluated together; with 1 the
+    /// search is exactly sequential.
     ///
     /// # Panics
-    /// If the position is over: there is nothing to choose.
+    /// If the position is over: there is no action to choose.
     pub fn new(game: G, position: G::Position, search: &SearchSettings, leaves_per_batch: usize) -> Self {
         assert!(game.outcome(&position).is_none(), "a position that is over has nothing to analyse");
-        // The caller decides when it is enough.
+        // The search does not stop early, because the caller decides its length.
         let search =
             SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() };
         Self {
@@ -46,10 +47,10 @@ impl<G: Game> Analyst<G> {
         }
     }
 
-    /// Searches until `simulations` were made in all, or the position is proven.
+    /// Searches until `simulations` were made in total, or the position is proven.
     ///
     /// # Errors
-    /// Those of the evaluator; what was searched before stays.
+    /// Those of the evaluator; the results of earlier simulations are kept.
     pub fn search_to(
         &mut self,
         simulations: u32,
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_position_that_is_proven_is_searched_no_further() {
-        // Three in the first column, and to move.
+        // Three in the first column, with their player to move.
         let mut analyst = analyst(&[0, 1, 0, 1, 0, 1]);
         analyst.search_to(100_000, &mut hashing(), &mut rng()).unwrap();
         assert!(analyst.simulations() < 1000, "{} simulations", analyst.simulations());

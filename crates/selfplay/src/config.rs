@@ -1,4 +1,4 @@
-//! The sections `[search]` and `[selfplay]` of a run file, as written; every process that reads them reads these.
+//! The sections `[search]` and `[selfplay]` of a run file, as written, shared by every process that reads them.
 //!
 //! Keys are plain numbers and words; [`SearchSection::settings`] and [`SelfplaySection::settings`] check their ranges
 //! and make validated [`Settings`].
@@ -8,10 +8,10 @@ use std::fmt::Display;
 use search::{Dirichlet, EarlyStop, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange};
 use serde::{Deserialize, Serialize};
 
-/// The trees of more games would not fit any machine.
+/// The maximum number of games; the trees of more would not fit any machine.
 const GAMES_MAX: usize = 1 << 16;
 
-/// A key with a value that makes no sense.
+/// A key with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} {reason}")]
 pub struct Invalid {
@@ -21,7 +21,7 @@ pub struct Invalid {
     pub reason: String,
 }
 
-/// `[search]`: how every tree searches.
+/// The section `[search]`: the search of every tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSection {
@@ -32,18 +32,19 @@ pub struct SearchSection {
     /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; here they are in `[-1, 1]`, where 2.5 explores
     /// as much.
     pub c_init: f32,
-    /// Unvisited actions are worth their parent's value less this times the root of the visited prior mass.
+    /// The first-play reduction: unvisited actions are worth their parent's value less this factor times the square
+    /// root of the visited prior mass.
     pub fpu_reduction: f32,
-    /// The Dirichlet concentrations of all legal actions together.
+    /// The sum of the Dirichlet concentrations of all legal actions.
     pub dirichlet_total: f32,
     /// The share of the root's priors that the noise replaces in full searches.
     pub dirichlet_fraction: f32,
     /// True to back up proven wins and losses.
     pub solver: bool,
-    /// Under `puct`, whether a search that plays its best action (in play, evaluation and the arena, and a fast one of
-    /// self-play at temperature 0) ends as soon as its most visited action could not be overtaken.
+    /// True to end a search under `puct` that plays its best action (in play, evaluation and the arena, and a fast one
+    /// of self-play at temperature 0) as soon as its most visited action could not be overtaken.
     pub early_stop: bool,
-    /// Gumbel: the most root actions that are considered.
+    /// Gumbel: the maximum number of root actions that are considered.
     pub gumbel_considered_actions_max: usize,
     /// Gumbel: `c_visit`.
     pub gumbel_c_visit: f32,
@@ -51,13 +52,13 @@ pub struct SearchSection {
     pub gumbel_c_scale: f32,
 }
 
-/// The algorithm that spends the simulations.
+/// The algorithm that spends the simulations of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlgorithmName {
-    /// pUCT at every node.
+    /// `puct`: pUCT at every node.
     Puct,
-    /// Sequential halving at the root.
+    /// `gumbel`: sequential halving at the root.
     Gumbel,
 }
 
@@ -81,7 +82,7 @@ impl Default for SearchSection {
 }
 
 impl SearchSection {
-    /// The settings, checked.
+    /// Checks the keys and returns the settings.
     ///
     /// # Errors
     /// [`Invalid`] names the first key out of its range.
@@ -115,46 +116,48 @@ impl SearchSection {
     }
 }
 
-/// `[selfplay]`: how episodes are played.
+/// The section `[selfplay]`: the play of episodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelfplaySection {
-    /// Games that advance together in each thread.
+    /// The number of games that advance together in each thread.
     pub games: usize,
-    /// Leaves of one game in one batch.
+    /// The number of leaves of one game in one batch.
     pub leaves_per_game: usize,
-    /// Simulations of a full search.
+    /// The simulations of a full search.
     pub full_simulations: u32,
-    /// An actor that would wait for the learner searches deeper instead, up to so many simulations; not above
-    /// `full_simulations`: it waits.
+    /// The maximum simulations of a full search by an actor that would otherwise wait for the learner. With a value not
+    /// above `full_simulations`, the actor waits instead.
     pub full_simulations_max: u32,
-    /// Simulations of a fast search.
+    /// The simulations of a fast search.
     pub fast_simulations: u32,
     /// The probability that a search is full.
     pub full_search_probability: f32,
-    /// The temperature of the first ply. Full searches under `gumbel` use none: their noise has drawn the move.
+    /// The temperature of the first ply. Full searches under `gumbel` use none: the Gumbel noise has already randomised
+    /// the move.
     pub temperature_early: f32,
-    /// The temperature it falls to.
+    /// The temperature at the end of the decay.
     pub temperature_late: f32,
-    /// Plies until half of the way is done (`half_life`), or until it falls (`cut`).
+    /// The number of plies until the temperature is halfway to the late one (`half_life`), or until it drops (`cut`).
     pub temperature_plies: f32,
-    /// `half_life` or `cut`.
+    /// The decay of the temperature: `half_life` or `cut`.
     pub temperature_decay: DecayName,
     /// The probability that an episode begins with random plies.
     pub random_opening_probability: f32,
-    /// The most random plies at the start of an episode.
+    /// The maximum number of random plies at the start of an episode.
     pub opening_plies_max: u16,
-    /// `never`, `played_out` (the rest with fast searches) or `decided` (for the opponent).
+    /// The treatment of hopeless games: `never` resign, `played_out` (the rest with fast searches) or `decided` (for
+    /// the opponent).
     pub resignation: ResignationName,
-    /// A player resigns whose value is below this.
+    /// The value below which a player's move counts towards resignation.
     pub resign_threshold: f32,
-    /// For so many of their moves in a row.
+    /// The number of such moves of one player in a row after which they resign.
     pub resign_moves: u16,
-    /// The share of games that are searched to the end all the same.
+    /// The share of games that are searched to the end despite a resignation.
     pub resign_calibration_share: f32,
     /// True to keep the subtree below the move played.
     pub subtree_reuse: bool,
-    /// True to let one answer serve a position and its images under the symmetries of the game.
+    /// True to let one answer of the evaluator serve a position and its images under the symmetries of the game.
     pub symmetry_reuse: bool,
 }
 
@@ -162,9 +165,9 @@ pub struct SelfplaySection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayName {
-    /// Exponentially.
+    /// Exponential decay with a half-life.
     HalfLife,
-    /// At once.
+    /// A single drop.
     Cut,
 }
 
@@ -172,11 +175,11 @@ pub enum DecayName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResignationName {
-    /// They are searched to the end like any other.
+    /// Games are searched to the end like any other.
     Never,
-    /// The rest is played with fast searches.
+    /// The rest of the game is played with fast searches.
     PlayedOut,
-    /// They are decided for the opponent.
+    /// The game ends and is decided for the opponent.
     Decided,
 }
 
@@ -207,14 +210,14 @@ impl Default for SelfplaySection {
 }
 
 impl Default for Settings {
-    /// Those of the defaults of the run file, except that no search stops early.
+    /// The settings for the defaults of the run file, except that no search stops early.
     fn default() -> Self {
         SelfplaySection::default().settings(SearchSettings::default()).expect("the defaults are in their ranges")
     }
 }
 
 impl SelfplaySection {
-    /// The settings together with those of the search, checked.
+    /// Checks the keys and returns the settings, which include those of the search.
     ///
     /// # Errors
     /// [`Invalid`] names the first key out of its range.
@@ -253,7 +256,7 @@ impl SelfplaySection {
                 late: self.temperature_late,
                 decay: match self.temperature_decay {
                     DecayName::HalfLife => TemperatureDecay::HalfLife { plies: self.temperature_plies },
-                    // Saturates: more plies than any game has is for ever.
+                    // The conversion saturates at more plies than any game has.
                     DecayName::Cut => TemperatureDecay::Cut { plies: self.temperature_plies as u16 },
                 },
             },
@@ -291,60 +294,62 @@ fn ensure(is_good: bool, key: &'static str, range: impl Display, value: impl Dis
     Err(Invalid { key, reason: format!("must be {range}, not {value}") })
 }
 
-/// The settings of episodes. Plain values; `config` checks the run file's keys.
+/// The settings of episodes. These are plain values; `config` checks the run file's keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Number of games that advance together.
+    /// The number of games that advance together.
     pub games: usize,
-    /// Number of leaves that each of them may have in one batch. More fill larger batches and search a little worse.
+    /// The number of leaves that each game may have in one batch. More leaves fill larger batches but search slightly
+    /// worse.
     pub leaves_per_tree: usize,
     /// The settings of each tree's search.
     pub search: SearchSettings,
     /// The simulations of a full search, whose policy is a training target.
     pub full_simulations: u32,
-    /// The most simulations of a full search of an actor that would otherwise wait for the learner; not above
-    /// `full_simulations`: never more than those.
+    /// The maximum simulations of a full search of an actor that would otherwise wait for the learner; without effect
+    /// if not above `full_simulations`.
     pub full_simulations_max: u32,
-    /// The simulations of a fast search, which only plays on (playout cap randomisation, KataGo).
+    /// The simulations of a fast search, which only chooses a move (playout cap randomisation, KataGo).
     pub fast_simulations: u32,
-    /// The probability that a search is full; 1 switches fast ones off.
+    /// The probability that a search is full; 1 disables fast searches.
     pub full_search_probability: f32,
-    /// The temperature at which moves are drawn from the search; unused in full searches under Gumbel.
+    /// The temperature at which moves are sampled from the search; unused in full searches under Gumbel.
     pub temperature: Temperature,
-    /// The condition that cuts a hopeless game short.
+    /// The condition under which a hopeless game is cut short.
     pub resignation: Resignation,
-    /// The random plies that make episodes differ from their start.
+    /// The random plies at the start of episodes, which diversify them.
     pub openings: Openings,
     /// Determines whether the subtree below the move played is kept.
     pub subtree_reuse: SubtreeReuse,
-    /// Determines whether one answer serves a position and its images under the symmetries of the game.
+    /// Determines whether one answer of the evaluator serves a position and its images under the symmetries of the
+    /// game.
     pub symmetry_reuse: SymmetryReuse,
 }
 
-/// The temperature of a move: it is drawn in proportion to the search policy to the power of `1 / temperature`.
+/// The temperature of a move, which is drawn in proportion to the search policy to the power of `1 / temperature`.
 ///
-/// Full searches under Gumbel have none: noise on the logits has drawn their move before temperature could.
+/// Full searches under Gumbel have none: noise on the logits has already randomised their move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
-    /// At the first ply.
+    /// The temperature at the first ply.
     pub early: f32,
-    /// At the end; 0 plays the best move.
+    /// The temperature at the end; at 0 the best move is played.
     pub late: f32,
-    /// The way from the early to the late temperature.
+    /// The transition from the early to the late temperature.
     pub decay: TemperatureDecay,
 }
 
-/// The way from the early to the late temperature.
+/// The transition from the early to the late temperature.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TemperatureDecay {
-    /// At once, after so many plies (AlphaZero: 30).
+    /// A drop after a fixed number of plies (AlphaZero: 30).
     Cut {
         /// The first ply that is played at the late temperature.
         plies: u16,
     },
-    /// Exponentially (KataGo: as many plies as the board is wide).
+    /// Exponential decay (KataGo: with as many plies as the board is wide).
     HalfLife {
-        /// Plies until half of the way is done.
+        /// The number of plies until the temperature is halfway to the late one.
         plies: f32,
     },
 }
@@ -363,19 +368,19 @@ impl Temperature {
     }
 }
 
-/// The condition that cuts a hopeless game short. Games for one player are never cut short.
+/// The condition under which a hopeless game is cut short. Games for one player are never cut short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Resignation {
     /// Every game is searched to its end.
     Never,
-    /// A player resigns whose value was below a threshold for a few of their moves in a row.
+    /// A player resigns after several of their moves in a row with a value below a threshold.
     Below {
-        /// The value to move that the search policy expects, above −1 and below 0.
+        /// The threshold for the value to move under the search policy, above −1 and below 0.
         threshold: f32,
-        /// Number of moves of that player in a row.
+        /// The number of moves of that player in a row.
         consecutive: u16,
-        /// The share of games that are played out with unchanged searches whatever happens. They show how often a
-        /// resignation would have been wrong.
+        /// The share of games that are played out with unchanged searches despite a resignation. They measure how often
+        /// a resignation would have been wrong.
         calibration_share: f32,
         /// The treatment of a resigned game.
         resigned: Resigned,
@@ -385,9 +390,10 @@ pub enum Resignation {
 /// The treatment of a resigned game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resigned {
-    /// It is played out with fast searches, so that its result is that of the rules (after KataGo's soft resignation).
+    /// The game is played out with fast searches, so that its result follows from the rules (after KataGo's soft
+    /// resignation).
     PlayedOut,
-    /// It ends at once and is decided for the opponent.
+    /// The game ends at once and is decided for the opponent.
     Decided,
 }
 
@@ -396,25 +402,25 @@ pub enum Resigned {
 pub struct Openings {
     /// The probability that an episode begins with random plies.
     pub probability: f32,
-    /// The most of them; how many is drawn uniformly from one upwards.
+    /// The maximum number of random plies; the number is drawn uniformly from 1 to this.
     pub random_plies_max: u16,
 }
 
 /// Determines whether the subtree below the move played becomes the next search's tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubtreeReuse {
-    /// Its visits count towards the next budget. Answers of earlier weights are never kept.
+    /// The subtree is kept, and its visits count towards the next budget. Answers of earlier weights are never kept.
     Keep,
     /// Every search starts from a fresh root.
     Discard,
 }
 
-/// Determines whether one answer serves a position and its images under the symmetries of the game.
+/// Determines whether one answer of the evaluator serves a position and its images under the symmetries of the game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymmetryReuse {
     /// The image with the smallest hash is evaluated for all of them.
     Share,
-    /// Each is evaluated as it is.
+    /// Each position is evaluated as it is.
     Apart,
 }
 

@@ -1,4 +1,4 @@
-//! One game of many: its position, its tree, what it has recorded.
+//! One game of many: its position, its tree and its recorded steps.
 
 use experience::{ActionProbability, Step, StepKind, WeightsVersion};
 use game::{Action, Game, Outcome};
@@ -13,24 +13,25 @@ use crate::resignation::Watch;
 use crate::round::Round;
 use crate::tree_search::TreeSearch;
 
-/// Simulations and moves that one game may complete in one round without a leaf for the batch. It keeps a round finite
-/// where everything is in the cache.
+/// The maximum number of simulations and moves that one game may complete in one round without a leaf for the batch. It
+/// keeps a round finite when all positions are in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
-/// Entries of a search policy below this are noise of the softmax, and not worth their bytes.
+/// The smallest recorded entry of a search policy. Smaller entries are noise of the softmax and would waste space.
 const PROBABILITY_MIN: f32 = 1e-5;
-/// Colder than this is the best move: powers of shares would underflow.
+/// The temperature below which the best move is played: powers of shares would underflow.
 const TEMPERATURE_MIN: f32 = 0.01;
 
 /// An episode from its first ply to its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinishedEpisode {
-    /// The index of its game among those that advance together.
+    /// The slot (index) of its game among those that advance together.
     pub slot: usize,
-    /// Counts the episodes of the slot from zero. Slot, number and the seed decide everything that was drawn.
+    /// The number of the episode in its slot, from zero. The slot, the number and the seed determine all its random
+    /// draws.
     pub number: u64,
-    /// Its steps in order, at least one.
+    /// The steps in order, at least one.
     pub steps: Vec<Step>,
-    /// Its result.
+    /// The result of the episode.
     pub outcome: Outcome,
     /// The cause of the result.
     pub ending: Ending,
@@ -39,9 +40,9 @@ pub struct FinishedEpisode {
 /// The cause of an episode's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The rules.
+    /// The game ended by its rules.
     Rules,
-    /// A resignation: the result is that of the opponent's win, and the last position is not over.
+    /// A player resigned: the result is a win of the opponent, and the last position is not over.
     Resignation,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Episode<G: Game> {
     rng: ChaCha8Rng,
     position: G::Position,
     pub(crate) search: TreeSearch<G>,
-    /// The weights behind every answer in the tree, while a search is under way and after it.
+    /// The weights version of every answer in the tree, while a search is under way and after it.
     tree_version: u64,
     /// The kind of search of the next move.
     kind: SearchKind,
@@ -66,17 +67,17 @@ pub(crate) struct Episode<G: Game> {
 /// The progress of an episode that has not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpisodeProgress {
-    /// As in [`FinishedEpisode::number`].
+    /// The number of the episode in its slot, as in [`FinishedEpisode::number`].
     pub number: u64,
-    /// Steps so far.
+    /// The number of steps so far.
     pub plies: usize,
-    /// Positions of its searches that went into batches so far.
+    /// The number of positions of its searches that went into batches so far.
     pub leaves: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was played yet; openings wait for a weights version to be stamped with.
+    /// Nothing was played yet; openings are drawn once there is a weights version to stamp them with.
     Fresh,
     /// Between two moves.
     AtMove,
@@ -93,13 +94,13 @@ enum SearchKind {
 /// Determines whether searches may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Moves follow each other.
+    /// Searches and moves continue.
     PlayOn,
-    /// Every search under way is finished; none begins.
+    /// Every search under way is finished, and none begins.
     Settle,
 }
 
-/// Memory that all episodes work in.
+/// Scratch memory that all episodes share.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     legal: Vec<Action>,
@@ -138,7 +139,7 @@ impl<G: Game> Episode<G> {
         EpisodeProgress { number: self.number, plies: self.steps.len(), leaves: self.leaves }
     }
 
-    /// True if anything was played in it.
+    /// True if anything was played in the episode.
     pub(crate) fn is_under_way(&self) -> bool {
         self.phase != Phase::Fresh
     }
@@ -148,7 +149,7 @@ impl<G: Game> Episode<G> {
         matches!(self.phase, Phase::Fresh | Phase::AtMove)
     }
 
-    /// Gives up the search under way, if one is.
+    /// Abandons the search under way, if there is one.
     pub(crate) fn abandon(&mut self, settings: &Settings) {
         if !self.is_at_move() {
             self.search = TreeSearch::new(&settings.search, self.slot);
@@ -156,7 +157,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Gathers this game's share of a round: leaves for the batch, and as many moves as need none.
+    /// Gathers this game's share of a round: leaves for the batch, and all moves that require none.
     #[expect(clippy::too_many_arguments, reason = "the parts of one round, each borrowed from another field")]
     pub(crate) fn gather(
         &mut self,
@@ -194,8 +195,8 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Begins a search anew that is under way with answers of other weights: no tree mixes two versions. Between rounds
-    /// no leaf is in flight.
+    /// Restarts a search under way that has answers of other weights, so that no tree mixes two versions. Between
+    /// rounds no leaf is in flight.
     fn keep_to(&mut self, weights_version: u64) {
         if !self.is_at_move() && self.tree_version != weights_version {
             self.tree_version = weights_version;
@@ -203,7 +204,7 @@ impl<G: Game> Episode<G> {
         }
     }
 
-    /// Plays the random plies an episode may begin with.
+    /// Plays the random plies, if any, at the start of an episode.
     fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
         let weights_version = WeightsVersion(context.leaves.weights_version);
         for _ in 0..draw_length(&settings.openings, &mut self.rng) {
@@ -212,7 +213,7 @@ impl<G: Game> Episode<G> {
             self.steps.push(Step { action, reward, kind: StepKind::Opening, weights_version });
         }
         self.draw_kind(settings);
-        // What the tree holds belongs to the episode before.
+        // The tree still holds the previous episode.
         self.search.restart();
         self.phase = Phase::Searching;
         self.tree_version = context.leaves.weights_version;
@@ -229,13 +230,14 @@ impl<G: Game> Episode<G> {
         self.tree_version = weights_version;
     }
 
-    /// Once for each move: drawn again with every search begun anew, full searches would become rarer for being longer.
+    /// Draws the kind of the next search, once for each move: if it were drawn again with every restarted search, full
+    /// searches would become rarer, because they take longer.
     fn draw_kind(&mut self, settings: &Settings) {
         let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
         self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
     }
 
-    /// The simulations of the next search, and how much chance is in its move.
+    /// The simulations of the next search, and the randomness of its move.
     fn budget(&self, settings: &Settings) -> (u32, Exploration) {
         match self.kind {
             SearchKind::Full => (settings.full_simulations, Exploration::Explore),
@@ -271,7 +273,7 @@ impl<G: Game> Episode<G> {
         let resigned = self.watch.observe(mover, value).map(|outcome| (outcome, Ending::Resignation));
         let Some((outcome, ending)) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned)
         else {
-            // Whether it kept a subtree shows when the next search begins.
+            // The result is not used here: the next search checks whether a subtree was kept.
             let _ = self.search.tree.advance(action);
             self.phase = Phase::AtMove;
             return;
@@ -290,7 +292,7 @@ impl<G: Game> Episode<G> {
 
     fn choose(&mut self, settings: &Settings) -> Action {
         let temperature = self.temperature(settings);
-        // Gumbel's noise has drawn the move already: it is the best action.
+        // Gumbel's noise has already randomised the move, so the best action is played.
         let is_drawn =
             matches!(settings.search.algorithm, SearchAlgorithm::Gumbel { .. }) && self.kind == SearchKind::Full;
         let tree = &self.search.tree;
@@ -302,16 +304,17 @@ impl<G: Game> Episode<G> {
     }
 }
 
-/// The entries of a search policy that are worth recording.
+/// The entries of a search policy that are recorded, renormalised.
 fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
     let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
     let sum: f32 = kept().map(|(_, &share)| share).sum();
     kept().map(|(&action, &share)| ActionProbability { action, probability: share / sum }).collect()
 }
 
-/// A generator of its own for every episode: what one game draws does not depend on the others.
+/// Creates a separate random number generator for every episode, so that its draws do not depend on other games.
 fn generator(seed: u64, slot: usize, number: u64) -> ChaCha8Rng {
-    /// Slots are far fewer than this, so that no two episodes share a stream.
+    /// The distance between the streams of two slots; a slot plays fewer episodes, so that no two episodes share a
+    /// stream.
     const EPISODES_PER_SLOT: u64 = 1 << 40;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream((slot as u64).wrapping_mul(EPISODES_PER_SLOT).wrapping_add(number));
@@ -328,7 +331,7 @@ fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
 
 /// Plays a uniformly random action that does not end the game; `None` if every action would.
 ///
-/// `legal` is memory to work in.
+/// `legal` is scratch memory.
 fn play_random<G: Game>(
     game: &G,
     position: &mut G::Position,

@@ -9,20 +9,20 @@ use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, NetworkLeaves};
 use crate::round::Round;
 use crate::tree_search::{TreeSearch, TreeSet};
 
-/// Plays many episodes of self-play concurrently, without end, on one thread.
+/// Plays many episodes of self-play concurrently and without end, on one thread.
 ///
 /// The moves of each episode depend on the seed, its slot and the evaluator's answers, not on the other episodes.
 pub struct Episodes<G: Game> {
     game: G,
     settings: Settings,
     episodes: Vec<Episode<G>>,
-    /// The slot that gathers first: one that found no room in the last batch.
+    /// The slot that gathers first: the one that did not fit into the last batch.
     first: usize,
     batcher: LeafBatcher<G>,
     buffers: Buffers,
     workspace: Workspace,
     finished: Vec<FinishedEpisode>,
-    /// The work of rounds that an evaluator's error cut short; the next round's report holds it.
+    /// The counts of rounds that an evaluator's error cut short; they are added to those of the next round.
     unreported: Round,
 }
 
@@ -41,7 +41,7 @@ impl<G: Game> TreeSet<G> for Games<'_, G> {
 }
 
 impl<G: Game> Episodes<G> {
-    /// `settings.games` games, none of which has begun.
+    /// Creates `settings.games` games, none of which has begun.
     #[must_use]
     pub fn new(game: G, settings: Settings, seed: u64) -> Self {
         let episodes = (0..settings.games).map(|slot| Episode::new(&game, &settings, seed, slot)).collect();
@@ -58,27 +58,27 @@ impl<G: Game> Episodes<G> {
         }
     }
 
-    /// Measures the time of observing in every round, by this clock.
+    /// Measures the time spent on observing in every round, by this clock.
     #[must_use]
     pub fn timed(mut self, clock: fn() -> Instant) -> Self {
         self.batcher.clock = Some(clock);
         self
     }
 
-    /// One round: gathers leaves from all games, evaluates one batch (of what the cache does not hold) and applies the
-    /// answers.
+    /// Runs one round: gathers leaves from all games, evaluates those missing from the cache as one batch and applies
+    /// the answers.
     ///
-    /// An evaluator of another weights version than the last one's begins every search under way anew;
-    /// [`settle`](Self::settle) ends them first.
+    /// If the evaluator has another weights version than the last one, every search under way restarts;
+    /// [`settle`](Self::settle) finishes them first.
     ///
     /// # Errors
-    /// Those of the evaluator. The round's leaves are then given up and the episodes can go on, with this evaluator or
-    /// another; what the round did without the batch is counted with the next.
+    /// Those of the evaluator. The round's leaves are then cancelled and the episodes can continue, with this evaluator
+    /// or another; the counts of the round are added to those of the next.
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
         self.round(evaluator, cache, Pace::PlayOn)
     }
 
-    /// Finishes every search under way and begins none, so that new weights fall between moves.
+    /// Finishes every search under way and begins none, so that new weights take effect between moves.
     ///
     /// # Errors
     /// Those of the evaluator, as in [`advance`](Self::advance).
@@ -96,8 +96,8 @@ impl<G: Game> Episodes<G> {
         Ok(sum)
     }
 
-    /// Gives up every search under way: its move is searched again, from a fresh root. For replacing an
-    /// evaluator that cannot [`settle`](Self::settle), so that no search mixes two of them.
+    /// Abandons every search under way: its move is searched again, from a fresh root. For replacing an evaluator that
+    /// cannot [`settle`](Self::settle), so that no search mixes two of them.
     pub fn abandon(&mut self) {
         for episode in &mut self.episodes {
             episode.abandon(&self.settings);
@@ -149,12 +149,12 @@ impl<G: Game> Episodes<G> {
         }
     }
 
-    /// Full searches that begin from now on take so many simulations; `settings.full_simulations` until then.
+    /// Sets the simulations of full searches that begin from now on; it is `settings.full_simulations` until then.
     pub fn search_fully_with(&mut self, simulations: u32) {
         self.settings.full_simulations = simulations;
     }
 
-    /// Hands out the episodes that finished since the last call.
+    /// Returns the episodes that finished since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = FinishedEpisode> + '_ {
         self.finished.drain(..)
     }
@@ -168,13 +168,13 @@ impl<G: Game> Episodes<G> {
     /// The progress of the episode of a slot.
     ///
     /// # Panics
-    /// There is no such slot.
+    /// If there is no such slot.
     #[must_use]
     pub fn progress(&self, slot: usize) -> EpisodeProgress {
         self.episodes[slot].progress()
     }
 
-    /// The number of episodes that have begun and have no result yet.
+    /// The number of episodes that have begun and are not finished.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.episodes.iter().filter(|episode| episode.is_under_way()).count()

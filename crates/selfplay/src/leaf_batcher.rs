@@ -1,4 +1,4 @@
-//! Descends trees to leaves, answers at once what is over or cached, and collects the rest for one batch.
+//! Descends trees to leaves, answers terminal and cached positions at once, and collects the rest for one batch.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -31,28 +31,28 @@ impl<G: Game> Clone for BatchContext<'_, G> {
 impl<G: Game> Copy for BatchContext<'_, G> {}
 
 impl<'a, G: Game> BatchContext<'a, G> {
-    /// Without a cache, every position as it is.
+    /// Creates a context without a cache, in which every position is evaluated as it is.
     pub(crate) fn new(game: &'a G, leaves: &dyn LeafEvaluator<G>) -> Self {
         Self { game, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
     }
 }
 
-/// Leaves that wait for the batch.
+/// The leaves that wait for the batch.
 pub(crate) struct LeafBatcher<G: Game> {
     waiting: Vec<Waiting<G::Position>>,
-    /// The distinct positions of the batch, in its order.
+    /// The distinct positions of the batch, in order.
     leaves: Vec<Leaf>,
     /// Legal actions of all leaves, one after another.
     legal: Vec<Action>,
-    /// The leaf of each position hash.
+    /// The leaf with each position hash.
     known: HashMap<u64, usize, BuildHasherDefault<PositionHasher>>,
-    /// The legal actions of the position that is evaluated.
+    /// The legal actions of the current position.
     scratch: Vec<Action>,
     cached: Predictions,
     images: Images,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
-    /// Read before and after a batch is observed; without one that is not timed.
+    /// The clock that measures the time spent on observing batches; without one, it is not measured.
     pub(crate) clock: Option<fn() -> Instant>,
     pub(crate) observing: Duration,
 }
@@ -62,7 +62,7 @@ struct Waiting<P> {
     place: Place,
     position: P,
     leaf: usize,
-    /// The symmetry that takes the position to the leaf.
+    /// The symmetry that maps the position to the leaf.
     symmetry: usize,
 }
 
@@ -78,38 +78,38 @@ struct Leaf {
 
 /// The source of the answer to a position.
 enum Source {
-    /// It lies in `cached`, for the legal actions in `scratch`, of the image under this symmetry.
+    /// The answer is in `cached`, for the image under this symmetry, whose legal actions are in `scratch`.
     Cache { symmetry: usize },
-    /// It will be the answer to this leaf, which is the image under this symmetry.
+    /// The answer will be that for this leaf, which is the image under this symmetry.
     Leaf { leaf: usize, symmetry: usize },
-    /// The batch has no room for it.
+    /// The batch has no capacity for it.
     NoRoom,
 }
 
 /// The limits of one step of a search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Leaves of its tree that wait for the batch.
+    /// The maximum number of leaves of the tree that wait for the batch.
     pub(crate) leaves: usize,
-    /// Simulations completed without the batch.
+    /// The maximum number of simulations completed without the batch.
     pub(crate) completed: usize,
 }
 
 /// The work of one step of a search.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Gathered {
-    /// Leaves of its tree that were added to the batch, or its root.
+    /// The number of leaves of its tree that were added to the batch; 1 if its root was.
     pub(crate) waiting: usize,
-    /// Simulations that were completed without the batch.
+    /// The number of simulations that were completed without the batch.
     pub(crate) completed: usize,
-    /// True if the batch had no room for another leaf.
+    /// True if the batch had no capacity for another leaf.
     pub(crate) is_full: bool,
-    /// True if the search is at its end.
+    /// True if the search is finished.
     pub(crate) is_finished: bool,
 }
 
 impl Gathered {
-    /// True if a batch will bring the search further: this one, or one with room.
+    /// True if a batch will advance the search: this one, or a later one with free capacity.
     pub(crate) fn goes_on(&self) -> bool {
         self.waiting > 0 || self.is_full
     }
@@ -137,8 +137,8 @@ impl<G: Game> LeafBatcher<G> {
         self.leaves.len()
     }
 
-    /// Advances a search of `position`, which is not over: roots its tree, has `begin` begin the search, and descends
-    /// until leaves wait, a limit is reached or the search is finished.
+    /// Advances a search of `position`, which is not over: creates the root of its tree, starts the search with
+    /// `begin`, and descends until leaves wait, a limit is reached or the search is finished.
     pub(crate) fn gather(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -219,7 +219,8 @@ impl<G: Game> LeafBatcher<G> {
         gathered.is_finished = tree.is_finished();
     }
 
-    /// Looks for the answer to a position that is not over: in the cache, in the batch, else at the end of the batch.
+    /// Finds the answer to a position that is not over in the cache or in the batch, else adds the position to the
+    /// batch.
     fn source(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Source {
         let (hash, image) = match context.symmetry_reuse {
             SymmetryReuse::Share => Images::smallest(context.game, position),
@@ -239,7 +240,7 @@ impl<G: Game> LeafBatcher<G> {
         if context.leaves.is_deterministic
             && let Some(&leaf) = self.known.get(&hash)
         {
-            // Equal hashes of different positions are improbable, not impossible.
+            // Equal hashes of different positions are improbable but possible.
             if self.legal[self.leaves[leaf].legal.clone()] == self.scratch[..] {
                 return Source::Leaf { leaf, symmetry };
             }
@@ -257,12 +258,12 @@ impl<G: Game> LeafBatcher<G> {
         Source::Leaf { leaf, symmetry }
     }
 
-    /// Fills the batch, in one go once all leaves are known, so that what it takes can be timed at its ends.
+    /// Observes all leaves of the batch in one pass, after they are known, so that the time it takes can be measured.
     pub(crate) fn observe(&mut self, context: &BatchContext<'_, G>, leaves: &mut dyn LeafEvaluator<G>) {
         let start = self.clock.map(|clock| clock());
         let mut next = 0;
         for Waiting { position, leaf, symmetry, .. } in &self.waiting {
-            // The first that waits for a leaf comes before the others that share its answer.
+            // The first entry that waits for a leaf comes before the others that share its answer.
             if *leaf == next {
                 let legal = &self.legal[self.leaves[next].legal.clone()];
                 match symmetry {
@@ -277,9 +278,10 @@ impl<G: Game> LeafBatcher<G> {
         }
     }
 
-    /// Evaluates the batch and answers everything that waits; returns how many simulations that completed.
+    /// Evaluates the batch and answers all waiting requests; returns the number of simulations that this completed.
     ///
-    /// After an error nothing is in flight: the leaves are given up, and simulations that needed no batch stay.
+    /// After an error nothing is in flight: the leaves are cancelled, and simulations completed without the batch
+    /// remain.
     pub(crate) fn resolve(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -299,7 +301,8 @@ impl<G: Game> LeafBatcher<G> {
         }
     }
 
-    /// Answers everything that waits with the predictions of the batch; returns how many simulations that completed.
+    /// Answers all waiting requests with the predictions of the batch; returns the number of simulations that this
+    /// completed.
     pub(crate) fn answer(
         &mut self,
         context: &BatchContext<'_, G>,
@@ -330,7 +333,7 @@ impl<G: Game> LeafBatcher<G> {
         simulations
     }
 
-    /// Gives up everything that waits.
+    /// Cancels all waiting requests.
     pub(crate) fn cancel(&mut self, trees: &mut impl TreeSet<G>) {
         for Waiting { owner, place, .. } in self.waiting.drain(..) {
             let search = trees.search(owner);
@@ -362,16 +365,16 @@ pub(crate) trait LeafEvaluator<G: Game> {
     /// Answers everything pushed since the last call, in order.
     ///
     /// # Errors
-    /// Those of the evaluator behind it. What was pushed is gone.
+    /// Those of the evaluator behind it. The pushed positions are dropped.
     fn evaluate(&mut self) -> Result<&Predictions, Error>;
 }
 
 /// The limit of the batches of a [`LeafEvaluator`] and the kind of its answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafAttributes {
-    /// The most positions of one batch.
+    /// The maximum number of positions in one batch.
     pub(crate) batch_max: usize,
-    /// The version that stands behind the answers.
+    /// The weights version of the answers.
     pub(crate) weights_version: u64,
     /// True if the same position always has the same answer, so that one answer may serve many.
     pub(crate) is_deterministic: bool,
@@ -383,7 +386,7 @@ pub(crate) struct NetworkLeaves<'a> {
     buffers: &'a mut Buffers,
 }
 
-/// The memory of [`NetworkLeaves`], which outlives the evaluator it is used with.
+/// The buffers of [`NetworkLeaves`], which outlive the evaluator they are used with.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     batch: Batch,

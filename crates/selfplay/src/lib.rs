@@ -3,10 +3,10 @@
 //! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game,
 //! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
 //! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
-//! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is the opponent that needs no network.
+//! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is a baseline opponent without a network.
 //!
-//! All of them drive [`search::Tree`] with the rules as transition by one driver (`leaf_batcher`). No tokio, no clock
-//! and no network.
+//! One driver (`leaf_batcher`) runs [`search::Tree`] for all of them, with the rules as transition. The crate uses no
+//! tokio, no clock and no network.
 
 pub mod analysis;
 mod analyst;

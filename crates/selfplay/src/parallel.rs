@@ -1,8 +1,9 @@
-//! One position searched by many threads: the caller's thread owns the tree, each of the others an evaluator.
+//! Search of one position by many threads: the caller's thread owns the tree, each of the others an evaluator.
 //!
-//! A tree answers millions of simulations in a second and an evaluator thousands, so a tree needs no second thread;
-//! what takes time is shared out. Leaves in flight hold a visit in the tree, so that the next descents go elsewhere.
-//! Batches are answered in the order in which they were sent: how fast each thread is changes nothing in the search.
+//! A tree processes millions of simulations in a second and an evaluator thousands, so a tree needs no second thread;
+//! only the evaluations are distributed. Leaves in flight hold a visit in the tree, so that the next descents reach
+//! others. Batches are answered in the order in which they were sent, so the speed of each thread does not affect the
+//! search.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,9 +18,9 @@ use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
 use crate::tree_search::TreeSearch;
 
-/// [`analyse`](crate::analyse) for one position, with a thread for each evaluator, which all hold the same weights.
+/// Runs [`analyse`](crate::analyse) for one position, with a thread for each evaluator; all must hold the same weights.
 ///
-/// Each of them evaluates up to `leaves_per_tree` leaves at a time, so that many are in flight together.
+/// Each of them evaluates up to `leaves_per_tree` leaves at a time, so that many leaves are in flight together.
 ///
 /// # Errors
 /// Those of the evaluators.
@@ -46,22 +47,22 @@ pub fn analyse_together<G: Game>(
     })
 }
 
-/// The evaluators at work on one tree.
+/// The evaluators that search one tree.
 struct ParallelSearch<'a, G: Game> {
     context: BatchContext<'a, G>,
     workers: Vec<Worker<G>>,
-    /// The workers that evaluate, in the order in which their jobs were sent.
+    /// The indices of the busy workers, in the order in which their jobs were sent.
     in_flight: VecDeque<usize>,
 }
 
-/// One evaluator on a thread of its own. Its job is here or there.
+/// One evaluator on its own thread. `job` is `None` while its job is in flight.
 struct Worker<G: Game> {
     job: Option<Job<G>>,
     jobs: SyncSender<Job<G>>,
     done: Receiver<Job<G>>,
 }
 
-/// Leaves on their way to an evaluator, or back with the predictions.
+/// Leaves on their way to an evaluator, or returned with the predictions.
 struct Job<G: Game> {
     batcher: LeafBatcher<G>,
     buffers: Buffers,
@@ -110,7 +111,7 @@ impl<G: Game> ParallelSearch<'_, G> {
                     worker.job = Some(job);
                     break;
                 }
-                // A thread that has ended has panicked: that shows when its answer is awaited.
+                // A send fails only if the thread has panicked, which `done.recv()` detects.
                 let _ = worker.jobs.send(job);
                 self.in_flight.push_back(index);
             }
@@ -201,11 +202,12 @@ mod tests {
         }
     }
 
-    /// Answers only when as many of its kind evaluate at the same time: one after the other they would wait forever.
+    /// An evaluator that waits until all of its kind evaluate at the same time; if they ran in sequence, it would block
+    /// forever.
     struct Rendezvous {
         meets: Arc<Barrier>,
         evaluator: Hashing,
-        /// Batches until it meets the others: the root is evaluated by one alone.
+        /// The number of batches before the first rendezvous: the root is evaluated by one evaluator alone.
         alone: usize,
     }
 
@@ -233,8 +235,8 @@ mod tests {
             alone: usize::from(worker == 0),
         };
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..3).map(|worker| Box::new(evaluator(worker)) as _).collect();
-        // Three leaves in flight at a time, and three times as many simulations: each of the three is always used
-        // again.
+        // Three leaves in flight at a time, and a number of simulations that is a multiple of three, so that all three
+        // evaluators are always used together.
         let search = SearchSettings { solver: Solver::Off, early_stop: EarlyStop::Never, ..SearchSettings::default() };
         let settings = AnalysisSettings { search, ..settings(30, 1) };
         let analysis = analyse_together(&game, &game.start(), &settings, &mut evaluators, &mut rng()).unwrap();
@@ -261,7 +263,7 @@ mod tests {
         };
         let mut evaluators: Vec<Box<dyn Evaluator>> =
             (0..2).map(|_| Box::new(evaluator_doubles::Scripted::new(shape, 1, even)) as _).collect();
-        // Two in a row against one: only the third wins.
+        // Two in a row against one: only the third action in that row wins.
         let position = game.replay(&[0, 4, 1, 8].map(Action)).unwrap();
         let analysis = analyse_together(&game, &position, &settings(100, 2), &mut evaluators, &mut rng()).unwrap();
         assert_eq!(analysis.best, Action(2));

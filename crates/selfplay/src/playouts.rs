@@ -1,4 +1,4 @@
-//! Leaves valued by random play to the end: search without a network, the fixed opponent that strength is measured by.
+//! Leaves valued by random play to the end: search without a network, the fixed baseline for measuring strength.
 
 use game::{Action, Game};
 use inference::{Error, Predictions, Wdl};
@@ -9,13 +9,13 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::analysis::{Analysis, AnalysisSettings, analyse_with};
 use crate::leaf_batcher::{LeafAttributes, LeafEvaluator};
 
-/// No batch limit is needed where nothing is batched; this one bounds memory.
+/// The maximum batch size. Playouts do not benefit from batches; the limit bounds memory.
 const BATCH_MAX: usize = 4096;
 
-/// Uniform priors, and the result of one uniformly random game from the leaf as its value.
+/// A leaf evaluator with uniform priors, and the result of one uniformly random game from the leaf as its value.
 struct Playouts {
     rng: ChaCha8Rng,
-    /// The answers to the positions that were pushed.
+    /// The answers for the positions pushed since the last call.
     pushed: Predictions,
     answers: Predictions,
     priors: Vec<f32>,
@@ -23,7 +23,7 @@ struct Playouts {
 }
 
 impl Playouts {
-    /// With a generator of its own, seeded from `rng`.
+    /// Creates an evaluator with its own random number generator, seeded from `rng`.
     fn new(rng: &mut impl Rng) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(rng.random()),
@@ -34,7 +34,7 @@ impl Playouts {
         }
     }
 
-    /// The result of a random game, to the player to move at its start.
+    /// The result of a random game from the view of the player to move at its start.
     fn play_out<G: Game>(&mut self, game: &G, position: &G::Position) -> f32 {
         let judge = game.to_move(position);
         let mut position = position.clone();
@@ -60,7 +60,7 @@ impl<G: Game> LeafEvaluator<G> for Playouts {
         let value = self.play_out(game, position);
         self.priors.clear();
         self.priors.resize(legal.len(), 1.0 / legal.len() as f32);
-        // Only win − loss is read; in games with rewards it may leave [-1, 1].
+        // Only win − loss is used; in games with rewards a value may lie outside [-1, 1].
         let win = 0.5 * (1.0 + value);
         self.pushed.push(&self.priors, Wdl { win, draw: 0.0, loss: 1.0 - win });
     }
@@ -72,7 +72,7 @@ impl<G: Game> LeafEvaluator<G> for Playouts {
     }
 }
 
-/// [`analyse`](crate::analysis::analyse) with random playouts instead of an evaluator.
+/// Runs [`analyse`](crate::analysis::analyse) with random playouts instead of an evaluator.
 ///
 /// # Panics
 /// If one of the positions is over.
@@ -103,8 +103,8 @@ mod tests {
 
     type Position = <TicTacToe as Game>::Position;
 
-    /// Follows every reply of the opponent to the search's moves; returns how many games end and checks that none is
-    /// lost.
+    /// Follows every reply of the opponent to the search's moves; returns the number of games that end and checks that
+    /// none is lost.
     fn play_against_every_reply(game: &TicTacToe, searcher: Player) -> usize {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let (mut ended, mut layer): (usize, Vec<Position>) = (0, vec![game.start()]);
@@ -157,8 +157,8 @@ mod tests {
         assert_ne!(run(1)[0].value, run(2)[0].value);
     }
 
-    /// Random tic-tac-toe is won by the first player in 58.5 %, drawn in 12.7 %, lost in 28.8 %: 0.297 on average. The
-    /// mean of 4,000 games has a standard deviation of 0.014.
+    /// In random tic-tac-toe the first player wins 58.5 %, draws 12.7 % and loses 28.8 %: 0.297 on average. The mean of
+    /// 4,000 games has a standard deviation of 0.014.
     #[test]
     fn playouts_are_unbiased() {
         let game = TicTacToe::new();

@@ -5,19 +5,19 @@ use rand::{Rng, RngExt};
 
 use crate::config::{Resignation, Resigned};
 
-/// Follows one episode's values.
+/// Tracks one episode's values and decides on resignation.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     resignation: Resignation,
-    /// Played out with unchanged searches, whatever happens.
+    /// True if the episode is played out with unchanged searches despite a resignation.
     pub(crate) is_calibration: bool,
     hopeless_moves: [u16; 2],
-    /// The player that resigned, or would have.
+    /// The player that resigned, or would have resigned.
     pub(crate) resigner: Option<Player>,
 }
 
 impl Watch {
-    /// Draws whether the episode is one of calibration.
+    /// Draws whether the episode is a calibration episode.
     pub(crate) fn new(resignation: Resignation, players: Players, rng: &mut impl Rng) -> Self {
         let resignation = if players == Players::One { Resignation::Never } else { resignation };
         let is_calibration = match resignation {
@@ -27,8 +27,7 @@ impl Watch {
         Self { resignation, is_calibration, hopeless_moves: [0; 2], resigner: None }
     }
 
-    /// Takes note of the value that the search of `mover`'s move expected; returns the outcome if
-    /// that decides the game.
+    /// Records the value that the search of `mover`'s move expected; returns the outcome if that decides the game.
     pub(crate) fn observe(&mut self, mover: Player, value: f32) -> Option<Outcome> {
         let Resignation::Below { threshold, consecutive, resigned, .. } = self.resignation else {
             return None;
@@ -48,7 +47,7 @@ impl Watch {
         }
     }
 
-    /// True if the rest of the game deserves fast searches only.
+    /// True if the rest of the game is played with fast searches only.
     pub(crate) fn is_resigned(&self) -> bool {
         self.resigner.is_some() && !self.is_calibration
     }

@@ -1,4 +1,4 @@
-//! Counts of what self-play did.
+//! Counts of the work of self-play.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use crate::resignation::Watch;
 /// The counts of one round, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Positions in the batch; 0 if none was needed.
+    /// The number of positions in the batch; 0 if none was needed.
     pub batch: usize,
-    /// Positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
+    /// The number of positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
     pub evaluated: usize,
-    /// Batches: 1 or 0, or how many where rounds are summed.
+    /// The number of batches: 1 or 0 in a single round, more where rounds are summed.
     pub batches: usize,
-    /// Positions that were looked up in the cache.
+    /// The number of positions that were looked up in the cache.
     pub cache_lookups: usize,
-    /// Positions that were there.
+    /// The number of positions found in the cache.
     pub cache_hits: usize,
-    /// Simulations completed.
+    /// The number of completed simulations.
     pub simulations: usize,
-    /// Moves played after a search.
+    /// The number of moves played after a search.
     pub moves: usize,
-    /// Episodes that came to their result.
+    /// The number of episodes that finished.
     pub episodes_finished: usize,
     /// Time spent on observing the positions of the batch; zero unless [timed](crate::Episodes::timed).
     pub observing: Duration,
-    /// The calibration of resignation by the finished episodes.
+    /// The calibration of resignation over the finished episodes.
     pub calibration: Calibration,
 }
 
 /// The accuracy of resignations, counted over finished episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// Episodes cut short (or played out with fast searches) by a resignation.
+    /// The number of episodes cut short (or played out with fast searches) by a resignation.
     pub resigned: usize,
-    /// Episodes that are played out with unchanged searches whatever happens.
+    /// The number of episodes that were played out with unchanged searches despite a resignation.
     pub episodes: usize,
-    /// Calibration episodes in which a player would have resigned.
+    /// The number of calibration episodes in which a player would have resigned.
     pub would_resign: usize,
-    /// Of those, the ones that the resigner did not lose.
+    /// The number of those in which the resigner did not lose.
     pub wrong: usize,
 }
 

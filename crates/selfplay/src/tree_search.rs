@@ -1,20 +1,20 @@
 //! A tree and the state of its search, as the leaf batcher drives it.
 //!
 //! Episodes, analyses and parallel searches all drive their trees with `LeafBatcher::gather`; they differ in where a
-//! batch is evaluated, and in what follows from a finished search.
+//! batch is evaluated, and in what happens after a finished search.
 
 use game::{Action, Game, Player, Players};
 use search::{Expansion, Settings as SearchSettings, Tree};
 
-/// One search: of a position, in a tree.
+/// One search of a position in a tree.
 pub(crate) struct TreeSearch<G: Game> {
     pub(crate) tree: Tree<G::Position>,
-    /// The number of the search in its [`TreeSet`].
+    /// The number of this search in its [`TreeSet`].
     pub(crate) owner: usize,
     pub(crate) state: State,
 }
 
-/// The searches that share a batcher, by their numbers.
+/// The searches that share a batcher, identified by their numbers.
 pub(crate) trait TreeSet<G: Game> {
     /// The search of `owner`.
     fn search(&mut self, owner: usize) -> &mut TreeSearch<G>;
@@ -27,7 +27,7 @@ pub(crate) enum State {
     Unrooted,
     /// The root waits for its evaluation.
     AwaitingRoot,
-    /// The tree has its root, the search has not begun.
+    /// The tree has its root, but the search has not begun.
     Rooted,
     Searching,
 }
@@ -37,24 +37,24 @@ impl<G: Game> TreeSearch<G> {
         Self { tree: Tree::new(settings.clone()), owner, state: State::Unrooted }
     }
 
-    /// Searches from a fresh root next, whatever the tree holds.
+    /// Makes the next search start from a fresh root, even if the tree has one.
     pub(crate) fn restart(&mut self) {
         self.state = State::Unrooted;
     }
 
-    /// Searches from the root that the tree has next; from a fresh one if it has none.
+    /// Makes the next search start from the tree's current root, or from a fresh one if there is none.
     pub(crate) fn resume(&mut self) {
         self.state = if self.tree.is_ready() { State::Rooted } else { State::Unrooted };
     }
 
-    /// Gives the tree its root.
+    /// Sets the root of the tree.
     pub(crate) fn root(&mut self, position: G::Position, expansion: Expansion<'_>) {
         self.tree.reset(position, expansion);
         self.state = State::Rooted;
     }
 }
 
-/// The set of one search.
+/// A set of one search.
 impl<G: Game> TreeSet<G> for TreeSearch<G> {
     fn search(&mut self, _owner: usize) -> &mut Self {
         self
@@ -64,9 +64,9 @@ impl<G: Game> TreeSet<G> for TreeSearch<G> {
 /// The transition of an action, for a search tree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Paid on the way, to the player who moved.
+    /// The reward of the action, to the player who moved.
     pub reward: f32,
-    /// The factor that makes a value there the mover's.
+    /// The factor that converts a value after the action to the view of the player who moved.
     pub discount: f32,
     /// The result, if the game is over.
     pub terminal: Option<f32>,
@@ -78,8 +78,8 @@ impl Step {
         let mover = game.to_move(position);
         let reward = game.play(position, action);
         if let Some(outcome) = game.outcome(position) {
-            // No player is to move once a game is over; the result is that of the mover's opponent, so that the
-            // solver sees players alternate.
+            // No player is to move once a game is over; the result is given from the view of the mover's opponent, so
+            // that the solver treats the players as alternating.
             let (judge, discount) = match game.spec().players {
                 Players::One => (mover, 1.0),
                 Players::Two => (mover.opponent(), -1.0),
@@ -90,7 +90,7 @@ impl Step {
     }
 }
 
-/// −1 where the other player moves next: values change sides.
+/// The discount: −1 where the other player moves next, because the value changes sign.
 fn discount(mover: Player, next: Player) -> f32 {
     if mover == next { 1.0 } else { -1.0 }
 }

@@ -1,6 +1,6 @@
 //! Self-play allocates nothing from batch to batch, once its buffers have grown.
 //!
-//! Alone in its process: the allocator counts for all threads.
+//! This test is alone in its process because the allocator counts for all threads.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -11,7 +11,7 @@ use games::ConnectFour;
 use inference::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 use selfplay::{Episodes, Settings};
 
-/// Even priors, and values that the stones decide.
+/// A leaf evaluator with even priors, and values that depend on the stones.
 struct Stones {
     attributes: Attributes,
     priors: Vec<f32>,

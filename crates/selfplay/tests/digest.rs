@@ -1,7 +1,6 @@
-//! The same seeds play the same games, bit for bit: a digest of whole episodes that a change of form must leave as it
-//! is.
+//! The same seeds play the same games, bit for bit: refactoring must not change the digests of whole episodes.
 //!
-//! A change of the search or of self-play that is meant to play other games records new digests.
+//! A change of the search or of self-play that intentionally plays other games records new digests.
 #![cfg(target_arch = "x86_64")]
 
 use experience::StepKind;
@@ -13,10 +12,11 @@ use selfplay::{
     Settings, Temperature, TemperatureDecay,
 };
 
-/// Episodes of each slot that count.
+/// The number of episodes of each slot in the digest.
 const PER_SLOT: u64 = 3;
 
-/// Playout caps, openings, resignation and reused subtrees. Fast searches of pUCT stop early at the late temperature.
+/// Settings with playout caps, openings, resignation and reused subtrees. Fast searches of pUCT stop early at the late
+/// temperature.
 fn settings(algorithm: SearchAlgorithm) -> Settings {
     Settings {
         games: 6,
@@ -50,8 +50,8 @@ fn digest<G: Game>(game: G, settings: Settings, cache: Option<&Cache>) -> u64 {
     finished.iter().fold(0, add)
 }
 
-/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. Floats count by their
-/// bits.
+/// Folds an episode into a digest, field by field: `digest ← mix(digest ^ word)` for each word. A float is
+/// represented by its bits.
 ///
 /// The words are: slot, number, steps; of each step action, reward, weights version, kind (0 opening, 1 fast, 2 full),
 /// then the value of a fast or full one, then the entries of a full one's policy and of each action and probability;

@@ -26,7 +26,7 @@ fn hashing<G: Game>(game: &G, seed: u64) -> Hashing {
     Hashing::new(game.spec().observation, seed)
 }
 
-/// Plays until every slot has finished `per_slot` episodes; returns the first so many of each, in order.
+/// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` of each, in order.
 fn play<G: Game>(
     game: G,
     settings: &Settings,
@@ -94,7 +94,7 @@ fn search_policies_lie_on_legal_actions() {
 }
 
 /// The player that holds the bottom of the middle column is ahead, and the first player is behind until they take it.
-/// Sequential halving looks at six other columns on its way there.
+/// Sequential halving visits six other columns before it settles on that move.
 #[test]
 fn the_value_recorded_under_gumbel_is_that_of_the_move_it_finds() {
     const MIDDLE: usize = 5 * 7 + 3;
@@ -200,7 +200,7 @@ fn the_same_position_is_evaluated_once_in_a_batch() {
     assert_eq!(round.batch, 1, "eight games begin with the same position");
 }
 
-/// 8 games of 6 episodes hold about 900 searches: five standard deviations of a share of 0.3 are 0.08.
+/// 8 games of 6 episodes hold about 900 searches; five standard deviations of a share of 0.3 are 0.08.
 #[test]
 fn the_share_of_full_searches_is_the_configured_one() {
     let game = ConnectFour::new();
@@ -215,7 +215,7 @@ fn the_share_of_full_searches_is_the_configured_one() {
     assert!(n > 400.0 && (share - 0.3).abs() < five_deviations, "{share} of {n}");
 }
 
-/// The simulations of each move, with fast searches only, without proofs and kept subtrees.
+/// The mean number of simulations per move, with fast searches only, without proofs and kept subtrees.
 #[test]
 fn only_fast_searches_that_play_their_best_action_stop_early() {
     let game = ConnectFour::new();
@@ -252,12 +252,12 @@ fn full_searches_make_the_number_of_simulations_set_last() {
     let mut evaluator = hashing(&game, 3);
     for simulations in [8, 24, 16] {
         episodes.search_fully_with(simulations);
-        // Those under way keep what they began with.
+        // Searches under way keep the number with which they began.
         episodes.settle(&mut evaluator, None).unwrap();
         let mut sum = Round::default();
         (0..1000).for_each(|_| sum += episodes.advance(&mut evaluator, None).unwrap());
         let mean = sum.simulations as f64 / sum.moves as f64;
-        // Proven positions need fewer, and some searches have not come to their move.
+        // Proven positions need fewer, and some searches are not finished.
         assert!((mean - f64::from(simulations)).abs() < 0.1 * f64::from(simulations), "{mean}, not {simulations}");
     }
 }
@@ -277,7 +277,7 @@ fn random_plies_come_first_are_marked_and_never_end_a_game() {
     assert!(lengths.len() >= 5, "{lengths:?}");
 }
 
-/// 160 episodes: five standard deviations of a share of 0.25 are 0.17.
+/// With 160 episodes, five standard deviations of a share of 0.25 are 0.17.
 #[test]
 fn the_configured_share_of_episodes_begins_with_random_plies() {
     let game = TicTacToe::new();
@@ -322,7 +322,7 @@ fn resigned_games_that_are_played_out_have_the_outcome_of_the_rules_and_fast_sea
     }
 }
 
-/// At least 320 episodes: five standard deviations of a share of 0.3 are 0.13.
+/// With at least 320 episodes, five standard deviations of a share of 0.3 are 0.13.
 #[test]
 fn the_calibration_share_is_played_out_and_false_resignations_are_counted() {
     let game = ConnectFour::new();
@@ -330,12 +330,12 @@ fn the_calibration_share_is_played_out_and_false_resignations_are_counted() {
     let calibration = round.calibration;
     let share = calibration.episodes as f64 / round.episodes_finished as f64;
     assert!(finished.len() >= 320 && (share - 0.3).abs() < 0.13, "{share}");
-    // A network without meaning resigns too early about as often as not.
+    // With random network outputs, about half of the resignations are wrong.
     assert!(calibration.wrong > 0 && calibration.wrong < calibration.would_resign, "{calibration:?}");
     assert!(calibration.would_resign <= calibration.episodes);
 }
 
-/// Encodes its version in every value: the first player's is `version / 64` everywhere.
+/// An evaluator that encodes its version in every value: the first player's is `version / 64` everywhere.
 fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
     let cells = game.spec().observation.height * game.spec().observation.width;
     Scripted::new(game.spec().observation, version, move |planes, legal, priors| {
@@ -346,10 +346,10 @@ fn outspoken(game: &ConnectFour, version: u64) -> impl Evaluator + use<> {
     })
 }
 
-/// Every other change comes in the middle of searches.
+/// Every other change of the weights happens in the middle of searches.
 #[test]
 fn steps_are_stamped_with_the_weights_that_searched_them() {
-    // Four simulations see no end of a game before its fourth step: the value of a step is that of its version.
+    // Four simulations reach no end of a game before its fourth step, so the value of a step is that of its version.
     const PLIES: usize = 3;
     let game = ConnectFour::new();
     let settings = Settings { full_simulations: 4, fast_simulations: 3, ..settings() };
@@ -376,7 +376,7 @@ fn steps_are_stamped_with_the_weights_that_searched_them() {
     assert!(versions_seen.len() > 20, "{versions_seen:?}");
 }
 
-/// The search that new weights interrupt is of the kind that was drawn for it. About 900 searches: five standard
+/// A search that new weights interrupt keeps the kind that was drawn for it. With about 900 searches, five standard
 /// deviations of a share of 0.5 are 0.08.
 #[test]
 fn new_weights_in_the_middle_of_searches_do_not_change_the_share_of_full_ones() {
@@ -502,7 +502,7 @@ fn a_round_is_finite_where_everything_is_cached() {
     assert!(sum.evaluated < 6_000, "tic-tac-toe has 5,478 positions, not {}", sum.evaluated);
 }
 
-/// Every look at this clock takes a second.
+/// A clock that advances by one second with every reading.
 fn clock() -> Instant {
     thread_local! {
         static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
