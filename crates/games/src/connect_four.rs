@@ -11,7 +11,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec
 use crate::entry::{Entry, Exhaustive, SolvedPositions};
 use crate::grid::{self, Cell, narrow};
 
-/// The entry of Connect Four in the registry.
+/// The registry entry of Connect Four.
 pub const ENTRY: Entry = Entry {
     name: "connect_four",
     sizes: None,
@@ -23,10 +23,10 @@ pub const ENTRY: Entry = Entry {
 const COLUMNS: usize = 7;
 const ROWS: usize = 6;
 const CELLS: usize = COLUMNS * ROWS;
-/// Bits from a column to the next: its cells and the clear bit above them.
+/// The number of bits from one column to the next: its cells and the clear bit above them.
 const STRIDE: usize = ROWS + 1;
 
-/// The lowest cell of every column: the geometric series of 2^STRIDE.
+/// The lowest cell of every column, a geometric series of 2^STRIDE.
 const BOTTOM: u64 = ((1 << (COLUMNS * STRIDE)) - 1) / ((1 << STRIDE) - 1);
 /// Every cell of the board.
 const BOARD: u64 = BOTTOM * ((1 << ROWS) - 1);
@@ -35,7 +35,7 @@ const BOARD: u64 = BOTTOM * ((1 << ROWS) - 1);
 ///
 /// Action `c` drops a stone into column `c`, from the left; players call the columns `1` to `7`. Observation planes,
 /// top row first: the stones of the player to move, those of the opponent, and all ones if the player to move made the
-/// first move of the game, which decides zugzwang and is hard to read off the stones.
+/// first move of the game, which matters for zugzwang and is hard to derive from the stones.
 #[derive(Debug, Clone)]
 pub struct ConnectFour {
     spec: Spec,
@@ -133,7 +133,7 @@ impl Game for ConnectFour {
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
         let landings = position.landings();
-        // Written without branches: which columns are full is unpredictable.
+        // The loop is branchless because full columns are unpredictable.
         actions.resize(COLUMNS, Action(0));
         let mut len = 0;
         for (column, bottom) in (0..COLUMNS).zip((0..).step_by(STRIDE)) {
@@ -149,8 +149,8 @@ impl Game for ConnectFour {
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
         debug_assert!(self.is_legal(position, action), "{action} is not legal");
-        // The players change sides before the stone lands: set in `occupied` only, it belongs to the opponent of the
-        // next player to move.
+        // The players change sides before the stone lands: a stone set in `occupied` only belongs to the opponent of
+        // the next player to move.
         position.own ^= position.occupied;
         position.occupied |= position.occupied + (1 << (action.index() * STRIDE));
         0.0
@@ -171,8 +171,8 @@ impl Game for ConnectFour {
         began.fill(if self.to_move(position) == Player::First { 1.0 } else { 0.0 });
     }
 
-    /// The sum of both words is a different number for every position: in each column it sets the bit above the topmost
-    /// stone and keeps whose the stones below are (Pons, "Solving Connect 4", part 6).
+    /// The sum of both words is unique for every position: in each column it sets the bit above the topmost stone and
+    /// keeps the owners of the stones below (Pons, "Solving Connect 4", part 6).
     fn hash(&self, position: &Position) -> u64 {
         mix(position.own + position.occupied + BOTTOM)
     }
@@ -199,7 +199,7 @@ impl Game for ConnectFour {
         }
     }
 
-    /// Stones are `X` (first player) and `O`.
+    /// Renders the board; stones are `X` (first player) and `O` (second player).
     fn render(&self, position: &Position) -> String {
         let first = match self.to_move(position) {
             Player::First => position.own,

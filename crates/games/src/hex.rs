@@ -11,7 +11,7 @@ use crate::entry::{Entry, Exhaustive, Sizes};
 use crate::grid::{self, Cell, narrow};
 use board::Stones;
 
-/// The entry of Hex in the registry.
+/// The registry entry of Hex.
 pub const ENTRY: Entry = Entry {
     name: "hex",
     sizes: Some(Sizes { min: Size::MIN.0, usual: 11, max: Size::MAX.0 }),
@@ -68,7 +68,7 @@ pub struct Position {
     stones: [Stones; 2],
     plies: u16,
     winner: Option<Player>,
-    /// Updated incrementally as stones are placed and removed.
+    /// The hash of the stones, updated incrementally as stones are placed and removed.
     hash: u64,
 }
 
@@ -174,7 +174,7 @@ impl Game for Hex {
         if position.winner.is_some() {
             return;
         }
-        // Strides on the rendered board: to the next cell of a row in the mover's frame, and to the next row.
+        // The strides on the rendered board: to the next cell of a row in the mover's frame, and to the next row.
         let (along, on) = match self.to_move(position) {
             Player::First => (1, self.size),
             Player::Second => (self.size, 1),
@@ -275,7 +275,7 @@ impl Game for Hex {
         Ok(Action(narrow(self.framed(cell, self.to_move(position)))))
     }
 
-    /// Stones are `X` (first player, top to bottom) and `O` (second player, left to right).
+    /// Renders the board; stones are `X` (first player, top to bottom) and `O` (second player, left to right).
     fn render(&self, position: &Position) -> String {
         board::render(self.size, |cell| match position.stones.map(|stones| stones.contains(cell)) {
             [true, _] => 'X',
@@ -349,7 +349,7 @@ mod tests {
         assert!(!game.is_legal(&after(&game, "b2 swap a1"), swap));
     }
 
-    /// Hex, theorem of the board: once it is full, exactly one player connects their edges (Gale 1979).
+    /// The Hex theorem: on a full board exactly one player connects their edges (Gale 1979).
     #[test]
     fn full_boards_have_exactly_one_winner() {
         const SIZE: usize = 3;
@@ -364,7 +364,7 @@ mod tests {
         }
     }
 
-    /// A winner found the slow way: the closure of one edge under touching, from scratch.
+    /// Finds the winner by brute force: the set of cells connected to one edge, computed from scratch.
     fn brute_force_winner(game: &Hex, position: &Position) -> Option<Player> {
         let n = game.size();
         [Player::First, Player::Second].into_iter().find(|&player| {
@@ -406,7 +406,7 @@ mod tests {
         }
     }
 
-    /// The mover's edges are always the top and the bottom of what is observed.
+    /// The mover's edges are always the top and the bottom of the observation.
     #[test]
     fn the_observation_of_own_stones_is_the_same_with_the_players_exchanged() {
         let game = hex(4);

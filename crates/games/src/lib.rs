@@ -1,9 +1,9 @@
-//! Implements the rules of the games that can be trained, and registers each of them.
+//! The rules of the games that can be trained, and their registry.
 //!
 //! [`TicTacToe`], [`ConnectFour`] and [`Hex`] implement [`game::Game`], each in its own module, which also describes
 //! the game in an [`Entry`]: name, board [`Sizes`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help
-//! texts, errors, the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] takes
-//! it to the concrete rules, once, at the top of a process, and [`preset`] returns the recipe of a run. The guide is
+//! texts, errors, the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] binds
+//! its concrete rules, once, at the top of a process, and [`preset`] returns the preset of a run. The guide is
 //! `docs/games.md`.
 
 pub mod connect_four;
@@ -22,7 +22,7 @@ registry! { $
     hex::Hex { size: hex::Size },
 }
 
-/// Returns the preset of the game of this name: TOML that lies below every other source of a configuration.
+/// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
 ///
 /// # Errors
 /// [`Error`] if no game has this name.
@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// Every board that `Entry::examples` names.
+    /// Returns every board that `Entry::examples` names.
     fn examples() -> impl Iterator<Item = (&'static Entry, String)> {
         GAMES.iter().flat_map(|&entry| entry.examples().map(move |name| (entry, name)))
     }

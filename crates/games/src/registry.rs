@@ -1,4 +1,5 @@
-//! Generates what depends on the list of games: [`GameKind`](crate::GameKind) and [`with_game!`](crate::with_game).
+//! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind) and
+//! [`with_game!`](crate::with_game).
 
 /// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game of several board sizes.
 ///
@@ -12,7 +13,8 @@ macro_rules! registry {
         /// The registered games, in the order in which texts list them.
         pub const GAMES: &[&Entry] = &[$(&$module::ENTRY),+];
 
-        /// Selects the game of a run, with the size of its board. Written as its name: `tic_tac_toe`, `hex-11`.
+        /// Selects the game of a run, with the size of its board. Configurations contain its name: `tic_tac_toe`,
+        /// `hex-11`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum GameKind {
             $(
@@ -25,7 +27,7 @@ macro_rules! registry {
         }
 
         impl GameKind {
-            /// Describes the game.
+            /// Returns the registry entry of the game.
             #[must_use]
             pub const fn entry(self) -> &'static Entry {
                 match self {

@@ -1,6 +1,6 @@
 //! Tic-tac-toe: three in a line on a 3 × 3 board.
 //!
-//! Small enough to be solved by brute force in tests and by the arena. Start with [`TicTacToe`].
+//! The game is small enough to be solved by brute force in tests and by the arena. Start with [`TicTacToe`].
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec
 use crate::entry::{Entry, Exhaustive};
 use crate::grid::{self, Cell, narrow};
 
-/// The entry of tic-tac-toe in the registry.
+/// The registry entry of tic-tac-toe.
 pub const ENTRY: Entry = Entry {
     name: "tic_tac_toe",
     sizes: None,
@@ -174,7 +174,7 @@ impl Game for TicTacToe {
         }
     }
 
-    /// Stones are `X` (first player) and `O`; an empty cell shows its number.
+    /// Renders the board; stones are `X` (first player) and `O` (second player), and an empty cell shows its number.
     fn render(&self, position: &Position) -> String {
         let mut text = String::new();
         for cell in 0..CELLS {

@@ -49,7 +49,7 @@ fn four_in_a_line_win_in_every_direction() {
 
 #[test]
 fn a_line_does_not_run_over_the_edge_of_a_column() {
-    // The three topmost stones of the first column and the lowest of the second are neighbours in memory only.
+    // The three topmost stones of the first column and the lowest of the second are adjacent only in memory.
     assert_eq!(outcome("1112121"), None);
     assert_eq!(outcome("21211111"), None);
 }
@@ -87,7 +87,7 @@ fn the_observation_shows_the_mover_first_and_marks_the_first_player_to_move() {
     assert!(planes[2 * CELLS..].iter().all(|&value| value == 1.0), "the first player is to move");
 }
 
-/// Another implementation of the rules agrees on open columns, winning moves and won positions.
+/// Compares open columns, winning moves and won positions with another implementation of the rules.
 #[test]
 fn random_episodes_agree_with_another_implementation() {
     let game = ConnectFour::new();
@@ -141,7 +141,7 @@ fn solved_positions_score_exactly_the_legal_columns() {
     }
 }
 
-/// Compares with a third solver, independent of the two that made the scores.
+/// Compares with a third solver, independent of the two that produced the scores.
 #[test]
 fn late_solved_positions_have_the_scores_of_another_solver() {
     let mut solver = Solver::new();

@@ -1,4 +1,4 @@
-//! Tests the suite with games that break one promise each.
+//! Tests of the suite itself, with games that each violate the contract in one way.
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry};
 
@@ -33,7 +33,8 @@ enum Flaw {
     NotRendered,
 }
 
-/// Two piles of three: take one to three from one pile; who takes the last one wins. Its symmetry exchanges the piles.
+/// Two piles of three: a move takes one to three from one pile, and the player who takes the last one wins. Its
+/// symmetry exchanges the piles.
 #[derive(Debug, Clone)]
 struct Nim {
     flaw: Flaw,

@@ -2,8 +2,8 @@
 //! game.
 //!
 //! The suite is independent of any particular game; perft counts and solved positions belong to the tests of each game.
-//! A seed fixes everything. A broken promise panics with the game, the seed and the actions that lead to it. Start with
-//! [`run`].
+//! A seed determines every run. A violation of the contract panics with the game, the seed and the actions that lead to
+//! it. Start with [`run`].
 
 mod flaws;
 
@@ -19,7 +19,7 @@ const PLIES: usize = 1_500;
 const EPISODES_MIN: usize = 3;
 const EPISODES_MAX: usize = 60;
 
-/// Texts that are a move in no notation.
+/// Texts that are not a move in any notation.
 const NOT_MOVES: [&str; 6] =
     ["", "   ", "\u{0}", "💥", "é?ß", "no such move, nor anything like one in any game we know"];
 /// Texts that may be moves in some notation and must not panic in any.
@@ -49,10 +49,10 @@ fn every_registered_game_conforms() {
     }
 }
 
-/// Plays random episodes of `game` from `seed` and checks every promise of [`Game`] at every ply.
+/// Plays random episodes of `game` from `seed` and checks the whole contract of [`Game`] at every ply.
 ///
 /// # Panics
-/// If the game breaks a promise: the message holds the seed and the actions that lead to it.
+/// If the game violates the contract: the message contains the seed and the actions that lead to the violation.
 fn run<G: Game>(game: &G, seed: u64) {
     check_spec(game);
     for (index, symmetry) in game.symmetries().iter().enumerate() {
@@ -103,7 +103,7 @@ struct Seen {
     to_move: Player,
 }
 
-/// Plays one episode, and its image under every symmetry beside it.
+/// Plays one episode and, in parallel, its image under every symmetry.
 struct Walk<'a, G: Game> {
     game: &'a G,
     seed: u64,
@@ -112,11 +112,11 @@ struct Walk<'a, G: Game> {
     images: Vec<G::Position>,
     legal: Vec<Action>,
     observation: Vec<f32>,
-    /// By hash, over all episodes.
+    /// The properties by hash, over all episodes.
     seen: &'a mut HashMap<u64, Seen>,
 }
 
-/// Asserts a promise of the game on a [`Walk`].
+/// Asserts a property of the contract on a [`Walk`].
 macro_rules! promise {
     ($walk:expr, $holds:expr, $($message:tt)+) => {
         if !$holds {
