@@ -1,7 +1,7 @@
-//! Defines the trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game.
+//! The trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game.
 //!
 //! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
-//! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] refuses an action from outside. [`mix`] is for
+//! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. [`mix`] is for
 //! hashes. The crate is deliberately independent of search, tensors, evaluators and processes, and reads no clock and
 //! no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
 
@@ -42,7 +42,7 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Replaces `actions` with the legal actions in ascending order; empties it once the game is over.
     fn legal_actions(&self, position: &Self::Position, actions: &mut Vec<Action>);
 
-    /// Returns whether `action` may be played here: false for every action once the game is over.
+    /// Returns true if `action` may be played in this position; false for every action once the game is over.
     fn is_legal(&self, position: &Self::Position, action: Action) -> bool;
 
     /// Plays a legal action and returns the reward of the player who chose it (0 in games that are scored by their
@@ -59,7 +59,7 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Values lie in `[0, 1]`. `planes.len()` is [`ObservationShape::len`].
     fn observe(&self, position: &Self::Position, planes: &mut [f32]);
 
-    /// Returns a hash of everything that decides the observation, the legal actions and the future of the position.
+    /// Returns a hash of everything that affects the observation, the legal actions and the future of the position.
     fn hash(&self, position: &Self::Position) -> u64;
 
     /// Returns the symmetries of the game; the first is the identity.
@@ -83,7 +83,7 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Plays an action from outside after checking it.
     ///
     /// # Errors
-    /// [`Error::Illegal`] if the action may not be played here; the position is then untouched.
+    /// [`Error::Illegal`] if the action is illegal in this position; the position is then unchanged.
     fn try_play(&self, position: &mut Self::Position, action: Action) -> Result<f32, Error> {
         if !self.is_legal(position, action) {
             return Err(Error::Illegal { game: self.spec().name.clone(), action });
@@ -107,25 +107,25 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// An action from outside was refused.
+/// The error for a rejected action or text from outside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The action is illegal in this position.
     #[error("{action} is not legal in this position of {game}")]
     Illegal {
-        /// The game.
+        /// The name of the game.
         game: String,
-        /// The action.
+        /// The rejected action.
         action: Action,
     },
     /// A list of actions contains an illegal one.
     #[error("{action} is not legal at ply {ply} of {game}")]
     IllegalAt {
-        /// The game.
+        /// The name of the game.
         game: String,
-        /// The number of actions before it.
+        /// The number of actions before the illegal one.
         ply: usize,
-        /// The action.
+        /// The illegal action.
         action: Action,
     },
     /// The text is not an action.
@@ -133,7 +133,7 @@ pub enum Error {
     Notation {
         /// The text that was read.
         text: String,
-        /// The notation that is accepted.
+        /// A description of the accepted notation.
         expected: String,
     },
 }

@@ -1,5 +1,5 @@
-/// Mixes the bits of `key` bijectively: distinct keys have distinct hashes. For hashes of positions, for seeds, and for
-/// other pseudo-random numbers that are the same on every machine.
+/// Mixes the bits of `key` bijectively: distinct keys have distinct hashes. Used for hashes of positions, for seeds and
+/// for other pseudo-random numbers that are the same on every machine.
 ///
 /// The finaliser of SplitMix64, Steele et al. 2014.
 #[must_use]

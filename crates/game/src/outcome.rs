@@ -31,12 +31,12 @@ pub enum Outcome {
     Win(Player),
     /// Neither player won.
     Draw,
-    /// A game scored by its rewards alone is over.
+    /// A game scored only by its rewards is over.
     Finished,
 }
 
 impl Outcome {
-    /// The number of results of a player: a win, a draw, a loss.
+    /// The number of results for a player: a win, a draw, a loss.
     pub const RESULTS: usize = 3;
 
     /// Returns the value for `player`: 1 for a win, 0 for a draw or a game scored by rewards, −1 for a loss.

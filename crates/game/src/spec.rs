@@ -12,9 +12,9 @@ pub enum Players {
 pub struct ObservationShape {
     /// C: the number of planes.
     pub planes: usize,
-    /// H: rows.
+    /// H: the number of rows.
     pub height: usize,
-    /// W: columns.
+    /// W: the number of columns.
     pub width: usize,
 }
 
@@ -30,14 +30,14 @@ impl ObservationShape {
 /// The constants of a game.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    /// The name in configurations and trajectories, with the size of the board if there are several: `hex-11`.
+    /// The name in configurations and trajectories, with the board size if the game has several: `hex-11`.
     pub name: String,
     /// The number of players.
     pub players: Players,
     /// A: the number of actions, legal or not. Actions are indices below it.
     pub actions: usize,
-    /// The observation's `[C, H, W]`.
+    /// The shape of the observation, `[C, H, W]`.
     pub observation: ObservationShape,
-    /// The most actions of an episode.
+    /// The maximum number of actions of an episode.
     pub max_plies: usize,
 }
