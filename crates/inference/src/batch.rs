@@ -2,9 +2,9 @@ use game::{Action, ObservationShape};
 
 use crate::Error;
 
-/// Positions to evaluate together: observations `[B, C, H, W]` and, for each, its legal actions.
+/// A batch of positions to evaluate: observations `[B, C, H, W]` and, for each position, its legal actions.
 ///
-/// Reused from batch to batch: [`clear`](Self::clear) keeps the memory.
+/// A batch is reused: [`clear`](Self::clear) keeps the allocated memory.
 #[derive(Debug, Clone)]
 pub struct Batch {
     shape: ObservationShape,
@@ -21,8 +21,8 @@ impl Batch {
         Self { shape, observations: Vec::new(), legal: Vec::new(), ends: Vec::new() }
     }
 
-    /// Adds a position: its legal actions, ascending, and a function that writes its observation `[C, H, W]` into
-    /// the zeroed slice it is given.
+    /// Adds a position: its legal actions, ascending, and a function that writes its observation `[C, H, W]` into the
+    /// zeroed slice that it receives.
     pub fn push(&mut self, legal: &[Action], observe: impl FnOnce(&mut [f32])) {
         let start = self.observations.len();
         self.observations.resize(start + self.shape.len(), 0.0);
@@ -31,27 +31,27 @@ impl Batch {
         self.ends.push(u32::try_from(self.legal.len()).expect("a batch holds fewer than 2^32 legal actions"));
     }
 
-    /// Adds positions of another batch, whose observations have the same shape.
+    /// Adds the given positions of another batch, whose observations have the same shape.
     pub fn extend_from(&mut self, other: &Self, positions: impl IntoIterator<Item = usize>) {
         for i in positions {
             self.push(other.legal(i), |planes| planes.copy_from_slice(other.observation(i)));
         }
     }
 
-    /// Empties the batch, keeping its memory.
+    /// Empties the batch and keeps its allocated memory.
     pub fn clear(&mut self) {
         self.observations.clear();
         self.legal.clear();
         self.ends.clear();
     }
 
-    /// B: how many positions it holds.
+    /// B: the number of positions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns true if it holds no positions.
+    /// Returns true if the batch holds no positions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -63,8 +63,8 @@ impl Batch {
         self.shape
     }
 
-    /// Checks that an evaluator of observations of `shape` with `actions` actions takes it, at most `max_batch`
-    /// positions.
+    /// Checks that the batch suits an evaluator of observations of `shape` with `actions` actions and at most
+    /// `max_batch` positions.
     ///
     /// # Errors
     /// [`Error::Shape`] names the mismatch.

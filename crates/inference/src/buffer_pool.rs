@@ -1,16 +1,16 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// More batches in flight on one device gain nothing: each waits for those before it.
+/// The maximum useful number of batches in flight on one device: further ones only wait for those before them.
 pub const DEPTH_MAX: usize = 4;
 
-/// The buffers of the batches in flight on one device, each with everything that a batch needs there.
+/// A pool of the buffers of the batches in flight on one device; each holds all device memory of a batch.
 ///
-/// `take` blocks on a condition variable until a slot is free. The number of slots, the in-flight depth, changes while
-/// they are in use.
+/// [`take`](Self::take) blocks on a condition variable until a slot is free. The number of slots, the in-flight depth,
+/// may change while slots are in use.
 #[derive(Debug)]
 pub struct BufferPool<T> {
     state: Mutex<State<T>>,
-    /// A slot came back, or there may be more.
+    /// Notified when a slot is returned or the depth changes.
     freed: Condvar,
 }
 
@@ -30,7 +30,8 @@ impl<T> BufferPool<T> {
         Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
-    /// Limits the batches in flight to `depth` from now on, at least one. Batches in flight beyond it are finished.
+    /// Limits the batches in flight to `depth` from now on, at least one. Excess batches already in flight still
+    /// finish.
     pub fn set_depth(&self, depth: usize) {
         let mut state = self.state();
         state.depth = depth.max(1);
@@ -45,7 +46,7 @@ impl<T> BufferPool<T> {
         self.state().depth
     }
 
-    /// Waits until fewer batches are in flight than the limit. The slot is free again when it is dropped.
+    /// Waits until fewer batches are in flight than the limit, and takes a slot. Dropping it frees the slot.
     pub fn take(&self) -> PooledBuffer<'_, T> {
         let mut state = self.state();
         while state.under_way >= state.depth {
@@ -64,8 +65,8 @@ impl<T> BufferPool<T> {
 #[derive(Debug)]
 pub struct PooledBuffer<'a, T> {
     slots: &'a BufferPool<T>,
-    /// The content of the slot from its last use, which the next batch in it finds again; `None` if it was never used,
-    /// or if a user took the content and did not return it.
+    /// The content of the slot from its last use, for reuse by the next batch; `None` if the slot was never used, or if
+    /// a user took the content and did not return it.
     pub content: Option<T>,
 }
 
@@ -73,7 +74,7 @@ impl<T> Drop for PooledBuffer<'_, T> {
     fn drop(&mut self) {
         let mut state = self.slots.state();
         state.under_way -= 1;
-        // More than the depth are never needed again.
+        // Contents beyond the depth are dropped, because they are never needed again.
         if state.idle.len() + state.under_way < state.depth {
             state.idle.extend(self.content.take());
         }
@@ -97,7 +98,7 @@ mod tests {
         slot.content = Some("buffers");
         drop(slot);
         assert_eq!(slots.take().content.take(), Some("buffers"));
-        // Reclaimed and not kept, as after a failure.
+        // A slot whose content was taken and not returned, as after a failure, is empty.
         assert_eq!(slots.take().content.take(), None);
     }
 
@@ -120,7 +121,7 @@ mod tests {
             }
         });
         assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
-        // Nothing that was kept is lost or doubled.
+        // No kept content is lost or duplicated.
         let mut held: Vec<_> = (0..3).map(|_| slots.take()).collect();
         assert_eq!(held.iter_mut().filter_map(|slot| slot.content.take()).sum::<u32>(), 8 * 200);
     }

@@ -1,8 +1,9 @@
 //! A sharded position cache, shared by every self-play thread of a process.
 //!
-//! Two generations of half the capacity each: answers enter the young one; when it is full, the old one is emptied and
-//! the two are swapped. A hit in the old one moves the answer to the young one, so that requested answers stay. This is
-//! least-recently-used to within one generation, without a list to maintain under a lock.
+//! The cache has two generations of half the capacity each: answers enter the young one; when it is full, the old one
+//! is emptied and the two are swapped. A hit in the old one moves the answer to the young one, so that requested
+//! answers stay. This approximates least-recently-used eviction to within one generation, without a list to maintain
+//! under a lock.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,19 +13,19 @@ use game::Outcome;
 
 use crate::{Predictions, Wdl};
 
-/// The key of an answer.
+/// The key of a cached answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey {
     /// The position's hash.
     pub position: u64,
-    /// The weights version that answered.
+    /// The weights version of the answer.
     pub weights_version: u64,
 }
 
-/// Answers to positions that were evaluated before, by position hash and weights version; at most its capacity.
+/// A bounded cache of answers to positions that were evaluated before, by position hash and weights version.
 ///
-/// Cheap to share behind a reference or an `Arc`. Answers are kept in full precision: a hit is the same answer to the
-/// last bit, so switching the cache on changes no trajectory of a deterministic evaluator.
+/// It is shared behind a reference or an `Arc`. Answers are kept in full precision: a hit is bitwise the same answer,
+/// so enabling the cache changes no trajectory of a deterministic evaluator.
 #[derive(Debug)]
 pub struct Cache {
     generations: [Generation; 2],
@@ -33,7 +34,7 @@ pub struct Cache {
     /// Held by the thread that swaps the generations.
     swapping: AtomicBool,
     generation_positions_max: usize,
-    /// Answers of earlier versions are rejected.
+    /// The oldest accepted weights version; answers of earlier versions are rejected.
     oldest_version: AtomicU64,
 }
 
@@ -42,11 +43,11 @@ type Answers = DashMap<CacheKey, Answer, BuildHasherDefault<PositionHasher>>;
 #[derive(Debug, Default)]
 struct Generation {
     answers: Answers,
-    /// The number of answers plus inserts in progress: never less than the map holds, and cheaper to read.
+    /// The number of answers plus inserts in progress: never less than the size of the map, and cheaper to read.
     positions: AtomicUsize,
 }
 
-/// Win, draw and loss, then the priors of the legal actions: one allocation each.
+/// Win, draw and loss, then the priors of the legal actions, in one allocation for each answer.
 #[derive(Debug)]
 struct Answer(Box<[f32]>);
 
@@ -69,7 +70,7 @@ impl Answer {
 }
 
 impl Cache {
-    /// An empty cache for at most `positions_max` positions; one for 0 or 1 never holds anything.
+    /// Creates an empty cache for at most `positions_max` positions; with 0 or 1 it never holds anything.
     #[must_use]
     pub fn new(positions_max: usize) -> Self {
         Self {
@@ -81,11 +82,10 @@ impl Cache {
         }
     }
 
-    /// Adds the answer for `key` to `predictions` and returns true, if it is there.
+    /// Adds the answer for `key` to `predictions` and returns true, if the cache holds it.
     ///
-    /// An answer with another number of legal actions belongs to another position whose hash happens to be the same; it
-    /// counts as a miss. The caller counts hits and misses: a counter here would be written by every thread at every
-    /// lookup.
+    /// An answer with another number of legal actions belongs to another position with the same hash and counts as a
+    /// miss. The caller counts hits and misses: a counter here would be written by every thread at every lookup.
     pub fn get(&self, key: CacheKey, legal_actions: usize, predictions: &mut Predictions) -> bool {
         let (young, old) = self.young_and_old();
         if let Some(answer) = young.answers.get(&key) {
@@ -103,7 +103,7 @@ impl Cache {
         true
     }
 
-    /// Keeps an answer, unless its version has been forgotten.
+    /// Inserts an answer, unless its version has been forgotten.
     pub fn insert(&self, key: CacheKey, priors: &[f32], value: Wdl) {
         if key.weights_version >= self.oldest_version.load(Ordering::Relaxed) {
             self.keep(key, Answer::new(priors, value));
@@ -120,7 +120,7 @@ impl Cache {
         }
     }
 
-    /// Returns the number of answers it holds.
+    /// Returns the number of cached answers.
     #[must_use]
     pub fn positions(&self) -> usize {
         self.generations.iter().map(|generation| generation.answers.len()).sum()
@@ -134,7 +134,7 @@ impl Cache {
     fn keep(&self, key: CacheKey, answer: Answer) {
         let (young, _) = self.young_and_old();
         let Err(answer) = young.insert(key, answer, self.generation_positions_max) else { return };
-        // A thread that finds it full during another's swap drops one answer: it is a cache.
+        // If another thread is swapping the generations, the answer is dropped, which is permitted in a cache.
         if self.swap_generations() {
             let _ = self.young_and_old().0.insert(key, answer, self.generation_positions_max);
         }
@@ -146,7 +146,7 @@ impl Cache {
             return false;
         }
         let (young, old) = self.young_and_old();
-        // Another thread may have turned between the failed insert and here.
+        // Another thread may have swapped between the failed insert and the lock.
         if young.positions.load(Ordering::Relaxed) >= self.generation_positions_max {
             old.retain(|_| false);
             self.young.fetch_xor(1, Ordering::AcqRel);
@@ -157,7 +157,7 @@ impl Cache {
 }
 
 impl Generation {
-    /// Gives the answer back if it is full.
+    /// Inserts an answer; returns it if the generation is full.
     fn insert(&self, key: CacheKey, answer: Answer, positions_max: usize) -> Result<(), Answer> {
         if self.positions.fetch_add(1, Ordering::Relaxed) >= positions_max {
             self.positions.fetch_sub(1, Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl Generation {
     }
 }
 
-/// For maps by position hash, which is well mixed already: one multiplication spreads what else is in the key over it.
+/// A hasher for maps by position hash, which is well mixed already: one multiplication mixes in the rest of the key.
 #[derive(Debug, Default)]
 pub struct PositionHasher(u64);
 
@@ -192,7 +192,8 @@ impl Hasher for PositionHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // 2^64 / golden ratio, odd; the rotation brings the well-mixed high bits down to where tables look.
+        // The factor is 2^64 / golden ratio, odd; the rotation moves the well-mixed high bits down to those that hash
+        // tables use.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 

@@ -9,8 +9,8 @@ pub trait Evaluator: Send {
 
     /// Evaluates every position of `batch` and replaces the contents of `predictions`, in the same order.
     ///
-    /// Priors are non-negative and sum to one over the legal actions of each position; values are those of the
-    /// player to move. Every number is finite: an evaluator refuses NaN itself.
+    /// Priors are non-negative and sum to one over the legal actions of each position; values are those of the player
+    /// to move. Every number is finite: an evaluator itself fails on NaN.
     ///
     /// # Errors
     /// See [`Error`]; `predictions` is then unspecified and must not be used.
@@ -20,23 +20,23 @@ pub trait Evaluator: Send {
 /// The attributes of an evaluator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
-    /// For people: `libtorch cpu bf16`. Shared, since callers read it once a batch.
+    /// The human-readable name: `libtorch cpu bf16`. It is shared, since callers read it once for each batch.
     pub name: Arc<str>,
-    /// The version of the weights behind the answers, 0 where there are none.
+    /// The version of the weights behind the answers, 0 for evaluators without weights.
     pub weights_version: u64,
-    /// The batch size from which larger ones gain little.
+    /// The batch size beyond which larger batches gain little.
     pub preferred_batch: usize,
-    /// The largest batch it takes.
+    /// The largest accepted batch.
     pub max_batch: usize,
 }
 
-/// The reason for which a batch was not evaluated.
+/// The error of a batch that was not evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The batch does not fit the network: another game, or another observation shape.
     #[error("the batch has {got}, the network takes {expected}")]
     Shape {
-        /// The shape that the network takes.
+        /// The shape that the network expects.
         expected: String,
         /// The shape of the batch.
         got: String,
@@ -44,7 +44,7 @@ pub enum Error {
     /// The network answered NaN or an infinity.
     #[error("the network answered a number that is not finite (weights version {weights_version})")]
     NotFinite {
-        /// The version that did.
+        /// The version of the network.
         weights_version: u64,
     },
     /// The device or the remote end failed.

@@ -2,12 +2,12 @@ use game::{ObservationShape, mix};
 
 use crate::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
 
-/// The largest batch it takes.
+/// The largest accepted batch.
 const MAX_BATCH: usize = 4096;
 
-/// Pseudo-random priors and values that depend on nothing but the observation, the legal actions and a seed.
+/// An evaluator with pseudo-random priors and values that depend only on the observation, the legal actions and a seed.
 ///
-/// A network without meaning: as opinionated as a trained one, the same on every machine.
+/// It replaces a trained network: its priors are as uneven, and it answers the same on every machine.
 #[derive(Debug, Clone)]
 pub struct Hashing {
     shape: ObservationShape,
@@ -35,7 +35,7 @@ impl Evaluator for Hashing {
         for i in 0..batch.len() {
             let hash = batch.observation(i).iter().fold(mix(self.seed), |hash, x| mix(hash ^ u64::from(x.to_bits())));
             self.priors.clear();
-            // Squares spread the priors: some actions are liked ten times as much as others.
+            // Squaring spreads the priors, so that some actions get many times the prior of others.
             self.priors.extend(batch.legal(i).iter().map(|action| {
                 let liking = 0.1 + unit(mix(hash ^ u64::from(action.0) << 32));
                 liking * liking
@@ -51,7 +51,7 @@ impl Evaluator for Hashing {
     }
 }
 
-/// The top 24 bits as a number in `[0, 1)`: exact in f32.
+/// Converts the top 24 bits to a number in `[0, 1)`, exact in f32.
 fn unit(hash: u64) -> f32 {
     (hash >> 40) as f32 / (1u64 << 24) as f32
 }

@@ -1,11 +1,11 @@
-//! Defines what an evaluator of positions is, and combines evaluators: caches, pipelines and routes of them.
+//! The interface of evaluators of positions, and combinations of them: caches, pipelines and routes.
 //!
 //! An [`Evaluator`] has [`Attributes`], takes a [`Batch`] of observations and writes [`Predictions`]: priors and a
 //! [`Wdl`] value for each position, or an [`Error`]. [`Cache`] keeps answers by position and weights version.
 //! [`PipelinedEvaluator`] keeps several batches in flight on one [`Device`], each in a buffer of a [`BufferPool`].
-//! [`Routed`] sends each batch to the evaluator that was fastest at its size in a [`Trial`]; [`Hashing`] is a network
-//! without meaning, for benchmarks. Self-play, play and the arena use all of them alike. No rules and no tensors, and
-//! no threads except while evaluators are measured. Start with [`Evaluator`].
+//! [`Routed`] sends each batch to the evaluator that was fastest at its size in a [`Trial`]; [`Hashing`] is a
+//! pseudo-random evaluator for benchmarks. Self-play, play and the arena all use them. The crate has no rules and no
+//! tensors, and no threads except while evaluators are measured. Start with [`Evaluator`].
 
 mod batch;
 mod buffer_pool;

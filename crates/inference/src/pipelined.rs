@@ -11,44 +11,44 @@ pub trait Device: Send {
     /// A batch in flight on the device: the buffers of its input and output.
     type InFlightBatch: InFlightBatch;
 
-    /// Returns the attributes of an evaluator on it.
+    /// Returns the attributes of an evaluator on the device.
     fn attributes(&self) -> Attributes;
 
-    /// As many positions as it takes at once; larger batches are cut.
+    /// The maximum number of positions in one submission; larger batches are split.
     fn chunk(&self) -> usize;
 
-    /// The shape of the observations that its network takes, and the number of its actions.
+    /// The shape of the observations that its network expects, and the number of its actions.
     fn takes(&self) -> (ObservationShape, usize);
 
-    /// A flight that has not been used.
+    /// Creates an unused in-flight batch.
     fn flight(&self) -> Self::InFlightBatch;
 
-    /// Queues a staged batch and returns; called by one thread at a time. A device without a queue computes here.
+    /// Queues a staged batch and returns; called by one thread at a time. A device without a queue computes it here.
     ///
     /// # Errors
-    /// The device rejects the batch. The flight is then not used again: the device may still read from it.
+    /// If the device rejects the batch. The in-flight batch is then not reused: the device may still read from it.
     fn submit(&mut self, flight: &mut Self::InFlightBatch) -> Result<(), Error>;
 }
 
 /// A batch in flight. It has no access to the device, so that waiting for an answer blocks no other batch.
 pub trait InFlightBatch: Send {
-    /// Gets the positions ready to be submitted.
+    /// Prepares the positions for submission.
     ///
     /// # Errors
-    /// Memory that is not to be had.
+    /// If memory cannot be allocated.
     fn stage(&mut self, batch: &Batch, positions: Range<usize>) -> Result<(), Error>;
 
-    /// Waits for the answers to what was staged and submitted, the one synchronisation of a batch, and adds them to
-    /// `predictions`.
+    /// Waits for the answers to the staged and submitted positions, the only synchronisation of a batch, and adds them
+    /// to `predictions`.
     ///
     /// # Errors
-    /// The device reports a late error, or answers that are not finite.
+    /// If the device reports a late error, or if answers are not finite.
     fn collect(&mut self, batch: &Batch, positions: Range<usize>, predictions: &mut Predictions) -> Result<(), Error>;
 }
 
-/// An evaluator on a device that works in order: as many batches in flight as there are slots, so that the next one is
-/// queued there while one is computed. Further evaluators on the same device come from [`beside`](Self::beside), one
-/// for each thread.
+/// An evaluator on a device that processes batches in order, with as many batches in flight as there are slots, so that
+/// the next batch is queued on the device while one is computed. [`beside`](Self::beside) creates further evaluators on
+/// the same device, one for each thread.
 pub struct PipelinedEvaluator<D: Device> {
     device: Arc<Mutex<D>>,
     slots: Arc<BufferPool<D::InFlightBatch>>,
@@ -64,13 +64,13 @@ impl<D: Device> fmt::Debug for PipelinedEvaluator<D> {
 }
 
 impl<D: Device> PipelinedEvaluator<D> {
-    /// The first on `device`. The slots may be those of other weights on the same device.
+    /// Creates the first evaluator on `device`. Its slots may be shared with other weights on the same device.
     pub fn new(device: D, slots: Arc<BufferPool<D::InFlightBatch>>) -> Self {
         let (attributes, takes, chunk) = (device.attributes(), device.takes(), device.chunk().max(1));
         Self { device: Arc::new(Mutex::new(device)), slots, attributes, takes, chunk }
     }
 
-    /// Another one with the same weights on the same device, for another thread.
+    /// Creates another evaluator with the same weights on the same device, for another thread.
     #[must_use]
     pub fn beside(&self) -> Self {
         let (device, slots) = (Arc::clone(&self.device), Arc::clone(&self.slots));
@@ -81,7 +81,7 @@ impl<D: Device> PipelinedEvaluator<D> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One flight there and back.
+    /// Stages, submits and collects one chunk of a batch.
     fn fly(
         &self,
         flight: &mut D::InFlightBatch,
@@ -90,7 +90,7 @@ impl<D: Device> PipelinedEvaluator<D> {
         predictions: &mut Predictions,
     ) -> Result<(), Error> {
         flight.stage(batch, positions.clone())?;
-        // Held while the batch is queued, so that those of two threads do not mix, and not a moment longer.
+        // The lock is held only while the batch is queued, so that the submissions of two threads do not interleave.
         self.device().submit(flight)?;
         flight.collect(batch, positions, predictions)
     }
@@ -112,7 +112,7 @@ impl<D: Device> Evaluator for PipelinedEvaluator<D> {
         let mut flight = slot.content.take().unwrap_or_else(|| self.device().flight());
         for from in (0..batch.len()).step_by(self.chunk) {
             let positions = from..batch.len().min(from + self.chunk);
-            // With an error the flight goes: the device may not have done with it.
+            // On an error the in-flight batch is dropped: the device may still be using its buffers.
             self.fly(&mut flight, batch, positions, predictions)?;
         }
         slot.content = Some(flight);

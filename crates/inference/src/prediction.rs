@@ -1,28 +1,28 @@
 use game::{Action, Outcome};
 
-/// Chances of a win, a draw and a loss for the player to move; they sum to one.
+/// Probabilities of a win, a draw and a loss for the player to move; they sum to one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wdl {
-    /// Chance of a win.
+    /// The probability of a win.
     pub win: f32,
-    /// Chance of a draw.
+    /// The probability of a draw.
     pub draw: f32,
-    /// Chance of a loss.
+    /// The probability of a loss.
     pub loss: f32,
 }
 
 impl Wdl {
-    /// Nothing is known: a third each would claim many draws, so win and loss share evenly.
+    /// The value of an unknown position. Win and loss share evenly, because a third each would claim many draws.
     pub const EVEN: Self = Self { win: 0.5, draw: 0.0, loss: 0.5 };
 
-    /// win − loss, in `[-1, 1]`.
+    /// The scalar value, win − loss, in `[-1, 1]`.
     #[must_use]
     pub fn value(self) -> f32 {
         self.win - self.loss
     }
 }
 
-/// Answers to a batch, in its order: priors over each position's legal actions, and values.
+/// The answers to a batch, in its order: priors over each position's legal actions, and values.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {
     priors: Vec<f32>,
@@ -32,13 +32,13 @@ pub struct Predictions {
 }
 
 impl Predictions {
-    /// No answers yet.
+    /// Creates an empty list of answers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Empties it, keeping its memory.
+    /// Removes all answers and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.priors.clear();
         self.ends.clear();
@@ -51,18 +51,18 @@ impl Predictions {
         self.close(value);
     }
 
-    /// Adds answers to other positions.
+    /// Adds the answers to the given positions of `other`.
     pub fn extend_from(&mut self, other: &Self, positions: impl IntoIterator<Item = usize>) {
         for i in positions {
             self.push(other.priors(i), other.value(i));
         }
     }
 
-    /// Adds an answer from a network's logits: `[A]` of all actions, of which the `legal` ones count, and of a win, a
-    /// draw and a loss. Returns true if all were finite; an answer is added only then.
+    /// Adds an answer computed from a network's logits: `[A]` of all actions, of which only the `legal` ones count, and
+    /// those of a win, a draw and a loss. Returns true if all are finite; otherwise no answer is added.
     #[must_use]
     pub fn push_logits(&mut self, policy: &[f32], legal: &[Action], mut wdl: [f32; Outcome::RESULTS]) -> bool {
-        // Only legal actions get a prior, but a NaN anywhere means that the network is broken.
+        // Only legal actions get a prior, but a NaN in any logit means that the network is broken.
         if policy.iter().chain(&wdl).any(|logit| !logit.is_finite()) {
             return false;
         }
@@ -75,19 +75,19 @@ impl Predictions {
         true
     }
 
-    /// The answer whose priors are the last ones.
+    /// Completes the answer whose priors were added last.
     fn close(&mut self, value: Wdl) {
         self.ends.push(u32::try_from(self.priors.len()).expect("a batch holds fewer than 2^32 legal actions"));
         self.values.push(value);
     }
 
-    /// B: how many answers it holds.
+    /// B: the number of answers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Returns true if it holds no answers.
+    /// Returns true if there are no answers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
@@ -107,7 +107,7 @@ impl Predictions {
     }
 }
 
-/// Finite logits to probabilities, in place.
+/// Converts finite logits to probabilities, in place.
 fn softmax(logits: &mut [f32]) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;

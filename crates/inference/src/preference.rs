@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// More devices than any machine has.
+/// An upper bound on the number of CUDA devices of a machine.
 const CUDA_DEVICES_MAX: usize = 1024;
 
 /// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
@@ -13,7 +13,7 @@ pub enum DevicePreference {
     /// The first CUDA device, else MPS, else the CPU.
     #[default]
     Auto,
-    /// The processor.
+    /// The CPU.
     Cpu,
     /// The CUDA device of this index.
     Cuda(usize),
@@ -22,7 +22,7 @@ pub enum DevicePreference {
 }
 
 impl DevicePreference {
-    /// Returns whether an accelerator is named, so that no other device may take its place.
+    /// Returns true if an accelerator is named, so that no other device may replace it.
     #[must_use]
     pub fn is_accelerator(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Mps)
@@ -70,7 +70,7 @@ pub enum PrecisionPreference {
     F32,
     /// Bfloat16, with sums in float32.
     Bf16,
-    /// Integers of eight bits, which only the CPU kernel has; calibrated on recent positions.
+    /// Eight-bit integers, which only the CPU kernel supports; calibrated on recent positions.
     Int8,
 }
 
@@ -95,18 +95,18 @@ impl FromStr for PrecisionPreference {
     }
 }
 
-/// The kernel of stem and tower in training: `auto` or `libtorch`.
+/// The kernel for the stem and tower in training: `auto` or `libtorch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingKernel {
-    /// The crate `gradients` beside libtorch where that is faster: in bfloat16, on one thread of a CPU with matrix
-    /// tiles, blocks without pooling and excitation. libtorch elsewhere.
+    /// The crate `gradients` in addition to libtorch where it is faster: in bfloat16, on one thread of a CPU with
+    /// matrix tiles, for blocks without pooling and excitation; libtorch otherwise.
     Auto,
-    /// libtorch alone.
+    /// Only libtorch.
     Libtorch,
 }
 
-/// Reads and writes a type in a configuration as its [`FromStr`] and [`Display`](fmt::Display) do.
+/// Implements serialization of a type in a configuration by its [`FromStr`] and [`Display`](fmt::Display).
 #[macro_export]
 macro_rules! configured_as_text {
     ($type:ty) => {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::trial::Speed;
 use crate::{Attributes, Batch, Error, Evaluator, Predictions};
 
-/// An evaluator, and how fast it was measured.
+/// An evaluator and its measured speeds.
 pub struct Candidate {
-    /// It.
+    /// The evaluator.
     pub evaluator: Box<dyn Evaluator>,
-    /// Ascending by batch; an evaluator without speeds is used only where every other one has failed.
+    /// The speeds, ascending by batch; an evaluator without speeds is used only if every other one has failed.
     pub speeds: Vec<Speed>,
 }
 
@@ -21,32 +21,32 @@ impl std::fmt::Debug for Candidate {
 }
 
 impl Candidate {
-    /// As many evaluations/s as it made at the next larger measured size, scaled down by what is padded; those of the
-    /// largest for batches that are larger still.
+    /// The estimated evaluations/s at `batch`: those of the next larger measured size, scaled down by the share of
+    /// padding; those of the largest size for still larger batches.
     fn speed(&self, batch: usize) -> f64 {
         let above = self.speeds.iter().find(|speed| speed.batch >= batch);
         let scaled = above.map(|speed| speed.evaluations_per_second * batch as f64 / speed.batch as f64);
-        // At least what the next smaller size made: batches can be cut.
+        // At least the speed of the next smaller size, because batches can be split.
         let below = self.speeds.iter().rfind(|speed| speed.batch <= batch).map(|speed| speed.evaluations_per_second);
         scaled.unwrap_or(0.0).max(below.unwrap_or(0.0))
     }
 }
 
-/// The batch size from which one of several evaluators answers.
+/// A range of batch sizes, from a smallest one, that one of several evaluators answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The smallest batch that it answers.
+    /// The smallest batch of the range.
     pub from: usize,
-    /// Its place among the candidates.
+    /// The index of the evaluator among the candidates.
     pub candidate: usize,
 }
 
-/// Evaluators of the same weights, by batch size. Fails only if all of them do.
+/// Evaluators of the same weights, chosen by batch size. An evaluation fails only if all of them do.
 pub struct Routed {
     candidates: Vec<Candidate>,
-    /// Ascending by `from`; the first is from 1.
+    /// The routes, ascending by `from`; the first is from 1.
     routes: Vec<Route>,
-    /// The largest batch each candidate still takes; 0 where it has failed at a single position.
+    /// The largest batch each candidate still accepts; 0 if it has failed at a single position.
     limits: Vec<usize>,
     attributes: Attributes,
     report: Box<dyn Fn(String) + Send>,
@@ -61,10 +61,11 @@ impl std::fmt::Debug for Routed {
 }
 
 impl Routed {
-    /// `report` receives, for people, each failure of a candidate and the consequence.
+    /// Creates the evaluator. `report` receives a human-readable text for each failure of a candidate and its
+    /// consequence.
     ///
     /// # Panics
-    /// Without a candidate.
+    /// If there are no candidates.
     pub fn new(candidates: Vec<Candidate>, batch_max: usize, report: Box<dyn Fn(String) + Send>) -> Self {
         assert!(!candidates.is_empty(), "there is at least one candidate");
         let all: Vec<Attributes> = candidates.iter().map(|candidate| candidate.evaluator.attributes()).collect();
@@ -93,7 +94,7 @@ impl Routed {
         &self.routes
     }
 
-    /// The fastest candidate for a batch that has not failed.
+    /// The fastest usable candidate for a batch of this size.
     fn fastest(&self, batch: usize) -> Option<usize> {
         let usable = |&candidate: &usize| self.limits[candidate] > 0;
         let routed = self.routes.iter().rfind(|route| route.from <= batch).map(|route| route.candidate);
@@ -102,7 +103,7 @@ impl Routed {
         routed.filter(usable).or_else(others)
     }
 
-    /// Adds the answers to the positions from `from` on that `candidate` takes at a time; returns where they end.
+    /// Evaluates as many positions starting at `from` as `candidate` accepts at a time; returns the end of that range.
     fn evaluate_piece(
         &mut self,
         candidate: usize,
@@ -121,7 +122,7 @@ impl Routed {
         Ok(to)
     }
 
-    /// A batch of `positions` was too much for a candidate, or it is broken.
+    /// Halves the batch limit of a candidate after a failure at `positions`; at a limit of 0 it is not used again.
     fn reduce_limit(&mut self, candidate: usize, positions: usize, why: &str) {
         self.limits[candidate] = positions / 2;
         let name = self.candidates[candidate].evaluator.attributes().name;
@@ -159,7 +160,7 @@ impl Evaluator for Routed {
                 Ok(to) => from = to,
                 Err(Error::Backend(why)) => {
                     if from == 0 {
-                        // It may have begun to answer.
+                        // The evaluator may have written some answers.
                         predictions.clear();
                     }
                     self.reduce_limit(candidate, positions, &why);
@@ -176,7 +177,7 @@ fn routes(candidates: &[Candidate], batch_max: usize) -> Vec<Route> {
     let mut size = 1;
     while size <= batch_max.max(1) {
         let speed = |&candidate: &usize| candidates[candidate].speed(size);
-        // The first of equals: candidates come in the order of preference.
+        // Ties go to the first, because candidates are in the order of preference.
         let fastest = (0..candidates.len()).reduce(|a, b| if speed(&b) > speed(&a) { b } else { a }).unwrap_or(0);
         if routes.last().is_none_or(|route| route.candidate != fastest) {
             routes.push(Route { from: size, candidate: fastest });
@@ -186,7 +187,7 @@ fn routes(candidates: &[Candidate], batch_max: usize) -> Vec<Route> {
     routes
 }
 
-/// The batch from which larger ones gain little: the smallest that makes nine tenths of the best.
+/// The batch size beyond which larger batches gain little: the smallest with nine tenths of the best speed.
 fn best_batch(candidates: &[Candidate], routes: &[Route]) -> usize {
     let speeds = routes.iter().flat_map(|route| &candidates[route.candidate].speeds);
     let best = speeds.clone().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! Measuring an evaluator by batch size, before work is given to it.
+//! Measurement of an evaluator by batch size, before it is used.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -10,37 +10,37 @@ use crate::{Batch, Error, Evaluator, Predictions};
 /// The speed of an evaluator at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
-    /// Positions in a batch.
+    /// The number of positions in a batch.
     pub batch: usize,
-    /// Positions answered.
+    /// The number of positions answered per second.
     pub evaluations_per_second: f64,
 }
 
 /// The result of a measurement.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trial {
-    /// Ascending by batch.
+    /// The speeds, ascending by batch.
     pub speeds: Vec<Speed>,
-    /// The batch size and the reason of the failure; larger batches were not tried.
+    /// The batch size and the reason of a failure; larger batches were not tried.
     pub failure: Option<(usize, String)>,
 }
 
-/// A larger batch than one that took so many times what a measurement may take is not tried.
+/// The maximum duration of a measurement, in multiples of its intended time, after which no larger batch is tried.
 const PATIENCE: u32 = 8;
 
-/// Another batch in flight is worth having if this many times as much is evaluated with it.
+/// The minimum gain in speed for which another batch in flight is used.
 const WORTH_IT: f64 = 1.05;
 
 impl Trial {
-    /// Evaluations/s at the batch where they are most; 0 where nothing was measured.
+    /// The evaluations/s at the fastest batch size; 0 if nothing was measured.
     #[must_use]
     pub fn best(&self) -> f64 {
         self.speeds.iter().map(|speed| speed.evaluations_per_second).fold(0.0, f64::max)
     }
 }
 
-/// The in-flight depth, at most `depth_max`, that evaluates most, and its trial: one more at a time is tried for as
-/// long as that pays. `measure` is given a depth.
+/// Returns the fastest in-flight depth, at most `depth_max`, and its trial: the depth is raised by one for as long as
+/// the speed improves. `measure` receives a depth.
 pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -> (usize, Trial) {
     let mut chosen = (1, measure(1));
     for depth in 2..=depth_max {
@@ -55,11 +55,11 @@ pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -
 
 /// Measures batches of 1, 2, 4… positions up to `batch_max`, each for about `time` by the clock `now`.
 ///
-/// Each of `evaluators`, which are alike, is called in a loop by a thread of its own; speeds are those of all of them
-/// together. The first batch of a size is not counted: it chooses kernels and grows buffers.
+/// Each of `evaluators`, which must be alike, is called in a loop on its own thread; speeds are the sum over all of
+/// them. The first batch of a size is not counted, because it selects kernels and grows buffers.
 ///
 /// # Panics
-/// Without an evaluator.
+/// If there are no evaluators.
 pub fn try_out(
     evaluators: &mut [&mut dyn Evaluator],
     (shape, actions): (ObservationShape, usize),
@@ -75,7 +75,7 @@ pub fn try_out(
     loop {
         while batch.len() < size {
             let position = batch.len();
-            // Speed does not depend on what is on the board, only zeros everywhere might be too easy.
+            // Speed does not depend on the content of a position, but zeros everywhere might be too favourable.
             batch.push(&legal, |planes| planes.iter_mut().skip(position % 3).step_by(3).for_each(|x| *x = 1.0));
         }
         let begun = now();
@@ -94,7 +94,7 @@ pub fn try_out(
     }
 }
 
-/// Evaluations/s of all evaluators together, which begin together.
+/// The evaluations/s of all evaluators together, which start at the same time.
 fn rate(
     evaluators: &mut [&mut dyn Evaluator],
     batch: &Batch,
@@ -117,7 +117,7 @@ fn rate(
     Ok(spans.iter().map(|span| span.positions).sum::<usize>() as f64 / seconds.max(1e-9))
 }
 
-/// The answers of one thread, and their times.
+/// The number of positions answered by one thread, and the interval of its measurement.
 struct Span {
     begin: Instant,
     end: Instant,
@@ -133,7 +133,7 @@ fn evaluate_for(
 ) -> Result<Span, Error> {
     let mut predictions = Predictions::new();
     let first = evaluator.evaluate(batch, &mut predictions);
-    // A thread that fails still meets the others.
+    // A thread that fails still waits at the barrier, which would otherwise block the others.
     barrier.wait();
     first?;
     let (begin, mut positions) = (now(), 0);

@@ -1,4 +1,4 @@
-//! Batches in flight on a device that answers them in order.
+//! Tests of batches in flight on a device that answers them in order.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::{HashMap, VecDeque};
@@ -16,10 +16,10 @@ use inference::{
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 const ACTIONS: usize = 9;
-/// A wait that lasts this long has failed.
+/// The timeout after which a wait fails the test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A machine beside this one: it answers what is queued one after another, and counts.
+/// A fake device that answers queued batches one after another and counts them.
 #[derive(Default)]
 struct Machine {
     counts: Mutex<Counts>,
@@ -32,7 +32,7 @@ struct Counts {
     answers: HashMap<u64, Predictions>,
     submitted: u64,
     computed: usize,
-    /// Batches at whose end the next one was queued.
+    /// The number of batches at whose end the next one was already queued.
     overlapped: usize,
     under_way: usize,
     under_way_max: usize,
@@ -50,7 +50,7 @@ impl Machine {
         counts
     }
 
-    /// Works until it is over. The first `overlaps` batches end only once the next one is queued.
+    /// Processes batches until `is_over`. The first `overlaps` batches end only once the next one is queued.
     fn work(&self, overlaps: usize) {
         let mut evaluator = Hashing::new(SHAPE, 5);
         loop {
@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// The queue of a machine that has no room for more positions than so many.
+/// The queue of a machine that rejects batches of more than `room` positions.
 struct FakeQueue {
     machine: Arc<Machine>,
     room: usize,
@@ -140,14 +140,14 @@ impl InFlightBatch for PendingBatch {
     }
 }
 
-/// Runs `body` with an evaluator on a machine with that many slots and that much room; returns the counters.
+/// Runs `body` with an evaluator on a machine with the given number of slots and capacity; returns the counters.
 fn on_a_machine(
     slots: usize,
     room: usize,
     overlaps: usize,
     body: impl FnOnce(PipelinedEvaluator<FakeQueue>),
 ) -> Counts {
-    /// However the body ends, the machine does.
+    /// Stops the machine when the body ends, even by a panic.
     struct StopOnDrop<'a>(&'a Machine);
     impl Drop for StopOnDrop<'_> {
         fn drop(&mut self) {
@@ -165,7 +165,7 @@ fn on_a_machine(
     std::mem::take(&mut *machine.counts())
 }
 
-/// Positions that are of this batch and no other.
+/// Creates a batch of positions that occur in no other batch.
 fn batch(positions: usize, marked: usize) -> Batch {
     let legal: Vec<Action> = (0..9).map(Action).collect();
     let mut batch = Batch::new(SHAPE);
@@ -181,7 +181,7 @@ fn answers(evaluator: &mut dyn Evaluator, batch: &Batch) -> Vec<(Vec<f32>, f32)>
     (0..predictions.len()).map(|i| (predictions.priors(i).to_vec(), predictions.value(i).value())).collect()
 }
 
-/// So many threads have so many batches answered each, and compare.
+/// Evaluates `batches` batches on each of `threads` threads and compares the answers.
 fn evaluate_from_threads(evaluator: &PipelinedEvaluator<FakeQueue>, threads: usize, batches: usize) {
     thread::scope(|scope| {
         for thread in 0..threads {
@@ -206,7 +206,7 @@ fn the_pipelined_evaluator_conforms() {
 #[test]
 fn with_two_slots_the_next_batch_is_queued_before_one_ends() {
     let counts = on_a_machine(2, 64, 2 * 50 - 1, |evaluator| evaluate_from_threads(&evaluator, 2, 50));
-    // The last one has no next.
+    // The last batch has no successor.
     assert_eq!((counts.computed, counts.overlapped, counts.under_way_max), (100, 99, 2));
 }
 

@@ -1,4 +1,4 @@
-//! The choice among evaluators by batch size, and what happens when one fails.
+//! Tests of the choice among evaluators by batch size, and of failover.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use inference::{Attributes, Batch, Candidate, Error, Evaluator, Hashing, Predict
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
-/// Answers as [`Hashing`] does, records the batches it received, and fails above a size.
+/// An evaluator that answers as [`Hashing`], records the batches it received, and fails above a size.
 struct Limited {
     inner: Hashing,
     name: &'static str,
@@ -31,7 +31,7 @@ impl Evaluator for Limited {
     }
 }
 
-/// Returns evaluators with these names and limits, the batches they received, and the reports.
+/// A routed evaluator of candidates with given names and limits, the batches they received, and the reports.
 struct Bench {
     routed: Routed,
     requests: Arc<Mutex<Vec<(&'static str, usize)>>>,
@@ -56,7 +56,7 @@ fn bench(candidates: &[Sketch<'_>]) -> Bench {
     Bench { routed: Routed::new(candidates.iter().map(candidate).collect(), 64, report), requests, reported }
 }
 
-/// A CPU that makes 1000 whatever the batch, and a device that needs large ones.
+/// The speeds of a CPU, equal at every batch size; those of `DEVICE` grow with the batch.
 const CPU: &[(usize, f64)] = &[(1, 1000.0), (4, 1000.0), (16, 1000.0), (64, 1000.0)];
 const DEVICE: &[(usize, f64)] = &[(1, 100.0), (4, 400.0), (16, 1600.0), (64, 5000.0)];
 

@@ -1,4 +1,4 @@
-//! Measurements of evaluators, by a clock that they move on.
+//! Tests of the measurement of evaluators, with a clock that they advance themselves.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use inference::{Attributes, Batch, Error, Evaluator, Predictions, Speed, Trial, 
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
-/// A clock that an evaluator moves on: so many microseconds for a call and so many for a position.
+/// An evaluator that advances a clock by a number of microseconds for a call and for each position.
 struct ClockAdvancing {
     inner: Uniform,
     clock: Arc<AtomicU64>,
@@ -32,7 +32,7 @@ impl Evaluator for ClockAdvancing {
     }
 }
 
-/// Some moment: only what is added to it matters.
+/// An arbitrary instant: only differences from it matter.
 #[expect(clippy::disallowed_methods, reason = "there is no other way to make one")]
 fn zero() -> Instant {
     Instant::now()
@@ -72,7 +72,7 @@ fn a_failure_ends_the_trial_and_keeps_the_speeds_measured_so_far() {
     let calls = AtomicU64::new(0);
     let zero = zero();
     let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
-    // Two batches of each size: the fifth is the first of four positions.
+    // Each size takes two batches, so the fifth batch is the first of four positions.
     let mut evaluator = Faulty::new(SHAPE, Fault::Backend, 4);
     let trial = try_out(&mut [&mut evaluator], (SHAPE, 9), 64, Duration::from_millis(20), &now);
     assert_eq!(trial.speeds.iter().map(|speed| speed.batch).collect::<Vec<_>>(), [1, 2]);
@@ -89,7 +89,8 @@ fn evaluators_are_called_concurrently_and_measured_together() {
     let zero = zero();
     let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
     let trial = try_out(&mut [&mut one, &mut other], (SHAPE, 9), 4, Duration::from_millis(20), &now);
-    // The clock advances by a millisecond for each batch of any thread: a device that cannot compute two at once.
+    // The clock advances by a millisecond for each batch of any thread, like a device that computes one batch at a
+    // time.
     for Speed { batch, evaluations_per_second } in trial.speeds {
         let share = evaluations_per_second / (1000.0 * batch as f64);
         assert!((0.5..=1.1).contains(&share), "{batch}: {evaluations_per_second}");
@@ -107,7 +108,7 @@ fn one_failing_evaluator_of_several_ends_the_trial() {
     assert_eq!(trial.failure.unwrap().0, 1);
 }
 
-/// A device that takes this long for a batch, with this long to bring and to read it; speeds of each depth.
+/// Returns the trials, by depth, of a device with the given times for computing a batch and for its transfers.
 fn overlapped(compute_us: u64, bring_us: u64) -> impl FnMut(usize) -> Trial {
     move |depth| {
         let batch_us = compute_us.max((compute_us + bring_us) / depth as u64);
