@@ -7,13 +7,14 @@ use weights::Manifest;
 
 /// Builds evaluators of a weights version, one for each thread.
 pub trait Backend: Send + Sync {
-    /// Names the engine that evaluates, once it is known: `cpu avx512-f32`.
+    /// Returns the name of the chosen engine, more precise after the first build: `cpu avx512-f32`.
     fn describe(&self) -> String;
 
     /// Builds the evaluator of one thread.
     ///
     /// # Errors
-    /// Weights that are not of the network their manifest names, or that the engine does not take; a device that fails.
+    /// Weights that do not match the network in their manifest, or that the engine does not support; a device that
+    /// fails.
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error>;
 
     /// Limits the batches in flight on a device that the threads share; no effect where each thread computes by itself.
@@ -34,21 +35,21 @@ where
     }
 }
 
-/// The reason why no evaluator could be built.
+/// The error of a failed [`Backend::build`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The CPU kernel refused the weights, or does not take the network.
+    /// The CPU kernel rejected the weights, or does not support the network.
     #[error(transparent)]
     Kernel(#[from] network_cpu::Error),
-    /// The CPU kernel does not take the network, and this build has no other engine.
+    /// The CPU kernel does not support the network, and this build has no other engine.
     #[error("{source}; libtorch may take the network, and this build lacks it: {remedy}")]
     NeedsLibtorch {
-        /// The kernel's reason for not taking the network.
+        /// The reason why the kernel does not support the network.
         source: network_cpu::Error,
-        /// The way to get a build that has libtorch.
+        /// Instructions for getting a build with libtorch.
         remedy: &'static str,
     },
-    /// libtorch refused the weights, or its device failed.
+    /// libtorch rejected the weights, or its device failed.
     #[cfg(feature = "torch")]
     #[error(transparent)]
     Libtorch(#[from] network_torch::Error),
@@ -60,9 +61,9 @@ pub enum Error {
 /// The CPU kernel as a backend.
 pub(crate) struct Cpu {
     kernel: Kernel,
-    /// The way to get a build that takes the networks that the kernel does not; `None` if this build does.
+    /// Instructions for getting a build that supports the networks that the kernel does not; `None` if this build does.
     remedy: Option<&'static str>,
-    /// The variant that was logged last: it is known with the first weights and may change with others.
+    /// The variant that was logged last. It is determined by the first weights and may change with later ones.
     announced: Mutex<Option<ChosenVariant>>,
 }
 
@@ -85,7 +86,8 @@ impl Cpu {
 impl Backend for Cpu {
     fn describe(&self) -> String {
         match self.kernel.chosen() {
-            // Without the reason, which may name numbers of one version: this is a label of a metric.
+            // The reason is omitted because it may contain numbers of one version, and this text is the label of a
+            // metric.
             Some(chosen) => format!("cpu {}", chosen.path),
             None => "cpu".to_owned(),
         }

@@ -9,71 +9,71 @@ use crate::backend::Cpu;
 use crate::measured::{Choice, Demand, Measured};
 use crate::{Backend, Store};
 
-/// Larger batches are not measured: no engine gains beyond them.
+/// The largest batch that is measured; no engine gains from larger ones.
 const MEASURED_BATCH_MAX: usize = 4096;
 
-/// The evaluator that a process prefers, and its load.
+/// The evaluator that a process requests, and the load of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The device.
+    /// The preferred device.
     pub device: DevicePreference,
-    /// The precision.
+    /// The preferred precision.
     pub precision: PrecisionPreference,
-    /// The engine on a CPU.
+    /// The preferred engine on a CPU.
     pub kernel: KernelPreference,
     /// Determines whether answers may depend on earlier requests.
     pub calibration: Calibration,
-    /// Threads that evaluate.
+    /// The numbers of evaluating threads.
     pub threads: Threads,
     /// The largest batch of a thread.
     pub batch_max: usize,
-    /// The way to get a build with libtorch, for messages: `build it with --features torch`.
+    /// Instructions for getting a build with libtorch, for messages: `build it with --features torch`.
     pub torch_build: &'static str,
 }
 
-/// Determines whether an evaluator may adapt its numbers to the positions that it evaluates.
+/// Determines whether an evaluator may adapt its arithmetic to the positions that it evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calibration {
-    /// Bfloat16 is checked on recent positions, and integers are calibrated on them: a version's answers depend on
+    /// Bfloat16 is checked on recent positions, and int8 is calibrated on them, so the answers of a version depend on
     /// earlier requests.
     OnRecentPositions,
-    /// A version always gives the same answer. Integers are refused.
+    /// A version always gives the same answer to the same position. Int8 is rejected.
     Off,
 }
 
-/// Evaluating threads, by where they evaluate.
+/// The number of evaluating threads, which depends on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads {
-    /// Number of threads without an accelerator.
+    /// The number of threads without an accelerator.
     pub cpu: usize,
-    /// Number of threads with an accelerator, which would wait for a single thread between two batches.
+    /// The number of threads with an accelerator, which would idle between two batches of a single thread.
     pub accelerator: usize,
 }
 
 impl Threads {
-    /// The same number anywhere.
+    /// Uses the same number of threads on every device.
     #[must_use]
     pub fn exactly(threads: usize) -> Self {
         Self { cpu: threads, accelerator: threads }
     }
 }
 
-/// The machine, as an argument.
+/// The properties and services of the machine that [`choose`] uses.
 pub struct Host {
-    /// The clock that engines are compared by.
+    /// The clock that measures the engines.
     pub clock: fn() -> Instant,
-    /// Its name; speeds are remembered under it.
+    /// The name of the machine, under which its speeds are stored.
     pub machine: String,
-    /// The speeds that earlier starts measured.
+    /// The store of the speeds that earlier starts measured.
     pub speeds: Store,
 }
 
-/// The backend for some [`Settings`].
+/// The backend for the given [`Settings`].
 #[derive(Clone)]
 pub struct Chosen {
-    /// Builds the evaluators.
+    /// The backend that builds the evaluators.
     pub backend: Arc<dyn Backend>,
-    /// Threads that evaluate.
+    /// The number of threads that evaluate.
     pub threads: usize,
 }
 
@@ -93,7 +93,7 @@ pub struct Invalid {
     pub reason: String,
 }
 
-/// Chooses the engine for `settings`: the one they name, else the fastest at each batch size, as measured when weights
+/// Chooses the engine for `settings`: the requested one, else the fastest at each batch size, as measured when weights
 /// are first built.
 ///
 /// # Errors
@@ -114,7 +114,7 @@ pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
             return invalid(format!("`{variant}` cannot be used: this CPU or system lacks its instructions"));
         }
     }
-    // A named accelerator leaves the CPU nothing to do.
+    // With a named accelerator, the CPU is not used for evaluation.
     let on_cpu = if device.is_accelerator() { KernelPreference::Libtorch } else { kernel };
     let kernel = on_cpu.kernel(precision, &mut || (host.clock)()).map(|kernel| {
         let remedy = (!cfg!(feature = "torch")).then_some(settings.torch_build);
@@ -125,14 +125,14 @@ pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
     let is_accelerated = choices.iter().any(|choice| choice.is_shared);
     let threads = if is_accelerated { settings.threads.accelerator } else { settings.threads.cpu };
     if choices.len() == 1 && !is_accelerated {
-        // Nothing to measure: neither another engine nor a number of batches in flight.
+        // There is nothing to measure: no other engine, and no number of batches in flight.
         return Ok(Chosen { backend: Arc::from(choices.remove(0).backend), threads });
     }
     let demand = Demand { threads, batch_max: settings.batch_max.clamp(1, MEASURED_BATCH_MAX) };
     Ok(Chosen { backend: Arc::new(Measured::new(choices, demand, host)), threads })
 }
 
-/// Finds libtorch and its device, unless a variant of the kernel is named.
+/// Returns libtorch on its device, unless a variant of the kernel is named.
 #[cfg(feature = "torch")]
 fn libtorch(settings: &Settings, clock: fn() -> Instant) -> Result<Option<Choice>, Invalid> {
     if matches!(settings.kernel, KernelPreference::Only(_)) {
@@ -144,7 +144,7 @@ fn libtorch(settings: &Settings, clock: fn() -> Instant) -> Result<Option<Choice
     Ok(Some(Choice { backend: Box::new(libtorch), is_shared }))
 }
 
-/// Refuses settings that need libtorch.
+/// Rejects settings that require libtorch.
 #[cfg(not(feature = "torch"))]
 fn libtorch(settings: &Settings, _clock: fn() -> Instant) -> Result<Option<Choice>, Invalid> {
     let needed = |setting, name: String| {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_named_device_is_never_replaced() {
-        // No machine has a thousand.
+        // No machine has a thousand devices.
         let invalid = refused(Settings { device: DevicePreference::Cuda(1000), ..settings() });
         assert_eq!(invalid.setting, "device");
         assert!(invalid.reason.contains("cuda:1000"), "{invalid}");

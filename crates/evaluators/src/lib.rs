@@ -1,10 +1,10 @@
 //! Builds evaluators of published weights on the fastest engine of this machine: [`choose`] turns [`Settings`] into a
 //! [`Backend`].
 //!
-//! The engines are the CPU kernel and, with the feature `torch`, libtorch. A device or a kernel that is named is the
-//! only engine, or an [`Invalid`] setting; where several are allowed, each batch size gets the engine that measures
-//! fastest. The clock and the [`Store`] of speeds that earlier starts measured are parts of the [`Host`], so nothing
-//! here reads a clock or a file. Remote and simulated evaluation belong to the processes, as further implementations of
+//! The engines are the CPU kernel and, with the feature `torch`, libtorch. A named device or kernel is the only engine,
+//! or else an [`Invalid`] setting; where several are allowed, each batch size uses the engine that measures fastest.
+//! The clock and the [`Store`] of speeds that earlier starts measured are parts of the [`Host`], so nothing here reads
+//! a clock or a file. Remote and simulated evaluation belong to the processes, as further implementations of
 //! [`Backend`].
 
 mod backend;

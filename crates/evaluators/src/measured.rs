@@ -1,5 +1,4 @@
-//! The choice between engines by their speed on this machine: measured once for each machine and network, and
-//! remembered.
+//! Choice between engines by their speed on this machine: measured once for each machine and network, and stored.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,26 +15,26 @@ use crate::{Backend, Error, Host};
 #[cfg(test)]
 mod tests;
 
-/// The time that each batch size of each option is measured.
+/// The time spent on measuring each batch size of each engine.
 const TRIAL_TIME: Duration = Duration::from_millis(30);
 
-/// The load of a process.
+/// The evaluation load of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Demand {
-    /// Threads, each with evaluators of its own.
+    /// The number of threads, each with its own evaluators.
     pub(crate) threads: usize,
-    /// The most positions in a batch: all leaves of all games of a thread.
+    /// The maximum number of positions in a batch: all leaves of all games of a thread.
     pub(crate) batch_max: usize,
 }
 
-/// One engine.
+/// One engine that may be chosen.
 pub(crate) struct Choice {
     pub(crate) backend: Box<dyn Backend>,
     /// True if all threads share one device, whose queue holds as many batches as are in flight.
     pub(crate) is_shared: bool,
 }
 
-/// Several backends; each batch size gets the fastest.
+/// Several backends, of which each batch size uses the fastest.
 pub(crate) struct Measured {
     choices: Vec<Choice>,
     demand: Demand,
@@ -44,25 +43,26 @@ pub(crate) struct Measured {
     /// The choice that was logged last.
     chosen: Mutex<Option<String>>,
     clock: Arc<dyn Fn() -> Instant + Send + Sync>,
-    /// The speeds known to this process; held while one thread measures, and the others use its result.
+    /// The speeds known to this process. The mutex is held while one thread measures, so that the others use its
+    /// result.
     known: Mutex<Speeds>,
 }
 
 impl Measured {
-    /// Prefers the first of the choices among equals.
+    /// Creates the backend; among equally fast choices the first is preferred.
     pub(crate) fn new(choices: Vec<Choice>, demand: Demand, host: Host) -> Self {
         let Host { clock, machine, speeds } = host;
         let (chosen, known) = (Mutex::default(), Mutex::default());
         Self { choices, demand, machine, speeds, chosen, clock: Arc::new(clock), known }
     }
 
-    /// The key of a measurement: another machine, network or load is measured again.
+    /// The key of a measurement. On another machine, or for another network or load, the speeds are measured again.
     fn key(&self, architecture: &Architecture) -> String {
         let Demand { threads, batch_max } = self.demand;
         format!("{}; {architecture:?}; {threads} threads, batches to {batch_max}", self.machine)
     }
 
-    /// The speed of each evaluator, remembered or measured now.
+    /// The speed of each evaluator, from the store or measured now.
     fn measurements(
         &self,
         manifest: &Manifest,
@@ -91,8 +91,8 @@ impl Measured {
         measured
     }
 
-    /// Measures evaluations/s of all threads together; on a device that they share, at the best number of batches in
-    /// flight.
+    /// Measures the evaluations/s of all threads together; on a device that they share, at the best number of batches
+    /// in flight.
     fn measure(
         &self,
         manifest: &Manifest,
@@ -104,7 +104,7 @@ impl Measured {
         let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
         let position = (ObservationShape { planes, height, width }, architecture.actions);
         let Demand { threads, batch_max } = self.demand;
-        // Each batch in flight is one of a thread that waits for it.
+        // Each thread has at most one batch in flight.
         let depth_max = if choice.is_shared { DEPTH_MAX.min(threads) } else { 1 };
         let mut others: Vec<_> = (1..depth_max).map_while(|_| choice.backend.build(manifest, bytes).ok()).collect();
         let name = evaluator.attributes().name;
@@ -177,15 +177,15 @@ impl Backend for Measured {
     }
 }
 
-/// Measured speeds: for each machine, network and load, those of each evaluator by its name.
+/// Measured speeds by machine, network and load, then by the evaluator's name.
 type Speeds = BTreeMap<String, BTreeMap<String, Measurement>>;
 
 /// The speed of one evaluator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Measurement {
-    /// Batches in flight on a device that threads share; else 1.
+    /// The number of batches in flight on a device that threads share; else 1.
     in_flight: usize,
-    /// Batch, and evaluations/s of all threads with that many in flight.
+    /// Batch sizes, each with the evaluations/s of all threads at `in_flight`.
     speeds: Vec<(usize, f64)>,
 }
 
@@ -198,15 +198,15 @@ impl Measurement {
 
 type Write = dyn Fn(&[u8]) + Send + Sync;
 
-/// Keeps measured speeds from one start to the next, as text of a format that belongs to this crate.
+/// Stores measured speeds between starts, as text in a format private to this crate.
 pub struct Store {
     read: Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>,
     write: Box<Write>,
 }
 
 impl Store {
-    /// A store of the caller's. `read` gives what `write` got last. Both report their own failures: speeds that are
-    /// lost are measured again.
+    /// Creates a store from two functions. `read` returns the text last passed to `write`. Both log their own failures:
+    /// lost speeds are measured again.
     pub fn new(
         read: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static,
         write: impl Fn(&[u8]) + Send + Sync + 'static,
@@ -214,7 +214,7 @@ impl Store {
         Self { read: Box::new(read), write: Box::new(write) }
     }
 
-    /// A store that stores nothing: every start measures.
+    /// Creates a store that keeps nothing, so that every start measures.
     #[must_use]
     pub fn none() -> Self {
         Self::new(|| None, |_| ())

@@ -8,7 +8,8 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::*;
 
-/// Answers as [`Hashing`] does after so much work for a call and so much for a position, and counts its calls.
+/// An evaluator that answers as [`Hashing`] after a fixed amount of work for a call and for each position, and counts
+/// its calls.
 struct BusyWork {
     inner: Hashing,
     name: &'static str,
@@ -69,7 +70,7 @@ fn manifest() -> Manifest {
     Manifest { version: WeightsVersion(7), training_step: 1, digest: Digest::of(&[]), size_bytes: 0, architecture }
 }
 
-/// A CPU that answers each position in the same time, and a device whose calls cost much and positions nothing.
+/// A CPU with constant time per position, and a device with high cost per call and no cost per position.
 fn fake_choices(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
     let calls = Arc::<AtomicUsize>::default();
     let choice = |name, call, position, takes_weights| {
@@ -80,7 +81,7 @@ fn fake_choices(cpu: bool, device: bool) -> (Vec<Choice>, Arc<AtomicUsize>) {
     (vec![choice("cpu", 0, 20_000, cpu), choice("device", 300_000, 0, device)], calls)
 }
 
-/// Stands in for a file.
+/// A replacement for a file.
 type Memory = Arc<Mutex<Option<Vec<u8>>>>;
 
 #[expect(clippy::disallowed_methods, reason = "engines are measured with a real clock")]
@@ -101,7 +102,7 @@ fn each_batch_size_gets_the_evaluator_that_was_fastest_at_it() {
     let memory = Memory::default();
     let (measured, _) = measured(&memory, true, true, 256);
     let name = measured.build(&manifest(), &Bytes::new()).unwrap().attributes().name;
-    // 15 positions on the CPU cost as much as a call of the device; a factor of four either way is left for unrest.
+    // 15 positions on the CPU cost as much as a call of the device; a factor of four either way allows for noise.
     let from: usize = name.strip_prefix("cpu, device from batches of ").unwrap().parse().unwrap();
     assert!((4..=64).contains(&from), "{name}");
     assert_eq!(measured.describe(), &*name);
@@ -116,7 +117,7 @@ fn measured_speeds_are_reused_by_the_next_start() {
     let (second, calls) = measured(&memory, true, true, 64);
     assert_eq!(second.build(&manifest(), &Bytes::new()).unwrap().attributes().name, name);
     assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing is measured again");
-    // With other games it is.
+    // With another batch limit, the speeds are measured again.
     let (third, calls) = measured(&memory, true, true, 32);
     third.build(&manifest(), &Bytes::new()).unwrap();
     assert!(calls.load(Ordering::Relaxed) > 0);
@@ -144,8 +145,8 @@ fn stored_speeds_in_an_earlier_format_are_measured_again() {
     assert!(calls.load(Ordering::Relaxed) > 0);
 }
 
-/// A device that threads share. By its clock a batch alone takes two milliseconds, half of them on the way, and one
-/// where others are in flight.
+/// A device that threads share. By its clock a batch alone takes two milliseconds, half of them for the transfer, and
+/// one millisecond with others in flight.
 #[derive(Clone, Default)]
 struct Queue {
     depth: Arc<AtomicUsize>,
@@ -202,7 +203,7 @@ fn the_fastest_depth_is_set_described_and_stored() {
     let memory = Memory::default();
     let (first, device) = queue(&memory, 4);
     first.build(&manifest(), &Bytes::new()).unwrap();
-    // The third gains nothing.
+    // A third batch in flight gains nothing.
     assert_eq!((device.depth.load(Ordering::Relaxed), &*first.describe()), (2, "queue, 2 in flight"));
     let (second, device) = queue(&memory, 4);
     second.build(&manifest(), &Bytes::new()).unwrap();
