@@ -15,18 +15,18 @@ use tokio::task::JoinHandle;
 
 use crate::Drain;
 
-/// The interval at which histograms are folded; in between, their samples are held in memory.
+/// The interval at which histograms are aggregated; in between, their samples are kept in memory.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The readiness of the process, with the reason if it is not ready; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    /// `None` when ready.
+    /// The reason for not being ready; `None` when ready.
     reason: Arc<Mutex<Option<String>>>,
 }
 
 impl Readiness {
-    /// Starts as not ready, with the reason that the process is starting.
+    /// Creates a readiness that is not ready, with the reason that the process is starting.
     pub fn starting() -> Self {
         Self { reason: Arc::new(Mutex::new(Some("starting".to_owned()))) }
     }
@@ -41,7 +41,7 @@ impl Readiness {
         self.set(Some(reason.into()));
     }
 
-    /// The reason that the process is not ready; `None` if it is.
+    /// The reason that the process is not ready; `None` if it is ready.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -61,8 +61,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Serves on `listener` until [`stop`](Self::stop). It outlives the drain of the process, so that draining can be
-    /// watched.
+    /// Serves on `listener` until [`stop`](Self::stop). The server outlives the drain of the process, so that draining
+    /// can be observed.
     pub fn start(listener: TcpListener, metrics: PrometheusHandle, readiness: Readiness) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Drain::new();
@@ -83,12 +83,12 @@ impl Admin {
         Ok(Self { address, stop, server, upkeep })
     }
 
-    /// The address it listens on.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops the server. Connections that a scraper keeps open are closed.
+    /// Stops the server and closes connections that a scraper keeps open.
     pub async fn stop(self) {
         self.stop.start();
         self.server.abort();
@@ -111,8 +111,8 @@ async fn render_metrics(State((metrics, _)): State<(PrometheusHandle, Readiness)
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&metrics.render()))
 }
 
-/// The text that the recorder renders, with the right types. The recorder counts in whole numbers only, so a counter of
-/// seconds is kept as a gauge that only grows; a name that ends in `_total` is a counter.
+/// Corrects the metric types in the text that the recorder renders. The recorder counts in whole numbers only, so a
+/// counter of seconds is recorded as a gauge that only increases; a name that ends in `_total` is a counter.
 fn exposition(rendered: &str) -> String {
     rendered.replace("_total gauge\n", "_total counter\n")
 }

@@ -1,10 +1,10 @@
 //! Loads the configuration of a process from one run file that the whole fleet shares: a TOML table with a section per
 //! role.
 //!
-//! A process describes the sections it reads as a struct of structs with defaults. [`Sources::read`] lays the preset of
-//! the run's game, the run file, the environment and the command line over those defaults, in this order, and refuses
-//! unknown names. Sections of other roles are skipped, so that one file serves every process. The meaning of a key is
-//! deliberately unknown here.
+//! A process describes the sections it reads as a struct of structs with defaults. [`Sources::read`] applies the preset
+//! of the run's game, the run file, the environment and the command line on top of those defaults, in this order, and
+//! rejects unknown names. Sections of other roles are skipped, so that one file serves every process. This module is
+//! deliberately independent of the meaning of keys.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -34,17 +34,17 @@ pub const SECTIONS: &[&str] = &[
     "telemetry",
 ];
 
-/// Environment variables that override the run file look like `ZEROFLEET__SECTION__KEY`.
+/// The prefix of environment variables that override the run file: `ZEROFLEET__SECTION__KEY`.
 pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
 
-/// The least similarity (Jaro-Winkler) at which a name is suggested for a misspelt one.
+/// The minimum similarity (Jaro-Winkler) at which a name is suggested for a misspelt one.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// The section `[run]`, on which all processes of a run must agree.
+/// The section `[run]`, whose values must be the same in all processes of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
-    /// The game, by its name: `tic_tac_toe`, `connect_four`, `hex-11`.
+    /// The name of the game: `tic_tac_toe`, `connect_four`, `hex-11`.
     pub game: String,
     /// The folder of the run, which holds checkpoints, replay, metrics and logs.
     pub directory: PathBuf,
@@ -63,7 +63,7 @@ pub fn is_override(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(ENVIRONMENT_PREFIX.as_bytes())
 }
 
-/// Keys that were renamed: the old name, which is refused with the new one.
+/// Keys that were renamed, as pairs of the old and the new name. An old name is rejected with the new one as a hint.
 pub const RENAMED_KEYS: [(&str, &str); 8] = [
     ("inference.asks_max", "inference.requests_max"),
     ("learner.learning_rate_floor", "learner.learning_rate_ratio_min"),
@@ -75,7 +75,7 @@ pub const RENAMED_KEYS: [(&str, &str); 8] = [
     ("selfplay.resign_below", "selfplay.resign_threshold"),
 ];
 
-/// Returns the preset of a game, which is TOML, by the game's name: `games::preset` in the fleet.
+/// A function that returns the preset of a game, which is TOML, by the game's name: `games::preset` in the fleet.
 pub type Preset<E> = fn(&str) -> Result<&'static str, E>;
 
 /// The sources of a configuration; later ones take precedence: defaults, preset, file, environment, `--set`.
@@ -83,18 +83,18 @@ pub type Preset<E> = fn(&str) -> Result<&'static str, E>;
 pub struct Sources<E> {
     /// The run file, if one was named.
     pub file: Option<PathBuf>,
-    /// The environment; only variables that start with [`ENVIRONMENT_PREFIX`] are read, the others need not be text.
+    /// The environment. Only variables that start with [`ENVIRONMENT_PREFIX`] are read; the others need not be UTF-8.
     pub env: E,
     /// Assignments `section.key=value` from the command line.
     pub sets: Vec<String>,
 }
 
 impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
-    /// Reads all sources once, and lays them over the preset of the game that they name. Every process reads its
-    /// sources here, so that all of them apply one recipe.
+    /// Reads all sources once, with the preset of the configured game below them. Every process reads its sources with
+    /// this function, so that the precedence is the same everywhere.
     ///
     /// # Errors
-    /// [`ConfigError`] if a source cannot be read, or `run.game` names no game.
+    /// [`ConfigError`] if a source cannot be read, or if `run.game` is not the name of a game.
     pub fn read<P: fmt::Display>(self, preset: Preset<P>) -> Result<Layers, ConfigError> {
         let layers = self.layers()?;
         let run = layers.load_over(&BTreeMap::from([("run".to_owned(), RunSection::default())]))?;
@@ -105,13 +105,13 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
         Ok(Layers { preset: Some((table, origin)), ..layers })
     }
 
-    /// Reads all sources once, without the preset of any game.
+    /// Reads all sources once, without a preset.
     ///
     /// # Errors
     /// [`ConfigError`] if a source cannot be read.
     pub fn layers(self) -> Result<Layers, ConfigError> {
         let file = self.file.map(|path| Ok((table_of(&path)?, format!("in {}", path.display())))).transpose()?;
-        // The environment has no order; sorting makes the error that is reported first always the same one.
+        // The environment is unordered; sorting makes it deterministic which error is reported first.
         let mut env: Vec<_> = self.env.filter(|(name, _)| is_override(name)).collect();
         env.sort();
         Ok(Layers { preset: None, file, env, sets: self.sets })
@@ -121,7 +121,7 @@ impl<E: Iterator<Item = (OsString, OsString)>> Sources<E> {
 /// The sources of a configuration, read but not yet checked. Each load checks the sections that it reads.
 #[derive(Debug)]
 pub struct Layers {
-    /// With the words for its origin, as the file.
+    /// The preset, if any, with a description of its origin, as for `file`.
     preset: Option<(Table, String)>,
     file: Option<(Table, String)>,
     env: Vec<(OsString, OsString)>,
@@ -129,16 +129,16 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Lays the layers over the defaults of `T`. Keys inside the sections that `T` has are checked against its
-    /// defaults: name first, then type, then by deserialising.
+    /// Applies the layers on top of the defaults of `T`. Keys inside the sections that `T` has are checked against its
+    /// defaults: first the name, then the type, then by deserialising.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that is refused and where it was written.
+    /// [`ConfigError`] names the first rejected key and its source.
     pub fn load<T: Serialize + DeserializeOwned + Default>(&self) -> Result<T, ConfigError> {
         self.load_over(&T::default())
     }
 
-    /// Lays the layers over `defaults`.
+    /// Applies the layers on top of `defaults`.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -170,13 +170,13 @@ fn table_of(path: &Path) -> Result<Table, ConfigError> {
     text.parse().map_err(|error| syntax(&path.display().to_string(), &text, &error))
 }
 
-/// A part of the environment variable `name` as text.
+/// Returns a part of the environment variable `name` as UTF-8 text.
 fn text_of(name: &OsStr, part: &OsStr) -> Result<String, ConfigError> {
     let not_text = || ConfigError::NotText { name: name.to_string_lossy().into_owned() };
     part.to_str().map(str::to_owned).ok_or_else(not_text)
 }
 
-/// The configuration as TOML, defaults included: what `--print-config` prints, and a run file in its own right.
+/// Returns the configuration as TOML, defaults included, as `--print-config` prints it; it is also a valid run file.
 pub fn print<T: Serialize>(config: &T) -> Result<String, ConfigError> {
     toml::to_string(config).map_err(|source| ConfigError::Defaults { source })
 }
@@ -197,9 +197,9 @@ pub enum ConfigError {
     Syntax {
         /// The run file.
         file: String,
-        /// Counted from one.
+        /// The line number, counted from one.
         line: usize,
-        /// Counted from one.
+        /// The column number, counted from one.
         column: usize,
         /// The error of the parser.
         message: String,
@@ -207,11 +207,11 @@ pub enum ConfigError {
     /// An unknown section.
     #[error("unknown section [{section}] {origin}; {hint}")]
     UnknownSection {
-        /// As written.
+        /// The section as written.
         section: String,
-        /// The nearest right name, or all of them.
+        /// The most similar valid name, or all of them.
         hint: String,
-        /// The source, in words.
+        /// A description of the source.
         origin: String,
     },
     /// A key that its section does not have.
@@ -219,29 +219,29 @@ pub enum ConfigError {
     UnknownKey {
         /// The key with its section.
         key: String,
-        /// The nearest right name, or all of them.
+        /// The most similar valid name, or all of them.
         hint: String,
-        /// The source, in words.
+        /// A description of the source.
         origin: String,
     },
     /// A value where a section or a key was expected.
     #[error("{key} {origin} is outside any section; write it as section.key, sections are {sections}")]
     OutsideSection {
-        /// As written.
+        /// The key as written.
         key: String,
         /// The names of all sections.
         sections: String,
-        /// The source, in words.
+        /// A description of the source.
         origin: String,
     },
-    /// A value of the wrong type, or one that the key does not take.
+    /// A value of the wrong type, or one that the key does not accept.
     #[error("{key} {origin}: {reason}")]
     Refused {
         /// The key with its section.
         key: String,
         /// The reason for the rejection.
         reason: String,
-        /// The source, in words.
+        /// A description of the source.
         origin: String,
     },
     /// A value out of range, found when the configuration became settings; see [`ConfigError::invalid`].
@@ -255,16 +255,16 @@ pub enum ConfigError {
     /// An environment variable that overrides the run file with bytes that are not UTF-8.
     #[error("the environment variable {name} is not UTF-8")]
     NotText {
-        /// The variable, as far as it can be written.
+        /// The name of the variable, with invalid bytes replaced.
         name: String,
     },
     /// An argument of `--set` that is not `section.key=value`.
     #[error("--set {text}: expected section.key=value")]
     NotAssignment {
-        /// As given.
+        /// The argument as given.
         text: String,
     },
-    /// The defaults of this process cannot be written as TOML: a bug.
+    /// The defaults of this process cannot be written as TOML, which is a bug.
     #[error("the configuration cannot be written as TOML")]
     Defaults {
         /// The cause.
@@ -273,7 +273,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// Refuses a value that is out of range: `invalid("learner.batch", "must be at least 1")`.
+    /// Rejects a value that is out of range: `invalid("learner.batch", "must be at least 1")`.
     pub fn invalid(key: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self::Invalid { key: key.into(), reason: reason.to_string() }
     }
@@ -294,14 +294,14 @@ impl ConfigError {
     }
 }
 
-/// One value laid over the defaults.
+/// One value that overrides a default.
 struct Override {
     path: Vec<String>,
     value: Value,
     origin: String,
 }
 
-/// Gathers what is laid over the defaults, which show the keys that may be written and their types.
+/// Collects the values that override the defaults, which define the valid keys and their types.
 struct Reader<'a> {
     defaults: &'a Table,
     overrides: Vec<Override>,
@@ -318,7 +318,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Splits tables down to the keys of the defaults, so that each key is checked and reported alone.
+    /// Splits tables down to the keys of the defaults, so that each key is checked and reported separately.
     fn read_value(&mut self, path: Vec<String>, value: Value, origin: &str) -> Result<(), ConfigError> {
         let Some(default) = self.default_of(&path, origin)? else { return Ok(()) };
         match (default, value) {
@@ -382,7 +382,8 @@ impl<'a> Reader<'a> {
         table.try_into().map_err(|error: toml::de::Error| self.blame::<T>(&error))
     }
 
-    /// Finds the override that the deserialiser refuses by trying each alone, because its own error names no origin.
+    /// Finds the override that the deserialiser rejects by trying each separately, because its own error names no
+    /// source.
     fn blame<T: DeserializeOwned>(self, error: &toml::de::Error) -> ConfigError {
         for Override { path, value, origin } in self.overrides {
             let mut table = self.defaults.clone();
@@ -396,7 +397,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Sets `value` at `path`; every table on the way exists, because the path was checked against the defaults.
+/// Sets `value` at `path`; every table on the path exists, because the path was checked against the defaults.
 fn lay(table: &mut Table, path: &[String], value: Value) {
     let (last, parents) = path.split_last().expect("a path names at least a section");
     let mut table = table;
@@ -406,18 +407,18 @@ fn lay(table: &mut Table, path: &[String], value: Value) {
     table.insert(last.clone(), value);
 }
 
-/// Converts a value to the type of the default, or describes it if it is of another type. Whole numbers serve as
+/// Converts a value to the type of the default, or describes it if it has another type. Whole numbers are accepted as
 /// floats.
 fn conform(default: &Value, value: Value) -> Result<Value, String> {
     match (default, value) {
-        // Floats that cannot hold an integer exactly are beyond 2^53; no key needs them.
+        // Integers that a float cannot represent exactly are beyond 2^53; no key needs them.
         (Value::Float(_), Value::Integer(whole)) => Ok(Value::Float(whole as f64)),
         (default, value) if default.same_type(&value) => Ok(value),
         (_, value) => Err(format!("{} {value}", type_name(&value))),
     }
 }
 
-/// Reads text from the environment or the command line as the type of the default.
+/// Parses text from the environment or the command line as the type of the default.
 fn parse(default: &Value, text: &str) -> Option<Value> {
     match default {
         Value::String(_) => {
@@ -429,7 +430,7 @@ fn parse(default: &Value, text: &str) -> Option<Value> {
 }
 
 fn parse_toml(text: &str) -> Option<Value> {
-    // A newline could smuggle in a second key; only the value itself is wanted.
+    // A newline could add a second key; only a single value is valid.
     if text.contains('\n') {
         return None;
     }
@@ -457,7 +458,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// "did you mean x?", or the list of right names when none is near.
+/// Returns "did you mean x?", or the list of valid names if none is similar.
 fn hint<'a>(wrong: &str, names: impl Iterator<Item = &'a str>, all: &str) -> String {
     let names: Vec<&str> = names.collect();
     let similarity = |name: &str| strsim::jaro_winkler(&wrong.to_lowercase(), name);

@@ -17,17 +17,17 @@ impl Cpu {
     /// Pins the calling thread, and threads that it starts later, to this cpu.
     ///
     /// # Errors
-    /// The system does not support pinning or denies it.
+    /// If the system does not support pinning or denies it.
     pub fn pin(self) -> io::Result<()> {
         system::pin(self.0)
     }
 }
 
-/// The cpus in the calling thread's affinity mask, which containers and `taskset` narrow: first one of each core, then
-/// the further ones of each core.
+/// The cpus in the calling thread's affinity mask, which containers and `taskset` restrict: first one cpu of each core,
+/// then the further cpus of each core.
 ///
 /// # Errors
-/// The system does not provide the mask.
+/// If the system does not provide the mask.
 pub fn allowed() -> io::Result<Vec<Cpu>> {
     let allowed = system::allowed()?;
     Ok(cores_first(&allowed, system::core).into_iter().map(Cpu).collect())
@@ -36,14 +36,14 @@ pub fn allowed() -> io::Result<Vec<Cpu>> {
 /// The first cpu of each core, then the second of each, and so on; `core` maps a cpu to its core.
 fn cores_first<C: PartialEq>(cpus: &[usize], core: impl Fn(usize) -> C) -> Vec<usize> {
     let cores: Vec<C> = cpus.iter().map(|&cpu| core(cpu)).collect();
-    // The number of earlier cpus of the same core.
+    // The rank of a cpu is the number of earlier cpus of the same core.
     let rank = |index: usize| cores[..index].iter().filter(|&other| *other == cores[index]).count();
     let mut ranked: Vec<(usize, usize)> = cpus.iter().enumerate().map(|(index, &cpu)| (rank(index), cpu)).collect();
     ranked.sort_unstable();
     ranked.into_iter().map(|(_, cpu)| cpu).collect()
 }
 
-/// Affinity masks by system calls, cores from the topology in sysfs.
+/// Affinity masks from system calls, and cores from the topology in sysfs.
 #[cfg(target_os = "linux")]
 mod system {
     use std::fs;
@@ -62,14 +62,14 @@ mod system {
         Ok(sched_setaffinity(None, &mask)?)
     }
 
-    /// The list of cpus that share a core; without one in sysfs, each cpu counts as a core.
+    /// The list of cpus that share a core; if sysfs has none, each cpu counts as a core.
     pub(super) fn core(cpu: usize) -> String {
         let list = fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
         list.unwrap_or_else(|_| cpu.to_string())
     }
 }
 
-/// Systems without thread affinity.
+/// Fallback for systems without thread affinity.
 #[cfg(not(target_os = "linux"))]
 mod system {
     use std::io;
@@ -97,10 +97,10 @@ mod tests {
 
     #[test]
     fn cores_come_before_their_second_cpus() {
-        // Two cores of two, their cpus side by side; then one after another.
+        // Two cores of two cpus each: first with adjacent cpus, then with interleaved ones.
         assert_eq!(cores_first(&[0, 1, 2, 3], |cpu| cpu / 2), [0, 2, 1, 3]);
         assert_eq!(cores_first(&[0, 1, 2, 3], |cpu| cpu % 2), [0, 1, 2, 3]);
-        // A mask that leaves out half of a core.
+        // The mask contains only half of one core.
         assert_eq!(cores_first(&[1, 4, 5], |cpu| cpu / 2), [1, 4, 5]);
         assert_eq!(cores_first(&[], |cpu| cpu), [0_usize; 0]);
     }

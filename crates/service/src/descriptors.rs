@@ -1,18 +1,17 @@
-//! The limit of open file descriptors. Every connection takes one.
+//! The limit of open file descriptors, one of which every connection uses.
 
 use std::io;
 
-/// `EMFILE` of Linux and macOS: the limit of this process is reached.
+/// `EMFILE` of Linux and macOS, the error when this process has reached its limit.
 const OF_PROCESS: i32 = 24;
-/// `ENFILE`: the limit of the whole machine is reached.
+/// `ENFILE`, the error when the whole machine has reached its limit.
 const OF_MACHINE: i32 = 23;
-/// macOS rejects a soft limit above its `OPEN_MAX`, whatever the hard limit.
+/// The maximum soft limit on macOS, its `OPEN_MAX`, which applies regardless of the hard limit.
 const MACOS_MAX: libc::rlim_t = 10_240;
 
-/// Raises the soft limit of this process to its hard one: the soft one is 1024 in many shells and service managers, for
-/// the sake of programs that use `select`, and a server of a thousand actors has more connections. Returns the limit as
-/// it is now;
-/// `None` where the system does not report it.
+/// Raises the soft limit of this process to its hard limit. The soft limit is 1024 in many shells and service managers,
+/// for compatibility with programs that use `select`, and a server of a thousand actors has more connections. Returns
+/// the new limit, or `None` if the system does not report it.
 pub fn raise_limit() -> Option<u64> {
     let limits = limits()?;
     let wanted = if cfg!(target_os = "macos") { limits.rlim_max.min(MACOS_MAX) } else { limits.rlim_max };
@@ -29,13 +28,13 @@ pub fn raise_limit() -> Option<u64> {
     Some(wanted)
 }
 
-/// The current soft limit; `None` where the system does not report it.
+/// The current soft limit, or `None` if the system does not report it.
 #[must_use]
 pub fn limit() -> Option<u64> {
     limits().map(|limits| limits.rlim_cur)
 }
 
-/// Describes the limit that an error hit and how to raise it; `None` for other errors.
+/// Describes the limit that an error exceeded and how to raise it; `None` for other errors.
 #[must_use]
 pub fn exhausted(error: &io::Error) -> Option<String> {
     match error.raw_os_error()? {

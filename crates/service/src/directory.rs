@@ -1,5 +1,5 @@
-//! Directories a process writes to: checked before the work starts, locked, and written to so that a crash leaves each
-//! file whole.
+//! Directories that a process writes to: checked at the start, locked, and written so that after a crash no file is
+//! partially written.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -12,7 +12,7 @@ const LOCK_FILE: &str = "lock";
 /// A directory that cannot be written to.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// It does not exist and cannot be made.
+    /// The directory does not exist and cannot be created.
     #[error("cannot create the directory {} (choose a place that you may write to)", path.display())]
     Create {
         /// The directory.
@@ -20,7 +20,7 @@ pub enum DirectoryError {
         /// The system's error.
         source: io::Error,
     },
-    /// It exists but nothing can be written into it.
+    /// The directory exists but is not writable.
     #[error("the directory {} is not writable (change its permissions or choose another)", path.display())]
     NotWritable {
         /// The directory.
@@ -28,7 +28,7 @@ pub enum DirectoryError {
         /// The system's error.
         source: io::Error,
     },
-    /// Another process has locked it.
+    /// Another process has locked the directory.
     #[error("another process uses the directory {} (stop it, or choose another)", path.display())]
     InUse {
         /// The directory.
@@ -50,7 +50,7 @@ pub enum DirectoryError {
 pub struct FileError {
     /// The operation: `write`, `replace`, `sync`.
     pub action: &'static str,
-    /// The file or directory it failed on.
+    /// The file or directory of the failed operation.
     pub path: PathBuf,
     /// The system's error.
     pub source: io::Error,
@@ -59,17 +59,17 @@ pub struct FileError {
 /// Creates `path` if it is missing and checks that a file can be written and removed there.
 pub fn writable(path: &Path) -> Result<(), DirectoryError> {
     fs::create_dir_all(path).map_err(|source| DirectoryError::Create { path: path.to_owned(), source })?;
-    // Two processes may check the same directory at the same time; each has a probe of its own.
+    // Two processes may check the same directory concurrently, so the file name contains the process id.
     let probe = path.join(format!(".writable-{}", std::process::id()));
     fs::write(&probe, b"zerofleet")
         .and_then(|()| fs::remove_file(&probe))
         .map_err(|source| DirectoryError::NotWritable { path: path.to_owned(), source })
 }
 
-/// Locks the directory `path` for this process, until the file is dropped or the process ends, however that happens.
+/// Locks the directory `path` for this process until the file is dropped or the process ends in any way.
 ///
 /// # Errors
-/// [`DirectoryError::InUse`] while another process holds the lock, [`DirectoryError::Lock`] if it cannot be tried.
+/// [`DirectoryError::InUse`] while another process holds the lock, [`DirectoryError::Lock`] if locking itself fails.
 pub fn lock(path: &Path) -> Result<File, DirectoryError> {
     let failed = |source| DirectoryError::Lock { path: path.to_owned(), source };
     let file = File::create(path.join(LOCK_FILE)).map_err(failed)?;
@@ -80,14 +80,14 @@ pub fn lock(path: &Path) -> Result<File, DirectoryError> {
     }
 }
 
-/// Replaces the file at `path` by `contents`: after a crash at any moment it holds its old contents or all of the new
-/// ones, and once this returns the new ones are durable.
+/// Replaces the file at `path` by `contents` atomically: after a crash at any moment the file holds either its old
+/// contents or all of the new ones, and once this returns the new ones are durable.
 ///
 /// # Errors
-/// [`FileError`]; the old file is then as it was, unless only the last sync failed.
+/// [`FileError`]; the old file is then unchanged, unless only the last sync failed.
 pub fn replace(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
-    // Several processes may replace one file at the same time.
+    // Several processes may replace one file concurrently, so the temporary name contains the process id.
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
     let written = write_synced(&temporary, contents).and_then(|()| {
@@ -95,17 +95,18 @@ pub fn replace(path: &Path, contents: &[u8]) -> Result<(), FileError> {
         fs::rename(&temporary, path).map_err(failed)
     });
     if let Err(error) = written {
-        // On a full disk, half a file would take room that others need.
+        // On a full disk, a partial file would use space that other files need.
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }
     path.parent().map_or(Ok(()), sync)
 }
 
-/// Writes a file in place and waits until its contents are durable; its name is once [`sync`] has run on its directory.
+/// Writes a file in place and waits until its contents are durable; its name is durable after [`sync`] of its
+/// directory.
 ///
 /// # Errors
-/// [`FileError`]; the file may then hold a part of `contents`.
+/// [`FileError`]; the file may then contain only a part of `contents`.
 pub fn write_synced(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     let written = File::create(path).and_then(|mut file| {
         file.write_all(contents)?;
@@ -114,7 +115,7 @@ pub fn write_synced(path: &Path, contents: &[u8]) -> Result<(), FileError> {
     written.map_err(|source| FileError { action: "write", path: path.to_owned(), source })
 }
 
-/// Returns `None` for a file or directory that does not exist.
+/// Converts the error for a file or directory that does not exist to `None`.
 ///
 /// # Errors
 /// Every other error of `result`.
@@ -125,7 +126,7 @@ pub fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Waits until the names in a directory are durable.
+/// Waits until the file names in a directory are durable.
 ///
 /// # Errors
 /// [`FileError`].
@@ -136,20 +137,20 @@ pub fn sync(directory: &Path) -> Result<(), FileError> {
     synced.map_err(|source| FileError { action: "sync", path: opened.to_owned(), source })
 }
 
-/// Reads and replaces a file whose loss costs time and nothing else: failures are logged, not returned.
+/// A file of measurements that can be repeated: read and write failures are logged, not returned.
 #[derive(Debug, Clone)]
 pub struct RememberedFile {
     path: PathBuf,
 }
 
 impl RememberedFile {
-    /// The file at `path`, which need not exist.
+    /// Creates the handle of the file at `path`, which need not exist.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Reads the file; `None` where it is missing or cannot be read.
+    /// Reads the file; `None` if it is missing or cannot be read.
     #[must_use]
     pub fn read(&self) -> Option<Vec<u8>> {
         match fs::read(&self.path) {
@@ -162,7 +163,7 @@ impl RememberedFile {
         }
     }
 
-    /// Replaces the file whole.
+    /// Replaces the file atomically.
     pub fn write(&self, contents: &[u8]) {
         if let Err(error) = replace(&self.path, contents) {
             let error = crate::chain(&error.into());
@@ -191,7 +192,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("progress.json");
         fs::write(&path, "first").unwrap();
-        // A directory in place of the temporary file.
+        // A directory takes the place of the temporary file, so that writing it fails.
         let temporary = format!("{}.{}.new", path.display(), std::process::id());
         fs::create_dir(&temporary).unwrap();
         let error = replace(&path, b"second").unwrap_err();

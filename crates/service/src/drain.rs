@@ -1,26 +1,26 @@
-//! Graceful shutdown: one signal by which a process finishes its work, uploads results and exits.
+//! Graceful shutdown: one signal on which a process finishes its work, uploads results and exits.
 
 use std::io::Read;
 
 use tokio_util::sync::CancellationToken;
 
-/// A signal to every part of a process to finish; cheap to clone.
+/// A signal to all parts of a process to finish; cheap to clone.
 ///
-/// It fires on SIGINT, on SIGTERM and, with `--exit-with-parent`, when standard input closes because the supervisor is
-/// gone.
+/// It fires on SIGINT, on SIGTERM and, with `--exit-with-parent`, when standard input closes because the supervisor has
+/// exited.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
     token: CancellationToken,
 }
 
 impl Drain {
-    /// A drain that fires only when [`start`](Self::start) is called: for tests and for parts embedded in another
-    /// process.
+    /// Creates a drain that fires only when [`start`](Self::start) is called: for tests and for parts embedded in
+    /// another process.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Fires it.
+    /// Fires the signal.
     pub fn start(&self) {
         self.token.cancel();
     }
@@ -30,12 +30,12 @@ impl Drain {
         self.token.is_cancelled()
     }
 
-    /// Resolves once it has fired.
+    /// Resolves once the signal has fired.
     pub async fn wait(&self) {
         self.token.cancelled().await;
     }
 
-    /// The token itself, for parts that take one.
+    /// The underlying token, for functions that take one.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
@@ -46,7 +46,8 @@ impl Drain {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let drain = self.clone();
-        // Owned by the runtime: it ends with the process, and must keep eating signals while the process drains.
+        // The task is owned by the runtime: it ends with the process, and must keep handling signals while the process
+        // drains.
         tokio::spawn(async move {
             loop {
                 let name = tokio::select! {
@@ -60,12 +61,12 @@ impl Drain {
         Ok(())
     }
 
-    /// Fires when `input` ends. A plain thread, because a blocked read would hold up the runtime's own shutdown.
+    /// Fires when `input` ends. It uses a plain thread, because a blocked read would delay the shutdown of the runtime.
     pub fn on_end_of(&self, mut input: impl Read + Send + 'static) -> std::io::Result<()> {
         let drain = self.clone();
         let watch = move || {
             let mut ignored = [0; 256];
-            // An error counts as an end: the other side is closed.
+            // An error counts as the end of the input.
             while matches!(input.read(&mut ignored), Ok(read) if read > 0) {}
             if !drain.started() {
                 tracing::info!("the supervisor is gone, draining");

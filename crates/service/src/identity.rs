@@ -3,7 +3,7 @@
 use crate::config::RunSection;
 use crate::machine;
 
-/// The version of the package, and the commit if the build had `ZEROFLEET_COMMIT` in its environment.
+/// The version of the package. The commit is appended if the build had `ZEROFLEET_COMMIT` in its environment.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const COMMIT: Option<&str> = option_env!("ZEROFLEET_COMMIT");
 
@@ -18,12 +18,12 @@ pub struct Identity {
     pub game: String,
     /// The version of the program.
     pub version: String,
-    /// Host and process id.
+    /// The host name and the process id.
     pub instance: String,
 }
 
 impl Identity {
-    /// The identity of this process in the run `name`, or that of the run's folder if `name` is empty.
+    /// Returns the identity of this process. The run is called `name`, or after its folder if `name` is empty.
     pub(crate) fn new(role: &'static str, run: &RunSection, name: &str) -> Self {
         let folder = || run.directory.file_name().map(|folder| folder.to_string_lossy().into_owned());
         let run_name = if name.is_empty() { folder().unwrap_or_else(|| "default".to_owned()) } else { name.to_owned() };

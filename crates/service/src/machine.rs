@@ -3,20 +3,20 @@
 use std::fs;
 use std::process::Command;
 
-/// The model of the CPU as the system calls it, or `unknown`.
+/// The model of the CPU as reported by the system, or `unknown`.
 #[must_use]
 pub fn cpu_model() -> String {
     let listed = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_in(&text));
     listed.or_else(reported).unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Cores that this process may use.
+/// The number of cores that this process may use.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The host name if there is one, the CPU model and the cores: the key of remembered benchmark results.
+/// Describes the machine by its host name, if it has one, its CPU model and its cores: the key of stored measurements.
 #[must_use]
 pub fn describe() -> String {
     let name = host_name().map(|name| name + ", ");
@@ -36,7 +36,7 @@ fn model_in(cpuinfo: &str) -> Option<String> {
     models.find(|model| !model.is_empty()).map(str::to_owned)
 }
 
-/// The model that macOS reports.
+/// The CPU model that macOS reports.
 fn reported() -> Option<String> {
     let output = Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output().ok()?;
     let model = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -1,4 +1,4 @@
-//! Opens listening ports, with an error that names a remedy, and reserves ports for processes that are about to start.
+//! Listening ports, whose errors name a remedy, and reservation of ports for processes that are about to start.
 
 mod reserve;
 
@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 pub use reserve::{ReservedPort, reserve_ports, reserve_wanted};
 use tokio::net::{TcpListener, TcpSocket};
 
-/// The accept backlog. After a restart a whole fleet reconnects at once, and the standard library's 128 would make most
-/// of it retry; the system lowers this to its own limit.
+/// The accept backlog. After a restart the whole fleet reconnects at once, and with the standard library's 128 most
+/// connections would be retried; the system lowers this to its own limit.
 const BACKLOG: u32 = 4096;
 
 /// A port that cannot be opened.
@@ -18,14 +18,14 @@ const BACKLOG: u32 = 4096;
 pub struct BindError {
     /// The requested address.
     pub address: SocketAddr,
-    /// The cause and what to do about it, behind a colon; empty where there is only the system's error.
+    /// The cause and the remedy, preceded by a colon; empty if only the system's error is known.
     remedy: &'static str,
-    /// The system's error, unless `remedy` names it.
+    /// The system's error, unless `remedy` describes it.
     #[source]
     source: Option<io::Error>,
 }
 
-/// Opens `address` for listening; every listener of a process, gRPC or admin, comes from here.
+/// Opens `address` for listening; every listener of a process, gRPC or admin, is created here.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     listen(address).map_err(|source| {
         let remedy = match source.kind() {
@@ -44,7 +44,8 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As `TcpListener::bind` does: connections of a previous process may still hold the port for a while.
+    // The option is set as in `TcpListener::bind`: connections of a previous process may still occupy the port for a
+    // while.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -74,7 +75,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_of_another_machine_is_named() {
-        // TEST-NET-1 of RFC 5737: no machine has it.
+        // The address is from TEST-NET-1 of RFC 5737, which no machine has.
         let error = bind("192.0.2.1:0".parse().unwrap()).await.unwrap_err();
         assert!(error.to_string().contains("this machine has no such address"), "{error}");
     }
@@ -83,7 +84,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     async fn simultaneous_connections_fit_in_the_backlog_of_a_listener() {
         let bound = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
-        // None is accepted: all of them wait in the backlog. One beyond it would retry its SYN after a second.
+        // No connection is accepted, so all of them wait in the backlog. One beyond it would retry its SYN after a
+        // second.
         let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut waiting = Vec::new();

@@ -1,15 +1,15 @@
-//! Probes the health of a running process, from the same binary.
+//! Health probes of a running process, sent by the same binary.
 //!
-//! The images have no shell and no curl. A few lines of HTTP/1.1 suffice for our own server and start nothing: no
-//! runtime, no configuration, no logs.
+//! The images have no shell and no curl. A few lines of HTTP/1.1 suffice for our own server and need no runtime, no
+//! configuration and no logs.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The time limit to connect, and between two reads.
+/// The time limit for connecting, and between two reads.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest response that is read: a reason, not a page.
+/// The maximum length of the response in bytes; it contains one reason.
 const ANSWER_BYTES_MAX: u64 = 16 << 10;
 
 /// The endpoint that is probed.
@@ -27,7 +27,7 @@ pub enum ProbeError {
     /// No admin address was given.
     #[error("--probe needs the admin address of the process: `--admin 127.0.0.1:9100`")]
     NoPort,
-    /// No connection, or no response in time.
+    /// There was no connection, or no response in time.
     #[error("{address} does not answer")]
     Away {
         /// The address that was probed.
@@ -35,7 +35,7 @@ pub enum ProbeError {
         /// The system's error.
         source: io::Error,
     },
-    /// The response is not that of an admin port.
+    /// The response is not from an admin port.
     #[error("{address} does not answer as an admin port does")]
     Foreign {
         /// The address that was probed.
@@ -55,7 +55,7 @@ impl Probe {
     /// Probes the process with this `--admin` address; returns the response if it is healthy.
     ///
     /// # Errors
-    /// No response, or a process that is not healthy.
+    /// If there is no response, or the process is not healthy.
     pub fn send(self, admin: SocketAddr) -> Result<String, ProbeError> {
         if admin.port() == 0 {
             return Err(ProbeError::NoPort);
@@ -82,7 +82,7 @@ impl Probe {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         let path = self.path();
-        // With `Connection: close` the end of the stream is the end of the response.
+        // With `Connection: close` the response ends with the stream.
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
@@ -91,7 +91,7 @@ impl Probe {
     }
 }
 
-/// The address to connect to for a process that listens at `admin`: loopback where that is a wildcard address.
+/// The address to connect to for a process that listens at `admin`: loopback if that is a wildcard address.
 fn reachable(admin: SocketAddr) -> SocketAddr {
     let ip = match admin.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -101,7 +101,7 @@ fn reachable(admin: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, admin.port())
 }
 
-/// Parses status and body of a response.
+/// Parses the status and the body of a response.
 fn parse(answer: &str) -> Option<(u16, &str)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
@@ -166,7 +166,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Until the other end closes.
+            // The loop ends when the other end closes the connection.
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
         });
         assert!(Probe::Health.send(address).is_err());

@@ -1,4 +1,4 @@
-//! The life cycle of every process: handle signals, load, start telemetry, build and run, drain.
+//! The life cycle of every process: handle signals, load the configuration, start telemetry, build and run, drain.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -16,11 +16,11 @@ use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
 use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net, trace};
 
-/// The process failed.
+/// The exit code of a process that failed.
 const EXIT_FAILURE: u8 = 1;
-/// The command line or the configuration is invalid.
+/// The exit code for an invalid command line or configuration.
 const EXIT_USAGE: u8 = 2;
-/// The time limit of tasks that outlive the body; then they are dropped.
+/// The time limit for tasks that outlive the body; after it they are dropped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The environment that [`run`] passes to the body of a process.
@@ -28,13 +28,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Context {
     /// The name of the process.
     pub name: &'static str,
-    /// The address to serve gRPC at, if the process serves; open it with [`net::bind`].
+    /// The address at which to serve gRPC, if the process serves; open it with [`net::bind`].
     pub listen: SocketAddr,
     /// The address of the admin port.
     pub admin: SocketAddr,
     /// Fires when the process must end: the body then finishes its work, uploads results and returns.
     pub drain: Drain,
-    /// To be set by the body when it can do its work.
+    /// The readiness, which the body sets when it can do its work.
     pub readiness: Readiness,
     /// Renders the metrics of this process.
     pub metrics: PrometheusHandle,
@@ -51,9 +51,9 @@ struct Shared {
 /// Runs the process `name`, whose help begins with `about`: parses the command line, loads `T` from the preset of its
 /// game, file, environment and command line, opens the admin port, and calls `body` on a runtime.
 ///
-/// The exit code is 0 when the body succeeded, 1 when it failed, 2 when the configuration was refused (also by the
-/// body, if a [`ConfigError`] is in its chain). An error becomes one line on standard error. With `--probe` it only
-/// queries the process that already runs.
+/// The exit code is 0 if the body succeeded, 1 if it failed, 2 if the configuration was rejected (also by the body, if
+/// a [`ConfigError`] is in its error chain). An error is printed as one line on standard error. With `--probe` it only
+/// queries a running process.
 pub fn run<T, E, B, F>(name: &'static str, about: &'static str, preset: Preset<E>, body: B) -> ExitCode
 where
     T: Serialize + DeserializeOwned + Default,
@@ -83,9 +83,9 @@ where
     B: FnOnce(T, Context) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
-    // Sockets and timers only: two workers leave the cores to search and tensors.
+    // The runtime only drives sockets and timers: two workers leave the cores to search and tensors.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // Before anything that takes time: from here on a signal starts a drain instead of killing the process.
+    // This precedes all slow steps: from here on a signal starts a drain instead of killing the process.
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() })?;
     let sources = Sources { file: common.config, env: std::env::vars_os(), sets: common.sets };
@@ -99,7 +99,7 @@ where
     let collector = section.collector()?;
     let identity = Identity::new(name, &run, &section.run);
     telemetry::init_tracing(common.log_format, &common.log_level, &identity)?;
-    // Servers have a descriptor for each connection, and clients for each server.
+    // Servers use a descriptor for each connection, and clients for each server.
     descriptors::raise_limit();
     let metrics = telemetry::install_metrics()?;
     telemetry::export_start_time();
@@ -128,12 +128,12 @@ where
     result
 }
 
-/// The whole chain of an error as one line.
+/// Formats the whole chain of an error as one line.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
-        // Some errors repeat their source in their own text; once is enough.
+        // Some errors repeat their source in their own message; it is printed only once.
         if line.ends_with(&text) {
             continue;
         }

@@ -1,7 +1,8 @@
-//! `[security]`: the credentials that a server requires of its clients, and those that a client presents to servers.
+//! The section `[security]`: the credentials that a server requires of its clients, and those that a client presents.
 //!
-//! This module holds the keys and the rules that need no file; `proto` opens the files and builds connections and
-//! checks of them. Every key is off by default: processes on one machine connect over loopback and trust each other.
+//! This module holds the keys and the rules that do not depend on file contents; `proto` opens the files and builds
+//! connections and checks from them. Every key is off by default: processes on one machine connect over loopback and
+//! trust each other.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,24 +12,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// The section `[security]`: certificates and tokens, each the path of a file that is read again when it changes.
+/// The section `[security]`: certificates and tokens, each as the path of a file that is reloaded when it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecuritySection {
-    /// The server's certificate chain (PEM). Empty: no TLS.
+    /// The server's certificate chain (PEM). If empty, TLS is off.
     pub certificate: PathBuf,
     /// The private key of `certificate` (PEM).
     pub key: PathBuf,
-    /// The authorities that sign client certificates (PEM). Set: clients must present one. Empty: they need none.
+    /// The authorities that sign client certificates (PEM). If set, clients must present a certificate.
     pub client_ca: PathBuf,
-    /// The scopes of client certificates where no tokens are set: on each line a DNS name and its scopes. A certificate
-    /// of another name has the scopes that the service of that name needs.
+    /// The scopes of client certificates if no tokens are set: on each line a DNS name and its scopes. A certificate
+    /// with another name has the scopes that the service of that name needs.
     pub client_scopes: PathBuf,
-    /// The accepted tokens: on each line a name, scopes and the SHA-256 of a token. Empty: clients need none.
+    /// The accepted tokens: on each line a name, scopes and the SHA-256 of a token. If empty, clients need no token.
     pub tokens: PathBuf,
-    /// Calls that one client may begin per second, counted by its token or else its address; 0: no limit.
+    /// The calls that one client may begin per second, counted by its token or else its address; 0 means no limit.
     pub requests_per_second_max: u32,
-    /// Lets a server that requires neither client certificates nor tokens listen off loopback.
+    /// True to let a server that requires neither client certificates nor tokens listen on other addresses than
+    /// loopback.
     pub insecure_bind: bool,
     /// The authorities that sign server certificates (PEM). Required for `https` endpoints.
     pub ca: PathBuf,
@@ -36,15 +38,15 @@ pub struct SecuritySection {
     pub client_certificate: PathBuf,
     /// The private key of `client_certificate` (PEM).
     pub client_key: PathBuf,
-    /// A file with the token that this process sends to servers, and nothing else.
+    /// A file that contains only the token that this process sends to servers.
     pub token_file: PathBuf,
 }
 
 impl SecuritySection {
-    /// Checks what needs no file: that keys which depend on each other are set together.
+    /// Checks, without reading files, that keys which depend on each other are set together.
     ///
     /// # Errors
-    /// Names the missing key.
+    /// [`ConfigError`] names the missing key.
     pub fn check(&self) -> Result<(), ConfigError> {
         let needs = |key: &Path, other: &Path, missing: &str, because: &str| {
             if is_set(key) && !is_set(other) {
@@ -62,11 +64,12 @@ impl SecuritySection {
         needs(&self.client_certificate, &self.ca, "ca", "security.client_certificate")
     }
 
-    /// Checks that a server may listen at `address`: on loopback always; elsewhere it must require client certificates
-    /// or tokens, unless `insecure_bind` is set. Logs a warning for `insecure_bind` and for tokens without TLS.
+    /// Checks that a server may listen at `address`: on loopback always; on other addresses it must require client
+    /// certificates or tokens, unless `insecure_bind` is set. Logs a warning for `insecure_bind` and for tokens without
+    /// TLS.
     ///
     /// # Errors
-    /// Names `security.client_ca` where the server has a certificate, else `security.insecure_bind`.
+    /// [`ConfigError`] names `security.client_ca` if the server has a certificate, else `security.insecure_bind`.
     pub fn check_listen(&self, address: SocketAddr) -> Result<(), ConfigError> {
         if is_loopback(address.ip()) {
             return Ok(());
@@ -102,8 +105,8 @@ impl SecuritySection {
     /// send its token unencrypted. `endpoint` may be a list separated by commas.
     ///
     /// # Errors
-    /// Names `key`, where an endpoint is `https` and `security.ca` is not set, or where one off loopback is `http` and
-    /// `security.token_file` is set.
+    /// [`ConfigError`] names `key` if an endpoint is `https` and `security.ca` is not set, or if an endpoint that is
+    /// not on loopback is `http` and `security.token_file` is set.
     pub fn check_endpoint(&self, key: &str, endpoint: &str) -> Result<(), ConfigError> {
         for endpoint in endpoint.split(',').map(str::trim) {
             if endpoint.starts_with("https://") && !is_set(&self.ca) {
@@ -141,7 +144,7 @@ pub fn is_set(path: &Path) -> bool {
 }
 
 /// Returns true if `endpoint` is `http` and its host is not known to be this machine, so that other machines could read
-/// what is sent. A host name counts as remote unless it is `localhost`.
+/// the traffic. A host name counts as remote unless it is `localhost`.
 #[must_use]
 pub fn is_plain_off_loopback(endpoint: &str) -> bool {
     let is_local = |uri: Uri| {
@@ -151,7 +154,7 @@ pub fn is_plain_off_loopback(endpoint: &str) -> bool {
     endpoint.starts_with("http://") && !endpoint.parse().is_ok_and(is_local)
 }
 
-/// Returns true if `address` is of the loopback interface, also for an IPv4 address written as IPv6.
+/// Returns true if `address` is a loopback address, including an IPv4 address mapped to IPv6.
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }

@@ -1,4 +1,4 @@
-//! Sets up log lines, metrics and traces of a process.
+//! Setup of the log lines, metrics and traces of a process.
 
 use std::fmt;
 
@@ -15,28 +15,28 @@ use crate::identity::Identity;
 use crate::trace::Collector;
 use crate::{ConfigError, LogFormat};
 
-/// Buckets of every other histogram, in seconds: a decade in three steps, from a tenth of a millisecond to a hundred
+/// The buckets of all other histograms, in seconds: three per decade, from a tenth of a millisecond to a hundred
 /// seconds.
 const BUCKETS_SECONDS: &[f64] = &[
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0,
     100.0,
 ];
 
-/// Buckets of histograms of ages, in seconds: from a second to a month.
+/// The buckets of histograms of ages, in seconds: from a second to a month.
 const BUCKETS_AGE_SECONDS: &[f64] =
     &[1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0];
 
-/// Buckets of histograms of policy lag, in weights versions.
+/// The buckets of histograms of policy lag, in weights versions.
 const BUCKETS_VERSIONS: &[f64] =
     &[0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0];
 
-/// An error in starting telemetry.
+/// An error while starting telemetry.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The log directives are invalid.
     #[error("--log-level {directives} is not a level (error, warn, info, debug, trace) or a list of target=level")]
     Directives {
-        /// As given.
+        /// The directives as given.
         directives: String,
         /// The parse error.
         source: tracing_subscriber::filter::ParseError,
@@ -53,34 +53,34 @@ pub enum TelemetryError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySection {
-    /// The collector's endpoint, OTLP over HTTP: `http://host:4318`. Empty: tracing is off.
+    /// The collector's endpoint, OTLP over HTTP: `http://host:4318`. If empty, tracing is off.
     pub otlp: String,
     /// The traced share of games and of training steps, from 0 to 1.
     pub trace_share: f64,
-    /// The name of the run in log lines, metrics and traces; empty: that of its folder.
+    /// The name of the run in log lines, metrics and traces; if empty, the name of its folder.
     pub run: String,
 }
 
 impl Default for TelemetrySection {
     fn default() -> Self {
-        // A game is some fifty spans; this traces one of a hundred games.
+        // A game has about fifty spans; this traces one game in a hundred.
         Self { otlp: String::new(), trace_share: 0.01, run: String::new() }
     }
 }
 
 impl TelemetrySection {
-    /// Checks that tracing can be turned on.
+    /// Checks the settings of tracing.
     ///
     /// # Errors
-    /// Names the invalid key.
+    /// [`ConfigError`] names the invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.collector().map(drop)
     }
 
-    /// The collector of traces; `None` where tracing is off.
+    /// The collector of traces; `None` if tracing is off.
     ///
     /// # Errors
-    /// Names the invalid key.
+    /// [`ConfigError`] names the invalid key.
     pub(crate) fn collector(&self) -> Result<Option<Collector>, ConfigError> {
         if !(0.0..=1.0).contains(&self.trace_share) {
             return Err(ConfigError::invalid("telemetry.trace_share", "must be from 0 to 1"));
@@ -90,12 +90,12 @@ impl TelemetrySection {
     }
 }
 
-/// Sends log lines to standard error, as text or as JSON that carries the process's identity. Once per process.
+/// Sends log lines to standard error, as text or as JSON with the process's identity. Must be called once per process.
 pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(directives)
         .map_err(|source| TelemetryError::Directives { directives: directives.to_owned(), source })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A line that cannot be written is lost: reporting that on standard error would panic.
+    // A line that cannot be written is dropped: reporting that on standard error would panic.
     let lines = lines.log_internal_errors(false);
     let installed = match format {
         LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init(),
@@ -104,12 +104,12 @@ pub fn init_tracing(format: LogFormat, directives: &str, identity: &Identity) ->
     installed.map_err(|_| TelemetryError::TracingInstalled)
 }
 
-/// Installs the metrics recorder. Once per process; the handle renders `/metrics`.
+/// Installs the metrics recorder and returns the handle that renders `/metrics`. Must be called once per process.
 pub fn install_metrics() -> Result<PrometheusHandle, TelemetryError> {
     builder()?.install_recorder().map_err(TelemetryError::Metrics)
 }
 
-/// Exports the start time of this process in seconds since 1970, which shows restarts and the age of the process.
+/// Exports the start time of this process in seconds since 1970, which reveals restarts and the age of the process.
 pub fn export_start_time() {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     metrics::gauge!("zerofleet_process_start_seconds").set(since.as_secs_f64());
@@ -128,7 +128,7 @@ fn builder() -> Result<PrometheusBuilder, TelemetryError> {
 /// distinguished.
 struct Labelled<F> {
     inner: F,
-    /// The start of each object, with the fields of the identity.
+    /// The beginning of each object, with the fields of the identity.
     head: String,
 }
 

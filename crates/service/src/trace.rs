@@ -1,11 +1,11 @@
-//! Distributed tracing: spans of single games and training steps over all processes that take part.
+//! Distributed tracing: spans of single games and training steps across all participating processes.
 //!
 //! Spans are created explicitly, with start times that the caller read: hundreds of games share a thread, so a
-//! thread-local current span would not do. [`root`] returns `None` for all but the sampled share of games, and for all
-//! while tracing is off. Ended spans wait in a bounded queue for the task that sends them to a collector (`export`); a
-//! full queue drops them. One tracer serves the whole process, as one recorder does for metrics.
+//! thread-local current span would not work. [`root`] returns `None` for all but the sampled share of games, and for
+//! all while tracing is off. Ended spans wait in a bounded queue for the task that sends them to a collector
+//! (`export`); if the queue is full they are dropped. One tracer serves the whole process, like the metrics recorder.
 //!
-//! This module does not know what is traced: names and attributes are listed in `docs/traces.md`.
+//! This module is independent of the traced work: names and attributes are listed in `docs/traces.md`.
 
 mod export;
 mod span;
@@ -30,7 +30,7 @@ mod tests;
 /// The capacity of the queue of ended spans, about a megabyte; spans beyond it are dropped and counted.
 pub const QUEUE_SPANS_MAX: usize = 2048;
 
-/// Readings of both clocks at the start.
+/// The number of readings of both clocks at the start.
 const READINGS: usize = 8;
 
 static TRACER: OnceLock<Arc<Tracer>> = OnceLock::new();
@@ -80,7 +80,7 @@ pub fn current() -> Option<TraceContext> {
 }
 
 /// Turns tracing on for this process: sends the spans of `share` of all traces that begin here to the collector. Must
-/// be called on a runtime, and once.
+/// be called on a runtime, and only once.
 pub(crate) fn start(collector: Collector, share: f64, identity: Identity) -> Exporter {
     let (tracer, spans) = Tracer::new(share);
     let _ = TRACER.set(tracer);
@@ -92,7 +92,7 @@ pub(crate) fn start(collector: Collector, share: f64, identity: Identity) -> Exp
 struct Tracer {
     /// The sampled share of 2^64: a trace is recorded if its random draw lies below.
     threshold: u128,
-    /// Draws are hashes of a counter: the seed of a hasher is the standard library's only entropy.
+    /// The seed of the draws, which are hashes of a counter: a hasher's seed is the standard library's only entropy.
     seed: RandomState,
     drawn: AtomicU64,
     queue: mpsc::Sender<Message>,
@@ -103,7 +103,7 @@ impl Tracer {
     /// Records `share` of all traces that begin in this process and sends ended spans to the receiver.
     fn new(share: f64) -> (Arc<Self>, mpsc::Receiver<Message>) {
         let (queue, records) = mpsc::channel(QUEUE_SPANS_MAX);
-        // Exact for 1; other shares are random.
+        // A share of 1 records every trace; smaller shares are sampled at random.
         let threshold = (share.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128;
         let (seed, drawn) = (RandomState::new(), AtomicU64::new(0));
         (Arc::new(Self { threshold, seed, drawn, queue, epoch: Epoch::now() }), records)
@@ -126,7 +126,7 @@ impl Tracer {
         }
     }
 
-    /// An id is not zero.
+    /// Returns a random id, which must not be zero.
     fn id(&self) -> u64 {
         self.draw().max(1)
     }
@@ -136,7 +136,7 @@ impl Tracer {
     }
 }
 
-/// One moment by both clocks, so that spans of a process keep their order when the wall clock is set.
+/// One moment on both clocks, so that spans of a process keep their order when the wall clock is set.
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     instant: Instant,

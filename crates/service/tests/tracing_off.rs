@@ -1,4 +1,4 @@
-//! Tests that tracing costs no allocation while it is off, in a program of its own that counts allocations.
+//! Tests that tracing does not allocate while it is off, in a separate test binary that counts allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,16 +11,16 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: all of it is the system's allocator; the count is a cell of the thread that allocates nothing.
+// SAFETY: all calls are forwarded to the system allocator; the thread-local count itself does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the same contract for the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the same contract for the system allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -61,7 +61,7 @@ fn load(file: &str, env: &[(&str, &str)], sets: &[&str]) -> Result<Fleet, String
     loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
 }
 
-/// One refusal per line, so that the wording is read as a whole.
+/// Formats one rejection per line, so that their wording can be reviewed together.
 #[allow(clippy::type_complexity, reason = "a table of cases: file, environment, assignments")]
 fn refusals(cases: &[(&str, &[(&str, &str)], &[&str])]) -> String {
     let lines = cases.iter().map(|(file, env, sets)| load(file, env, sets).unwrap_err());
@@ -157,7 +157,7 @@ fn wrong_values_are_refused_with_what_was_expected_and_what_was_got() {
         ("", &[], &["learner.learning_rate=fast"]),
         ("", &[], &["learner.batch=1\nseed = 2"]),
         ("", &[], &["learner.batch="]),
-        // Of the right type, but not a value of this key: the deserialiser's own words.
+        // The type is right but the value is not valid for the key; the reason is the deserialiser's message.
         ("[learner]\naugment = false\nbatch = -1", &[], &[]),
         ("", &[], &["learner.augment=false", "learner.optimiser=adam"]),
     ]);
@@ -216,7 +216,7 @@ fn a_game_without_a_preset_and_a_broken_preset_are_refused_by_name() {
     assert!(error.starts_with("in the preset of hex-7:1:"), "{error}");
 }
 
-/// Bytes that no text in UTF-8 holds.
+/// Bytes that are not valid UTF-8.
 const NOT_TEXT: &[u8] = b"\xff";
 
 /// Loads a configuration from an environment of these variables, which are bytes.

@@ -7,10 +7,10 @@ use tokio::net::TcpSocket;
 
 /// A free loopback port for a process to listen on.
 ///
-/// On Linux the port stays bound here, without listening, for as long as this value lives: a process that asks for this
-/// very port listens on it ([`bind`](super::bind) does), and the operating system gives it to no process that asks for
-/// any free port. Elsewhere a bound port excludes every other process, so it is released at once, and another process
-/// may take it first.
+/// On Linux the port stays bound here, without listening, as long as this value exists: a process that requests this
+/// specific port can listen on it (with [`bind`](super::bind)), and the operating system assigns it to no process that
+/// requests any free port. On other systems a bound port excludes every other process, so it is released at once, and
+/// another process may take it first.
 #[derive(Debug)]
 pub struct ReservedPort {
     address: SocketAddr,
@@ -25,24 +25,24 @@ impl ReservedPort {
     }
 }
 
-/// Reserves `count` ports, no two the same.
+/// Reserves `count` distinct ports.
 ///
 /// # Errors
-/// No port is free.
+/// If no port is free.
 pub fn reserve_ports(count: usize) -> io::Result<Vec<ReservedPort>> {
     reserve_wanted(iter::repeat_n(None, count))
 }
 
-/// Reserves ports as [`reserve_ports`] does; each is the wanted one where that is free.
+/// Reserves ports as [`reserve_ports`] does; each is the wanted port if that is free.
 ///
 /// # Errors
-/// No port is free.
+/// If no port is free.
 pub fn reserve_wanted(wanted: impl Iterator<Item = Option<SocketAddr>>) -> io::Result<Vec<ReservedPort>> {
     let reserve = |wanted: Option<SocketAddr>| match wanted.map(bind) {
         Some(Ok(bound)) => Ok(bound),
         Some(Err(_)) | None => bind((Ipv4Addr::LOCALHOST, 0).into()),
     };
-    // All stay bound until the last one is chosen, so that no two are the same.
+    // All sockets stay bound until the last port is chosen, so that the ports are distinct.
     let bound: Vec<TcpSocket> = wanted.map(reserve).collect::<io::Result<_>>()?;
     let reserved = bound.into_iter().map(|socket| {
         let address = socket.local_addr()?;
@@ -53,7 +53,8 @@ pub fn reserve_wanted(wanted: impl Iterator<Item = Option<SocketAddr>>) -> io::R
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Without it no other socket may listen on the port, nor may this one have it while old connections close.
+    // Without this option no other socket could listen on the port, nor could this one bind it while old connections
+    // close.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)

@@ -1,6 +1,6 @@
-//! The exporter of spans: gathers a batch, sends it, and backs off exponentially while the collector is away.
+//! The exporter of spans: gathers a batch, sends it, and backs off exponentially while the collector is unreachable.
 //!
-//! A request is OTLP over HTTP/1.1 with a connection of its own, since a batch leaves once a second at most.
+//! A request is OTLP over HTTP/1.1 on its own connection, since there is at most about one batch per second.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
 
-/// Spans per request at most.
+/// The maximum number of spans per request.
 const BATCH_SPANS_MAX: usize = 512;
-/// An ended span waits this long for others to share its request.
+/// The time for which an ended span waits for others to share its request.
 const GATHER_TIME: Duration = Duration::from_secs(1);
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// The shortest and the longest pause after a failed request.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// The interval between warnings that the collector is away.
+/// The interval between warnings that the collector is unreachable.
 const WARN_INTERVAL: Duration = Duration::from_secs(300);
 /// The time limit of the final flush when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ impl Exporter {
     }
 }
 
-/// Counts spans that were sent or lost, by the reason.
+/// Counts spans that were sent or lost, by the result.
 pub(super) fn count(result: &'static str, spans: usize) {
     metrics::counter!("zerofleet_telemetry_spans_total", "result" => result).increment(spans as u64);
 }
@@ -97,7 +97,7 @@ impl Sending {
                 }
                 Err(ExportError::Away(reason)) if !self.closing.is_cancelled() => {
                     self.warn(&reason);
-                    // Meanwhile the queue fills, and spans beyond its capacity are dropped.
+                    // While waiting, the queue fills, and spans beyond its capacity are dropped.
                     tokio::select! {
                         () = sleep(pause) => {}
                         () = self.closing.cancelled() => {}
@@ -113,7 +113,7 @@ impl Sending {
         }
     }
 
-    /// Gathers a batch. An empty one means that the channel is closed.
+    /// Gathers a batch. An empty batch means that the channel is closed.
     async fn gather(&mut self, batch: &mut Vec<Span>) {
         let mut deadline = (!batch.is_empty()).then(|| Instant::now() + GATHER_TIME);
         while batch.len() < BATCH_SPANS_MAX {
@@ -154,12 +154,12 @@ impl Sending {
 /// The collector that receives spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Collector {
-    /// `host:port`.
+    /// The address as `host:port`.
     pub(crate) address: String,
     pub(crate) path: String,
 }
 
-/// The reason that a batch was not accepted.
+/// The reason that the collector did not accept a batch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
     /// A retry may succeed.
@@ -188,7 +188,7 @@ impl Collector {
         }
         let authority = uri.authority().filter(|authority| !authority.host().is_empty());
         let authority = authority.ok_or("names no host")?;
-        // User information would be printed wherever the endpoint is.
+        // User information would be printed wherever the endpoint is printed.
         if authority.as_str().contains('@') {
             return Err("must hold no user and no password".to_owned());
         }
@@ -212,7 +212,7 @@ impl Collector {
             .header(CONNECTION, "close")
             .body(Full::new(body))
             .map_err(|error| away(&error))?;
-        // However this returns, the connection ends with it.
+        // The `JoinSet` aborts the connection on every return path.
         let mut driver = JoinSet::new();
         driver.spawn(connection);
         let status = sender.send_request(request).await.map_err(|error| away(&error))?.status();
@@ -255,7 +255,7 @@ fn attributes_of(identity: &Identity) -> Vec<KeyValue> {
     pairs.map(|(key, value)| pair(key, Any::StringValue(value.to_owned()))).into()
 }
 
-/// An attribute.
+/// Creates an attribute.
 pub(super) fn pair(key: &str, value: Any) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }

@@ -12,16 +12,17 @@ use super::{Tracer, pair};
 /// The relation of a span to other processes: internal, or that of the server or the client of a request.
 pub type Kind = SpanKind;
 
-/// Longer texts are truncated: peers cannot make a span arbitrarily large.
+/// The maximum length of a text attribute, which prevents peers from making a span arbitrarily large.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// A part of a trace: a name, a start, an end, and attributes. A span that is dropped without an end is never sent.
+/// A part of a trace: a name, a start, an end, and attributes. A span that is dropped without being ended is never
+/// sent.
 #[derive(Debug, Clone)]
 pub struct Span {
     tracer: Arc<Tracer>,
     context: TraceContext,
     begun: Instant,
-    /// Without the times, which are known at the end.
+    /// The message without its times, which are set at the end.
     message: Box<Message>,
 }
 

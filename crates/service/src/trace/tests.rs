@@ -56,7 +56,7 @@ fn the_share_of_traces_is_the_configured_one() {
     };
     assert_eq!(begun(1.0), 10_000);
     assert_eq!(begun(0.0), 0);
-    // 300 are expected, with a standard deviation of 17: six of them either way.
+    // The expected number is 300, with a standard deviation of 17; the tolerance is six deviations.
     let few = begun(0.03);
     assert!((200..400).contains(&few), "{few}");
 }
@@ -120,7 +120,7 @@ fn long_texts_are_cut() {
 
 #[test]
 fn while_tracing_is_off_there_are_no_spans() {
-    // Nothing in these tests installs a tracer.
+    // No test in this file installs a tracer.
     assert!(!is_on());
     assert!(root("game").is_none() && rare("publish").is_none());
     assert!(joined("store", TraceContext::parse(PARENT)).is_none());
