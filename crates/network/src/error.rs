@@ -1,10 +1,10 @@
-/// Reasons why an architecture or a file is not that of a network.
+/// Reasons why an architecture or a file is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A size of the architecture is out of range.
     #[error("a network of {what} {got} cannot be built, the limit is {least} to {limit}")]
     Architecture {
-        /// The dimension.
+        /// The name of the dimension.
         what: &'static str,
         /// Its size.
         got: usize,
@@ -43,7 +43,7 @@ pub enum Error {
     BadNumber {
         /// Its name.
         name: String,
-        /// The first such number.
+        /// The first invalid number.
         value: f32,
     },
 }

@@ -13,10 +13,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A tensor, with `prefix` before its name.
+    /// Creates the entry of a tensor, with `prefix` before its name.
     ///
     /// # Panics
-    /// If there are not as many values as the shape has numbers.
+    /// If the number of values differs from the number of elements of the shape.
     #[must_use]
     pub fn tensor(prefix: &str, tensor: &Tensor, values: &[f32]) -> Self {
         assert_eq!(values.len(), tensor.numel(), "values of `{}`", tensor.name);
@@ -41,10 +41,10 @@ impl Entry {
     }
 }
 
-/// The bytes of a file; the same entries always give the same bytes.
+/// Serialises entries into the bytes of a file; the same entries always give the same bytes.
 ///
 /// # Errors
-/// [`Error::Format`] if two entries have one name.
+/// [`Error::Format`] if two entries have the same name.
 pub fn write(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>, Error> {
     let entries: Vec<Entry> = entries.into_iter().collect();
     let mut views = Vec::with_capacity(entries.len());
@@ -55,7 +55,8 @@ pub fn write(entries: impl IntoIterator<Item = Entry>) -> Result<Vec<u8>, Error>
     safetensors::serialize(views, None).map_err(format_error)
 }
 
-/// Reads a file: each entry is taken once, and [`finish`](Self::finish) rejects the file if one is left.
+/// Reads a file: each entry is taken once, and [`finish`](Self::finish) rejects a file with an entry that was not
+/// taken.
 #[derive(Debug)]
 pub struct Reader<'a> {
     file: SafeTensors<'a>,
@@ -66,12 +67,13 @@ impl<'a> Reader<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`Error::Format`].
+    /// [`Error::Format`] if the bytes are not a safetensors file.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
         Ok(Self { file: SafeTensors::deserialize(bytes).map_err(format_error)?, taken: Vec::new() })
     }
 
-    /// The numbers of a tensor, which is called `prefix` and its name; all are finite, and variances are not negative.
+    /// Returns the values of a tensor, whose entry is named `prefix` followed by the name of the tensor; all are
+    /// finite, and variances are not negative.
     ///
     /// # Errors
     /// Names the tensor that is missing, has another shape or type, or holds a bad number.
@@ -105,7 +107,7 @@ impl<'a> Reader<'a> {
     /// Rejects a file with entries that were not taken.
     ///
     /// # Errors
-    /// [`Error::UnexpectedTensor`].
+    /// [`Error::UnexpectedTensor`] names the first such entry.
     pub fn finish(self) -> Result<(), Error> {
         let unexpected = self.file.names().into_iter().filter(|name| !self.taken.iter().any(|taken| taken == name));
         match unexpected.min() {
@@ -114,7 +116,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes of an entry, as many as `shape` needs: the format itself ties length to shape and type.
+    /// Returns the bytes of an entry. Their number matches `shape`: the format itself checks the length against shape
+    /// and type.
     fn take(&mut self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<&'a [u8], Error> {
         let view = self.file.tensor(name).map_err(|_| Error::MissingTensor { name: name.to_owned() })?;
         if view.dtype() != dtype || view.shape() != shape {

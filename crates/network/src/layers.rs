@@ -5,19 +5,19 @@ use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
 
 /// The layers of a residual tower with a policy head and a win/draw/loss value head.
 ///
-/// Stem: 3×3 convolution, batch norm, ReLU. Each block: two of the same, the input added before the last ReLU (He et
-/// al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, ReLU, flattened by cell and then channel
-/// `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, ReLU, linear to `[B, 3]` logits of a
-/// win, a draw and a loss of the player to move.
+/// Stem: 3×3 convolution, batch norm, ReLU. Each block: two such groups of layers, with the input added before the
+/// last ReLU (He et al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, ReLU, flattened by cell and then
+/// channel `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, ReLU, linear to `[B, 3]` logits
+/// of a win, a draw and a loss of the player to move.
 ///
 /// With C channels an architecture may add to its blocks, counted from 0:
 ///
-/// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. Of the first convolution's
-///   batch norm y, `y[G:] += W [mean of relu(y[:G]), max of relu(y[:G])] + b`, mean and max over the board, before the
-///   ReLU. W `[C − G, 2G]`.
-/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. Of
-///   the second convolution's batch norm z, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the input is added to
-///   `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
+/// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. With y the output of the
+///   first convolution's batch norm, `y[G:] += W [mean of relu(y[:G]), max of relu(y[:G])] + b`, mean and max over the
+///   board, before the ReLU. W `[C − G, 2G]`.
+/// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. With
+///   z the output of the second convolution's batch norm, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the
+///   input is added to `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
 ///
 /// Layers are called `stem`, `block.I.first`, `block.I.second`, `policy` and `value` (convolutions), `block.I.pooling`,
 /// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output`
@@ -38,7 +38,7 @@ pub struct Layers {
     pub value_hidden: Layer,
     /// Hidden units to logits of a win, a draw and a loss.
     pub value_output: Layer,
-    /// `[H, W]`.
+    /// Height and width of the board, `[H, W]`.
     board: [usize; 2],
 }
 
@@ -69,11 +69,11 @@ pub struct Excitation {
 pub struct Layer {
     /// The first part of the names of its tensors.
     pub name: String,
-    /// The operation.
+    /// The operation that the layer performs.
     pub kind: LayerKind,
-    /// Channels or numbers that come in.
+    /// Input channels of a convolution, or inputs of a linear layer.
     pub inputs: usize,
-    /// Channels or numbers that go out.
+    /// Output channels of a convolution, or outputs of a linear layer.
     pub outputs: usize,
 }
 
@@ -124,13 +124,14 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns whether training changes the tensor by its gradient; running statistics follow the batches instead.
+    /// Returns whether training changes the tensor by its gradient; running statistics are updated from the batches
+    /// instead.
     #[must_use]
     pub fn is_trained(self) -> bool {
         !matches!(self, Self::NormMean | Self::NormVariance)
     }
 
-    /// Returns whether the tensor is a weight of a convolution or a matrix: weight decay touches these alone.
+    /// Returns whether the tensor is a weight of a convolution or a matrix: weight decay applies to these alone.
     #[must_use]
     pub fn is_weight(self) -> bool {
         matches!(self, Self::Convolution | Self::Linear)
@@ -138,7 +139,7 @@ impl Role {
 }
 
 impl Tensor {
-    /// The count of its numbers.
+    /// The number of its elements.
     #[must_use]
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
@@ -149,7 +150,7 @@ impl Layers {
     /// The layers of an architecture.
     ///
     /// # Errors
-    /// As [`check`].
+    /// Returns the errors of [`check`].
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
         let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
@@ -166,7 +167,7 @@ impl Layers {
         })
     }
 
-    /// Every layer, from the observation to the answers.
+    /// Every layer, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         let heads = [&self.policy, &self.policy_output, &self.value, &self.value_hidden, &self.value_output];
         std::iter::once(&self.stem).chain(self.blocks.iter().flat_map(Block::layers)).chain(heads)
@@ -177,19 +178,20 @@ impl Layers {
         self.iter().flat_map(Layer::tensors)
     }
 
-    /// The count of trained numbers; running statistics are not among them.
+    /// The number of trained parameters; running statistics do not count.
     #[must_use]
     pub fn parameters(&self) -> usize {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
 
-    /// Multiply-adds of one position that its answer needs: convolutions multiply cells with cells, not with the
-    /// border. Norms, which evaluators fold, and additions do not count. Twice as many are FLOPs.
+    /// Returns the number of multiply-adds that the evaluation of one position needs. Convolutions count products with
+    /// cells of the board, not with the padding. Norms, which evaluators fold, and additions do not count. The number
+    /// of FLOPs is twice as large.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         let [height, width] = self.board;
         let pairs = |kind| match kind {
-            // Along a side of n cells, a tap of three reaches 3n - 2 of them.
+            // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs of an output cell and an input cell.
             LayerKind::Convolution { side: 3 } => (3 * height - 2) * (3 * width - 2),
             LayerKind::Convolution { .. } => height * width,
             LayerKind::Linear => 1,
@@ -242,7 +244,7 @@ impl Layer {
         roles.iter().map(|role| self.tensor(*role)).collect()
     }
 
-    /// Its tensor of a role.
+    /// Returns its tensor with the given role.
     #[must_use]
     pub fn tensor(&self, role: Role) -> Tensor {
         let shape = match (role, self.kind) {
@@ -253,7 +255,7 @@ impl Layer {
         Tensor { name: self.tensor_name(role), shape, role }
     }
 
-    /// The name of its tensor of a role.
+    /// Returns the name of its tensor with the given role.
     #[must_use]
     pub fn tensor_name(&self, role: Role) -> String {
         let part = match role {
@@ -284,8 +286,8 @@ pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 
 /// Checks every size of an architecture.
 ///
-/// Architectures come from manifests, hence from outside: the limits keep every size far from overflow and from memory
-/// that no machine has.
+/// Architectures come from manifests, which are untrusted input: the limits exclude arithmetic overflow and allocations
+/// larger than the memory of any machine.
 ///
 /// # Errors
 /// [`Error::Architecture`] names the first dimension that is out of range.

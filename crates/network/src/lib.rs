@@ -1,10 +1,10 @@
-//! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. No
-//! arithmetic.
+//! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. It
+//! contains no arithmetic.
 //!
-//! The evaluators and the trainer read it, so that a tensor, a shape or a constant stands once. [`Layers`] lists the
-//! layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`]. [`check`]
-//! holds an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a
-//! safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
+//! The evaluators and the trainer share it, so that every tensor, shape and constant is declared once. [`Layers`] lists
+//! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
+//! [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn
+//! tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
 mod error;
 mod file;
@@ -22,7 +22,7 @@ pub use weights::Architecture;
 pub const HEAD_CHANNELS: usize = 32;
 /// Units of the hidden layer of the value head.
 pub const VALUE_HIDDEN: usize = 64;
-/// Added to variances under the root of a batch norm.
+/// The ε that a batch norm adds to variances under the square root.
 pub const NORM_EPSILON: f64 = 1e-5;
 /// The third block, the sixth and so on have global pooling.
 const POOLING_PERIOD: usize = 3;
