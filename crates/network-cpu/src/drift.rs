@@ -1,4 +1,4 @@
-//! Decides whether a version may be computed in coarser numbers: by its answers to positions of the run.
+//! Decides whether a version may be computed in a lower precision, by its answers to positions of the run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use weights::WeightsVersion;
 use crate::folded::Folded;
 use crate::{Error, KernelVariant, Tower, TowerEvaluator};
 
-/// The largest drift at which coarser numbers are used. Integers of eight bits were measured below 0.0001
-/// nats and at 0.008 with trained weights of Connect Four (`arena/examples/kernel_paths.rs`).
+/// The largest drift at which a lower precision is used. Integers of eight bits were measured below 0.0001 nats and at
+/// 0.008 with trained weights of Connect Four (`arena/examples/kernel_paths.rs`).
 const DIVERGENCE_MAX: f64 = 0.01;
 const VALUE_MAX: f64 = 0.03;
 
@@ -24,8 +24,8 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Of a version packed twice, over positions of which there is at least one. Weights that answer with NaN drift by
-    /// NaN.
+    /// Measures the drift between two packings of a version, over at least one position. Weights that give NaN as
+    /// answers have a drift of NaN.
     pub(crate) fn on(positions: &Batch, fine: &Arc<Tower>, coarse: &Arc<Tower>) -> Self {
         let answers = |tower: &Arc<Tower>| {
             let mut predictions = Predictions::new();
@@ -35,15 +35,15 @@ impl Drift {
         };
         match (answers(fine), answers(coarse)) {
             (Ok(fine), Ok(coarse)) => Self::between(&fine, &coarse),
-            // Their evaluator reports it when it evaluates.
+            // The evaluator of these weights reports the error when it evaluates.
             _ => Self { divergence: f64::NAN, value: f64::NAN },
         }
     }
 
-    /// From answers to the same positions.
+    /// Computes the drift from answers to the same positions.
     ///
     /// # Panics
-    /// If there are none, or not as many of each.
+    /// If there are no answers, or the numbers of answers differ.
     #[must_use]
     pub fn between(fine: &Predictions, coarse: &Predictions) -> Self {
         assert!(fine.len() == coarse.len() && !fine.is_empty(), "answers to the same positions, at least one");
@@ -76,10 +76,10 @@ impl fmt::Display for Drift {
 }
 
 /// Calibrates a version on every other position of the sample, and checks it against the same version in floating point
-/// on those between; the inner error is a drift that is too large.
+/// on the others; the inner error is a drift that is too large.
 ///
 /// # Errors
-/// As [`Tower::new`].
+/// Same as [`Tower::new`].
 pub(crate) fn quantise(
     folded: &Folded,
     path: KernelVariant,

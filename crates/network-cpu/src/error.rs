@@ -5,17 +5,17 @@ use crate::KernelVariant;
 /// Reasons why this kernel cannot compute a network.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The architecture is outside what the kernel computes; libtorch may take it.
+    /// The kernel does not support the architecture; libtorch may.
     #[error("the CPU kernel does not take {what} of {got}: {expected}")]
     Unsupported {
-        /// The dimension.
+        /// The name of the dimension.
         what: &'static str,
         /// Its size in the architecture.
         got: usize,
         /// The sizes that the kernel computes.
         expected: &'static str,
     },
-    /// The requested instructions do not exist here.
+    /// The requested instructions are not available on this machine.
     #[error("the CPU kernel's path {path} is not available: {reason}")]
     Unavailable {
         /// The path.
@@ -29,7 +29,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether another evaluator may take the network: the weights themselves are not to blame.
+    /// Returns whether another evaluator may support the network: the weights themselves are valid.
     #[must_use]
     pub fn is_of_the_kernel(&self) -> bool {
         matches!(self, Self::Unsupported { .. } | Self::Unavailable { .. })
@@ -40,7 +40,7 @@ impl Error {
         network::check(architecture)?;
         let unsupported = |what, got, expected| Err(Self::Unsupported { what, got, expected });
         match *architecture {
-            // The rows of a run are bits of a word.
+            // The rows of a run are the bits of a 32-bit word.
             Architecture { height: got @ 33.., .. } => unsupported("height", got, "1 to 32"),
             Architecture { width: got @ 33.., .. } => unsupported("width", got, "1 to 32"),
             Architecture { channels: got, .. } if got % 16 != 0 => unsupported("channels", got, "a multiple of 16"),

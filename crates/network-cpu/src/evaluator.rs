@@ -7,14 +7,14 @@ use weights::{Architecture, WeightsVersion};
 
 use crate::tower::{Stage, Tower, Workspace};
 
-/// The batch size from which larger ones gain little: weights are read once for all positions of a pass.
+/// The batch size beyond which larger ones gain little: weights are read once for all positions of a pass.
 const PREFERRED_BATCH: usize = 32;
-/// More positions than this in one batch are a bug of the caller's configuration.
+/// The most positions of a batch; more are a bug of the caller's configuration.
 const MAX_BATCH: usize = 16_384;
 
 /// Evaluates batches with one weights version on this CPU.
 ///
-/// Belongs to one thread and allocates nothing per call; another thread has its own over the same [`Tower`].
+/// It belongs to one thread and allocates nothing per call; another thread has its own evaluator of the same [`Tower`].
 #[derive(Debug)]
 pub struct TowerEvaluator {
     tower: Arc<Tower>,
@@ -25,7 +25,7 @@ pub struct TowerEvaluator {
 }
 
 impl TowerEvaluator {
-    /// An evaluator over packed weights.
+    /// Creates an evaluator of packed weights.
     #[must_use]
     pub fn new(tower: Arc<Tower>, version: WeightsVersion) -> Self {
         let attributes = Attributes {
@@ -37,7 +37,7 @@ impl TowerEvaluator {
         Self { workspace: tower.workspace(), tower, attributes, recent: None }
     }
 
-    /// The weights it answers with.
+    /// The weights that it evaluates with.
     #[must_use]
     pub fn tower(&self) -> &Arc<Tower> {
         &self.tower
@@ -46,7 +46,7 @@ impl TowerEvaluator {
     /// Measures each stage of a batch, summed over its passes; `now` is the clock.
     ///
     /// # Errors
-    /// As [`Evaluator::evaluate`], except that numbers which are not finite are accepted.
+    /// Same as [`Evaluator::evaluate`], except that numbers which are not finite are accepted.
     pub fn stages(
         &mut self,
         batch: &Batch,
@@ -102,16 +102,17 @@ impl Evaluator for TowerEvaluator {
 
 /// Positions of a sample: half of them to calibrate on, half to check with.
 pub(crate) const SAMPLE: usize = 256;
-/// One position of so many is taken, so that a sample is spread over many games.
+/// One position in this many is taken, so that a sample is spread over many games.
 const STRIDE: usize = 16;
 
-/// Positions that the evaluators of a process received lately. In an actor they are those that go to the replay.
+/// Positions that the evaluators of a process received recently. In an actor they are those that are sent to the replay
+/// server.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<Positions>);
 
 #[derive(Debug, Default)]
 struct Positions {
-    /// Evaluated so far.
+    /// The number of positions evaluated so far.
     seen: usize,
     filling: Option<Batch>,
     /// The last complete sample.
@@ -119,7 +120,7 @@ struct Positions {
 }
 
 impl Recent {
-    /// Stores positions of a batch. While another thread stores some, nothing is stored.
+    /// Stores positions of a batch. While another thread is storing positions, nothing is stored.
     pub(crate) fn show(&self, batch: &Batch) {
         let mut positions = match self.0.try_lock() {
             Ok(positions) => positions,
@@ -149,7 +150,7 @@ impl Positions {
             self.filling = Some(filling);
             return;
         }
-        // The older sample's memory serves the next.
+        // The memory of the older sample is reused for the next one.
         self.filling = self.sample.replace(filling);
         if let Some(filling) = &mut self.filling {
             filling.clear();

@@ -1,4 +1,4 @@
-//! A published network, read and folded: every batch norm in the convolution before it, float32.
+//! Reads a published network and folds every batch norm into the convolution before it, in float32.
 
 use network::{Error, Layer, LayerKind, Layers, NORM_EPSILON, Reader, Role};
 use rand::{RngExt, SeedableRng};
@@ -14,7 +14,7 @@ pub(crate) struct Affine {
     pub(crate) bias: Vec<f32>,
 }
 
-/// A layer: weights `[outputs, inputs]`.
+/// A linear layer: weights `[outputs, inputs]`.
 #[derive(Debug, Clone)]
 pub(crate) struct Dense {
     pub(crate) inputs: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Excitation {
     pub(crate) output: Dense,
 }
 
-/// A network as it is computed.
+/// A network with its batch norms folded.
 #[derive(Debug, Clone)]
 pub(crate) struct Folded {
     pub(crate) architecture: Architecture,
@@ -61,7 +61,8 @@ impl Folded {
     /// Reads a published version.
     ///
     /// # Errors
-    /// Anything but exactly the tensors of `architecture`, finite and of the right shape, is named and refused.
+    /// Fails unless the file holds exactly the tensors of `architecture`, finite and of the right shape; the error
+    /// names the tensor.
     pub(crate) fn from_safetensors(architecture: &Architecture, bytes: &[u8]) -> Result<Self, Error> {
         let layers = Layers::new(architecture)?;
         let mut reader = Reader::new(bytes)?;
@@ -73,7 +74,7 @@ impl Folded {
     /// A network of random weights, for checks: activations stay of the order of one.
     ///
     /// # Errors
-    /// [`Error::Architecture`].
+    /// [`Error::Architecture`] for a size out of range.
     pub(crate) fn random(architecture: &Architecture, seed: u64) -> Result<Self, Error> {
         let layers = Layers::new(architecture)?;
         Self::build(architecture, &layers, &mut Source::Random(Box::new(ChaCha8Rng::seed_from_u64(seed))))
@@ -117,7 +118,7 @@ impl Block {
     }
 }
 
-/// The source of numbers.
+/// The source of weights.
 enum Source<'a, 'b> {
     File(&'a mut Reader<'b>),
     Random(Box<ChaCha8Rng>),
@@ -160,7 +161,7 @@ impl Source<'_, '_> {
     }
 }
 
-/// Uniform within `√(3 / fan-in)`: the variance that a residual tower keeps.
+/// Draws numbers uniformly within `√(3 / fan-in)`: a residual tower preserves their variance.
 fn random(rng: &mut ChaCha8Rng, len: usize, fan_in: usize) -> Vec<f32> {
     let bound = (3.0 / fan_in as f32).sqrt();
     (0..len).map(|_| rng.random_range(-bound..bound)).collect()

@@ -15,10 +15,10 @@ use crate::{Drift, Error, KernelVariant, Tower, TowerEvaluator, reference};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum KernelPreference {
-    /// The fastest engine that takes the network.
+    /// The fastest engine that supports the network.
     #[default]
     Auto,
-    /// libtorch.
+    /// The engine of libtorch.
     Libtorch,
     /// This variant of the kernel and no other.
     Only(KernelVariant),
@@ -59,7 +59,7 @@ impl std::str::FromStr for KernelPreference {
         match text {
             "auto" => Ok(Self::Auto),
             "libtorch" => Ok(Self::Libtorch),
-            // Integers are a precision: they need a floating-point variant beside them.
+            // Integers are selected as a precision: they need a floating-point variant beside them.
             _ => KernelVariant::ALL.into_iter().find(|path| path.name() == text).map(Self::Only).ok_or_else(|| {
                 let paths = KernelVariant::ALL.map(KernelVariant::name).join(", ");
                 format!("`{text}` is not a CPU kernel: expected auto, libtorch, {paths}")
@@ -70,16 +70,16 @@ impl std::str::FromStr for KernelPreference {
 
 /// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once.
 ///
-/// If integers are allowed, each version is calibrated and checked on positions that its evaluators received lately,
-/// and answered in floating point until there are some, or if the check fails. An [`adaptive`](Self::adaptive) kernel
-/// checks bfloat16 likewise, against float32.
+/// If integers are allowed, each version is calibrated and checked on positions that its evaluators received recently,
+/// and evaluated in floating point until there are such positions, or if the check fails. An
+/// [`adaptive`](Self::adaptive) kernel checks bfloat16 in the same way, against float32.
 #[derive(Debug)]
 pub struct Kernel {
     /// The floating-point paths to try, in their order.
     paths: Vec<KernelVariant>,
     /// The path of integers to try.
     int8: Option<KernelVariant>,
-    /// The positions to check coarse numbers on.
+    /// The positions to check a lower precision on.
     recent: Option<Arc<Recent>>,
     packed: Mutex<Packed>,
 }
@@ -88,13 +88,13 @@ pub struct Kernel {
 struct Packed {
     /// The last choice of a floating-point path and the network it was made for.
     choice: Option<(Architecture, ChosenVariant)>,
-    /// The last version, and what it is computed with.
+    /// The last version, its packed weights, and the path that computes it.
     version: Option<(Digest, Arc<Tower>, ChosenVariant)>,
 }
 
 impl Kernel {
-    /// A kernel that uses the first of `paths` that works, and integers if one of them multiplies integers or
-    /// `precision` is as coarse. Integers alone have every floating-point path beside them.
+    /// Creates a kernel that uses the first of `paths` that works, and integers if one of `paths` multiplies integers
+    /// or `precision` is int8. If all `paths` multiply integers, every floating-point path may be used beside them.
     #[must_use]
     pub fn new(mut paths: Vec<KernelVariant>, precision: PrecisionPreference) -> Self {
         let named = paths.iter().copied().find(|path| path.is_int8());
@@ -110,22 +110,22 @@ impl Kernel {
         Self { paths, int8, recent: int8.map(|_| Arc::default()), packed: Mutex::default() }
     }
 
-    /// The same kernel, which holds bfloat16 against float32 on recent positions with every new version, and answers a
-    /// version that drifts in float32. For callers that evaluate what a run evaluates: the answers of a version depend
-    /// on earlier positions.
+    /// Makes the kernel check bfloat16 against float32 on recent positions with every new version, and evaluate a
+    /// version that drifts in float32. This is for callers that evaluate the positions of a run: the answers of a
+    /// version depend on earlier positions.
     #[must_use]
     pub fn adaptive(mut self) -> Self {
         self.recent.get_or_insert_default();
         self
     }
 
-    /// An evaluator of a published version for one thread.
+    /// Builds an evaluator of a published version for one thread.
     ///
     /// # Errors
-    /// As [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed, and so
-    /// does [`Error::Unavailable`].
+    /// Same as [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed,
+    /// and so does [`Error::Unavailable`].
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<TowerEvaluator, Error> {
-        // What a thread that panicked left behind is whole: each part is assigned at once.
+        // The state is consistent even if another thread panicked: each part is assigned at once.
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
         let tower = match &packed.version {
             Some((digest, tower, _)) if *digest == manifest.digest => Arc::clone(tower),
@@ -187,7 +187,8 @@ impl Kernel {
         }
     }
 
-    /// A version in bfloat16 if it answers as float32 does, else in float32. Where only bfloat16 is allowed it stays.
+    /// Returns a version in bfloat16 if its answers agree with float32, else in float32. If only bfloat16 is allowed,
+    /// the version remains in bfloat16.
     fn checked(
         &self,
         folded: &Folded,
@@ -207,12 +208,12 @@ impl Kernel {
     }
 }
 
-/// A path and why it was taken.
+/// A path and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenVariant {
     /// The chosen path.
     pub path: KernelVariant,
-    /// For people: what was passed over, and why.
+    /// Human-readable, for example the rejected paths, each with the reason.
     pub reason: String,
 }
 
@@ -222,12 +223,12 @@ impl std::fmt::Display for ChosenVariant {
     }
 }
 
-/// A narrower path must be this much faster than a wider one to come before it: two runs on one machine should choose
-/// alike.
+/// A narrower path must be this much faster than a wider one to come before it: two runs on one machine should make the
+/// same choice.
 const WORTH_IT: f64 = 1.2;
 
-/// The paths that this machine has, by how fast they multiply in registers; `now` is the clock. Of two that are nearly
-/// as fast the wider comes first. Takes a few milliseconds.
+/// Returns the paths that are available on this machine, ordered by the speed at which they multiply in registers;
+/// `now` is the clock. Of two paths of nearly equal speed the wider comes first. Takes a few milliseconds.
 ///
 /// The widest is not always the fastest: there are CPUs whose instruction for bfloat16 makes twice the products of that
 /// for float32, in four times the time.
@@ -237,7 +238,7 @@ pub fn fastest_first(now: &mut dyn FnMut() -> Instant) -> Vec<KernelVariant> {
     order(available.map(|path| (path, speed(path, now))).collect())
 }
 
-/// Multiply-adds a second, the best of a few short turns.
+/// Returns multiply-adds per second, the best of a few short measurements.
 fn speed(path: KernelVariant, now: &mut dyn FnMut() -> Instant) -> f64 {
     const ROUNDS: usize = 10_000;
     const TURNS: usize = 5;
@@ -249,7 +250,7 @@ fn speed(path: KernelVariant, now: &mut dyn FnMut() -> Instant) -> f64 {
     (0..TURNS).map(turn).fold(0.0, f64::max)
 }
 
-/// Paths with their speeds, the widest first, in the order to try them in.
+/// Sorts paths, given with their speeds and the widest first, into the order to try them in.
 fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
     let mut ordered = Vec::with_capacity(paths.len());
     while !paths.is_empty() {
@@ -260,16 +261,16 @@ fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
     ordered
 }
 
-/// The first of `paths` that this machine has and that gives the right answers on a small network of the same board and
-/// parts.
+/// Returns the first of `paths` that is available on this machine and gives correct answers on a small network with the
+/// same board and parts.
 ///
 /// Takes some milliseconds; callers that swap weights versions choose once.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] where no path is
+/// [`Error::Unsupported`] for an architecture that the kernel does not support, [`Error::Unavailable`] if no path is
 /// left.
 pub fn choose_variant(architecture: &Architecture, paths: &[KernelVariant]) -> Result<ChosenVariant, Error> {
-    // Rejects what the kernel does not compute before anything is made smaller.
+    // Unsupported architectures are rejected before their dimensions are reduced.
     Error::check(architecture)?;
     let mut passed_over = Vec::new();
     let mut last = None;
@@ -294,12 +295,12 @@ pub fn choose_variant(architecture: &Architecture, paths: &[KernelVariant]) -> R
     Err(Error::Unavailable { path, reason })
 }
 
-/// Random networks' logits are of the order of one; this much may they be off.
+/// Returns the largest accepted error of logits; those of random networks are of the order of one.
 fn tolerance(path: KernelVariant) -> f64 {
     if path.is_bf16() { 0.05 } else { 1e-3 }
 }
 
-/// Holds the path against float64 on a small random network; the inner error is the reason not to use it.
+/// Compares the path with float64 on a small random network; the inner error is the reason not to use it.
 fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result<(), String>, Error> {
     const SEED: u64 = 1;
     const TIMES: usize = 9;
@@ -311,8 +312,8 @@ fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result
     let tower = Tower::from_folded(&network, path, None)?;
     let mut workspace = tower.workspace();
     let len = small.planes * small.height * small.width;
-    // Two positions, so that one has a neighbour, often enough for every way to lay them out; a pattern of zeros and
-    // ones without a period that a board has.
+    // Two positions, so that one has a neighbour, repeated often enough for every arrangement; a pattern of zeros and
+    // ones without the period of a board.
     let observations: Vec<f32> = (0..2 * len).map(|i| if i * i % 11 < 4 { 1.0 } else { 0.0 }).collect();
     let expected: Vec<Vec<f64>> =
         observations.chunks_exact(len).map(|observation| reference::logits(&network, observation)).collect();
@@ -324,7 +325,7 @@ fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result
             let got = tower.policy(&workspace, position).iter().chain(&value).map(|&logit| f64::from(logit));
             let expected = &expected[(pass.first + position) % 2];
             let errors = got.zip(expected).map(|(got, expected)| (got - expected).abs());
-            // A maximum passes over NaN, which must not pass the check.
+            // A maximum ignores NaN, which must not pass the check.
             let worst = errors.map(|error| if error.is_nan() { f64::INFINITY } else { error }).fold(0.0, f64::max);
             if worst > tolerance(path) {
                 return Ok(Err(format!("off by {worst:.3} in its self-check")));
@@ -334,7 +335,8 @@ fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result
     Ok(Ok(()))
 }
 
-/// The same board and parts with fewer channels, blocks and actions, for a check in milliseconds.
+/// Returns an architecture of the same board and parts with fewer channels, blocks and actions, for a check in
+/// milliseconds.
 fn smaller(architecture: &Architecture) -> Architecture {
     let channels = architecture.channels.min(48);
     Architecture {

@@ -1,17 +1,17 @@
 //! Evaluates residual towers on the CPU, without libtorch: for self-play, play and the arena where there is no
 //! accelerator.
 //!
-//! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on the
-//! same memory, shifted (`planes`); in float32 the convolutions of the blocks make fewer products by minimal filtering
-//! (`winograd`). Weights are packed once per version in the order they are read and lie in one piece of memory
-//! (`product`). One [`KernelVariant`] per instruction set multiplies them (`paths`, by way of `multiply`);
-//! [`choose_variant`] takes the first that gives the right answers. No libtorch, no threads: each thread owns a
-//! [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`] builds evaluators of each new version by a
-//! [`KernelPreference`], and checks coarse numbers by their [`Drift`]; integers are scaled by [`Ranges`]. [`Error`]
-//! names what the kernel does not compute; [`Stage`]s are for measurements.
+//! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on
+//! shifted views of the same memory (`planes`); in float32 the convolutions of the blocks need fewer products thanks to
+//! minimal filtering (`winograd`). Weights are packed once per version, in the order in which they are read, into one
+//! piece of memory (`product`). One [`KernelVariant`] per instruction set multiplies them (`paths`, through
+//! `multiply`); [`choose_variant`] selects the first that gives correct answers. The crate uses no libtorch and starts
+//! no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`] builds evaluators of
+//! each new version by a [`KernelPreference`], and checks a lower precision by its [`Drift`]; integers are scaled by
+//! [`Ranges`]. [`Error`] gives the reason why a network cannot be computed; [`Stage`]s are for measurements.
 //!
-//! All `unsafe` code lies in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check what it
-//! relies on.
+//! All `unsafe` code lies in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check its
+//! preconditions.
 
 mod drift;
 mod error;

@@ -15,7 +15,7 @@ use crate::{KernelVariant, paths};
 #[derive(Debug)]
 pub(crate) struct Multiplier {
     path: KernelVariant,
-    /// Tiles belong to a thread.
+    /// Makes the type not `Send`, since tiles belong to a thread.
     here: PhantomData<*const ()>,
 }
 
@@ -34,11 +34,11 @@ impl Multiplier {
         Self { path, here: PhantomData }
     }
 
-    /// Multiplies the rows of `input` by a matrix that was packed for this path. The weights of `next` are fetched
-    /// meanwhile where that pays.
+    /// Multiplies the rows of `input` by a matrix that was packed for this path. The weights of `next` are prefetched
+    /// meanwhile where that is faster.
     ///
     /// # Panics
-    /// If a row, or what its segments reach, lies outside the buffers.
+    /// If a row, or an input that its segments reach, lies outside the buffers.
     pub(crate) fn multiply(
         &self,
         product: &Product,
@@ -56,7 +56,7 @@ impl Multiplier {
             Output::Matrix { values, relu } => Target::Matrix { values: values.as_mut_ptr(), relu },
         };
         let job = Job { product, input: input.lines.as_ptr(), layout: input.layout, runs, target, next };
-        // Besides, the path is prepared, and the job stays inside its buffers.
+        // In addition to being available, the path is prepared, and the job stays inside its buffers.
         of_leaf!(self.path, multiply(&job), {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 => paths::amx::multiply(&job),
@@ -70,7 +70,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::pooling::pool`] with the instructions of this path, which is one of floating point.
+    /// [`crate::pooling::pool`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn pool(&self, y: &mut Planes, position: usize, pooling: &Dense, channels: usize, with: &mut Summaries) {
         of_leaf!(self.path, pool(y, position, pooling, channels, with), {
             #[cfg(target_arch = "x86_64")]
@@ -79,7 +79,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::pooling::excite`] with the instructions of this path, which is one of floating point.
+    /// [`crate::pooling::excite`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn excite(
         &self,
         z: &Planes,
@@ -96,19 +96,20 @@ impl Multiplier {
         });
     }
 
-    /// The values of the first positions of `input` at the points of minimal filtering.
+    /// Computes the values of the first positions of `input` at the points of minimal filtering.
     ///
     /// # Panics
-    /// If the path is not one of float32, or planes lie otherwise than the cut.
+    /// If the path is not one of float32, or the layout of the planes does not fit the cut.
     pub(crate) fn split(&self, cut: &Cut, input: &Planes, positions: usize, points: &mut [Planes]) {
         assert!(self.path.is_float32(), "{} does not filter", self.path);
         of_leaf!(self.path, split(cut, input, positions, points));
     }
 
-    /// The inverse, from products at the points into planes.
+    /// Computes the outputs from products at the points and writes them to planes; the inverse of
+    /// [`split`](Self::split).
     ///
     /// # Panics
-    /// As [`split`](Self::split), and if the output is a matrix.
+    /// Same as [`split`](Self::split), and if the output is a matrix.
     pub(crate) fn join(&self, cut: &Cut, points: &[Planes], positions: usize, output: Output<'_>) {
         let Output::Planes { planes, first: 0, add, relu } = output else {
             unreachable!("a convolution of a block goes into planes from the first position on");
@@ -131,7 +132,7 @@ impl Drop for Multiplier {
 /// Lines that a matrix tile reads past the last row.
 const OVERREAD: isize = TILE_ROWS as isize - 1;
 
-/// Everything the leaves rely on.
+/// Checks the preconditions of the leaves.
 fn check(path: KernelVariant, product: &Product, input: &Planes, runs: &[Run], output: &Output<'_>) {
     let format = path.packing().format;
     assert!(product.format == format && input.format == format, "packed for another path");

@@ -1,10 +1,10 @@
 //! The product of rows and a packed matrix, written once for every path that multiplies a broadcast word of the input
 //! with registers of weights.
 //!
-//! A tile is a few rows times a panel of outputs: its sums live in registers while all segments pass. Per word of
-//! input, a tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two runs as
-//! short as the rows of a small board make one tile, so that weights which come from the second-level cache are read
-//! half as often.
+//! A tile is a few rows times a panel of outputs: its sums stay in registers while all segments are multiplied. Per
+//! word of input, a tile of `R` rows and `V` registers of outputs makes `R · V` multiply-adds of `R + V` loads. Two
+//! runs as short as the rows of a small board make one tile, so that weights which come from the second-level cache are
+//! read half as often.
 
 use crate::planes::{Format, Layout, Line, WORDS, from_bf16, to_bf16};
 use crate::product::{Edges, GROUP, Panel, Product, Run, Stretch, Taps};
@@ -25,26 +25,26 @@ pub(crate) trait Lanes {
     /// Rows of a run at most of which two make a tile.
     const PAIRED_MAX: usize;
 
-    /// Zeros.
+    /// A register of zeros.
     unsafe fn zero() -> Self::Register;
     /// One word in every lane.
     unsafe fn broadcast(word: *const u32) -> Self::Register;
-    /// Words beside each other.
+    /// A register of adjacent words.
     unsafe fn load(words: *const u32) -> Self::Register;
     /// `sums + input · weights` in each lane.
     unsafe fn multiply_add(sums: Self::Register, input: Self::Register, weights: Self::Register) -> Self::Register;
-    /// The same sums, of which the compiler cannot know where they come from. Without it, sums that leave a loop are
-    /// copied to where they go on in each of its rounds, and many do not find a register.
+    /// Returns the same sums, but hides their origin from the compiler. Without it, sums that are used after a loop are
+    /// copied for that use in every iteration, and many are spilled.
     unsafe fn keep(sums: Self::Register) -> Self::Register;
-    /// Prefetches the cache line of a word that is read soon, where that pays; the word need not be there.
+    /// Prefetches the cache line of a word that is read soon, where that is faster; the word need not exist.
     #[inline(always)]
     unsafe fn fetch(_word: *const u32) {}
-    /// Writes the sums; sums of integers as the bits they are.
+    /// Writes the sums; sums of integers are written as their bits.
     unsafe fn store(sums: Self::Register, to: *mut f32);
 }
 
 /// The [`Lanes`] of a path, from one expression for each operation, which is inlined wherever the path's instructions
-/// are on.
+/// are enabled.
 macro_rules! lanes {
     (
         $lanes:ty: $width:literal of $register:ty, $format:ident, $rows_max:literal rows, $paired_max:literal paired;
@@ -66,44 +66,44 @@ macro_rules! lanes {
 
             #[inline(always)]
             unsafe fn zero() -> $register {
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 unsafe { $zero }
             }
 
             #[inline(always)]
             unsafe fn broadcast($word: *const u32) -> $register {
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 unsafe { $broadcast }
             }
 
             #[inline(always)]
             unsafe fn load($words: *const u32) -> $register {
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 unsafe { $load }
             }
 
             #[inline(always)]
             unsafe fn multiply_add($sums: $register, $input: $register, $weights: $register) -> $register {
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 unsafe { $multiply_add }
             }
 
             #[inline(always)]
             unsafe fn keep($kept: $register) -> $register {
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 unsafe { $keep }
             }
 
             #[inline(always)]
             unsafe fn store($stored: $register, $to: *mut f32) {
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 unsafe { $store }
             }
 
             $(
                 #[inline(always)]
                 unsafe fn fetch($fetched: *const u32) {
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller fulfils the contract of this function.
                     unsafe { $fetch }
                 }
             )?
@@ -112,9 +112,8 @@ macro_rules! lanes {
 }
 pub(crate) use lanes;
 
-/// Words of input between a register of weights that is prefetched and the one that is multiplied. What a position
-/// alone needs of weights comes from beyond the first-level cache, and the CPU does not see it coming from page to
-/// page.
+/// Words of input between a register of weights that is prefetched and the one that is multiplied. For a single
+/// position, weights come from beyond the first-level cache, and the CPU does not prefetch them across pages by itself.
 const AHEAD: usize = 32;
 
 /// Floats of the largest tile: 14 rows of two groups.
@@ -146,14 +145,14 @@ pub(crate) struct Place {
     group: usize,
 }
 
-/// The initial value of sums that have no bias, or get it later; all formats of sums have the same zero.
+/// The initial value of sums that have no bias, or to which it is added later; all formats of sums have the same zero.
 static NOTHING: [[f32; GROUP]; 2] = [[0.0; GROUP]; 2];
 
-/// A call as the leaves see it: bounds have been checked by [`crate::path`].
+/// The arguments of a leaf, whose bounds [`crate::multiplier`] has checked.
 pub(crate) struct Job<'a> {
     pub(crate) product: &'a Product,
     pub(crate) input: *const Line,
-    /// Of the input.
+    /// The layout of the input.
     pub(crate) layout: Layout,
     pub(crate) runs: &'a [Run],
     pub(crate) target: Target,
@@ -162,10 +161,10 @@ pub(crate) struct Job<'a> {
     pub(crate) next: Option<&'a Product>,
 }
 
-/// [`crate::product::Output`], unpacked.
+/// The pointers and flags of a [`crate::product::Output`].
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
-    /// Lines lie where they lie in the input, except that blocks of channels may be further apart.
+    /// Lines have the same offsets as in the input, except that blocks of channels may be further apart.
     Planes {
         lines: *mut Line,
         block_lines: usize,
@@ -182,19 +181,19 @@ pub(crate) enum Target {
 pub(crate) struct Tile<'a> {
     pub(crate) stretches: &'a [Stretch],
     pub(crate) weights: *const Line,
-    /// The line of the first row of each run; one run is there twice.
+    /// The line of the first row of each run; a single run is given twice.
     pub(crate) first: [*const Line; 2],
     pub(crate) layout: Layout,
     /// Lines from row to row.
     pub(crate) stride: usize,
-    /// Of each run; the first and last taps are the same.
+    /// The edges of each run; their first and last taps are the same.
     pub(crate) edges: [&'a Edges; 2],
     /// The initial sums of a row, `[groups]`.
     pub(crate) bias: *const [f32; GROUP],
     pub(crate) to: Place,
 }
 
-/// The sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` is set if its rows lie beside each other; only such
+/// Computes the sums of one tile of `RUNS` runs, `ROWS` rows in each. `UNIT` is set if its rows are adjacent; only such
 /// a tile has edges.
 ///
 /// # Safety
@@ -208,7 +207,7 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
         assert!(RUNS == 1 || RUNS == 2 && UNIT, "a tile has one run, or two whose rows lie beside each other");
     };
     let stride = if UNIT { WORDS } else { tile.stride * WORDS };
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let mut bias = [L::zero(); REGISTERS];
         for (register, bias) in bias.iter_mut().enumerate() {
@@ -249,22 +248,22 @@ pub(crate) unsafe fn tile<L: Lanes, const ROWS: usize, const REGISTERS: usize, c
 
 /// One stretch of a tile, as words.
 struct Part {
-    /// Of the first row of each run.
+    /// The inputs of the first row of each run.
     inputs: [*const u32; 2],
     weights: *const u32,
-    /// Of each block.
+    /// Words of each block.
     words: usize,
-    /// From row to row.
+    /// Words from row to row.
     stride: usize,
     blocks: usize,
-    /// From block to block.
+    /// Words from block to block.
     block: usize,
 }
 
-/// A stretch for the runs `FROM..TO`, which may leave out their first rows or their last.
+/// Multiplies one stretch for the runs `FROM..TO`, possibly without their first or last rows.
 ///
 /// # Safety
-/// As [`tile`].
+/// The conditions of [`tile`] apply.
 #[inline(always)]
 unsafe fn of_runs<
     L: Lanes,
@@ -278,7 +277,7 @@ unsafe fn of_runs<
     part: Part,
     [skip, cut]: [bool; 2],
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         match (skip, cut) {
             (false, false) => of_rows::<L, ROWS, REGISTERS, RUNS, FROM, TO, 0, 0>(totals, part),
@@ -288,10 +287,10 @@ unsafe fn of_runs<
     }
 }
 
-/// One stretch of a tile, for the rows from `SKIP` on of the runs `FROM..TO`, without the last `CUT`.
+/// Multiplies one stretch of a tile, for the rows from `SKIP` on of the runs `FROM..TO`, without the last `CUT`.
 ///
 /// # Safety
-/// As [`tile`].
+/// The conditions of [`tile`] apply.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
 unsafe fn of_rows<
@@ -308,7 +307,7 @@ unsafe fn of_rows<
     part: Part,
 ) {
     let Part { mut inputs, mut weights, words, stride, blocks, block } = part;
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         for _ in 0..blocks {
             for _ in 0..words {
@@ -345,11 +344,11 @@ unsafe fn of_rows<
     }
 }
 
-/// A whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile)` is
-/// [`tile`] with the constants of that size.
+/// Computes a whole product: for each panel, all rows in tiles of nearly equal size. `tile(groups, runs, rows, tile)`
+/// is [`tile`] with the constants of that size.
 ///
 /// # Safety
-/// As [`tile`]; the job must stay inside its buffers.
+/// The conditions of [`tile`] apply; the job must stay inside its buffers.
 #[inline(always)]
 pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usize, usize, usize, &Tile<'_>)) {
     let mut sums = Sums::ZERO;
@@ -357,7 +356,8 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
     for panel in &job.product.panels {
         // SAFETY: panels lie inside the weights, runs inside the input.
         let weights = unsafe { job.product.weights.as_ptr().add(panel.weights) };
-        // Edges come one by one: the CPU would wait for an array of them, which is copied before both are written.
+        // Edges are passed separately: an array of them would be copied before both are written, and the CPU would
+        // wait.
         let mut part = |one: &Run, other: &Run, first: usize, rows: usize, edges: &Edges, others: &Edges| {
             let (runs, edges) = ([one, other], [edges, others]);
             // SAFETY: as above.
@@ -416,8 +416,8 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
     }
 }
 
-/// The planes that sums with their bias are written into as they are, and lines from block to block there: those of
-/// products at points, which are most of a network that filters.
+/// Returns the planes to which sums with their bias are written without further operations, and the lines from block to
+/// block there. They are those of products at points, which are most of the products with minimal filtering.
 #[inline(always)]
 fn sums_are_output<L: Lanes>(target: Target) -> Option<(*mut Line, usize)> {
     match (L::FORMAT, target) {
@@ -426,10 +426,11 @@ fn sums_are_output<L: Lanes>(target: Target) -> Option<(*mut Line, usize)> {
     }
 }
 
-/// Bias, addition, ReLU, rounding: what happens to rows `first..first + rows` of a run on the way out of the sums.
+/// Applies bias, addition, ReLU and rounding to the sums of rows `first..first + rows` of a run and writes them to the
+/// target.
 ///
 /// # Safety
-/// As [`multiply`].
+/// The conditions of [`multiply`] apply.
 #[inline(always)]
 pub(crate) unsafe fn finish<L: Lanes>(
     job: &Job<'_>,
@@ -449,13 +450,13 @@ pub(crate) unsafe fn finish<L: Lanes>(
             if group >= job.product.groups {
                 continue;
             }
-            // SAFETY: the target has room for every row and group of the product.
+            // SAFETY: the target has space for every row and group of the product.
             unsafe { finish_group::<L>(job, group, run, first + row, sums) };
         }
     }
 }
 
-/// One group of one row.
+/// Finishes one group of one row.
 #[inline(always)]
 unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: usize, sums: &[f32; GROUP]) {
     let bias = &job.product.bias[group];
@@ -470,14 +471,15 @@ unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: us
         Target::Matrix { values: matrix, relu } => {
             rectify(&mut values, relu);
             let at = row * job.product.padded_outputs() + group * GROUP;
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             unsafe { matrix.add(at).cast::<[f32; GROUP]>().write_unaligned(values) };
         }
         Target::Planes { lines, block_lines, add, relu } => {
             let format = L::FORMAT.of_outputs();
             let groups_per_line = format.per_line() / GROUP;
             let (block, part) = (group / groups_per_line, group % groups_per_line);
-            // SAFETY: the caller's; a group fills a line in float32 and half of one in bfloat16.
+            // SAFETY: the caller fulfils the contract of this function; a group fills a line in float32 and half of one
+            // in bfloat16.
             unsafe {
                 let line = lines.add(block * block_lines + run.line + row * run.stride);
                 match format {
@@ -516,14 +518,14 @@ pub(crate) fn rectify(values: &mut [f32; GROUP], relu: bool) {
     }
 }
 
-/// ReLU that lets NaN through, so that broken weights are noticed.
+/// ReLU that preserves NaN, so that broken weights are detected.
 #[inline(always)]
 pub(crate) fn rectified(value: f32) -> f32 {
     if 0.0 > value { 0.0 } else { value }
 }
 
-/// Multiply-adds from registers alone, `rounds` times 24 in flight: the most a core can do. Returns a sum so that
-/// nothing is left out.
+/// Runs multiply-adds on registers only, `rounds` times `IN_FLIGHT`: the most that a core can do. Returns a sum so that
+/// the compiler removes none of them.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -531,7 +533,8 @@ pub(crate) fn rectified(value: f32) -> f32 {
 pub(crate) unsafe fn burst<L: Lanes, const IN_FLIGHT: usize>(rounds: usize) -> f32 {
     let (inputs, weights) = (Line([0x3C00_3C00; WORDS]), Line([0x3D00_3D00; WORDS]));
     let mut sums = Sums::ZERO;
-    // SAFETY: the caller's; a line holds what a register reads, the sums hold all totals.
+    // SAFETY: the caller fulfils the contract of this function; a line is at least as long as a register, and the sums
+    // hold all totals.
     unsafe {
         let (input, of_word) = (L::broadcast(inputs.0.as_ptr()), L::load(weights.0.as_ptr()));
         let mut totals = [L::zero(); IN_FLIGHT];
@@ -549,7 +552,7 @@ pub(crate) unsafe fn burst<L: Lanes, const IN_FLIGHT: usize>(rounds: usize) -> f
 
 /// The functions of a path that broadcasts: `multiply`, and `burst` for measuring.
 ///
-/// Takes the attributes that switch the path's instructions on, its [`Lanes`], the registers that hold sums in a burst,
+/// Takes the attributes that enable the path's instructions, its [`Lanes`], the registers that hold sums in a burst,
 /// and for each number of groups the registers they fill and the rows that a tile can have: in one run, and in each of
 /// two.
 macro_rules! leaf {
@@ -565,17 +568,17 @@ macro_rules! leaf {
         unsafe fn tile<const ROWS: usize, const REGISTERS: usize, const RUNS: usize, const UNIT: bool>(
             tile: &$crate::multiply::Tile<'_>,
         ) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             unsafe { $crate::multiply::tile::<$lanes, ROWS, REGISTERS, RUNS, UNIT>(tile) }
         }
 
-        /// A whole product.
+        /// Computes a whole product.
         ///
         /// # Safety
         /// The CPU must have the path's instructions; the job must stay inside its buffers.
         $(#[$attribute])*
         pub(crate) unsafe fn multiply(job: &$crate::multiply::Job<'_>) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             unsafe {
                 $crate::multiply::multiply::<$lanes>(job, |groups, runs, rows, part| {
                     match (groups, runs, rows, part.stride) {
@@ -590,13 +593,13 @@ macro_rules! leaf {
             }
         }
 
-        /// Multiply-adds from registers alone; how many it made in all lanes.
+        /// Runs multiply-adds on registers only and returns their number over all lanes.
         ///
         /// # Safety
         /// The CPU must have the path's instructions.
         $(#[$attribute])*
         pub(crate) unsafe fn burst(rounds: usize) -> usize {
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             let sum = unsafe { $crate::multiply::burst::<$lanes, $in_flight>(rounds) };
             std::hint::black_box(sum);
             let lanes = <$lanes as $crate::multiply::Lanes>::WIDTH;

@@ -1,7 +1,7 @@
 /// Activations of a few positions: for each block of channels, all pixels of all positions, one line per pixel.
 ///
 /// `[channels / channels per line, lines of the layout]` with a zero margin before and after. Border pixels are zero
-/// and stay so; channels beyond the last are zero or carry a zero weight.
+/// and stay zero; channels beyond the last are zero or have a zero weight.
 #[derive(Debug, Clone)]
 pub(crate) struct Planes {
     pub(crate) lines: Vec<Line>,
@@ -16,7 +16,7 @@ impl Planes {
         Self { lines: vec![Line::default(); len], layout, format }
     }
 
-    /// Blocks of channels.
+    /// The number of blocks of channels.
     pub(crate) fn blocks(&self) -> usize {
         (self.lines.len() - 2 * self.layout.margin()) / self.layout.block_lines
     }
@@ -61,11 +61,10 @@ impl Planes {
 }
 
 /// The memory layout of a board's cells: line by line, one zero pixel after each line and a line of zero pixels after
-/// the last. Lines are the rows of the board, or its columns where the board is turned.
+/// the last. Lines are the rows of the board, or its columns if the board is turned.
 ///
-/// The border of a line serves the next line, and the border of a position serves the next position, so a tap of a 3×3
-/// convolution is the same memory shifted by a constant. A position of L lines of N cells has `(L + 1) · (N + 1)`
-/// pixels.
+/// Neighbouring lines share a border, and so do neighbouring positions, so a tap of a 3×3 convolution is the same
+/// memory shifted by a constant. A position of L lines of N cells has `(L + 1) · (N + 1)` pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Board {
     pub(crate) height: usize,
@@ -110,7 +109,7 @@ impl Board {
         if self.turned { self.pitch() } else { 1 }
     }
 
-    /// Pixels of a position, its border with it.
+    /// Pixels of a position, including its border.
     pub(crate) fn pixels(self) -> usize {
         (self.lines() + 1) * self.pitch()
     }
@@ -125,7 +124,7 @@ impl Board {
         cell / self.width * self.down() + cell % self.width * self.right()
     }
 
-    /// Row and column of a pixel; of one in the border, those that lie beyond the board.
+    /// Row and column of a pixel; those of a border pixel lie beyond the board.
     pub(crate) fn place(self, pixel: usize) -> (usize, usize) {
         let (line, along) = (pixel / self.pitch(), pixel % self.pitch());
         if self.turned { (along, line) } else { (line, along) }
@@ -145,27 +144,27 @@ const OVERREAD: usize = TILE_ROWS;
 
 /// The memory layout of the pixels of a few positions in planes.
 ///
-/// Whole positions one after the other, or, where a tile of neighbouring lines should be the same cell of several
-/// positions, their pixels side by side: `[positions / together, pixels, together]`.
+/// Positions lie one after the other or, where a tile of neighbouring lines should be the same cell of several
+/// positions, have their pixels interleaved: `[positions / together, pixels, together]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) board: Board,
     /// A multiple of `together`.
     pub(crate) positions: usize,
-    /// Positions whose pixels lie side by side; one where each position lies by itself.
+    /// Positions whose pixels are interleaved; one if each position is contiguous.
     pub(crate) together: usize,
     /// Lines from one block of channels to the next. Odd, so that the blocks of a pixel do not compete for the same
-    /// places of a cache.
+    /// sets of a cache.
     pub(crate) block_lines: usize,
 }
 
 impl Layout {
-    /// Positions one after the other.
+    /// Creates the layout of positions that lie one after the other.
     pub(crate) fn apart(board: Board, positions: usize) -> Self {
         Self::new(board, positions, 1)
     }
 
-    /// Positions side by side.
+    /// Creates the layout of positions that are interleaved.
     pub(crate) fn together(board: Board, positions: usize) -> Self {
         Self::new(board, positions, positions)
     }
@@ -174,7 +173,7 @@ impl Layout {
         Self { board, positions, together, block_lines: (positions * board.pixels()) | 1 }
     }
 
-    /// Bytes of planes of so many blocks.
+    /// Bytes of planes with `blocks` blocks of channels.
     pub(crate) fn bytes(self, blocks: usize) -> usize {
         blocks * self.block_lines * size_of::<Line>()
     }
@@ -192,12 +191,13 @@ impl Layout {
         self.margin() + block * self.block_lines + self.line(position, pixel)
     }
 
-    /// Zero lines before the first position and after the last: what a tap reaches, and what a tile reads too much.
+    /// The number of zero lines before the first position and after the last: those that a tap reaches, and those that
+    /// a tile reads beyond its last cell.
     pub(crate) fn margin(self) -> usize {
         (self.board.pitch() + 1) * self.together + OVERREAD
     }
 
-    /// Lines from a pixel to the one `pixels` after it, `blocks` of channels on.
+    /// Lines from a pixel to the one `pixels` after it and `blocks` blocks of channels further.
     #[inline(always)]
     pub(crate) fn offset(self, pixels: isize, blocks: usize) -> isize {
         pixels * self.together as isize + (blocks * self.block_lines) as isize
@@ -215,7 +215,7 @@ pub(crate) struct Line(pub(crate) [u32; WORDS]);
 /// Words of a line, and lanes of a group of outputs.
 pub(crate) const WORDS: usize = 16;
 
-/// Floating-point channels of a line at most.
+/// The most floating-point channels of a line.
 pub(crate) const CHANNELS_MAX: usize = 2 * WORDS;
 
 /// Integers of a line.
@@ -261,12 +261,12 @@ impl Format {
     }
 }
 
-/// The nearest bfloat16, ties to even, as its 16 bits. NaN and infinity stay what they are.
+/// The nearest bfloat16, ties to even, as its 16 bits. NaN and infinity are preserved.
 #[inline(always)]
 pub(crate) fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1)) >> 16;
-    // Rounding could carry a NaN's payload into the sign: it is cut instead, and stays a NaN.
+    // Rounding could carry a NaN's payload into the sign: it is truncated instead, and stays a NaN.
     (if value.is_nan() { (bits >> 16) | 0x40 } else { rounded }) as u16
 }
 
@@ -321,7 +321,7 @@ impl Line {
         values
     }
 
-    /// The inverse, rounded to the format.
+    /// Sets all channels, rounded to a floating-point format; the inverse of [`unpack`](Self::unpack).
     #[inline(always)]
     pub(crate) fn pack(&mut self, format: Format, values: &[f32; CHANNELS_MAX]) {
         match format {
@@ -396,7 +396,8 @@ mod tests {
 
     #[test]
     fn a_board_is_turned_where_its_columns_make_fewer_tiles_and_never_for_matrix_tiles() {
-        // Six rows in a tile: seven columns of six cells, or six rows of which each takes two.
+        // With six rows per tile, seven columns of six cells make seven tiles, and six rows of seven cells make two
+        // tiles each.
         let turns = |path: KernelVariant, board: Board| path.turn(board).turned;
         assert!(!turns(KernelVariant::Avx512F32, Board::new(6, 7)));
         assert!(turns(KernelVariant::Avx512F32, Board::new(15, 3)) || !cfg!(target_arch = "x86_64"));

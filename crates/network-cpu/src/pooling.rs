@@ -1,12 +1,14 @@
 //! Layers over a whole position: global pooling, squeeze-and-excitation.
 //!
-//! Plain Rust that is inlined into each path's own functions, where the compiler has the path's registers.
+//! The functions are plain Rust and are inlined into each path's own functions, where the compiler can use the path's
+//! registers.
 
 use crate::folded::{Dense, Excitation};
 use crate::multiply::rectified;
 use crate::planes::{CHANNELS_MAX, Planes};
 
-/// Numbers of one position between the layers of these operations; grows to the widest and stays.
+/// Buffers for the numbers of one position between the layers of these operations; they grow to the widest layer and
+/// are kept.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Summaries {
     inputs: Vec<f32>,
@@ -101,7 +103,7 @@ pub(crate) fn excite(
     }
 }
 
-/// The functions of a path that look at whole positions; takes the attributes that switch its instructions on.
+/// The functions of a path that operate on whole positions; takes the attributes that enable its instructions.
 macro_rules! passes {
     ($(#[$attribute:meta])*) => {
         /// [`crate::pooling::pool`] with the path's instructions.
@@ -132,7 +134,7 @@ macro_rules! passes {
 }
 pub(crate) use passes;
 
-/// The first numbers as those of a block; zero beyond the last, so that channels which are none stay zero.
+/// Returns the first numbers as those of a block, padded with zeros so that padding channels stay zero.
 #[inline(always)]
 fn of_block(values: &[f32]) -> [f32; CHANNELS_MAX] {
     let mut block = [0.0; CHANNELS_MAX];
@@ -148,7 +150,7 @@ fn layer(dense: &Dense, inputs: &[f32], outputs: &mut Vec<f32>) {
     }
 }
 
-/// In eight strands, which the compiler keeps in registers side by side.
+/// Computes a dot product in eight strands, which the compiler keeps in registers.
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut strands = [0.0; 8];

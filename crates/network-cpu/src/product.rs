@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::folded::{Affine, Dense};
 use crate::planes::{Board, Format, Layout, Line, Planes, WORDS};
 
-/// Outputs that lie beside each other in memory: the lanes of one line of weights.
+/// Outputs that are adjacent in memory: the lanes of one line of weights.
 pub(crate) const GROUP: usize = 16;
 
 /// The layout of weights for a path.
@@ -13,13 +13,13 @@ pub(crate) struct Packing {
     pub(crate) format: Format,
     /// Groups of outputs that are computed together.
     pub(crate) panel_groups: usize,
-    /// True if segments have all sixteen words and panels all their groups, the rest being zero, so that the words of a
+    /// True if segments have all sixteen words and panels all their groups, padded with zeros, so that the words of a
     /// group are a tile.
     pub(crate) whole: bool,
 }
 
 impl Packing {
-    /// Inputs in the words of this layout.
+    /// Creates a segment with the number of words that this layout needs.
     fn segment(self, tap: Tap, pixels: isize, block: usize, channels: usize) -> Segment {
         let words = if self.whole { WORDS } else { channels.div_ceil(self.format.per_word()) };
         Segment { tap, pixels, block, channels, words }
@@ -29,11 +29,11 @@ impl Packing {
 /// The largest integer weight.
 const WEIGHT_MAX: f32 = 127.0;
 
-/// Inputs beside each other: `channels` channels, at most a line's.
+/// Adjacent inputs: `channels` channels, at most those of a line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) tap: Tap,
-    /// Pixels from the row's own.
+    /// Pixels from the row's own pixel.
     pixels: isize,
     /// The block of channels.
     block: usize,
@@ -43,14 +43,14 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Lines from the row's own.
+    /// Lines from the row's own line.
     #[inline(always)]
     pub(crate) fn offset(&self, layout: Layout) -> isize {
         layout.offset(self.pixels, self.block)
     }
 }
 
-/// Segments that follow each other from block to block, of the same pixels and as many words.
+/// Segments of consecutive blocks, with the same pixels and the same number of words.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     pub(crate) first: Segment,
@@ -75,18 +75,18 @@ pub(crate) struct Panel {
     pub(crate) weights: usize,
 }
 
-/// A matrix, packed in the order it is read, and where a row's inputs lie.
+/// A matrix, packed in the order in which it is read, with the locations of the inputs of a row.
 ///
-/// A convolution is one: a row is a pixel, its segments are the taps' pixels. A layer of a head is one: a row is a
-/// position, its segments are the cells.
+/// In a convolution, a row is a pixel and its segments are the pixels of the taps. In a layer of a head, a row is a
+/// position and its segments are the cells.
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) segments: Vec<Segment>,
-    /// The same, for callers that take many at a time.
+    /// The segments, joined for callers that take many at a time.
     pub(crate) stretches: Vec<Stretch>,
     pub(crate) panels: Vec<Panel>,
     pub(crate) weights: Slab,
-    /// Groups that hold an output; those beyond only fill the last panel, and are not written.
+    /// Groups that hold an output; those beyond only pad the last panel, and are not written.
     pub(crate) groups: usize,
     /// `[groups]`, 16 outputs in each.
     pub(crate) bias: Vec<[f32; GROUP]>,
@@ -173,7 +173,7 @@ impl Product {
         }
     }
 
-    /// A convolution, 3×3 with a border of zeros or 1×1.
+    /// Packs a convolution, 3×3 with zero padding or 1×1.
     pub(crate) fn convolution(packing: Packing, affine: &Affine, board: Board) -> Self {
         let taps = if affine.taps == 9 { Tap::all() } else { vec![Tap::HERE] };
         let segments = Self::segments(packing, affine, &taps, board);
@@ -184,7 +184,7 @@ impl Product {
         })
     }
 
-    /// The inputs of a convolution, tap by tap, in each the blocks of channels.
+    /// The inputs of a convolution, tap by tap, and for each tap the blocks of channels.
     pub(crate) fn segments(packing: Packing, affine: &Affine, taps: &[Tap], board: Board) -> Vec<Segment> {
         let per_line = packing.format.per_line();
         let of_tap = |&tap: &Tap| {
@@ -194,7 +194,7 @@ impl Product {
         taps.iter().flat_map(of_tap).collect()
     }
 
-    /// A layer over the features `[cell, channels]` of a position, which lie in planes from channel `first` on.
+    /// Packs a layer over the features `[cell, channels]` of a position, which lie in planes from channel `first` on.
     pub(crate) fn over_cells(packing: Packing, dense: &Dense, board: Board, first: usize) -> Self {
         let (per_line, channels) = (packing.format.per_line(), dense.inputs / board.cells());
         let (blocks, first_block) = (channels / per_line, first / per_line);
@@ -209,13 +209,13 @@ impl Product {
         })
     }
 
-    /// Lines before and after a row's own that its segments lie at, at most.
+    /// The least and the greatest offset of a row's segments from its own line, in lines: at most 0 and at least 0.
     pub(crate) fn reach(&self, layout: Layout) -> (isize, isize) {
         let offsets = || self.segments.iter().map(|segment| segment.offset(layout));
         (offsets().min().unwrap_or(0).min(0), offsets().max().unwrap_or(0).max(0))
     }
 
-    /// Outputs, with those that fill the last panel.
+    /// The number of outputs, including those that pad the last panel.
     pub(crate) fn padded_outputs(&self) -> usize {
         self.bias.len() * GROUP
     }
@@ -224,15 +224,15 @@ impl Product {
 /// The taps that reach the border around a run of rows. They would multiply zeros, and are left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
-    /// Those of every row.
+    /// The taps that reach it from every row.
     pub(crate) hidden: Taps,
-    /// Those of the first row.
+    /// The taps that reach it from the first row.
     pub(crate) first: Taps,
-    /// Those of the last row; none is also among those of the first.
+    /// The taps that reach it from the last row; none of them is also in `first`.
     pub(crate) last: Taps,
 }
 
-/// Rows of a run at most.
+/// The most rows of a run.
 pub(crate) const RUN_ROWS: usize = u32::BITS as usize;
 
 /// Rows that lie a constant number of lines apart, from `line` on.
@@ -243,13 +243,13 @@ pub(crate) struct Run {
     pub(crate) rows: usize,
     /// Lines from one row to the next.
     pub(crate) stride: usize,
-    /// A bit for each row that is computed; the others stay as they are in the output.
+    /// A bit for each row that is computed; the others are unchanged in the output.
     pub(crate) wanted: u32,
     pub(crate) edges: Edges,
 }
 
 impl Run {
-    /// A run without an edge, all of whose rows are wanted.
+    /// Creates a run without edges, all of whose rows are computed.
     pub(crate) fn new(line: usize, rows: usize, stride: usize) -> Self {
         Self { line, rows, stride, wanted: u32::MAX >> (RUN_ROWS - rows), edges: Edges::default() }
     }
@@ -259,8 +259,8 @@ impl Run {
         self.line + self.rows.saturating_sub(1) * self.stride
     }
 
-    /// Returns whether the rows of another run may be computed with these: as many, as far apart, between the same
-    /// edges.
+    /// Returns whether the rows of another run may be computed together with these: both runs have the same number of
+    /// rows, stride and edges.
     pub(crate) fn makes_pair(&self, other: &Self) -> bool {
         let shape = |run: &Self| (run.rows, run.stride, run.edges.first, run.edges.last);
         shape(self) == shape(other)
@@ -284,11 +284,11 @@ pub(crate) enum Output<'a> {
     /// Into planes, each row at the line it came from, rounded to their format.
     Planes {
         planes: &'a mut Planes,
-        /// The position there of the first position.
+        /// The position in `planes` of the first position.
         first: usize,
-        /// Add what is there.
+        /// Add the values in the planes.
         add: bool,
-        /// Then negative sums become zero.
+        /// Then set negative sums to zero.
         relu: bool,
     },
     /// Into a matrix `[rows, padded outputs]` of float32, rows counted through all runs; there is one run.
@@ -306,7 +306,7 @@ impl Tap {
     /// The cell and its neighbours left and right.
     pub(crate) const BESIDE: [Self; 3] = [Self(3), Self(4), Self(5)];
 
-    /// All, in the order of a convolution's weights.
+    /// All taps, in the order of a convolution's weights.
     pub(crate) fn all() -> Vec<Self> {
         (0..9).map(Self).collect()
     }
@@ -344,39 +344,39 @@ impl Taps {
     const ABOVE: Self = Self(0b000_000_111);
     const BELOW: Self = Self(0b111_000_000);
 
-    /// Those that leave a line of the board from its first cell, and from its last.
+    /// The taps that leave a line of the board from its first cell, and those that leave it from its last.
     pub(crate) fn beyond_line(board: Board) -> (Self, Self) {
         if board.turned { (Self::ABOVE, Self::BELOW) } else { (Self::LEFT, Self::RIGHT) }
     }
 
-    /// Those that leave the board from each of some pixels.
+    /// The taps that leave the board from each of some pixels.
     pub(crate) fn hidden(board: Board, pixels: impl Iterator<Item = usize> + Clone) -> Self {
         let hidden = |tap: &Tap| pixels.clone().all(|pixel| tap.leaves(board, pixel));
         Self(Tap::all().into_iter().filter(hidden).fold(0, |set, tap| set | 1 << tap.0))
     }
 
-    /// Returns whether a tap is one of them.
+    /// Returns whether a tap is in the set.
     #[inline(always)]
     pub(crate) fn contain(self, tap: Tap) -> bool {
         self.0 >> tap.0 & 1 != 0
     }
 
-    /// The place of a cell with these hidden on a walk around the board and then inside, so that those which come one
-    /// after the other have many in common.
+    /// The place of a cell with these hidden taps on a walk around the board and then inside, so that consecutive cells
+    /// have many hidden taps in common.
     pub(crate) fn around(self) -> usize {
         let [above, below, left, right] = [Self::ABOVE, Self::BELOW, Self::LEFT, Self::RIGHT].map(|taps| taps.0);
         let walk = [above | left, above, above | right, right, below | right, below, below | left, left];
         walk.iter().position(|&hidden| hidden == self.0).unwrap_or(walk.len())
     }
 
-    /// Those of both.
+    /// The taps in both sets.
     #[inline(always)]
     pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// Lines of weights, that lie by themselves or in one piece with those of other products.
+/// Lines of weights, in memory of their own or in one piece with those of other products.
 #[derive(Debug)]
 pub(crate) struct Slab {
     piece: Arc<Vec<Line>>,
@@ -384,13 +384,13 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Puts all into one piece of memory in their order, in huge pages where the system has them: a network reads all
-    /// its weights for every pass, and looking up where thousands of small pages lie takes a core longer than reading
-    /// some of them.
+    /// Moves all slabs into one piece of memory in their order, in huge pages where the system has them: a network
+    /// reads all its weights for every pass, and translating the addresses of thousands of small pages takes a core
+    /// longer than reading some of them.
     pub(crate) fn gather(slabs: &mut [&mut Self]) {
         let len = slabs.iter().map(|slab| slab.len()).sum::<usize>();
         let page = cpu::HUGE_PAGE_BYTES / size_of::<Line>();
-        // From the beginning of a page on, if there is a page of them.
+        // The lines start at the beginning of a huge page if they fill at least one.
         let before = if len < page { 0 } else { page };
         let mut piece = Vec::<Line>::with_capacity(before + len);
         cpu::advise_huge_pages(piece.spare_capacity_mut());

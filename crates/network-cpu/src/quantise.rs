@@ -1,4 +1,4 @@
-//! Floating-point activations to integers of eight bits, one scale per channel.
+//! Quantises floating-point activations to integers of eight bits, with one scale per channel.
 
 use weights::Architecture;
 
@@ -7,12 +7,12 @@ use crate::planes::{Format, INTEGERS, Line, Planes, WORDS};
 
 /// The largest integer input.
 pub(crate) const INPUT_MAX: f32 = 255.0;
-/// The smallest range of a channel, as a share of the largest beside it: a channel that slept during calibration may
-/// wake.
+/// The smallest range of a channel, as a share of the largest range of the same convolution: a channel that was
+/// inactive during calibration may become active.
 const RANGE_MIN: f32 = 1.0 / 128.0;
 
-/// The largest activation of each channel in front of each convolution of the blocks, seen on some positions: what
-/// integers are scaled by.
+/// The largest activation of each channel in front of each convolution of the blocks, measured on some positions;
+/// integers are scaled by them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranges {
     /// `[blocks, 2, channels]`.
@@ -21,13 +21,14 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Nothing seen yet.
+    /// Creates ranges without any measurement.
     pub(crate) fn new(architecture: &Architecture) -> Self {
         let channels = architecture.channels;
         Self { largest: vec![0.0; 2 * architecture.blocks * channels], channels }
     }
 
-    /// Takes in what goes into convolution `index`, two to a block: `positions` positions in float32.
+    /// Updates the ranges with the inputs of convolution `index`, two convolutions per block: `positions` positions in
+    /// float32.
     pub(crate) fn see(&mut self, index: usize, activations: &Planes, positions: usize) {
         let largest = &mut self.largest[index * self.channels..][..self.channels];
         for (block, largest) in largest.chunks_mut(WORDS).enumerate() {
@@ -47,10 +48,10 @@ impl Ranges {
         largest.iter().map(|largest| largest.max(least)).collect()
     }
 
-    /// Convolution `index` for integer inputs, and what its floating-point inputs are multiplied by to get them, by
-    /// blocks of 64 channels.
+    /// Returns convolution `index` for integer inputs, and the factors that turn its floating-point inputs into
+    /// integers, by blocks of 64 channels.
     ///
-    /// The scale of an input channel goes into its weights, so each channel has one of its own at no cost.
+    /// The scale of an input channel is folded into its weights, so that one scale per channel costs nothing.
     pub(crate) fn scale(&self, index: usize, affine: &Affine) -> (Affine, Vec<[f32; INTEGERS]>) {
         let ranges = self.of(index);
         let mut scaled = affine.clone();
@@ -67,11 +68,11 @@ impl Ranges {
     }
 }
 
-/// Pixels in float32, as up to four blocks of 16 channels, to one block of 64 integers. What lies above the range
-/// becomes the largest integer.
+/// Quantises pixels in float32, given as up to four blocks of 16 channels, to one block of 64 integers. Values above
+/// the range become the largest integer.
 #[inline(always)]
 pub(crate) fn quantise_pixels(inputs: [&[Line]; 4], inverse: &[f32; INTEGERS], outputs: &mut [Line]) {
-    // Added to a small number, it leaves the nearest integer in the lowest bits.
+    // Adding this to a small number leaves the nearest integer in the lowest bits.
     const ROUND: f32 = 8_388_608.0;
     for (part, input) in inputs.iter().enumerate() {
         let inverse = &inverse.as_chunks::<WORDS>().0[part];

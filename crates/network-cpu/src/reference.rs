@@ -1,4 +1,4 @@
-//! The same network in float64, by its definition: what every path is held against.
+//! Evaluates a network in float64 by its definition, as the reference for every path.
 
 use network::HEAD_CHANNELS;
 
@@ -69,7 +69,7 @@ fn excite(excitation: &Excitation, z: &mut [f64], cells: usize) {
     }
 }
 
-/// `[inputs, H, W]` to `[outputs, H, W]`, zeros around.
+/// Convolves `[inputs, H, W]` to `[outputs, H, W]`, with zero padding.
 pub(crate) fn convolve(affine: &Affine, x: &[f64], (height, width): (usize, usize)) -> Vec<f64> {
     let cells = height * width;
     let mut y: Vec<f64> = affine.bias.iter().flat_map(|&bias| vec![f64::from(bias); cells]).collect();
@@ -79,7 +79,7 @@ pub(crate) fn convolve(affine: &Affine, x: &[f64], (height, width): (usize, usiz
             for (tap, &weight) in weights.iter().enumerate() {
                 let [(to_row, from_row, rows), (to, from, columns)] =
                     [(tap / side, height), (tap % side, width)].map(|(tap, size)| overlap(tap, side / 2, size));
-                // Whole rows, since tests call this for many networks.
+                // Whole rows are processed at once for speed, since tests call this for many networks.
                 for row in 0..rows {
                     let y = &mut y[(to_row + row) * width + to..][..columns];
                     let x = &x[(from_row + row) * width + from..][..columns];

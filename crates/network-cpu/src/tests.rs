@@ -1,4 +1,4 @@
-//! Whole networks: every path against float64, and what every evaluator promises.
+//! Tests of whole networks: every path against float64, and the contract of every evaluator.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn available() -> impl Iterator<Item = KernelVariant> {
     KernelVariant::ALL.into_iter().filter(|path| path.is_available())
 }
 
-/// Observations of zeros and ones with a legal action or more each.
+/// Observations of zeros and ones, each with at least one legal action.
 fn batch(architecture: &Architecture, positions: usize, seed: u64) -> Batch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let &Architecture { planes, height, width, actions, .. } = architecture;
@@ -121,7 +121,7 @@ fn every_path_agrees_with_float64_with_excitation_and_pooling() {
     for (units, pooled) in [(8, 0), (0, 4), (0, 20), (12, 16), (32, 1)] {
         let architecture =
             Architecture { squeeze_excitation: units, global_pooling: pooled, ..architecture([2, 6, 7], 48, 4) };
-        // Some that are laid out by themselves, and sixteen side by side where a path does that.
+        // A few positions that are contiguous, and sixteen that are interleaved if the path does that.
         check_against_float64(&architecture, 3);
         check_against_float64(&architecture, 16);
     }
@@ -209,7 +209,7 @@ fn path_names_are_read_back() {
     assert!(error.starts_with("`sse` is not a path of the CPU kernel: expected one of amx-bf16, "), "{error}");
 }
 
-/// Tower `path` of integers of `network`, calibrated on the batch that it will evaluate.
+/// A tower of `network` for an integer path, calibrated on the batch that it will evaluate.
 fn quantised(network: &Folded, path: KernelVariant, batch: &Batch) -> Tower {
     let ranges = Tower::from_folded(network, path.base(), None).unwrap().ranges(batch.observations());
     Tower::from_folded(network, path, Some(&ranges)).unwrap()
@@ -246,7 +246,7 @@ fn paths_of_integers_give_the_same_answers() {
         for index in 0..batch.len() {
             let pairs = got.priors(index).iter().zip(want.priors(index));
             let worst = pairs.map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
-            // The parts in floating point round differently, and so now and then does an integer.
+            // The parts in floating point round differently, and so occasionally does an integer.
             assert!(worst < 0.004, "{path} is off by {worst} from plain Rust");
         }
     }

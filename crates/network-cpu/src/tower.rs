@@ -15,7 +15,7 @@ use crate::quantise::Ranges;
 use crate::winograd::Winograd;
 use crate::{Error, KernelVariant};
 
-/// Weights that stay in the second-level cache beside the activations.
+/// The most bytes of weights that stay in the second-level cache beside the activations.
 const NEAR_BYTES: usize = 1 << 20;
 
 /// A weights version packed for one kernel variant; threads share it.
@@ -26,7 +26,7 @@ pub struct Tower {
     board: Board,
     /// True if weights come from beyond the second-level cache.
     is_far: bool,
-    /// The ways to lay out a pass, that of the most positions first.
+    /// The arrangements of a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
     /// Minimal filtering for the convolutions of the blocks, where it is used.
     winograd: Option<Winograd>,
@@ -51,14 +51,15 @@ struct Block {
 /// A convolution of a block.
 #[derive(Debug)]
 struct Convolution {
-    /// One of nine taps, or one for each point of minimal filtering.
+    /// One product of nine taps, or one for each point of minimal filtering.
     products: Vec<Product>,
-    /// The scales that turn its inputs into integers, by blocks of 64 channels; empty if they stay as they are.
+    /// The scales that turn its inputs into integers, by blocks of 64 channels; empty if the inputs stay in floating
+    /// point.
     inverse: Vec<[f32; INTEGERS]>,
 }
 
 impl Convolution {
-    /// In floating point.
+    /// Packs a convolution in floating point.
     fn new(path: KernelVariant, affine: &Affine, board: Board, winograd: Option<&Winograd>) -> Self {
         let products = match winograd {
             Some(winograd) => winograd.products(path.packing(), affine),
@@ -67,7 +68,7 @@ impl Convolution {
         Self { products, inverse: Vec::new() }
     }
 
-    /// In integers, as convolution `index` of a tower.
+    /// Packs convolution `index` of a tower in integers.
     fn quantised(path: KernelVariant, affine: &Affine, board: Board, index: usize, ranges: &Ranges) -> Self {
         let (scaled, inverse) = ranges.scale(index, affine);
         Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse }
@@ -82,7 +83,7 @@ impl Convolution {
 /// A part of the computation, for measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Observations into planes.
+    /// Writing observations to planes.
     Observe,
     /// The first convolution.
     Stem,
@@ -99,7 +100,7 @@ pub enum Stage {
 /// The buffers of a thread.
 #[derive(Debug)]
 pub(crate) struct Workspace {
-    /// Of each arrangement.
+    /// The buffers of each arrangement.
     buffers: Vec<Buffers>,
     /// `[positions, padded actions]`.
     policy: Vec<f32>,
@@ -114,11 +115,11 @@ struct Buffers {
     observations: Planes,
     /// The residual stream.
     stream: Planes,
-    /// Between the two convolutions of a block.
+    /// The activations between the two convolutions of a block.
     inner: Planes,
     /// The second convolution's sums, where they are scaled before they are added.
     scaled: Option<Planes>,
-    /// The inputs of the convolution at hand as integers.
+    /// The inputs of the current convolution as integers.
     integers: Option<Planes>,
     /// Values and products at the points of minimal filtering, where it is used.
     points: Vec<Planes>,
@@ -129,17 +130,19 @@ impl Tower {
     /// Reads and packs a published version.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an architecture that the kernel does not take, [`Error::Unavailable`] for a path that
-    /// this machine does not have; bytes that are not exactly such a network's are refused by name.
+    /// [`Error::Unsupported`] for an architecture that the kernel does not support, [`Error::Unavailable`] for a path
+    /// that this machine does not have, [`Error::Network`] for bytes that are not exactly those of such a network,
+    /// which names the tensor.
     pub fn new(architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> Result<Self, Error> {
         Error::check(architecture)?;
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, None)
     }
 
-    /// The same for a path of integers, scaled by the ranges that a tower of the same version has seen.
+    /// Reads and packs a published version for a path of integers, scaled by the ranges that a tower of the same
+    /// version has measured.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn quantised(
         architecture: &Architecture,
         bytes: &[u8],
@@ -150,10 +153,10 @@ impl Tower {
         Self::from_folded(&Folded::from_safetensors(architecture, bytes)?, path, Some(ranges))
     }
 
-    /// A network of random weights, for benchmarks; a path of integers takes its ranges from random positions.
+    /// Packs a network of random weights, for benchmarks; a path of integers takes its ranges from random positions.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub fn random(architecture: &Architecture, seed: u64, path: KernelVariant) -> Result<Self, Error> {
         Error::check(architecture)?;
         let folded = Folded::random(architecture, seed)?;
@@ -167,7 +170,7 @@ impl Tower {
         Self::from_folded(&folded, path, Some(&ranges))
     }
 
-    /// Packs for a path; a path of integers needs ranges.
+    /// Packs a network for a path; a path of integers needs ranges.
     pub(crate) fn from_folded(folded: &Folded, path: KernelVariant, ranges: Option<&Ranges>) -> Result<Self, Error> {
         let unavailable = |reason: &str| Err(Error::Unavailable { path, reason: reason.to_owned() });
         if !path.is_available() {
@@ -182,7 +185,7 @@ impl Tower {
         let packing = path.base().packing();
         let convolution = |affine| Product::convolution(packing, affine, board);
         let arrangements = Arrangement::of(path, board, architecture.channels);
-        // Paths that filter have one arrangement.
+        // Paths that use minimal filtering have one arrangement.
         let winograd = arrangements.first().and_then(|first| Winograd::of(path, first.layout, architecture.channels));
         let of_block = |affine, index| match ranges {
             Some(ranges) => Convolution::quantised(path, affine, board, index, ranges),
@@ -220,7 +223,7 @@ impl Tower {
         Ok(tower)
     }
 
-    /// Everything that is multiplied, in its order.
+    /// All products, in the order in which they are computed.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let convolutions = self.blocks.iter_mut().flat_map(|block| [&mut block.first, &mut block.second]);
         std::iter::once(&mut self.stem).chain(convolutions.flat_map(|convolution| &mut convolution.products)).chain([
@@ -242,14 +245,14 @@ impl Tower {
         self.path
     }
 
-    /// Multiply-adds of one position, as [`network::Layers::multiply_adds`] counts them. They are those of nine taps a
-    /// cell, whatever computes them: minimal filtering, which paths in float32 use, gives the same answer with fewer.
+    /// Multiply-adds of one position, as [`network::Layers::multiply_adds`] counts them. They assume nine taps per
+    /// cell: minimal filtering, which paths in float32 use, gives the same answer with fewer.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         self.multiply_adds
     }
 
-    /// The passes of so many positions through the network.
+    /// Splits a number of positions into passes through the network.
     pub(crate) fn passes(&self, positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
         Arrangement::passes(&self.arrangements, positions)
     }
@@ -280,7 +283,8 @@ impl Tower {
         }
     }
 
-    /// The largest activations in front of the convolutions of the blocks, over observations `[positions, C, H, W]`.
+    /// Measures the largest activations in front of the convolutions of the blocks, over observations
+    /// `[positions, C, H, W]`.
     ///
     /// # Panics
     /// If the path does not compute in float32.
@@ -304,7 +308,7 @@ impl Tower {
     }
 
     /// Runs the positions of a pass, out of observations `[positions, C, H, W]`, through the network; `done` is called
-    /// after each stage with the planes it made and their count of positions.
+    /// after each stage with the planes it wrote and their number of positions.
     pub(crate) fn forward(
         &self,
         workspace: &mut Workspace,
@@ -330,7 +334,7 @@ impl Tower {
         done(Stage::Layers, features, pass.positions);
     }
 
-    /// Runs a part of a pass up to its features, with what multiplies in the blocks and around them.
+    /// Runs a part of a pass up to its features, with the multipliers of the blocks and of the layers around them.
     fn convolutions(
         &self,
         [multiplier, base]: [&Multiplier; 2],
@@ -396,7 +400,7 @@ impl Tower {
         done(Stage::Heads, features, positions);
     }
 
-    /// The product if its weights do not stay in the second-level cache from one pass to the next.
+    /// Returns the product if its weights do not stay in the second-level cache from one pass to the next, else `None`.
     fn far<'a>(&self, product: &'a Product) -> Option<&'a Product> {
         self.is_far.then_some(product)
     }
@@ -417,33 +421,34 @@ impl Tower {
     }
 }
 
-/// Activations of all positions of a pass, so that they stay in the second-level cache beside the weights that pass.
+/// The most bytes of activations of a pass, so that they stay in the second-level cache beside the weights that are
+/// read.
 const PASS_BYTES: usize = 384 << 10;
-/// The same of a pass whose positions lie side by side: it needs no more than to stay there.
+/// [`PASS_BYTES`] of a pass whose positions are interleaved: its activations only have to stay in the cache themselves.
 const TOGETHER_BYTES: usize = 896 << 10;
 /// Positions of a pass: at least a few, so that weights which do not fit the cache are read once for all of them.
 const PASS_POSITIONS: std::ops::RangeInclusive<usize> = 2..=32;
-/// Positions whose features wait for the layers of the heads, at least.
+/// The least number of positions whose features are collected for the layers of the heads.
 const FEATURES: usize = TILE_ROWS;
-/// From so many positions on, sixteen side by side take less time than each by itself.
+/// The number of positions from which on sixteen interleaved ones take less time than separate ones.
 const TOGETHER_FROM: usize = 12;
 
-/// A way to lay out the positions of a pass, and their cells as a path takes them.
+/// A memory layout of the positions of a pass, and the runs of cells that a path multiplies.
 #[derive(Debug)]
 pub(crate) struct Arrangement {
     pub(crate) layout: Layout,
-    /// The same for the features in front of the layers of the heads, whose weights are read once for all of them.
+    /// The layout of the features in front of the layers of the heads, whose weights are read once for all of them.
     pub(crate) features: Layout,
-    /// For what stays in floating point.
+    /// The runs for layers that stay in floating point.
     cells: Vec<Run>,
-    /// For the convolutions of the blocks.
+    /// The runs for the convolutions of the blocks.
     block_cells: Vec<Run>,
 }
 
 /// Some positions of a batch that pass through the network together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
-    /// Its index.
+    /// The index of its arrangement.
     pub(crate) arrangement: usize,
     /// The first position of the batch.
     pub(crate) first: usize,
@@ -451,7 +456,7 @@ pub(crate) struct Pass {
 }
 
 impl Arrangement {
-    /// Those of a path, that of the most positions first; the last takes any number of positions.
+    /// The arrangements of a path, that of the most positions first; the last takes any number of positions.
     pub(crate) fn of(path: KernelVariant, board: Board, channels: usize) -> Vec<Self> {
         let blocks = path.base().packing().format.lines(channels);
         let side_by_side = Layout::together(board, TILE_ROWS);
@@ -470,7 +475,7 @@ impl Arrangement {
         Self { layout, features, cells: path.base().cells(layout), block_cells: path.cells(layout) }
     }
 
-    /// The passes of so many positions: as many together as their features may wait.
+    /// Splits a number of positions into passes, each of at most as many as the features of its arrangement hold.
     pub(crate) fn passes(all: &[Self], positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
         let mut first = 0;
         std::iter::from_fn(move || {
@@ -483,21 +488,21 @@ impl Arrangement {
         })
     }
 
-    /// From how many positions on it is taken.
+    /// The least number of positions for which it is used.
     fn least(&self) -> usize {
         if self.layout.together > 1 { TOGETHER_FROM } else { 1 }
     }
 
-    /// The parts of so many positions that pass through the convolutions together.
+    /// Splits a number of positions into the parts that pass through the convolutions together.
     pub(crate) fn parts(&self, positions: usize) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
         let most = self.layout.positions;
         (0..positions).step_by(most).map(move |first| first..positions.min(first + most))
     }
 
-    /// The cells of the first positions, of those in `runs`.
+    /// The runs of the first positions, among `runs`.
     fn first<'a>(&self, runs: &'a [Run], positions: usize) -> &'a [Run] {
         let Layout { positions: all, together, .. } = self.layout;
-        // Positions side by side are computed all or none.
+        // Interleaved positions are always computed together.
         if together > 1 { runs } else { &runs[..runs.len() / all * positions] }
     }
 }

@@ -29,7 +29,7 @@ pub enum KernelVariant {
     PortableI8,
 }
 
-/// Calls a function of the leaf of a path that is available; arms come before those of float32.
+/// Calls a function of the leaf of an available path; the given arms come before those of the float32 paths.
 macro_rules! of_leaf {
     ($path:expr, $function:ident $arguments:tt $(, { $($arms:tt)* })?) => {
         // SAFETY: the path is available.
@@ -61,12 +61,12 @@ macro_rules! has {
 }
 
 impl KernelVariant {
-    /// All that take weights as they are, the widest first.
+    /// All variants that use weights without scaling, the widest first.
     pub const ALL: [Self; 6] =
         [Self::AmxBf16, Self::Avx512Bf16, Self::Avx512F32, Self::Avx2F32, Self::NeonF32, Self::PortableF32];
 
-    /// All that multiply integers, for which weights must be scaled by the [`Ranges`](crate::Ranges) of activations;
-    /// the widest first.
+    /// All variants that multiply integers, for which weights must be scaled by the [`Ranges`](crate::Ranges) of
+    /// activations; the widest first.
     pub const INT8: [Self; 3] = [Self::AmxI8, Self::Avx512I8, Self::PortableI8];
 
     /// Its name in settings and reports.
@@ -97,7 +97,7 @@ impl KernelVariant {
         Self::INT8.contains(&self)
     }
 
-    /// Returns whether all it multiplies is float32.
+    /// Returns whether it multiplies float32 only.
     pub(crate) fn is_float32(self) -> bool {
         self.packing().format == Format::F32
     }
@@ -112,7 +112,7 @@ impl KernelVariant {
         }
     }
 
-    /// Returns whether its registers hold sixteen float32, so that weights must come as fast as they are read.
+    /// Returns whether its registers hold sixteen float32, so that weights are needed at a high rate.
     pub(crate) fn has_wide_registers(self) -> bool {
         matches!(self.base(), Self::Avx512F32)
     }
@@ -122,12 +122,12 @@ impl KernelVariant {
         matches!(self, Self::AmxBf16 | Self::AmxI8)
     }
 
-    /// Returns whether it can multiply the same cell of sixteen positions that lie side by side.
+    /// Returns whether it can multiply the same cell of sixteen interleaved positions.
     pub(crate) fn lays_together(self) -> bool {
         matches!(self, Self::AmxBf16)
     }
 
-    /// Returns whether the CPU and the system at hand have it.
+    /// Returns whether this CPU and this system support it.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -142,8 +142,8 @@ impl KernelVariant {
         }
     }
 
-    /// Multiply-adds from registers alone, `rounds` times a few; how many it made. Timing it gives the most that one
-    /// core can do.
+    /// Runs multiply-adds on registers only, a few in each of `rounds` rounds, and returns their number. Timing it
+    /// gives the peak rate of one core.
     ///
     /// # Panics
     /// If the path is not available.
@@ -176,7 +176,7 @@ impl KernelVariant {
         }
     }
 
-    /// Rows of a tile at most.
+    /// The most rows of a tile.
     fn rows_max(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -189,23 +189,23 @@ impl KernelVariant {
         }
     }
 
-    /// The most rows that make whole tiles of a run.
+    /// The most rows of a run that make whole tiles.
     pub(crate) fn rows_of_run(self) -> usize {
         RUN_ROWS / self.rows_max() * self.rows_max()
     }
 
-    /// Tiles of a position that lies by itself.
+    /// The number of tiles of a contiguous position.
     pub(crate) fn tiles(self, board: Board) -> usize {
         board.lines() * board.per_line().div_ceil(self.rows_max())
     }
 
-    /// The board, turned where its columns make fewer tiles than its rows.
+    /// Returns the board, turned if its columns make fewer tiles than its rows.
     pub(crate) fn turn(self, board: Board) -> Board {
         let turned = board.turned();
         if !self.has_tiles() && self.tiles(turned) < self.tiles(board) { turned } else { board }
     }
 
-    /// The cells of all positions, as runs of lines that lie beside each other.
+    /// The cells of all positions, as runs of adjacent lines.
     pub(crate) fn cells(self, layout: Layout) -> Vec<Run> {
         let Layout { board, positions, together, .. } = layout;
         let line = |position, pixel| layout.margin() + layout.line(position, pixel);
@@ -215,7 +215,7 @@ impl KernelVariant {
             Run { edges, wanted, ..Run::new(line(position, pixels.start), pixels.len() * together, 1) }
         };
         match self {
-            // A tile takes sixteen lines whatever they are.
+            // A tile takes any sixteen adjacent lines, border pixels included.
             _ if self.has_tiles() && together == 1 => {
                 let end = board.pixel(board.cells() - 1) + 1;
                 let tile = |position, first: usize| {
@@ -248,7 +248,7 @@ impl KernelVariant {
         }
     }
 
-    /// Turns the cells of `positions` positions into integers: `inverse` is what each channel is multiplied by.
+    /// Quantises the cells of `positions` positions to integers: `inverse` holds the factor of each channel.
     ///
     /// # Panics
     /// If the path is not available or the planes are not of the same boards.

@@ -1,13 +1,13 @@
 //! 3×3 convolutions with fewer multiplications: minimal filtering (Winograd 1980, as Lavin & Gray 2016,
 //! arXiv 1509.09308, use it).
 //!
-//! Along one side of the board, lines of cells are cut into pieces of M outputs. The M + 2 inputs of a piece become
-//! values at M + 2 points (`split`), are multiplied there by the filter's values, and become its outputs (`join`): M +
-//! 2 products instead of 3 · M. Across these lines the filter's taps stay what they are, so that a point is a
-//! convolution of three taps, computed by what computes nine. Along both sides, squares of M · M outputs have (M + 2)²
-//! points and as many products instead of 9 · M². A point is then a product of a pixel by itself; there are three times
-//! as many weights as of nine taps and more, so that it takes many squares to be worth reading them. Start with
-//! [`Winograd::convolve`].
+//! Along one side of the board, lines of cells are cut into pieces of M outputs. The M + 2 inputs of a piece are
+//! transformed to values at M + 2 points (`split`), multiplied there by the filter's values, and transformed to its
+//! outputs (`join`): M + 2 products instead of 3 · M. Across these lines the filter's taps are unchanged, so that a
+//! point is a convolution of three taps, computed by the same code as one of nine. Along both sides, squares of M · M
+//! outputs have (M + 2)² points and as many products instead of 9 · M². A point is then a product of single pixels;
+//! there are about three times as many weights as with nine taps, or more, so that reading them is only worth it for
+//! many squares. Start with [`Winograd::convolve`].
 
 mod minimal;
 mod pieces;
@@ -25,15 +25,16 @@ use crate::product::{Output, Packing, Product, Run};
 #[derive(Debug)]
 pub(crate) struct Winograd {
     cut: Cut,
-    /// Of the values at a point.
+    /// The layout of the values at a point.
     layout: Layout,
-    /// The rows that are multiplied: of pieces at each point, for all positions; of squares for each number of
-    /// positions, from one on.
+    /// The rows that are multiplied: with pieces, those at each point, for all positions; with squares, those for each
+    /// number of positions, from one on.
     runs: Vec<Vec<Run>>,
 }
 
 impl Winograd {
-    /// For convolutions between so many channels of planes that lie so; `None` where nine taps are as fast.
+    /// Chooses a cut for convolutions between `channels` channels of planes with this layout; `None` if nine taps are
+    /// as fast.
     pub(crate) fn of(path: KernelVariant, layout: Layout, channels: usize) -> Option<Self> {
         Cut::of(path, layout.board, channels).map(|cut| Self::new(path, cut, layout.positions))
     }
@@ -76,7 +77,7 @@ impl Winograd {
         vec![Planes::new(Format::F32, self.layout, channels); self.cut.points() + 1]
     }
 
-    /// A convolution of the first positions of `input`.
+    /// Computes a convolution of the first positions of `input`.
     pub(crate) fn convolve(
         &self,
         multiplier: &Multiplier,
@@ -88,7 +89,7 @@ impl Winograd {
     ) {
         multiplier.split(&self.cut, input, positions, &mut points[1..]);
         for (point, product) in products.iter().enumerate() {
-            // The products at a point take the place of the values at the one before, which are no longer needed.
+            // The products at a point overwrite the values at the point before, which are no longer needed.
             let (before, values) = points.split_at_mut(point + 1);
             let sums = Output::Planes { planes: &mut before[point], first: 0, add: false, relu: false };
             multiplier.multiply(product, &values[0], self.rows(point, positions), sums, None);

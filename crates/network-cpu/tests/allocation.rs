@@ -1,6 +1,6 @@
 //! An evaluator allocates nothing per call.
 //!
-//! Alone in its process: the allocator counts for the whole process.
+//! The test is alone in its process, because the allocator counts for the whole process.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;

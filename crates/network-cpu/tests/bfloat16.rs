@@ -15,7 +15,7 @@ fn paths() -> Option<[KernelVariant; 2]> {
     Some([coarse, KernelVariant::PortableF32])
 }
 
-/// A network that makes much of what distinguishes a position from the first one, whose priors are even.
+/// A network that amplifies the difference of a position from the first one, whose priors are even.
 fn drifting() -> Tensors {
     const SCALE: f32 = 300.0;
     let mut tensors = tensors();

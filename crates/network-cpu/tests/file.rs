@@ -1,4 +1,4 @@
-//! Published versions as files: what is read, and what is refused by name.
+//! Published versions as files: valid ones are read, invalid ones are rejected by name.
 
 mod published;
 

@@ -16,7 +16,7 @@ fn later(mut tensors: Tensors) -> Tensors {
     tensors
 }
 
-/// A kernel of integers in plain Rust, with the first version in use and positions seen.
+/// A kernel of integers in plain Rust, with the first version in use and positions evaluated.
 fn warm() -> Kernel {
     let kernel = Kernel::new(vec![KernelVariant::PortableI8], PrecisionPreference::Int8);
     let bytes = file(&tensors());
@@ -62,7 +62,7 @@ fn a_version_that_drifts_is_answered_in_floating_point() {
     assert!(!evaluator.tower().path().is_int8());
     let chosen = kernel.chosen().expect("a choice").to_string();
     assert!(chosen.contains("portable-i8 drifts from it: priors by "), "{chosen}");
-    // The version after it may be calm again.
+    // The version after it may be used in integers again.
     let bytes = file(&later(later(tensors())));
     let evaluator = kernel.evaluator(&manifest(3, &bytes), &bytes).expect("an evaluator");
     assert_eq!(evaluator.tower().path(), KernelVariant::PortableI8);

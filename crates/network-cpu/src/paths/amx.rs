@@ -1,10 +1,11 @@
 //! AMX: eight matrix tiles of 16 rows of 64 bytes; bfloat16 products summed in float32, or products of integers of
 //! eight bits summed in 32 bits.
 //!
-//! Sixteen neighbouring lines are a tile straight from memory: pixels of one position, a border pixel among them being
-//! computed for nothing, or the same pixel of sixteen positions. Three by two tiles of sums (48 rows, 32 outputs) take
-//! five loads for six products; that hides that weights come from the second-level cache. While they are made, the
-//! previous sums get their bias, addition, ReLU and rounding: the matrix unit and the vector unit work side by side.
+//! Sixteen neighbouring lines are a tile that is loaded directly from memory: pixels of one position, a border pixel
+//! among them being computed for nothing, or the same pixel of sixteen positions. Three by two tiles of sums (48 rows,
+//! 32 outputs) take seven loads for six products, which hides the latency of weights in the second-level cache. While
+//! they are computed, bias, addition, ReLU and rounding are applied to the previous sums: the matrix unit and the
+//! vector unit work in parallel.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -19,27 +20,28 @@ use crate::product::{GROUP, Panel, Run, Taps};
 
 /// Groups of outputs of a panel, as the packing for this path has them.
 pub(crate) const GROUPS: usize = 2;
-/// Tiles of rows that are multiplied together at most.
+/// The most tiles of rows that are multiplied together.
 pub(crate) const TOGETHER: usize = 3;
 
 /// The sums of the tiles that are multiplied together, `[tile of rows, 16, 2, 16]`.
 #[repr(C, align(64))]
 struct Sums([f32; TOGETHER * TILE_ROWS * GROUPS * GROUP]);
 
-/// Eight tiles and what is done with them: the first are sums, `[tile of rows, group]`.
+/// Eight tiles and the operations on them: the first hold the sums, `[tile of rows, group]`.
 ///
 /// # Safety
-/// Of every function: the CPU must have AMX and the system must have granted it, except for an emulation; pointers are
+/// For every function, the CPU must have AMX and the system must have granted it, except for an emulation; pointers are
 /// read or written as far as the rows of a tile at their stride.
 pub(crate) trait Unit {
-    /// Configures the tiles of this thread. Rows of the input are so many bytes apart, and a tile has so many.
+    /// Configures the tiles of this thread. A tile has `rows` rows of the input, `stride` bytes apart.
     unsafe fn configure(&mut self, rows: usize, stride: usize);
     /// Zeroes the sums.
     unsafe fn zero(&mut self);
-    /// One segment of one to three tiles of rows: the sums grow by sixteen words of each row times the weights
-    /// `[group, word]`.
+    /// Multiplies one segment of one to three tiles of rows: adds to the sums sixteen words of each row times the
+    /// weights `[group, word]`.
     unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line);
-    /// One segment of one tile of rows, into the sums of tile `STRAND`, 0 or 1: neither has to wait for the other.
+    /// Multiplies one segment of one tile of rows, into the sums of tile `STRAND`, 0 or 1: neither strand has to wait
+    /// for the other.
     unsafe fn multiply_strand<const STRAND: usize>(&mut self, rows: *const Line, weights: *const Line);
     /// Writes the sums `[tile of rows, 16, 2, 16]`.
     unsafe fn store<const TILES: usize>(&mut self, to: *mut f32);
@@ -55,7 +57,7 @@ struct Hardware<L> {
 impl<L: Lanes> Hardware<L> {
     const INTEGERS: bool = matches!(L::FORMAT, Format::I8);
 
-    /// Tiles as [`configure`] left them.
+    /// The tiles as [`configure`] configured them.
     fn new() -> Self {
         Self { stride: size_of::<Line>(), lanes: PhantomData }
     }
@@ -75,14 +77,14 @@ impl<L: Lanes> Unit for Hardware<L> {
         self.stride = stride;
         let mut of_tiles = [TILE_ROWS as u8; 8];
         of_tiles[OF_ROWS].fill(rows as u8);
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { cpu::configure_tiles(of_tiles) }
     }
 
     #[inline(always)]
     unsafe fn zero(&mut self) {
-        // SAFETY: the caller's. Nothing else in this program touches tiles, so they keep their contents from one block
-        // of assembly to the next.
+        // SAFETY: the caller fulfils the contract of this function. Nothing else in this program uses tiles, so they
+        // keep their contents from one block of assembly to the next.
         unsafe {
             asm!(
                 "tilezero tmm0",
@@ -146,7 +148,7 @@ impl<L: Lanes> Unit for Hardware<L> {
                 )
             }};
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe {
             match *rows.as_slice() {
                 [a, b, c] if Self::INTEGERS => three!("tdpbusd", [a, b, c]),
@@ -177,7 +179,7 @@ impl<L: Lanes> Unit for Hardware<L> {
                 )
             };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe {
             match STRAND {
                 0 if Self::INTEGERS => strand!("tdpbusd", "tmm0", "tmm1", "tmm4"),
@@ -201,7 +203,7 @@ impl<L: Lanes> Unit for Hardware<L> {
                 )
             };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe {
             store!("tmm0", "tmm1", "0", "64");
             if TILES > 1 {
@@ -219,35 +221,36 @@ impl<L: Lanes> Unit for Hardware<L> {
 /// # Safety
 /// The CPU must have AMX and the system must have granted it.
 pub(crate) unsafe fn configure() {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe { Hardware::<Avx512Bf16>::new().configure(TILE_ROWS, size_of::<Line>()) }
 }
 
-/// Gives them back, so that the system need not save them.
+/// Releases the tiles of this thread, so that the system need not save them.
 ///
 /// # Safety
 /// The CPU must have AMX and the system must have granted it.
 pub(crate) unsafe fn release() {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe { cpu::release_tiles() }
 }
 
 /// The last operations on a row of sums.
 pub(crate) trait Finish {
-    /// Finishes a row of one of the runs that wait, from its sums `[2, 16]`.
+    /// Finishes a row of one of the waiting runs, from its sums `[2, 16]`.
     ///
     /// # Safety
-    /// As [`multiply`].
+    /// The conditions of [`multiply`] apply.
     unsafe fn row(job: &Job<'_>, waiting: &Waiting<'_>, run: usize, row: usize, sums: *const f32);
 }
 
-/// Into planes of bfloat16. Two groups are a line; those that only fill a panel are zero, as are their channels.
+/// Finishes rows into planes of bfloat16. Two groups fill a line; groups that only pad a panel are zero, as are their
+/// channels.
 struct IntoLines<const ADD: bool, const RELU: bool>;
 
 impl<const ADD: bool, const RELU: bool> Finish for IntoLines<ADD, RELU> {
     #[inline(always)]
     unsafe fn row(_: &Job<'_>, waiting: &Waiting<'_>, run: usize, row: usize, sums: *const f32) {
-        // SAFETY: the caller's; the job has planes.
+        // SAFETY: the caller fulfils the contract of this function; the job has planes.
         unsafe {
             let line = waiting.lines.get_unchecked(run).add(row);
             avx512_bf16::finish_line::<ADD, RELU>(sums, waiting.bias, line);
@@ -255,13 +258,13 @@ impl<const ADD: bool, const RELU: bool> Finish for IntoLines<ADD, RELU> {
     }
 }
 
-/// As the job requires.
+/// Finishes rows into any target of the job.
 pub(crate) struct Anywhere<L>(PhantomData<L>);
 
 impl<L: Lanes> Finish for Anywhere<L> {
     #[inline(always)]
     unsafe fn row(job: &Job<'_>, waiting: &Waiting<'_>, run: usize, row: usize, sums: *const f32) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe {
             let sums = std::slice::from_raw_parts(sums, GROUPS * GROUP);
             finish::<L>(job, waiting.panel, &waiting.runs[run], row, 1, sums);
@@ -275,22 +278,24 @@ pub(crate) struct Waiting<'a> {
     runs: &'a [Run],
     /// `[tile of rows, 16, 2, 16]`.
     sums: *const f32,
-    /// The next rows to be finished, in fours.
+    /// The index of the next rows to be finished, in units of [`FOUR`] rows.
     next: usize,
-    /// The panel's `[2, 16]`.
+    /// The bias of the panel, `[2, 16]`.
     bias: *const f32,
     /// The destination of the first row of each run, if into planes of bfloat16.
     lines: [*mut Line; TOGETHER],
 }
 
-/// Rows that are finished in one go.
+/// Rows that are finished at once.
 const FOUR: usize = 4;
-/// The count for all that are multiplied together.
+/// The number of such groups of rows in all tiles that are multiplied together.
 const FOURS: usize = TOGETHER * TILE_ROWS / FOUR;
 
 impl<'a> Waiting<'a> {
+    /// Prepares to finish the sums of runs.
+    ///
     /// # Safety
-    /// As [`multiply`].
+    /// The conditions of [`multiply`] apply.
     #[inline(always)]
     unsafe fn new(job: &Job<'_>, panel: &'a Panel, runs: &'a [Run], sums: *const f32) -> Self {
         let bias = job.product.bias[panel.first_group..][..GROUPS].as_ptr().cast();
@@ -306,7 +311,7 @@ impl<'a> Waiting<'a> {
     /// Finishes up to four times `fours` rows.
     ///
     /// # Safety
-    /// As [`multiply`].
+    /// The conditions of [`multiply`] apply.
     #[inline(always)]
     unsafe fn finish<F: Finish>(&mut self, job: &Job<'_>, fours: usize) {
         for _ in 0..fours {
@@ -329,7 +334,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// A whole product. Runs have at most sixteen rows.
+/// Computes a whole product. Runs have at most sixteen rows.
 ///
 /// # Safety
 /// The CPU must have AMX and AVX-512 bf16, the system must have granted the former, and [`configure`] must have been
@@ -337,7 +342,7 @@ impl<'a> Waiting<'a> {
 /// neighbouring lines read up to fifteen lines past the last row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn multiply(job: &Job<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let unit = &mut Hardware::<Avx512Bf16>::new();
         match job.target {
@@ -350,27 +355,27 @@ pub(crate) unsafe fn multiply(job: &Job<'_>) {
     }
 }
 
-/// The same with integers, into planes only.
+/// Computes a whole product of integers, into planes only.
 ///
 /// # Safety
-/// As [`multiply`], with AVX-512 VNNI instead of AVX-512 bf16.
+/// The conditions of [`multiply`] apply, with AVX-512 VNNI instead of AVX-512 bf16.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(crate) unsafe fn multiply_i8(job: &Job<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe { multiply_with::<_, Anywhere<Avx512I8>>(&mut Hardware::<Avx512I8>::new(), job) }
 }
 
-/// A product into a matrix with any unit: one tile of rows.
+/// Computes a product into a matrix with any unit: one tile of rows.
 ///
 /// # Safety
-/// As [`multiply`].
+/// The conditions of [`multiply`] apply.
 #[inline(always)]
 pub(crate) unsafe fn layer_with<U: Unit, L: Lanes>(unit: &mut U, job: &Job<'_>) {
     let (segments, odd) = job.product.segments.as_chunks::<2>();
     let mut sums = MaybeUninit::<Sums>::uninit();
     let sums = sums.as_mut_ptr().cast::<f32>();
     for run in job.runs {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe {
             unit.configure(run.rows, run.stride * size_of::<Line>());
             let rows = job.input.add(run.line);
@@ -395,20 +400,20 @@ pub(crate) unsafe fn layer_with<U: Unit, L: Lanes>(unit: &mut U, job: &Job<'_>) 
             }
         }
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe { unit.configure(TILE_ROWS, size_of::<Line>()) };
 }
 
-/// A product into planes with any unit.
+/// Computes a product into planes with any unit.
 ///
 /// # Safety
-/// As [`multiply`].
+/// The conditions of [`multiply`] apply.
 #[inline(always)]
 pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'_>) {
     let mut sums = [const { MaybeUninit::<Sums>::uninit() }; 2];
     let mut current = 0;
     let mut waiting: Option<Waiting<'_>> = None;
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         for (index, panel) in job.product.panels.iter().enumerate() {
             let mut ahead = Prefetch::of(job, index);
@@ -431,7 +436,7 @@ pub(crate) unsafe fn multiply_with<U: Unit, F: Finish>(unit: &mut U, job: &Job<'
     }
 }
 
-/// The weights of the next panel, on their way into the second-level cache.
+/// The weights of the next panel, which are prefetched into the second-level cache.
 struct Prefetch {
     lines: *const Line,
     left: usize,
@@ -456,17 +461,17 @@ impl Prefetch {
     fn fetch(&mut self) {
         let count = self.beside.min(self.left);
         for line in 0..count {
-            // SAFETY: a prefetch reads nothing; the line is one of the weights'.
+            // SAFETY: a prefetch reads nothing; the line lies inside the weights.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(self.lines.add(line).cast()) };
         }
-        // SAFETY: at most the end of the weights.
+        // SAFETY: the result is at most the end of the weights.
         self.lines = unsafe { self.lines.add(count) };
         self.left -= count;
     }
 }
 
-/// The count of tiles to take next: three, but rather two twice than one alone at the end, which would have to
-/// wait for each of its products.
+/// Returns the number of tiles to take next: three, but two twice instead of a single one at the end, which would have
+/// to wait for each of its products.
 fn together(left: usize) -> usize {
     match left {
         2 | 4 => 2,
@@ -474,15 +479,15 @@ fn together(left: usize) -> usize {
     }
 }
 
-/// Segments that pass, where there are enough of them, before the previous sums are finished: they cannot be read until
-/// they have been stored, and what waits for them lets no product pass; much later they have left the first-level
-/// cache.
+/// Segments that are multiplied, if there are enough of them, before the previous sums are finished. These cannot be
+/// read until they have been stored, and instructions that wait for them would block products; much later they have
+/// left the first-level cache.
 const SETTLING: usize = 12;
 
-/// The sums of a few tiles of rows, while those that wait, in other sums, are finished.
+/// Computes the sums of a few tiles of rows, and meanwhile finishes the waiting runs, whose sums are stored elsewhere.
 ///
 /// # Safety
-/// As [`multiply`].
+/// The conditions of [`multiply`] apply.
 #[inline(always)]
 unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
     unit: &mut U,
@@ -494,12 +499,12 @@ unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
     ahead: &mut Prefetch,
 ) {
     let segments = &job.product.segments;
-    // So much is finished beside each segment that all is in the end, even if a third of them is hidden.
+    // Enough rows are finished beside each segment to finish all of them, even if a third of the segments is hidden.
     let sure = segments.len() * 2 / 3;
     let beside = FOURS.div_ceil(sure + 1);
     let settling = sure.saturating_sub(FOURS.div_ceil(beside)).min(SETTLING);
     let hidden = runs.iter().map(|run| run.edges.hidden).reduce(Taps::and).unwrap_or_default();
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let rows = runs.map(|run| job.input.add(run.line));
         let mut weights = job.product.weights.as_ptr().add(panel.weights);
@@ -524,7 +529,7 @@ unsafe fn tiles<U: Unit, F: Finish, const TILES: usize>(
     }
 }
 
-/// Products from tiles that stay where they are, `rounds` times four; how many multiply-adds it made.
+/// Runs `rounds` times four products of the same tiles and returns the number of multiply-adds.
 ///
 /// # Safety
 /// The CPU must have AMX and the system must have granted it.
@@ -540,7 +545,7 @@ pub(crate) unsafe fn burst<L: Lanes>(rounds: usize) -> usize {
             )
         };
     }
-    // SAFETY: the caller's; the tiles are configured, and zero by that.
+    // SAFETY: the caller fulfils the contract of this function; the tiles are configured, which zeroes them.
     unsafe {
         configure();
         for _ in 0..rounds {

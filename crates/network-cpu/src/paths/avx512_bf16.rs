@@ -17,7 +17,7 @@ pub(crate) struct Avx512Bf16;
 /// The pairs of bfloat16 in a register.
 #[inline(always)]
 fn pairs(words: __m512) -> __m512bh {
-    // SAFETY: registers of 64 bytes without padding, of which every bit pattern is a value.
+    // SAFETY: both types are registers of 64 bytes without padding, and every bit pattern is a valid value.
     unsafe { transmute::<__m512, __m512bh>(words) }
 }
 
@@ -31,7 +31,7 @@ lanes! {
     store(sums, to) = _mm512_storeu_ps(to, sums);
 }
 
-/// Bias, addition, ReLU and rounding of 32 sums, on their way into a line.
+/// Applies bias, addition, ReLU and rounding to 32 sums and writes them to a line.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; sums and bias are 32 numbers each.
@@ -41,7 +41,7 @@ pub(super) unsafe fn finish_line<const ADD: bool, const RELU: bool>(
     bias: *const f32,
     line: *mut Line,
 ) {
-    // SAFETY: the caller's; a bfloat16 is the upper half of a float32.
+    // SAFETY: the caller fulfils the contract of this function; a bfloat16 is the upper half of a float32.
     unsafe {
         let mut low = _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_loadu_ps(bias));
         let mut high = _mm512_add_ps(_mm512_loadu_ps(sums.add(16)), _mm512_loadu_ps(bias.add(16)));
@@ -52,7 +52,7 @@ pub(super) unsafe fn finish_line<const ADD: bool, const RELU: bool>(
             high = _mm512_add_ps(high, float(_mm512_extracti64x4_epi64::<1>(there)));
         }
         if RELU {
-            // The second number is taken where one is NaN, so that broken weights are noticed.
+            // The instruction returns its second operand if one is NaN, so that broken weights are detected.
             low = _mm512_max_ps(_mm512_setzero_ps(), low);
             high = _mm512_max_ps(_mm512_setzero_ps(), high);
         }

@@ -26,7 +26,7 @@ lanes! {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn keep(mut sums: __m512i) -> __m512i {
-    // SAFETY: nothing is done.
+    // SAFETY: the assembly is only a comment.
     unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) sums, options(pure, nomem, nostack, preserves_flags)) };
     sums
 }
@@ -42,7 +42,7 @@ leaf! {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(crate) fn quantise(inputs: [&[Line]; 4], inverse: &[f32; INTEGERS], outputs: &mut [Line]) {
     for (part, input) in inputs.iter().enumerate() {
-        // SAFETY: sixteen of the 64 numbers.
+        // SAFETY: the load reads sixteen of the 64 numbers.
         let inverse = unsafe { _mm512_loadu_ps(inverse.as_ptr().add(part * WORDS)) };
         for (input, output) in input.iter().zip(&mut *outputs) {
             // SAFETY: a line is sixteen float32, or four times sixteen bytes.

@@ -18,25 +18,25 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn zero() -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { vdupq_n_f32(0.0) }
     }
 
     #[inline(always)]
     unsafe fn broadcast(word: *const u32) -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { vdupq_n_f32(word.cast::<f32>().read()) }
     }
 
     #[inline(always)]
     unsafe fn load(words: *const u32) -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { vld1q_f32(words.cast()) }
     }
 
     #[inline(always)]
     unsafe fn multiply_add(sums: float32x4_t, input: float32x4_t, weights: float32x4_t) -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { vfmaq_f32(sums, input, weights) }
     }
 
@@ -47,7 +47,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn store(sums: float32x4_t, to: *mut f32) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { vst1q_f32(to, sums) }
     }
 }

@@ -1,4 +1,4 @@
-//! Products of integers of eight bits in plain Rust: what the other integer paths are held against.
+//! Products of integers of eight bits in plain Rust: the reference for the other integer paths.
 
 use crate::multiply::{lanes, leaf};
 

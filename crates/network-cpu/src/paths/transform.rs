@@ -1,17 +1,18 @@
-//! Into the points of minimal filtering and out of them ([`crate::winograd`]), written once for every path in float32.
+//! The transforms to the points of minimal filtering and back ([`crate::winograd`]), written once for every path in
+//! float32.
 //!
-//! Memory is reached through slices: all that is left to the caller is that the CPU has the path's instructions.
+//! Memory is accessed through slices: the caller only has to ensure that the CPU has the path's instructions.
 
 use crate::multiply::{Lanes, rectify};
 use crate::planes::{Layout, Line, Planes, WORDS};
 use crate::winograd::{Cut, Minimal, Pieces, Squares};
 
-/// The last operations on outputs on their way into planes.
+/// The last operations on outputs before they are written to planes.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish {
-    /// Add what is there.
+    /// Add the values in the planes.
     pub(crate) add: bool,
-    /// Then negative sums become zero.
+    /// Then set negative sums to zero.
     pub(crate) relu: bool,
 }
 
@@ -25,13 +26,13 @@ macro_rules! of_outputs {
     };
 }
 
-/// Values at the points of a cut of the first positions of `input`.
+/// Computes the values of the first positions of `input` at the points of a cut.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
 #[inline(always)]
 pub(crate) unsafe fn split<L: Lanes>(cut: &Cut, input: &Planes, positions: usize, points: &mut [Planes]) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         match cut {
             Cut::OneSide(pieces) => {
@@ -47,7 +48,7 @@ pub(crate) unsafe fn split<L: Lanes>(cut: &Cut, input: &Planes, positions: usize
     }
 }
 
-/// The outputs of the first positions from the products at the points of a cut.
+/// Computes the outputs of the first positions from the products at the points of a cut.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -59,7 +60,7 @@ pub(crate) unsafe fn join<L: Lanes>(
     output: &mut Planes,
     finish: Finish,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         match cut {
             Cut::OneSide(pieces) => {
@@ -88,7 +89,7 @@ impl Finish {
     }
 }
 
-/// A row of a matrix times registers; the matrix is known to the compiler, which leaves out its zeros.
+/// Multiplies a row of a matrix by registers; the matrix is a constant, so that the compiler omits its zeros.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
@@ -98,7 +99,7 @@ unsafe fn combine<L: Lanes, const N: usize>(
     row: usize,
     registers: &[L::Register; N],
 ) -> L::Register {
-    // SAFETY: the caller's; a float32 is a word.
+    // SAFETY: the caller fulfils the contract of this function; a float32 is a word.
     unsafe {
         let mut sum = L::zero();
         for column in 0..N {
@@ -111,8 +112,8 @@ unsafe fn combine<L: Lanes, const N: usize>(
     }
 }
 
-/// The functions of a path in float32 that split and join, and those that look at whole positions; takes the attributes
-/// that switch its instructions on, and its [`Lanes`].
+/// The functions of a path in float32 that split and join, and those that operate on whole positions; takes the
+/// attributes that enable its instructions, and its [`Lanes`].
 macro_rules! transforms {
     ($(#[$attribute:meta])* $lanes:ty) => {
         $crate::pooling::passes! {
@@ -130,7 +131,7 @@ macro_rules! transforms {
             positions: usize,
             points: &mut [$crate::planes::Planes],
         ) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             unsafe { $crate::paths::transform::split::<$lanes>(cut, input, positions, points) }
         }
 
@@ -146,7 +147,7 @@ macro_rules! transforms {
             output: &mut $crate::planes::Planes,
             finish: $crate::paths::transform::Finish,
         ) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             unsafe { $crate::paths::transform::join::<$lanes>(cut, points, positions, output, finish) }
         }
     };
@@ -155,9 +156,9 @@ pub(crate) use transforms;
 
 /// A piece of all lines of a position, in a block of channels.
 struct Piece {
-    /// Its first output on the first line, in planes of the board.
+    /// The index of its first output on the first line, in planes of the board.
     first: usize,
-    /// The same of the first line in planes of a point, where the lines lie beside each other.
+    /// The index of its value on the first line, in planes of a point, where the lines are adjacent.
     at: usize,
 }
 
@@ -169,10 +170,10 @@ impl Piece {
     }
 }
 
-/// Values at the points of the pieces of one cut.
+/// Computes the values at the points of the pieces of one cut.
 ///
 /// # Safety
-/// As [`split`].
+/// The conditions of [`split`] apply.
 #[inline(always)]
 unsafe fn split_pieces<L: Lanes, const M: usize, const N: usize>(
     pieces: &Pieces,
@@ -189,11 +190,11 @@ unsafe fn split_pieces<L: Lanes, const M: usize, const N: usize>(
     for place in places(input.blocks(), positions) {
         let piece = Piece::new(pieces, index, input.layout, layout, place);
         for line in 0..lines {
-            // A piece begins one input before its first output; what lies beyond the board is zero.
+            // A piece begins one input before its first output; inputs beyond the board are zero.
             let first = piece.first + line * pieces.across - along;
             let from: [&Line; N] = std::array::from_fn(|index| &input.lines[first + index * along]);
             for part in 0..WORDS / L::WIDTH {
-                // SAFETY: the caller's; the parts of a line lie inside it.
+                // SAFETY: the caller fulfils the contract of this function; the parts of a line lie inside it.
                 unsafe {
                     let mut inputs = [L::zero(); N];
                     for index in 0..N {
@@ -210,10 +211,10 @@ unsafe fn split_pieces<L: Lanes, const M: usize, const N: usize>(
     }
 }
 
-/// The outputs of the pieces of one cut.
+/// Computes the outputs of the pieces of one cut.
 ///
 /// # Safety
-/// As [`join`].
+/// The conditions of [`join`] apply.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
 unsafe fn join_pieces<L: Lanes, const M: usize, const N: usize>(
@@ -229,7 +230,7 @@ unsafe fn join_pieces<L: Lanes, const M: usize, const N: usize>(
         let piece = Piece::new(pieces, index, output.layout, points[0].layout, place);
         for line in 0..pieces.board.width {
             let products: [&Line; N] = std::array::from_fn(|point| &from[point][piece.at + line]);
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             let outputs = unsafe { outputs_of_piece::<L, M, N>(products) };
             for index in 0..M {
                 let to = piece.first + line * pieces.across + index * pieces.along;
@@ -239,16 +240,16 @@ unsafe fn join_pieces<L: Lanes, const M: usize, const N: usize>(
     }
 }
 
-/// The outputs of a piece.
+/// Computes the outputs of a piece.
 ///
 /// # Safety
-/// As [`join`].
+/// The conditions of [`join`] apply.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
 unsafe fn outputs_of_piece<L: Lanes, const M: usize, const N: usize>(from: [&Line; N]) -> [[f32; WORDS]; M] {
     let mut outputs = [[0.0; WORDS]; M];
     for part in 0..WORDS / L::WIDTH {
-        // SAFETY: the caller's; the parts of a line lie inside it.
+        // SAFETY: the caller fulfils the contract of this function; the parts of a line lie inside it.
         unsafe {
             let mut products = [L::zero(); N];
             for point in 0..N {
@@ -263,7 +264,7 @@ unsafe fn outputs_of_piece<L: Lanes, const M: usize, const N: usize>(from: [&Lin
     outputs
 }
 
-/// Every block of channels, in each every position.
+/// Iterates over all blocks of channels and, in each, over all positions.
 #[inline(always)]
 fn places(blocks: usize, positions: usize) -> impl Iterator<Item = [usize; 2]> {
     (0..blocks * positions).map(move |place| [place / positions, place % positions])
@@ -289,10 +290,10 @@ impl Squares {
     }
 }
 
-/// Values at the points of squares.
+/// Computes the values at the points of squares.
 ///
 /// # Safety
-/// As [`split`].
+/// The conditions of [`split`] apply.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
 unsafe fn split_squares<L: Lanes, const M: usize, const N: usize>(
@@ -303,8 +304,8 @@ unsafe fn split_squares<L: Lanes, const M: usize, const N: usize>(
 ) {
     let (board, layout) = (input.layout.board, points[0].layout);
     for square in squares.of_positions(positions) {
-        // A square begins one input before its first output. What lies beyond the board is zero; so is the first line
-        // of planes, which stands for what lies beyond the border.
+        // A square begins one input before its first output. Inputs beyond the board are zero; so is the first line of
+        // planes, which is read for inputs beyond the border.
         let [rows, columns] = [(board.height, square.first[0]), (board.width, square.first[1])]
             .map(|(side, first)| N.min(side + 2 - first));
         let corner =
@@ -315,7 +316,7 @@ unsafe fn split_squares<L: Lanes, const M: usize, const N: usize>(
             let first = corner + block * input.layout.block_lines;
             let at = layout.index(block, 0, square.index);
             for part in 0..WORDS / L::WIDTH {
-                // SAFETY: the caller's; the parts of a line lie inside it.
+                // SAFETY: the caller fulfils the contract of this function; the parts of a line lie inside it.
                 unsafe {
                     let mut along = [[L::zero(); N]; N];
                     for row in 0..N {
@@ -346,10 +347,10 @@ unsafe fn split_squares<L: Lanes, const M: usize, const N: usize>(
     }
 }
 
-/// The outputs of squares.
+/// Computes the outputs of squares.
 ///
 /// # Safety
-/// As [`join`].
+/// The conditions of [`join`] apply.
 #[inline(always)]
 unsafe fn join_squares<L: Lanes, const M: usize, const N: usize>(
     squares: &Squares,
@@ -364,7 +365,7 @@ unsafe fn join_squares<L: Lanes, const M: usize, const N: usize>(
             [(board.height, square.first[0]), (board.width, square.first[1])].map(|(side, first)| M.min(side - first));
         for block in 0..points[0].blocks() {
             let at = layout.index(block, 0, square.index);
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             let outputs = unsafe { outputs_of_square::<L, M, N>(points, at) };
             let first = output.index(block, square.position, 0)
                 + square.first[0] * board.down()
@@ -379,10 +380,10 @@ unsafe fn join_squares<L: Lanes, const M: usize, const N: usize>(
     }
 }
 
-/// The outputs of a square, row by row.
+/// Computes the outputs of a square, row by row.
 ///
 /// # Safety
-/// As [`join`].
+/// The conditions of [`join`] apply.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
 unsafe fn outputs_of_square<L: Lanes, const M: usize, const N: usize>(
@@ -391,7 +392,7 @@ unsafe fn outputs_of_square<L: Lanes, const M: usize, const N: usize>(
 ) -> [[[f32; WORDS]; M]; M] {
     let mut outputs = [[[0.0; WORDS]; M]; M];
     for part in 0..WORDS / L::WIDTH {
-        // SAFETY: the caller's; the parts of a line lie inside it.
+        // SAFETY: the caller fulfils the contract of this function; the parts of a line lie inside it.
         unsafe {
             let mut along = [[L::zero(); N]; M];
             for right in 0..N {

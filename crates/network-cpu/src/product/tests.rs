@@ -112,7 +112,7 @@ fn check_convolution(multiplier: Multiplier, board: Board, inputs: usize, output
     if !multiplier.path().has_tiles() && board.height != board.width {
         check_layout(multiplier, Layout::apart(board.turned(), 3), [inputs, outputs, taps], seed);
     }
-    // The emulation takes its time: small boards show what there is.
+    // The emulation is slow, so it runs on small boards only, which suffice.
     let affordable = matches!(multiplier, Multiplier::Here(_)) || board.cells() <= 24;
     if multiplier.path().lays_together() && affordable {
         check_layout(multiplier, Layout::together(board, TILE_ROWS), [inputs, outputs, taps], seed);
@@ -134,7 +134,7 @@ fn check_layout(multiplier: Multiplier, layout: Layout, [inputs, outputs, taps]:
     fill(&mut input, positions, inputs, &mut rng);
     let product = Product::convolution(packing, &affine, board);
     let runs = path.cells(layout);
-    // The last position, where each lies by itself, is no part of the call and must stay as it is.
+    // If positions are contiguous, the last one is not part of the call and must not change.
     let computed = if together == 1 { positions - 1 } else { positions };
     let runs = &runs[..if together == 1 { runs.len() / positions * computed } else { runs.len() }];
     let sums: Vec<Vec<f64>> = (0..positions).map(|position| expected(&affine, &input, position)).collect();
@@ -295,7 +295,7 @@ fn a_walk_around_the_board_meets_cells_with_the_same_edges_together() {
             Tap::all().into_iter().filter(|&tap| !common.contain(tap)).count() * three.len()
         })
         .sum();
-    // 304 taps lie on the board; 378 are there in all.
+    // 304 of 378 taps lie on the board.
     assert_eq!(computed, 315);
 }
 

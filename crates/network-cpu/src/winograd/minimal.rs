@@ -1,24 +1,27 @@
 /// Taps of a filter along a side.
 pub(super) const TAPS: usize = 3;
-/// Outputs of the pieces that cut a side into equal ones, where registers are narrow: a row of Connect Four is one.
+/// Outputs of the pieces into which a side of a multiple of seven cells is cut, where registers are narrow: a row of
+/// Connect Four is one such piece.
 pub(super) const SEVEN: usize = 7;
 
-/// The points that are numbers. Fractions among whole numbers round least (Barabasz et al. 2020, arXiv 1803.10986):
-/// pieces of up to five outputs round as nine taps do, those of six a fifth more coarsely. Every piece has infinity for
-/// its first point and then as many of these as it needs, so that pieces of all sizes share the filter's values.
+/// The finite points. Fractions among whole numbers give the smallest rounding errors (Barabasz et al. 2020, arXiv
+/// 1803.10986): those of pieces of up to five outputs are as large as with nine taps, those of six a fifth larger. The
+/// first point of every piece is infinity, followed by as many of these as it needs, so that pieces of all sizes share
+/// the filter's values.
 pub(super) const NUMBERS: [f64; 7] = [0.0, 1.0, -1.0, 0.5, -2.0, -0.5, 2.0];
-/// The same for pieces of seven, which share with no other. They round 1.7 times as coarsely as nine taps; with a
-/// number more among those above, twice as coarsely again.
+/// The finite points of pieces of seven, which share no values with other pieces. Their rounding errors are 1.7 times
+/// those of nine taps; with one more number added to those above, they would be twice as large again.
 const NUMBERS_OF_SEVEN: [f64; 8] = [-1.0, 1.0, 0.25, -0.25, 0.625, -0.625, 2.0, -2.0];
-/// Number one among the points: it goes into every output once, and so does a bias that is added there.
+/// The index of the number one among the points: its product enters every output once, and so does a bias that is added
+/// to it.
 pub(super) const ONE: usize = 2;
 
-/// A number among so many points.
+/// The finite point `number` of a piece with `points` points.
 const fn number(points: usize, number: usize) -> f64 {
     if points == SEVEN + TAPS - 1 { NUMBERS_OF_SEVEN[number] } else { NUMBERS[number] }
 }
 
-/// The filter `g₀ + g₁ x + g₂ x²` at one of so many points.
+/// The filter `g₀ + g₁ x + g₂ x²` at one of `points` points.
 pub(super) fn filter_at(points: usize, point: usize, [g0, g1, g2]: [f64; TAPS]) -> f64 {
     match point.checked_sub(1) {
         None => g2,
@@ -62,7 +65,7 @@ pub(super) const fn inputs<const N: usize>() -> [[f64; N]; N] {
     matrix
 }
 
-/// The coefficients of `∏ (x − number)` over the first N − 1 numbers but one, the constant first.
+/// The coefficients of `∏ (x − number)` over the first N − 1 numbers except number `but`, the constant first.
 const fn with_roots<const N: usize>(but: usize) -> [f64; N] {
     let mut coefficients = [0.0; N];
     coefficients[0] = 1.0;

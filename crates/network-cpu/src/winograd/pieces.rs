@@ -6,12 +6,13 @@ use crate::planes::{Board, Layout};
 use crate::product::{Packing, Product, Run, Tap};
 use crate::winograd::minimal::{NUMBERS, ONE, SEVEN, TAPS, filter_at};
 
-/// Fewer channels are not worth the transforms: they go with the channels, products with their square.
+/// The least number of channels that is worth the transforms: their cost grows with the channels, that of products with
+/// the square of the channels.
 const CHANNELS_MIN: usize = 32;
-/// The same along both sides, where transforms take more.
+/// [`CHANNELS_MIN`] for cuts along both sides, whose transforms take longer.
 const SQUARE_CHANNELS_MIN: usize = 64;
-/// Along two cells, four of six taps lie on the board: as many as there are points. Across two, runs are too short for
-/// a tile.
+/// The shortest side of a board that is cut. Along two cells, four of six taps lie on the board: as many as there are
+/// points. Across two cells, runs are too short for a tile.
 pub(super) const SIDE_MIN: usize = 3;
 
 /// A cut of the cells of a board.
@@ -22,8 +23,8 @@ pub(crate) enum Cut {
 }
 
 impl Cut {
-    /// The cut that is fastest on a path; `None` where nine taps are, as measured with and without neighbours in a
-    /// batch.
+    /// Returns the cut that is fastest on a path; `None` if nine taps are faster, as measured with single positions and
+    /// with batches.
     pub(super) fn of(path: KernelVariant, board: Board, channels: usize) -> Option<Self> {
         if !path.is_float32() || channels < CHANNELS_MIN || board.height.min(board.width) < SIDE_MIN {
             return None;
@@ -52,16 +53,16 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// In products. As many are made while a weight is loaded if a position is evaluated alone: the more, the wider the
-    /// registers are that multiply.
+    /// Returns the cost in products. A weight counts as many products as are computed while it is loaded if a position
+    /// is evaluated alone: wider registers compute more.
     pub(super) fn on(self, path: KernelVariant) -> usize {
         self.products + self.weights * if path.has_wide_registers() { 8 } else { 2 }
     }
 }
 
-/// Outputs of a piece at most, and how many rows of a position each weight is read for, at least. With larger pieces
-/// there are ever fewer products and ever more weights, and one position that is evaluated alone waits for those: the
-/// sooner, the wider the registers are that multiply.
+/// The most outputs of a piece, and the least number of rows of a position that each weight is read for. Larger pieces
+/// have fewer products and more weights, and a position that is evaluated alone waits for the weights: with wider
+/// registers, from smaller pieces on.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     outputs_max: usize,
@@ -69,7 +70,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Registers of sixteen float32.
+    /// The limits for registers of sixteen float32.
     const WIDE: Self = Self { outputs_max: 5, rows_min: 10 };
     const NARROW: Self = Self { outputs_max: NUMBERS.len() + 2 - TAPS, rows_min: 6 };
 
@@ -89,12 +90,12 @@ pub(super) enum Side {
 #[derive(Debug, Clone)]
 pub(crate) struct Pieces {
     side: Side,
-    /// The cells of a line that each piece has, the largest piece first, so that those which have a point come before
-    /// those which do not.
+    /// The cells of a line in each piece, the largest piece first, so that pieces that have a point come before those
+    /// that do not.
     pub(crate) cuts: Vec<Range<usize>>,
     /// Pixels from a cell to the next of its piece.
     pub(crate) along: usize,
-    /// Pixels from a cell to the same of the neighbouring line.
+    /// Pixels from a cell to the same cell of the neighbouring line.
     pub(crate) across: usize,
     /// The layout of the values at a point: a row for each piece, in it a cell for each line that is cut.
     pub(crate) board: Board,
@@ -115,7 +116,7 @@ impl Pieces {
             Side::Down => (board.height, board.width, board.down(), board.right()),
             Side::Right => (board.width, board.height, board.right(), board.down()),
         };
-        // As few as there can be, and all nearly as large.
+        // As few pieces as possible, all of nearly equal size.
         let pieces = match path.has_wide_registers() {
             false if cells.is_multiple_of(SEVEN) => cells / SEVEN,
             _ => cells.div_ceil(Limits::of(path).outputs_max),
@@ -131,7 +132,7 @@ impl Pieces {
         points * path.tiles(Board::new(1, self.board.width))
     }
 
-    /// Taps on the first line and on the last that lie beside the board are left out.
+    /// Returns the cost, without the taps on the first and last lines that lie outside the board.
     pub(super) fn cost(&self) -> Cost {
         let points: usize = self.cuts.iter().map(points_of).sum();
         Cost { products: points * (TAPS * self.board.width - 2), weights: TAPS * self.points() }
@@ -178,21 +179,22 @@ fn points_of(cut: &Range<usize>) -> usize {
     cut.len() + TAPS - 1
 }
 
-/// Outputs along a side of a square. Those of three and four round as nine taps do, those of five twice as coarsely.
+/// Outputs along a side of a square. The rounding errors of three and four are as large as with nine taps, those of
+/// five twice as large.
 const OUTPUTS: std::ops::RangeInclusive<usize> = 3..=5;
 
 /// A cut of the cells of a board along both sides: into squares of as many outputs each way, the last of which may
 /// reach beyond the board.
 #[derive(Debug, Clone)]
 pub(crate) struct Squares {
-    /// Along a side.
+    /// Outputs along a side.
     pub(crate) outputs: usize,
-    /// From the top to the bottom of the board, and from its left to its right.
+    /// The number of squares from the top to the bottom of the board, and from its left to its right.
     pub(crate) count: [usize; 2],
 }
 
 impl Squares {
-    /// The cut that costs a path least.
+    /// Returns the cut with the lowest cost on a path.
     pub(super) fn of(path: KernelVariant, board: Board) -> Option<Self> {
         OUTPUTS.map(|outputs| Self::new(board, outputs)).min_by_key(|squares| squares.cost().on(path))
     }
@@ -201,7 +203,7 @@ impl Squares {
         Self { outputs, count: [board.height, board.width].map(|side| side.div_ceil(outputs)) }
     }
 
-    /// Of a position.
+    /// The number of squares of a position.
     fn squares(&self) -> usize {
         self.count.iter().product()
     }
@@ -227,7 +229,7 @@ impl Squares {
 
     fn product(&self, packing: Packing, affine: &Affine, point: usize) -> Product {
         let (down, right) = (point / self.side(), point % self.side());
-        // A tap on the cell itself lies nowhere else on any board.
+        // A tap on the cell itself has the same offset on any board.
         let segments = Product::segments(packing, affine, &[Tap::HERE], Board::new(1, 1));
         let bias = if [down, right] == [ONE; 2] { affine.bias.clone() } else { vec![0.0; affine.bias.len()] };
         Product::new(packing, segments, &bias, |output, block, channel| {
@@ -244,7 +246,7 @@ impl Squares {
         Layout::apart(Board::new(1, positions * self.squares()), 1)
     }
 
-    /// The rows of the first positions, in as few tiles as there can be.
+    /// The rows of the first positions, in as few tiles as possible.
     pub(super) fn runs(&self, path: KernelVariant, layout: Layout, positions: usize) -> Vec<Run> {
         let (rows, most) = (positions * self.squares(), path.rows_of_run());
         let run = |first: usize| Run::new(layout.index(0, 0, first), most.min(rows - first), 1);

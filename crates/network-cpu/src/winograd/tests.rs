@@ -18,7 +18,7 @@ fn numbers(rng: &mut ChaCha8Rng, len: usize) -> Vec<f32> {
     (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
-/// Weights of a convolution that keeps the size of what passes it.
+/// Weights of a convolution that preserves the magnitude of its inputs.
 fn scaled(rng: &mut ChaCha8Rng, channels: usize) -> Vec<f32> {
     let scale = (channels as f32 * 9.0).sqrt().recip();
     numbers(rng, channels * channels * 9).into_iter().map(|weight| weight * scale).collect()
@@ -65,7 +65,7 @@ fn pieces_cover_a_side_the_largest_first() {
             let cuts = Pieces::along(path, Board::new(cells, 5), Side::Down).cuts;
             assert!(cuts.iter().cloned().flatten().eq(0..cells), "{cuts:?}");
             assert!(cuts.is_sorted_by_key(|cut| Reverse(cut.len())) && cuts[0].len() <= most, "{cuts:?}");
-            // Those of seven have points of their own.
+            // Pieces of seven have points of their own.
             assert!(cuts[0].len() < SEVEN || cuts.iter().all(|cut| cut.len() == SEVEN), "{cuts:?}");
         }
     }
@@ -91,7 +91,7 @@ fn boards_are_cut_where_that_pays_and_in_float32_only() {
     ] {
         assert_eq!(cut(path, 9, 9, 128), None, "{path}");
     }
-    // Along both sides, where many squares wait for a weight or few take the time of as many products.
+    // Cuts along both sides, chosen where their products and the weights that they read cost less.
     let wide = [(8, vec![4, 4]), (9, vec![3; 3]), (13, vec![5, 4, 4]), (19, vec![5; 4])];
     let narrow = [(8, vec![4; 2]), (9, vec![3; 3]), (13, vec![5; 3]), (19, vec![5; 4])];
     for (path, cuts) in [(KernelVariant::Avx512F32, wide), (KernelVariant::Avx2F32, narrow)] {
@@ -123,7 +123,7 @@ fn random_planes(layout: Layout, channels: usize, rng: &mut ChaCha8Rng) -> (Plan
     (planes, positions)
 }
 
-/// Convolves all positions but the last with a path and holds them against float64.
+/// Convolves all positions but the last with a path and compares them with float64.
 fn check(path: KernelVariant, board: Board, cut: &Cut, channels: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64((board.height * 64 + board.width) as u64);
     let weight = scaled(&mut rng, channels);
@@ -168,7 +168,7 @@ fn cuts(path: KernelVariant, board: Board) -> impl Iterator<Item = Cut> {
     one_side.into_iter().chain(both_sides)
 }
 
-/// Lying both ways, with every cut.
+/// Checks a board in both orientations, with every cut.
 fn check_board(path: KernelVariant, height: usize, width: usize, channels: usize) {
     let board = Board::new(height, width);
     for board in [board, board.turned()] {
@@ -230,7 +230,7 @@ fn a_filtered_position_is_the_same_to_the_last_bit_alone_and_in_a_batch() {
     }
 }
 
-/// Root mean square of what planes of one position differ from `sums`.
+/// Root mean square of the differences between planes of one position and `sums`.
 fn rounding(output: &Planes, sums: &[f64]) -> f64 {
     let cells = output.layout.board.cells();
     let of_sum = |(index, sum): (usize, &f64)| f64::from(output.get(0, index % cells, index / cells)) - sum;
@@ -239,7 +239,7 @@ fn rounding(output: &Planes, sums: &[f64]) -> f64 {
 
 #[test]
 fn filtering_rounds_little_more_than_nine_taps() {
-    // One side makes pieces of six where registers are narrow, the other of seven.
+    // Where registers are narrow, one side is cut into pieces of six, the other into pieces of seven.
     let (board, channels) = (Board::new(12, 14), 96);
     let layout = Layout::apart(board, 1);
     let mut rng = ChaCha8Rng::seed_from_u64(3);

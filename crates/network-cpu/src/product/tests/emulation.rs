@@ -7,11 +7,11 @@ use crate::paths::amx::{GROUPS, TOGETHER, Unit};
 use crate::planes::{Format, Line, TILE_ROWS, WORDS, from_bf16};
 use crate::product::GROUP;
 
-/// The unit by the letter of its manual, for machines without one; for bfloat16 or for integers, whose sums are kept as
-/// bits.
+/// The unit exactly as its manual specifies it, for machines without one; for bfloat16 or for integers, whose sums are
+/// kept as bits.
 pub(crate) struct Emulated<L> {
     sums: [[[f32; 16]; 16]; TOGETHER * GROUPS],
-    /// Of a tile.
+    /// Rows of a tile.
     rows: usize,
     /// Lines from row to row.
     stride: usize,
@@ -28,7 +28,7 @@ impl<L: Lanes> Emulated<L> {
     unsafe fn multiply_tile(&mut self, tile: usize, input: *const Line, weights: *const Line) {
         for group in 0..GROUPS {
             let sums = &mut self.sums[tile * GROUPS + group][..self.rows];
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             unsafe { product::<L>(sums, input, self.stride, weights.add(group * WORDS)) };
         }
     }
@@ -41,7 +41,7 @@ fn halves(sum: f32, input: u32, weight: u32) -> f32 {
     sum + input[0] * weight[0] + input[1] * weight[1]
 }
 
-/// The same over the quarters: unsigned inputs, signed weights.
+/// `sum + Σ input[q] · weight[q]` over the quarters of a word: unsigned inputs, signed weights.
 fn quarters(sum: f32, input: u32, weight: u32) -> f32 {
     let (input, weight) = (input.to_le_bytes(), weight.to_le_bytes());
     let products = (0..4).map(|i| i32::from(input[i]) * i32::from(weight[i].cast_signed()));
@@ -53,7 +53,7 @@ unsafe fn product<L: Lanes>(sums: &mut [[f32; 16]], input: *const Line, stride: 
     for (m, sums) in sums.iter_mut().enumerate() {
         for (n, sum) in sums.iter_mut().enumerate() {
             for k in 0..WORDS {
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 let (input, weight) = unsafe { ((*input.add(m * stride)).0[k], (*weights.add(k)).0[n]) };
                 *sum =
                     if L::FORMAT == Format::I8 { quarters(*sum, input, weight) } else { halves(*sum, input, weight) };
@@ -73,13 +73,13 @@ impl<L: Lanes> Unit for Emulated<L> {
 
     unsafe fn multiply<const TILES: usize>(&mut self, rows: [*const Line; TILES], weights: *const Line) {
         for (tile, input) in rows.into_iter().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller fulfils the contract of this function.
             unsafe { self.multiply_tile(tile, input, weights) };
         }
     }
 
     unsafe fn multiply_strand<const STRAND: usize>(&mut self, rows: *const Line, weights: *const Line) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { self.multiply_tile(STRAND, rows, weights) };
     }
 
@@ -87,7 +87,7 @@ impl<L: Lanes> Unit for Emulated<L> {
         for (tile, sums) in self.sums[..TILES * GROUPS].iter().enumerate() {
             for (row, sums) in sums.iter().enumerate() {
                 let at = ((tile / GROUPS * TILE_ROWS + row) * GROUPS + tile % GROUPS) * GROUP;
-                // SAFETY: the caller's.
+                // SAFETY: the caller fulfils the contract of this function.
                 unsafe { to.add(at).cast::<[f32; 16]>().write_unaligned(*sums) };
             }
         }
