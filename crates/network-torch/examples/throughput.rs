@@ -1,7 +1,7 @@
 //! Measures how fast this machine trains: `cargo run --release -p network-torch --example throughput`.
 //!
-//! One line per network, batch size and number of threads; the median of a few repetitions. `zerofleet bench hardware`
-//! measures evaluation.
+//! Prints one line per network, batch size and number of threads, with the median of a few repetitions.
+//! `zerofleet bench hardware` measures evaluation.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-/// Prints the kernel of stem and tower, and positions per second.
+/// Returns the kernel of stem and tower, and positions per second.
 fn training(
     architecture: &Architecture,
     positions: usize,

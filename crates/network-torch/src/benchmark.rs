@@ -1,5 +1,5 @@
-//! Work for benchmarks, which time it themselves: operations on tensors of random numbers, and networks of random
-//! weights.
+//! Workloads for benchmarks, which measure the time themselves: operations on tensors of random numbers, and networks
+//! of random weights.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -21,7 +21,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 4] = [Self::Product, Self::Add, Self::Multiply, Self::Sum];
 
     /// The work of one operation at a size: N³ multiply-adds of a product, else the bytes that have to be read and
@@ -36,7 +36,7 @@ impl Operation {
         vectors * size as f64 * precision.kind().elt_size_in_bytes() as f64
     }
 
-    /// Larger tensors would take more memory than machines have.
+    /// Checks a size: larger tensors would need more memory than machines have.
     fn check(self, size: usize) -> Result<(), Error> {
         let (field, largest, expected) = match self {
             Self::Product => ("side", 65_536, "1 to 65536"),
@@ -66,15 +66,15 @@ pub struct Operands {
     operation: Operation,
     left: Tensor,
     right: Tensor,
-    /// Written anew each time: what is timed allocates no large tensor.
+    /// Overwritten each time, so that no large tensor is allocated while the time is measured.
     result: Tensor,
 }
 
 impl Operands {
-    /// Tensors of a size. The seed alone decides every number.
+    /// Creates operands of a size. The seed alone decides every number.
     ///
     /// # Errors
-    /// A size that no tensor has, or [`Error::Libtorch`] if the device refuses.
+    /// [`Error::Setting`] for a size out of range, [`Error::Libtorch`] if the device fails.
     pub fn new(
         operation: Operation,
         size: usize,
@@ -96,12 +96,13 @@ impl Operands {
         Ok(Self { operation, left, right, result })
     }
 
-    /// Does it so many times, one after the other, waits for the last one, and returns the first number of its result.
+    /// Runs the operation `times` times in sequence, waits for the last one, and returns the first number of its
+    /// result.
     ///
-    /// An accelerator is waited for once: what leads up to an operation overlaps with the one before.
+    /// There is one wait for an accelerator: the launch of an operation overlaps with the operation before.
     ///
     /// # Errors
-    /// [`Error::Libtorch`] if the device refuses.
+    /// [`Error::Libtorch`] if the device fails.
     pub fn operate(&mut self, times: usize) -> Result<f64, Error> {
         let _guard = tch::no_grad_guard();
         process::apply();
@@ -113,7 +114,7 @@ impl Operands {
                 Operation::Sum => self.result = self.left.f_sum(self.left.kind())?.f_view([1])?,
             }
         }
-        // Operations of a device come to their end in order, so that the copy of one number waits for all of them.
+        // Operations of a device finish in order, so that the copy of one number waits for all of them.
         Ok(self.result.f_view([-1])?.f_double_value(&[0])?)
     }
 }
@@ -125,7 +126,7 @@ fn uniform(shape: &[i64], bound: f32, device: Device, precision: Precision, seed
     Ok(network::upload(&values, device)?.f_view(shape)?.f_to_kind(precision.kind())?)
 }
 
-/// The most numbers that a layer takes or gives.
+/// The most inputs or outputs of a layer.
 const WIDTH_MAX: usize = 65_536;
 
 /// The size of a dense network.
@@ -135,7 +136,7 @@ pub struct DenseShape {
     pub inputs: usize,
     /// H: units of each of the two hidden layers.
     pub hidden: usize,
-    /// A: how many actions the policy scores.
+    /// A: actions of the policy.
     pub actions: usize,
 }
 
@@ -150,8 +151,8 @@ impl DenseShape {
     }
 }
 
-/// A dense network as MuZero has them for observations that are no board (Schrittwieser et al. 2020): two hidden layers
-/// with ReLU, then policy and value as one matrix. Of random weights, for benchmarks: nothing here trains one.
+/// A dense network as MuZero uses for observations that are not boards (Schrittwieser et al. 2020): two hidden layers
+/// with ReLU, then policy and value as one matrix. Its weights are random, for benchmarks: no function here trains one.
 #[derive(Debug)]
 pub struct DenseNetwork {
     shape: DenseShape,
@@ -164,10 +165,11 @@ pub struct DenseNetwork {
 }
 
 impl DenseNetwork {
-    /// A network with weights uniform within `√(6 / fan-in)` and no bias. The seed alone decides every number.
+    /// Creates a network with weights uniform within `√(6 / fan-in)` and no bias. The seed alone decides every
+    /// number.
     ///
     /// # Errors
-    /// [`Error::Network`] names the width that is out of range; [`Error::Libtorch`] if the device refuses.
+    /// [`Error::Network`] names the width that is out of range; [`Error::Libtorch`] if the device fails.
     pub fn new(shape: DenseShape, device: Device, precision: Precision, seed: u64) -> Result<Self, Error> {
         shape.check()?;
         let layer = |outputs: usize, inputs: usize, seed: u64| -> Result<Affine, Error> {
@@ -189,11 +191,12 @@ impl DenseNetwork {
         })
     }
 
-    /// Observations `[B, I]` to `[B, A + 1]`, float32, into `answers`, whose contents it replaces: logits of the
-    /// policy, then the value, of each. The answers have been copied back from the device when it returns.
+    /// Evaluates observations `[B, I]` and writes `[B, A + 1]`, float32, to `answers`, whose contents it replaces:
+    /// logits of the policy, then the value, of each. The answers have been copied back from the device when it
+    /// returns.
     ///
     /// # Errors
-    /// [`Error::Batch`] for observations that are not all whole, [`Error::Libtorch`] if the device refuses.
+    /// [`Error::Batch`] if the last observation is incomplete, [`Error::Libtorch`] if the device fails.
     pub fn evaluate(&self, observations: &[f32], answers: &mut Vec<f32>) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         process::apply();
@@ -289,7 +292,7 @@ mod tests {
         (0..positions * SHAPE.inputs).map(|i| (i % 7) as f32 / 7.0 - 0.3).collect()
     }
 
-    /// The same by hand, from the weights.
+    /// Computes the expected answers from the weights in float64.
     fn reference(observation: &[f32]) -> Vec<f64> {
         let network = DenseNetwork::new(SHAPE, Device::Cpu, Precision::F32, 3).unwrap();
         let mut x: Vec<f64> = observation.iter().map(|&x| f64::from(x)).collect();

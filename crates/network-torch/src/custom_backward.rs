@@ -1,5 +1,5 @@
-//! Stem and tower of a network trained on the CPU with a backward pass of our own: libtorch computes the convolutions,
-//! the crate `gradients` what lies between them and the gradients of their weights.
+//! Trains stem and tower of a network on the CPU with a custom backward pass: libtorch computes the convolutions, the
+//! crate `gradients` the operations between them and the gradients of their weights.
 
 use gradients::{Affine, Norm, Path, Shape, WeightGradient};
 use half::bf16;
@@ -14,9 +14,9 @@ use crate::{
     tower::NORM_MOMENTUM,
 };
 
-/// Cells around the board that a convolution takes for zeros, down and right.
+/// Zero padding of a convolution, vertical and horizontal.
 const BORDER: [i64; 2] = [1, 1];
-/// A stride or a dilation that is none.
+/// A stride or a dilation of one.
 const ONE: [i64; 2] = [1, 1];
 
 /// Trains stem and tower of a network in bfloat16, parameters and their gradients in float32.
@@ -34,7 +34,7 @@ pub(crate) struct Tape {
     layers: Vec<Layer>,
 }
 
-/// A convolution with its batch norm, what is added to it, and ReLU.
+/// A convolution with its batch norm, the addition of a skip connection if there is one, and ReLU.
 #[derive(Debug)]
 struct Layer {
     declared: ::network::Layer,
@@ -48,15 +48,15 @@ struct Layer {
 }
 
 impl Tape {
-    /// The output of the tower, `[B, F, H, W]`; not to be written.
+    /// The output of the tower, `[B, F, H, W]`, which must not be written to.
     pub(crate) fn output(&self) -> Result<Tensor, Error> {
         self.layers.last().expect("a network has a stem").y.tensor()
     }
 }
 
 impl CustomBackward {
-    /// The fastest that this machine has for this architecture, where that is faster than libtorch: blocks without
-    /// pooling and excitation, on a CPU with matrix tiles.
+    /// Returns the fastest implementation on this machine for this architecture, if it is faster than libtorch: for
+    /// blocks without pooling and excitation, on a CPU with matrix tiles.
     pub(crate) fn fastest(architecture: &Architecture) -> Option<Self> {
         let is_plain = architecture.squeeze_excitation == 0 && architecture.global_pooling == 0;
         (is_plain && Path::Amx.is_available()).then(|| Self::new(Path::Amx))
@@ -66,7 +66,7 @@ impl CustomBackward {
         Self { weights: WeightGradient::new(path) }
     }
 
-    /// Runs observations `[B, C, H, W]` through stem and tower, and moves the running statistics.
+    /// Runs observations `[B, C, H, W]` through stem and tower, and updates the running statistics.
     pub(crate) fn forward(&self, network: &Network, observations: &Tensor) -> Result<Tape, Error> {
         let _guard = tch::no_grad_guard();
         let observations = Cells::from_tensor(observations)?;
@@ -80,8 +80,8 @@ impl CustomBackward {
         Ok(Tape { observations, layers })
     }
 
-    /// The gradient `[P]` of `loss`, which libtorch derives from the parameters of the heads and of `x`
-    /// `[B, F, H, W]`, what the tower made.
+    /// Returns the gradient `[P]` of `loss`. libtorch computes the gradients of the parameters of the heads and of `x`
+    /// `[B, F, H, W]`, the output of the tower.
     pub(crate) fn gradient(
         &mut self,
         network: &Network,
@@ -103,13 +103,14 @@ impl CustomBackward {
         upload(&flat, network.device())
     }
 
-    /// The way back from the gradient `[B, F, H, W]` of what the tower made: the gradients of parameters are written to
-    /// their places in `flat`, `[P]`.
+    /// Runs the backward pass from the gradient `[B, F, H, W]` of the output of the tower: the gradients of parameters
+    /// are written to their places in `flat`, `[P]`.
     fn backward(&mut self, network: &Network, tape: &Tape, gradient: &Tensor, flat: &mut [f32]) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let Tape { observations, layers } = tape;
         let mut gradient = Cells::from_tensor(gradient)?.copy()?;
-        // What went around a block has the gradient of the sum it was added to, and that from within the block.
+        // The gradient of the skip connection of a block is that of the sum it was added to plus that from within the
+        // block.
         let mut besides = None;
         for block in (0..network.architecture().blocks).rev() {
             let (input, first, second) = (&layers[2 * block].y, &layers[2 * block + 1], &layers[2 * block + 2]);
@@ -122,8 +123,8 @@ impl CustomBackward {
         Ok(())
     }
 
-    /// From the gradient of what came of a layer, with what came `besides` along another way, to that of its
-    /// convolution; `gradient` becomes that of what was added to the layer.
+    /// Returns the gradient of the convolution of a layer from that of its output, which is `gradient` plus, if there
+    /// is a second path, its gradient `besides`; `gradient` becomes that of the skip connection.
     fn through(
         &mut self,
         network: &Network,
@@ -153,7 +154,7 @@ fn is_of_tower(entry: &Entry) -> bool {
     entry.tensor.name.starts_with("stem.") || entry.tensor.name.starts_with("block.")
 }
 
-/// A layer, with what is added to it if there is anything.
+/// Runs a layer, with the skip connection `around` if there is one.
 fn forward(
     network: &Network,
     declared: &::network::Layer,
@@ -169,7 +170,7 @@ fn forward(
     let norm = Norm::forward(affine, NORM_EPSILON as f32, z.values(), around.map(Cells::values), y.values_mut());
 
     let count = (z.values().len() / scale.len()) as f32;
-    // Running variances are those of a sample.
+    // Running variances are sample variances, divided by N − 1.
     let variance: Vec<f32> = norm.variance.iter().map(|variance| variance * count / (count - 1.0).max(1.0)).collect();
     for (role, of_batch) in [(Role::NormMean, &norm.mean), (Role::NormVariance, &variance)] {
         let _ = part(role).shallow_clone().f_lerp_(&Tensor::f_from_slice(of_batch)?, NORM_MOMENTUM)?;
@@ -178,40 +179,40 @@ fn forward(
 }
 
 impl Layer {
-    /// From the gradient of the convolution to that of its input, `[B, H, W, C]`.
+    /// Returns the gradient of the input, `[B, H, W, C]`, from that of the output of the convolution.
     fn of_input(&self, of_z: &Cells) -> Result<Cells, Error> {
         let of_z = of_z.tensor()?;
         Cells::from_tensor(&of_z.f_conv_transpose2d(&self.weight, None::<&Tensor>, ONE, BORDER, [0, 0], 1, ONE)?)
     }
 }
 
-/// Activations on the CPU in bfloat16, `[B, H, W, C]` as they lie, for code that computes on them without libtorch.
+/// Activations on the CPU in bfloat16, `[B, H, W, C]` in memory order, for code that computes on them without libtorch.
 #[derive(Debug)]
 pub(crate) struct Cells(Tensor);
 
 impl Cells {
-    /// Of a tensor `[B, C, H, W]`, which is copied unless it is bfloat16 on the CPU with its channels last.
+    /// Takes over a tensor `[B, C, H, W]`, which is copied unless it is bfloat16 on the CPU with its channels last.
     pub(crate) fn from_tensor(tensor: &Tensor) -> Result<Self, Error> {
         let tensor = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_to_kind(Kind::BFloat16)?;
         Ok(Self(tensor.f_permute([0, 2, 3, 1])?.f_contiguous()?))
     }
 
-    /// Room for as many of the same shape, with unspecified contents.
+    /// Allocates activations of the same shape, with unspecified contents.
     pub(crate) fn room(&self) -> Result<Self, Error> {
         Ok(Self(self.0.f_empty_like()?))
     }
 
-    /// The same numbers in memory of their own.
+    /// Copies the activations to new memory.
     pub(crate) fn copy(&self) -> Result<Self, Error> {
         Ok(Self(self.0.f_detach_copy()?))
     }
 
-    /// `[B, C, H, W]` in the same memory.
+    /// The tensor `[B, C, H, W]` in the same memory.
     pub(crate) fn tensor(&self) -> Result<Tensor, Error> {
         Ok(self.0.f_permute([0, 3, 1, 2])?)
     }
 
-    /// B, H, W and C.
+    /// Returns B, H, W and C.
     pub(crate) fn size(&self) -> [usize; 4] {
         let size = self.0.size();
         std::array::from_fn(|dimension| usize::try_from(size[dimension]).expect("sizes are not negative"))
@@ -225,7 +226,7 @@ impl Cells {
         unsafe { std::slice::from_raw_parts(self.0.data_ptr().cast::<bf16>(), self.0.numel()) }
     }
 
-    /// The same, to be written, where no other tensor shares the memory.
+    /// `[B, H, W, C]`, for writing, where no other tensor shares the memory.
     pub(crate) fn values_mut(&mut self) -> &mut [bf16] {
         // SAFETY: as above, and no other tensor shares the memory.
         unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast::<bf16>(), self.0.numel()) }

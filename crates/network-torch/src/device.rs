@@ -7,17 +7,17 @@ use weights::Architecture;
 
 use crate::{Error, Network, Precision, Trainer, TrainerSettings, TrainingBatch, folded::Folded, network, process};
 
-/// A device and why it was taken.
+/// A device and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// The device for [`Network`].
     pub device: Device,
-    /// For people; under `auto` with the reason why no accelerator was chosen.
+    /// Human-readable; under `auto` with the reason why no accelerator was chosen.
     pub reason: String,
 }
 
 impl Chosen {
-    /// The device as configuration writes it, without the reason.
+    /// Returns the name of the device in a configuration, without the reason.
     #[must_use]
     pub fn name(&self) -> String {
         device_name(self.device)
@@ -33,13 +33,13 @@ impl std::fmt::Display for Chosen {
 /// The devices of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Devices {
-    /// Those that work, the CPU first.
+    /// The devices that work, the CPU first.
     pub working: Vec<Device>,
-    /// Those that do not, each with the reason, for people.
+    /// The devices that do not work, each with the human-readable reason.
     pub missing: Vec<String>,
 }
 
-/// The device as configuration writes it.
+/// Returns the name of a device in a configuration.
 #[must_use]
 pub fn device_name(device: Device) -> String {
     match device {
@@ -52,9 +52,9 @@ pub fn device_name(device: Device) -> String {
 
 /// Finds the device for `preference`. Only `auto` falls back to the CPU, with the reason.
 ///
-/// An accelerator is chosen only after one training step of a tiny network on it succeeds: a driver that does not fit
-/// or an operation the device lacks then shows here and not in the middle of a run. Call it before anything else of
-/// this crate: the CUDA half of libtorch can only be loaded before first use.
+/// An accelerator is chosen only after one training step of a tiny network on it succeeds: an incompatible driver or an
+/// operation that the device does not support is then found here and not in the middle of a run. Call it before
+/// anything else of this crate: the CUDA half of libtorch can only be loaded before first use.
 ///
 /// # Errors
 /// [`Error::Device`] for a named device that cannot be used, with the cause.
@@ -78,11 +78,11 @@ pub fn choose_device(preference: DevicePreference) -> Result<Chosen, Error> {
     }
 }
 
-/// Tries every device, as [`choose_device`] tries the one it takes; like it, to be called before anything else of this
-/// crate.
+/// Tries every device, as [`choose_device`] tries the one it chooses. Like that function, it must be called before
+/// anything else of this crate.
 #[must_use]
 pub fn devices() -> Devices {
-    // Where CUDA as a whole is missing, its first device has the reason.
+    // If CUDA as a whole is missing, the attempt for its first device gives the reason.
     let indices = 0..cuda_count().unwrap_or(1);
     let tried = indices.map(|index| (Device::Cuda(index), cuda(index))).chain([(Device::Mps, mps())]);
     let mut devices = Devices { working: vec![Device::Cpu], missing: Vec::new() };
@@ -119,7 +119,7 @@ fn mps() -> Result<Device, String> {
 }
 
 /// Loads `libtorch_cuda.so` for the whole process if the loader can find it, so that one binary serves machines with
-/// and without CUDA. To have it found, put the `lib` folder of a full installation of the same libtorch into
+/// and without CUDA. For the loader to find it, put the `lib` folder of a full installation of the same libtorch into
 /// `LD_LIBRARY_PATH`.
 fn load_cuda_half() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
@@ -129,7 +129,7 @@ fn load_cuda_half() -> Result<(), String> {
 #[cfg(target_os = "linux")]
 fn load_globally(library: &std::ffi::CStr) -> Result<(), String> {
     // SAFETY: the name is a valid C string; the library is never closed, so nothing it registers can dangle. Its
-    // initialisers register the CUDA kernels with the libtorch that is already loaded, which is what they are for.
+    // initialisers register the CUDA kernels with the libtorch that is already loaded, as intended.
     let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if !handle.is_null() {
         return Ok(());
@@ -147,7 +147,7 @@ fn load_globally(_library: &std::ffi::CStr) -> Result<(), String> {
     Err("CUDA is supported on Linux only".to_owned())
 }
 
-/// A tower to try things with: planes, cells along a side and actions, then channels and blocks.
+/// The architecture of a plain tower for trials: planes, cells along a side and actions, then channels and blocks.
 fn plain_tower([planes, side, actions]: [usize; 3], [channels, blocks]: [usize; 2]) -> Architecture {
     Architecture {
         game: "trial".to_owned(),
@@ -162,7 +162,7 @@ fn plain_tower([planes, side, actions]: [usize; 3], [channels, blocks]: [usize; 
     }
 }
 
-/// One training step and one reading on `device`.
+/// Takes one training step on `device` and reads the weights back.
 fn probe(device: Device) -> Result<Device, String> {
     let train = || -> Result<(), Error> {
         // A bare allocation first: without it a missing kernel and a missing device look the same.
@@ -182,12 +182,12 @@ fn probe(device: Device) -> Result<Device, String> {
     train().map(|()| device).map_err(|error| format!("a trial step failed: {error}"))
 }
 
-/// A precision and why it was taken.
+/// A precision and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenPrecision {
     /// The precision.
     pub precision: Precision,
-    /// For people; with the two times where it was measured.
+    /// Human-readable; with the two times if they were measured.
     pub reason: String,
 }
 
@@ -199,9 +199,9 @@ impl std::fmt::Display for ChosenPrecision {
 
 /// Positions of the measured forward pass.
 const MEASURED_POSITIONS: usize = 64;
-/// Forward passes per measurement; the fastest counts, so a busy machine misleads less.
+/// Forward passes per measurement; the fastest counts, so that other load on the machine distorts the result less.
 const MEASURED_PASSES: usize = 7;
-/// bf16 costs a little accuracy: it must be this much faster to be worth it.
+/// The speed-up from which on bf16 is chosen, since it costs a little accuracy.
 const WORTH_IT: f64 = 1.2;
 
 /// Finds the precision for `preference` on `device`. `auto` times a small tower in both; `now` is the clock. Takes
@@ -238,7 +238,7 @@ fn faster(f32: Duration, bf16: Duration) -> ChosenPrecision {
     ChosenPrecision { precision, reason }
 }
 
-/// The fastest of a few forward passes, answers copied back.
+/// Returns the duration of the fastest of a few forward passes, including the copy of the answers to the CPU.
 fn measure(precision: Precision, device: Device, now: &mut dyn FnMut() -> Instant) -> Result<Duration, Error> {
     process::apply();
     let folded = Folded::new(&Network::new(&plain_tower([3, 8, 64], [64, 4]), device, 0)?, precision)?;
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_named_device_that_cannot_be_used_is_an_error_with_the_device_and_the_cause() {
-        // No machine has a thousand.
+        // No machine has a thousand devices.
         let error = choose_device(DevicePreference::Cuda(1000)).unwrap_err().to_string();
         let cause = error.strip_prefix("the device cuda:1000 cannot be used: ").expect(&error);
         assert!(!cause.is_empty());
@@ -303,7 +303,7 @@ mod tests {
         Some(choose_device(DevicePreference::Auto).unwrap().device).filter(|&device| device != Device::Cpu)
     }
 
-    /// A clock that may not be read.
+    /// A clock that panics if it is read.
     fn stopped() -> Instant {
         panic!("nothing has to be measured")
     }

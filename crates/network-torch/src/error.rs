@@ -1,7 +1,7 @@
 /// Reasons why a network could not be built, read, trained or evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// libtorch refused an operation: out of memory, or a device that lacks it.
+    /// A libtorch operation failed: memory ran out, or the device does not support it.
     #[error("libtorch: {0}")]
     Libtorch(String),
     /// A device that was named and cannot be used.
@@ -52,7 +52,7 @@ pub enum Error {
 }
 
 impl From<tch::TchError> for Error {
-    /// Keeps the first line: what follows is a C++ stack trace.
+    /// Keeps the first line: the others are a C++ stack trace.
     fn from(error: tch::TchError) -> Self {
         Self::Libtorch(error.to_string().lines().next().unwrap_or_default().to_owned())
     }

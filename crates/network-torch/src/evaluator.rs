@@ -12,29 +12,29 @@ use crate::{
     choose_precision, device::device_name, folded::Folded, layout, process,
 };
 
-/// Positions run through the network at once; a larger batch is cut. Beyond it nothing is gained on a CPU, where the
+/// Positions run through the network at once; a larger batch is split. Larger chunks gain nothing on a CPU, where the
 /// tower's activations should stay in the cache, and little elsewhere.
 const CHUNK: usize = 256;
-/// The same on an accelerator.
+/// [`CHUNK`] on an accelerator.
 const CHUNK_ACCELERATED: usize = 4096;
-/// More positions than this in one batch are a bug of the caller's configuration.
+/// The most positions of a batch; more are a bug of the caller's configuration.
 const MAX_BATCH: usize = 16_384;
 
-/// A set of weights that answers through libtorch: batch norms folded, channels last, no gradients.
+/// A set of weights that libtorch evaluates: batch norms folded, channels last, no gradients.
 ///
-/// Belongs to one thread at a time. On the CPU a second thread builds its own from the same bytes, and computes in
-/// that thread; on an accelerator it takes one [beside](Self::beside), and batches of both are in flight at once.
+/// Belongs to one thread at a time. On the CPU a second thread builds its own from the same bytes, and computes in that
+/// thread; on an accelerator it uses one made by [`beside`](Self::beside), and batches of both are in flight at once.
 #[derive(Debug)]
 pub struct LibtorchEvaluator(PipelinedEvaluator<Loaded>);
 
-/// The places for batches under way on a device.
+/// The slots for batches in flight on a device.
 pub(crate) type BatchBuffers = BufferPool<LibtorchFlight>;
 
 impl LibtorchEvaluator {
     /// Builds the network of `architecture` from the bytes of a published version.
     ///
     /// # Errors
-    /// Bytes that are not exactly such a network's are refused by name.
+    /// Fails if the bytes are not exactly those of such a network; the error names the tensor.
     pub fn new(
         architecture: &Architecture,
         version: WeightsVersion,
@@ -45,10 +45,10 @@ impl LibtorchEvaluator {
         Self::in_slots(architecture, version, bytes, (device, precision), Arc::new(BufferPool::new(1)))
     }
 
-    /// The same in these slots, which weights on one device share.
+    /// Builds the network as [`new`](Self::new) does, with slots that are shared by the weights on one device.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub(crate) fn in_slots(
         architecture: &Architecture,
         version: WeightsVersion,
@@ -64,12 +64,12 @@ impl LibtorchEvaluator {
     /// Copies `network` as it is now.
     ///
     /// # Errors
-    /// [`Error::Libtorch`] if the device refuses.
+    /// [`Error::Libtorch`] if the device fails.
     pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
         Ok(Self(PipelinedEvaluator::new(Loaded::new(network, version, precision)?, Arc::new(BufferPool::new(1)))))
     }
 
-    /// One for another thread: the same weights, once on the device, and the same slots.
+    /// Creates an evaluator for another thread, which shares the weights on the device and the slots.
     #[must_use]
     pub fn beside(&self) -> Self {
         Self(self.0.beside())
@@ -114,7 +114,7 @@ impl Loaded {
         })
     }
 
-    /// Computed here, or only queued where there is an accelerator.
+    /// Computes the batch, or only queues it if there is an accelerator.
     fn forward(&self, flight: &mut LibtorchFlight) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let Architecture { planes, height, width, actions, .. } = self.architecture;
@@ -151,10 +151,10 @@ impl inference::Device for Loaded {
     }
 }
 
-/// A batch on its way through libtorch, in memory of its own.
+/// A batch in flight through libtorch, in its own memory.
 #[derive(Debug)]
 pub(crate) struct LibtorchFlight {
-    /// `[B, H, W, C]`, the order that the convolutions want, B padded.
+    /// `[B, H, W, C]`, the order that the convolutions use, B padded.
     observations: Staging,
     padded: usize,
     answer: Option<Answer>,
@@ -162,10 +162,10 @@ pub(crate) struct LibtorchFlight {
     logits: Staging,
 }
 
-/// An answer that may still be computed until it is read.
+/// An answer whose computation may still be running until it is read.
 #[derive(Debug)]
 struct Answer {
-    /// `[B, A + 3]`, float32, on the device: priors and values together, so that one copy brings them.
+    /// `[B, A + 3]`, float32, on the device: policy and value together, so that one copy transfers both.
     logits: Tensor,
     actions: usize,
     weights_version: u64,
@@ -226,15 +226,15 @@ fn failed(error: Error) -> inference::Error {
     inference::Error::Backend(error.to_string())
 }
 
-/// The batch size to run for `positions`: every size costs the kernels a set-up that they keep, for a limited number of
-/// sizes; eight sizes per octave bound that number and waste at most an eighth.
+/// Returns the batch size to run for `positions`. The kernels need a set-up for every size, which they cache for a
+/// limited number of sizes; eight sizes per octave bound that number and waste at most an eighth.
 fn padded(positions: usize) -> usize {
     let granularity = (positions.next_power_of_two() / 16).max(1);
     positions.next_multiple_of(granularity)
 }
 
-/// Numbers on the CPU on their way to a device or back: kept from batch to batch, and pinned where that lets a copy
-/// happen while a batch is computed.
+/// A buffer on the CPU for copies to or from a device. It is kept from batch to batch, and pinned where that allows a
+/// copy while a batch is computed.
 #[derive(Debug)]
 pub(crate) struct Staging {
     device: Device,
@@ -244,7 +244,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// For copies to or from `device`; nothing is allocated yet.
+    /// Creates a buffer for copies to or from `device`; nothing is allocated yet.
     pub(crate) fn new(device: Device) -> Self {
         Self { device, tensor: None, capacity: 0 }
     }
@@ -252,7 +252,7 @@ impl Staging {
     /// The first `len` numbers as a tensor `[len]` in the same memory.
     ///
     /// # Errors
-    /// [`Error::Libtorch`] if there is no memory.
+    /// [`Error::Libtorch`] if memory cannot be allocated.
     pub(crate) fn tensor(&mut self, len: usize) -> Result<Tensor, Error> {
         let tensor = match self.tensor.take() {
             Some(tensor) if self.capacity >= len => tensor,
@@ -265,16 +265,16 @@ impl Staging {
         Ok(self.tensor.insert(tensor).f_narrow(0, 0, i64::try_from(len).expect("a batch fits memory"))?)
     }
 
-    /// The first `len` numbers, for writing. Tensors in the same memory are not to be in use meanwhile.
+    /// The first `len` numbers, for writing. Tensors in the same memory must not be in use meanwhile.
     ///
     /// # Errors
-    /// As [`tensor`](Self::tensor).
+    /// Same as [`tensor`](Self::tensor).
     pub(crate) fn numbers(&mut self, len: usize) -> Result<&mut [f32], Error> {
         let tensor = self.tensor(len)?;
         // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps its memory
-        // for as long as `self` is borrowed. Nothing else touches it: other tensors of this memory live only while a
+        // for as long as `self` is borrowed. Nothing else accesses it: other tensors of this memory live only while a
         // batch is submitted and collected, which also borrows `self` mutably, and a device that copies from it has
-        // done so once the answers of that batch were read; a flight whose batch failed is never staged again.
+        // finished once the answers of that batch were read; a flight whose batch failed is never staged again.
         Ok(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), len) })
     }
 }
@@ -285,18 +285,19 @@ fn allocate(capacity: usize, device: Device) -> Result<Tensor, Error> {
     if !device.is_cuda() {
         return Ok(plain);
     }
-    // Where the system lets nothing be pinned, copies are slower and as right.
+    // Where the system cannot pin memory, copies are slower but equally correct.
     Ok(plain.f_pin_memory(device).unwrap_or(plain))
 }
 
-/// Batches in flight on an accelerator before any measurement: one is computed, the next one waits there.
+/// Batches in flight on an accelerator before any measurement: one is computed, the next one is queued.
 const IN_FLIGHT: usize = 2;
 
-/// Builds evaluators for the threads of a process: the device is chosen at once, the precision for the first evaluator.
+/// Builds evaluators for the threads of a process: the device is chosen at once, the precision when the first evaluator
+/// is built.
 ///
 /// On the CPU every evaluator computes in the thread that calls it: threads of libtorch's own would wait for each
-/// other. On an accelerator the evaluators of a version share its weights, and all share the slots for batches under
-/// way.
+/// other. On an accelerator the evaluators of a version share its weights, and all share the slots for batches in
+/// flight.
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
@@ -312,7 +313,7 @@ impl Libtorch {
     /// Chooses the device, as [`choose_device`]; `clock` times precisions when they are measured.
     ///
     /// # Errors
-    /// [`Error::Device`].
+    /// [`Error::Device`] for a named device that cannot be used.
     pub fn new(
         device: DevicePreference,
         preference: PrecisionPreference,
@@ -337,29 +338,29 @@ impl Libtorch {
         self.slots.set_depth(depth);
     }
 
-    /// The same; `None` on the CPU.
+    /// Returns how many batches may be in flight on an accelerator; `None` on the CPU.
     #[must_use]
     pub fn in_flight(&self) -> Option<usize> {
         self.is_accelerated().then(|| self.slots.depth())
     }
 
-    /// For people: device and precision, and why they were chosen, and on an accelerator how many batches may be in
-    /// flight. Measures the precision if nothing has yet.
+    /// Returns a human-readable description: device and precision, the reasons for their choice, and on an accelerator
+    /// how many batches may be in flight. Measures the precision if that has not been done yet.
     #[must_use]
     pub fn describe(&self) -> String {
         let in_flight = self.in_flight().map_or(String::new(), |depth| format!(", {depth} in flight"));
         format!("libtorch on {}, {}{in_flight}", self.device, self.precision())
     }
 
-    /// An evaluator of a published version for one thread.
+    /// Builds an evaluator of a published version for one thread.
     ///
     /// # Errors
-    /// Weights that are not of the network their manifest names, or a device that refuses.
+    /// Fails if the weights are not of the network that their manifest names, or if the device fails.
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<LibtorchEvaluator, Error> {
         if !self.is_accelerated() {
             return self.load(manifest, bytes, Arc::new(BufferPool::new(1)));
         }
-        // Held while weights are brought to the device: other threads want the same ones meanwhile.
+        // The lock is held while weights are copied to the device: other threads need the same ones.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, evaluator)) = newest.as_ref().filter(|(newest, _)| newest == manifest) {
             return Ok(evaluator.beside());

@@ -10,11 +10,11 @@ use crate::{
 /// A network for inference: every batch norm folded into the convolution before it, the two heads joined.
 ///
 /// The joined head is one 1×1 convolution to 64 channels and one matrix to `[A + 64]`: logits of the policy and hidden
-/// units of the value, with zeros where the other head's channels are. Small batches pay for operations, not for
-/// multiplications.
+/// units of the value, with zeros where the other head's channels are. The time of small batches depends on the number
+/// of operations, not of multiplications.
 ///
-/// Roads not taken: weights packed beforehand for oneDNN force a blocked layout on the activations and halve the speed;
-/// libtorch's fused add and ReLU does not know bf16.
+/// Rejected alternatives: weights packed beforehand for oneDNN force a blocked layout on the activations and halve the
+/// speed; libtorch's fused add and ReLU does not support bf16.
 #[derive(Debug)]
 pub(crate) struct Folded {
     architecture: Architecture,
@@ -53,10 +53,10 @@ impl Folded {
         })
     }
 
-    /// Observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on the
-    /// device.
+    /// Evaluates observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on
+    /// the device.
     ///
-    /// With CUDA this does not wait: observations in pinned memory must stay as they are until the logits are read.
+    /// With CUDA this does not wait: observations in pinned memory must not change until the logits are read.
     pub(crate) fn forward(&self, observations: &Tensor, positions: usize) -> Result<Tensor, Error> {
         let Architecture { planes, height, width, actions, .. } = self.architecture;
         let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
@@ -127,7 +127,7 @@ fn heads(network: &Network) -> Result<Affine, Error> {
     })
 }
 
-/// The fold rule of [`network::LayerKind::Convolution`].
+/// Folds a batch norm into its convolution by the rule of [`network::LayerKind::Convolution`].
 fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     let variance = network.of(layer, Role::NormVariance);
     let gamma = network.of(layer, Role::NormScale);
@@ -141,7 +141,7 @@ fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     })
 }
 
-/// A copy: training may go on with `network`.
+/// Copies a linear layer, since training may continue with `network`.
 fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     Ok(Affine {
         weight: network.of(layer, Role::Linear).f_detach_copy()?,
@@ -165,7 +165,7 @@ fn join(network: &Network) -> Result<Affine, Error> {
     })
 }
 
-/// The same numbers, the input channel varying fastest in memory.
+/// Reorders the weights in memory so that the input channel varies fastest.
 fn channels_last(affine: Affine) -> Result<Affine, Error> {
     let weight = affine.weight.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?;
     Ok(Affine { weight, bias: affine.bias })

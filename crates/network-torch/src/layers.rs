@@ -10,7 +10,7 @@ use crate::Error;
 /// The number format of convolutions and matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// 32 bits.
+    /// float32.
     F32,
     /// bfloat16, sums in 32 bits.
     Bf16,
@@ -44,7 +44,7 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    /// The same in `kind`; gradients flow back through the cast.
+    /// Converts both to `kind`; gradients flow back through the cast.
     pub(crate) fn cast(&self, kind: Kind) -> Result<Self, Error> {
         Ok(Self { weight: self.weight.f_to_kind(kind)?, bias: self.bias.f_to_kind(kind)? })
     }
@@ -61,13 +61,13 @@ impl Affine {
     }
 }
 
-/// The dimensions of `[B, C, H, W]` that cells lie in.
+/// The spatial dimensions of `[B, C, H, W]`.
 const CELLS: &[i64] = &[2, 3];
 
 /// Global pooling (Wu 2019, section 3.3) between the first convolution of a block and its ReLU, in place.
 ///
-/// Of `y` `[B, C, H, W]` the first G channels are pooled, `p = relu(y[:G])`, and the others are shifted by what is
-/// found: `y[G:] += W v + b` in every cell, where `v = [mean of p, max of p]` over the cells. `pooling` holds W
+/// Of `y` `[B, C, H, W]` the first G channels are pooled, `p = relu(y[:G])`, and the others are shifted by the result:
+/// `y[G:] += W v + b` in every cell, where `v = [mean of p, max of p]` over the cells. `pooling` holds W
 /// `[C − G, 2G]` and b `[C − G]`.
 pub(crate) fn pool(y: &mut Tensor, pooling: &Affine) -> Result<(), Error> {
     let (shifted, features) = pooling.weight.size2()?;

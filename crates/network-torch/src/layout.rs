@@ -7,7 +7,7 @@ use crate::Error;
 /// A tensor of the network and its place in a flat buffer.
 ///
 /// In the buffer, weights of convolutions lie as `[out, height, width, in]`, the channels-last order that the kernels
-/// want.
+/// use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) tensor: Tensor,
@@ -48,8 +48,7 @@ impl Layout {
         found.expect("names come from the layers of the layout").range()
     }
 
-    /// The count of leading numbers of the parameters that are weights of convolutions and matrices: weight decay
-    /// touches these.
+    /// The number of leading parameters that are weights of convolutions and matrices: weight decay applies to these.
     pub(crate) fn decayed(&self) -> usize {
         self.parameters.iter().filter(|entry| entry.tensor.role.is_weight()).map(|entry| entry.len).sum()
     }
@@ -78,9 +77,9 @@ pub(crate) fn file_entries<'a>(
     })
 }
 
-/// The flat buffer of `entries`, each found under `prefix` and its name.
+/// Reads the flat buffer of `entries`, each named `prefix` followed by the name of its tensor.
 pub(crate) fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<Vec<f32>, Error> {
-    // Grows with what is in the file: an architecture may need more than any machine has.
+    // The buffer grows with the contents of the file: an architecture may need more memory than any machine has.
     let mut flat = Vec::new();
     for entry in entries {
         let (inputs, taps) = matrix(entry);
@@ -89,7 +88,8 @@ pub(crate) fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> 
     Ok(flat)
 }
 
-/// Input channels and taps of a convolution; anything else is one tap, in which there is no other order.
+/// Input channels and taps of a convolution; any other tensor counts as one tap, so that transposing does not change
+/// it.
 fn matrix(entry: &Entry) -> (usize, usize) {
     match entry.tensor.shape[..] {
         [outputs, inputs, ..] if entry.tensor.role == Role::Convolution => (inputs, entry.len / (outputs * inputs)),
@@ -108,7 +108,7 @@ pub(crate) fn transpose_each(values: &[f32], rows: usize, columns: usize) -> Vec
     transposed
 }
 
-/// Observations `[B, C, cells]` as `[B, cells, C]`, replacing what `to`, which is as long, held.
+/// Writes observations `[B, C, cells]` as `[B, cells, C]` to `to`, which has the same length.
 pub(crate) fn channels_last(observations: &[f32], planes: usize, cells: usize, to: &mut [f32]) {
     for (from, to) in observations.chunks_exact(planes * cells).zip(to.chunks_exact_mut(planes * cells)) {
         for (plane, values) in from.chunks_exact(cells).enumerate() {

@@ -1,10 +1,10 @@
 //! Trains and evaluates networks with libtorch.
 //!
-//! The only crate that names tch. It depends on no game, search or process: observations, targets and weights come
-//! in as plain numbers and bytes and leave as such. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`]
-//! improves one by batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
-//! [`Precision`], and [`Libtorch`] shares it between threads. [`Operands`] and [`DenseNetwork`] are work for
-//! benchmarks, which time it themselves.
+//! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights are
+//! passed in and out as plain numbers and bytes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains
+//! one on batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
+//! [`Precision`], and [`Libtorch`] shares it between threads. [`Operands`] and [`DenseNetwork`] are workloads for
+//! benchmarks, which measure the time themselves.
 
 mod benchmark;
 mod custom_backward;

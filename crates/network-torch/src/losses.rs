@@ -26,7 +26,7 @@ pub struct TrainingBatch {
 }
 
 impl TrainingBatch {
-    /// B, once every field has the length for B and `architecture`.
+    /// Returns B after checking that every field has the length for B and `architecture`.
     pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
         let positions = self.policy_weights.len();
         let observation = architecture.planes * architecture.height * architecture.width;
@@ -45,7 +45,7 @@ impl TrainingBatch {
     }
 }
 
-/// The losses of a training step, before it moved the weights.
+/// The losses of a training step, before it updated the weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Losses {
     /// The minimised sum: policy + `value_loss_weight` · value.
@@ -54,7 +54,7 @@ pub struct Losses {
     pub policy: f64,
     /// Cross-entropy of win/draw/loss against their targets, in nats.
     pub value: f64,
-    /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay stands for.
+    /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay corresponds to.
     pub l2: f64,
     /// Euclidean norm of the whole gradient before clipping.
     pub gradient_norm: f64,
@@ -87,7 +87,7 @@ pub(crate) struct LossTensors {
     pub(crate) value: Tensor,
     pub(crate) policy_entropy: Tensor,
     pub(crate) value_accuracy: Tensor,
-    /// `[B]`: how far the value to move, win less loss, was from its target; only with importance.
+    /// `[B]`: the distance of the value for the player to move, win minus loss, from its target; only with importance.
     pub(crate) value_errors: Option<Tensor>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
     Ok(LossTensors { total, policy, value, policy_entropy, value_accuracy, value_errors })
 }
 
-/// Rows `[B]`, each counted by its importance.
+/// Rows `[B]`, each weighted by its importance.
 fn important(rows: Tensor, targets: &Targets) -> Result<Tensor, Error> {
     Ok(match &targets.importance {
         Some(importance) => rows.f_mul(importance)?,
@@ -121,7 +121,7 @@ fn important(rows: Tensor, targets: &Targets) -> Result<Tensor, Error> {
     })
 }
 
-/// `[B]`, from 0 to 2: |win − loss| apart.
+/// Returns the distance of win − loss from its target for each row, `[B]`, from 0 to 2.
 fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
     let apart = log_values.f_exp()?.f_sub(wdl)?;
     Ok(apart.f_select(-1, 0)?.f_sub(&apart.f_select(-1, 2)?)?.f_abs()?)

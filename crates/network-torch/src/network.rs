@@ -11,13 +11,13 @@ use crate::{
 
 /// The parameters and running statistics of the network that [`Layers`] declares, in two flat buffers.
 ///
-/// Float32 throughout; evaluation and training in less cast as they go.
+/// All numbers are float32; evaluation and training in a lower precision cast them as needed.
 #[derive(Debug)]
 pub struct Network {
     architecture: Architecture,
     pub(crate) layers: Layers,
     pub(crate) layout: Layout,
-    /// All trained parameters, `[P]`; the optimiser works on it, `parameters` look into it.
+    /// All trained parameters, `[P]`; the optimiser works on it, `parameters` are views of it.
     pub(crate) flat_parameters: Tensor,
     /// All running means and variances, `[S]`; training writes to it through `statistics`.
     pub(crate) flat_statistics: Tensor,
@@ -27,9 +27,9 @@ pub struct Network {
 }
 
 impl Network {
-    /// A new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads a tenth of
-    /// it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that training
-    /// begins near the plain tower. The seed alone decides every number.
+    /// Creates a new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads a
+    /// tenth of it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that
+    /// training begins near the plain tower. The seed alone decides every number.
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range.
@@ -49,10 +49,11 @@ impl Network {
         Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
     }
 
-    /// Reads what [`to_safetensors`](Self::to_safetensors) wrote.
+    /// Reads a file that [`to_safetensors`](Self::to_safetensors) wrote.
     ///
     /// # Errors
-    /// Anything but exactly the tensors of `architecture`, finite and of the right shape, is named and refused.
+    /// Fails unless the file holds exactly the tensors of `architecture`, finite and of the right shape; the error
+    /// names the tensor.
     pub fn from_safetensors(architecture: &Architecture, bytes: &[u8], device: Device) -> Result<Self, Error> {
         let layers = Layers::new(architecture)?;
         let layout = Layout::new(&layers);
@@ -63,7 +64,8 @@ impl Network {
         Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
     }
 
-    /// Every tensor by name as float32, convolutions as `[out, in, height, width]`. Equal networks give equal bytes.
+    /// Writes every tensor by name as float32, convolutions as `[out, in, height, width]`. Equal networks give equal
+    /// bytes.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -77,7 +79,7 @@ impl Network {
         &self.architecture
     }
 
-    /// The count of trained parameters; running statistics are not among them.
+    /// The number of trained parameters; running statistics do not count.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.layers.parameters()
@@ -138,20 +140,20 @@ pub(crate) fn upload(values: &[f32], device: Device) -> Result<Tensor, Error> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
 }
 
-/// The numbers of a tensor, as float32 in the order they lie in.
+/// Copies the numbers of a tensor, as float32 in row-major order.
 pub(crate) fn download(tensor: &Tensor) -> Result<Vec<f32>, Error> {
     let mut values = vec![0.0; tensor.numel()];
     read(tensor, &mut values)?;
     Ok(values)
 }
 
-/// The same, into `values`, which is as long.
+/// Copies the numbers of a tensor into `values`, which has the same length.
 pub(crate) fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), Error> {
     let numel = values.len();
     Ok(tensor.f_detach()?.f_to_device(Device::Cpu)?.f_to_kind(Kind::Float)?.f_copy_data(values, numel)?)
 }
 
-/// A gradient for each of `entries`, as one tensor in the order of the flat buffer.
+/// Joins the gradients of `entries` into one tensor, in the order of the flat buffer.
 pub(crate) fn flatten(entries: &[Entry], gradients: &[Tensor]) -> Result<Tensor, Error> {
     let in_order = entries.iter().zip(gradients).map(|(entry, gradient)| in_order(entry, gradient));
     Ok(Tensor::f_cat(&in_order.collect::<Result<Vec<_>, _>>()?, 0)?)
@@ -166,7 +168,7 @@ pub(crate) fn in_order(entry: &Entry, gradient: &Tensor) -> Result<Tensor, Error
     Ok(gradient.f_reshape([-1])?)
 }
 
-/// Leaves of the graph that share their memory with `flat`.
+/// Returns leaves of the autograd graph that share their memory with `flat`.
 fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
     let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
     let view = |entry: &Entry| -> Result<Tensor, Error> {

@@ -52,7 +52,7 @@ impl Optimiser {
     }
 }
 
-/// One step's numbers beside the gradient.
+/// The settings of one step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepSettings {
     pub(crate) learning_rate: f64,
@@ -63,7 +63,7 @@ pub(crate) struct StepSettings {
     pub(crate) step: u64,
 }
 
-/// Moves `parameters` `[P]` along `gradient` `[P]` and updates `moments`, one `[P]` per name of the optimiser.
+/// Steps `parameters` `[P]` along `gradient` `[P]` and updates `moments`, one `[P]` per name of the optimiser.
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
@@ -105,18 +105,18 @@ pub(crate) fn apply(
 /// The decay of the learning rate with the progress of a run, from 0 at its start to 1 at its end.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decay {
-    /// It does not.
+    /// The learning rate does not decay.
     Constant,
     /// Half a cosine from the peak to `floor` times the peak.
     Cosine {
         /// Share of the peak that remains at the end, in `[0, 1]`.
         floor: f64,
     },
-    /// Multiplied by `factor` at every one of `at`.
+    /// The learning rate is multiplied by `factor` at each progress in `at`.
     Steps {
         /// The factor of each step, in `(0, 1]`.
         factor: f64,
-        /// Progress at which the steps are, each in `[0, 1]`.
+        /// Progress at which the steps occur, each in `[0, 1]`.
         at: Vec<f64>,
     },
 }
@@ -150,7 +150,7 @@ impl Decay {
     }
 }
 
-/// The share of the peak while the learning rate warms up: it rises in a line over the first `steps` training steps.
+/// The share of the peak while the learning rate warms up: it rises linearly over the first `steps` training steps.
 pub(crate) fn warm_up(step: u64, steps: u64) -> f64 {
     if step >= steps { 1.0 } else { (step + 1) as f64 / (steps + 1) as f64 }
 }

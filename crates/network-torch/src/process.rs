@@ -1,9 +1,9 @@
-//! Settings of the whole process: threads of an operation, memory that is kept.
+//! Settings of the whole process: threads of an operation, and retention of freed memory.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The last setting; 0 means none, and libtorch takes every core.
+/// The last setting; 0 means none, and libtorch uses every core.
 static INTRA_OP: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -13,11 +13,11 @@ thread_local! {
 /// Sets how many threads share one operation, in the whole process, from the next training step or evaluation on.
 ///
 /// OpenMP keeps the number per calling thread, so trainers and evaluators apply it where they run. One thread per
-/// evaluator and one evaluator per core beats two threads in one evaluator. Threads between operations are not set:
-/// nothing here runs operations side by side.
+/// evaluator and one evaluator per core beats two threads in one evaluator. Inter-op threads are not set: no code here
+/// runs operations in parallel.
 ///
-/// More than one thread is for otherwise idle cores: threads of one operation wait for each other at its end,
-/// and on cores shared with busy processes two threads have been measured up to ten times slower than one.
+/// More than one thread is meant for otherwise idle cores: threads of one operation wait for each other at its end, and
+/// on cores shared with busy processes two threads have been measured up to ten times slower than one.
 pub fn set_threads(intra_op: usize) {
     INTRA_OP.store(intra_op.clamp(1, 1024), Ordering::Relaxed);
     apply();
@@ -28,7 +28,7 @@ pub(crate) fn are_single() -> bool {
     INTRA_OP.load(Ordering::Relaxed) == 1
 }
 
-/// Makes the calling thread follow [`set_threads`].
+/// Applies the setting of [`set_threads`] to the calling thread.
 pub(crate) fn apply() {
     let wanted = INTRA_OP.load(Ordering::Relaxed);
     if wanted != APPLIED.get() {
@@ -37,17 +37,17 @@ pub(crate) fn apply() {
     }
 }
 
-/// Lets this process keep the memory that a training step frees, for the next step. For a process that trains on a CPU,
-/// before it starts its threads.
+/// Lets this process keep the memory that a training step frees, for the next step. A process that trains on a CPU
+/// calls this before it starts its threads.
 ///
-/// A step allocates and frees some hundred activations of a few megabytes. The allocator of the GNU C library gives
-/// them back to the system each time, and the pages are cleared when they are touched again: an eighth of the time of a
-/// step with 256 positions of a 4x64 tower (the example `throughput` with and without this). Elsewhere this does
-/// nothing.
+/// A step allocates and frees some hundred activations of a few megabytes. The allocator of the GNU C library returns
+/// their memory to the system each time, and the pages are cleared when they are next used, which takes an eighth of
+/// the time of a step with 256 positions of a 4x64 tower (measured by the example `throughput` with and without this).
+/// On other systems this function does nothing.
 pub fn keep_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        /// The most that the allocator takes: `HEAP_MAX_SIZE / 2`.
+        /// The largest value that the allocator accepts: `HEAP_MAX_SIZE / 2`.
         const LARGEST_BLOCK: libc::c_int = 32 << 20;
         let settings = [
             (libc::M_ARENA_MAX, 1),
@@ -55,8 +55,8 @@ pub fn keep_memory() {
             (libc::M_MMAP_THRESHOLD, LARGEST_BLOCK),
         ];
         for (setting, value) in settings {
-            // SAFETY: the call takes two numbers and changes how memory is kept, not what it holds. A setting that is
-            // refused leaves the allocator as it was.
+            // SAFETY: the call takes two numbers and changes how memory is retained, not its contents. A rejected
+            // setting leaves the allocator unchanged.
             unsafe { libc::mallopt(setting, value) };
         }
     }

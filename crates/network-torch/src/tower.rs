@@ -1,4 +1,4 @@
-//! The network run with its batch norms in place: in training, and as the reference of the folded form.
+//! The forward pass with batch norms in place: for training, and as the reference of the folded form.
 
 use network::{Block, Layer, NORM_EPSILON, Role};
 use tch::{Kind, Tensor};
@@ -14,9 +14,9 @@ pub(crate) const NORM_MOMENTUM: f64 = 0.1;
 /// The statistics that batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The batch's, which also move the running ones.
+    /// The statistics of the batch, which also update the running ones.
     Training,
-    /// The running ones.
+    /// The running statistics.
     #[cfg_attr(not(test), expect(dead_code, reason = "evaluation uses the folded form; this is its oracle"))]
     Evaluation,
 }
@@ -42,7 +42,7 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
     heads(network, &x, kind, mode)
 }
 
-/// The same from what stem and blocks made of the observations: `[B, F, H, W]`.
+/// Runs the heads of `network` on `x`, the output of stem and blocks: `[B, F, H, W]`.
 pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
     let layers = &network.layers;

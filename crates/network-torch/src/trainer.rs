@@ -25,22 +25,22 @@ const OPTIMISER_FILE: &str = "optimiser.safetensors";
 /// Settings of training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainerSettings {
-    /// The rule.
+    /// The rule that turns gradients into steps.
     pub optimiser: Optimiser,
     /// The learning rate at its peak, after the warm-up.
     pub learning_rate: f64,
-    /// Training steps over which it rises in a line from near zero.
+    /// Training steps over which the learning rate rises linearly from near zero.
     pub warm_up_steps: u64,
-    /// Its decay with progress.
+    /// The decay of the learning rate with progress.
     pub decay: Decay,
-    /// After how many training steps progress is 1; `None` where only [`Trainer::set_progress`] moves it.
+    /// The number of training steps after which progress is 1; `None` if only [`Trainer::set_progress`] changes it.
     pub decay_steps: Option<u64>,
     /// Weight decay of convolutions and matrices; batch norms and biases have none.
     pub weight_decay: f64,
-    /// Gradients longer than this are shortened to it.
+    /// Gradients with a larger norm are scaled down to this norm.
     pub gradient_clip_norm: f64,
     /// Share of the old average that each step keeps; early steps keep less, `min(this, (1 + t) / (10 + t))`, so that
-    /// the first weights are soon forgotten.
+    /// the initial weights soon lose their influence.
     pub ema_decay: f64,
     /// The factor of the value loss.
     pub value_loss_weight: f64,
@@ -51,7 +51,8 @@ pub struct TrainerSettings {
 }
 
 impl Default for TrainerSettings {
-    /// AdamW at 1e-3 with a short warm-up and a cosine to a twentieth: small towers learn small boards in minutes.
+    /// AdamW at 1e-3 with a short warm-up and a cosine decay to a twentieth: with these, small towers learn small
+    /// boards in minutes.
     fn default() -> Self {
         Self {
             optimiser: Optimiser::adamw(),
@@ -90,13 +91,13 @@ impl TrainerSettings {
     }
 }
 
-/// The durations of the parts of a training step, as seen by the caller: an accelerator may still work when a call
-/// returns, and is waited for where losses and norm are read, at the end of `backward`.
+/// The durations of the parts of a training step, as seen by the caller: an accelerator may still be computing when a
+/// call returns, and the step waits for it when it reads losses and norm, at the end of `backward`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTimes {
-    /// The batch put in order and brought to the device.
+    /// Reordering the batch and copying it to the device.
     pub stage: Duration,
-    /// The network and its losses.
+    /// The forward pass of the network and its losses.
     pub forward: Duration,
     /// Gradients, their norm, and reading the losses.
     pub backward: Duration,
@@ -106,7 +107,7 @@ pub struct StepTimes {
 
 /// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
 ///
-/// It draws no random number: on a CPU the same batches give the same weights, bit for bit with the same number of
+/// It uses no random numbers: on a CPU the same batches give the same weights, bit for bit with the same number of
 /// threads.
 #[derive(Debug)]
 pub struct Trainer {
@@ -114,21 +115,21 @@ pub struct Trainer {
     network: Network,
     /// The kernel of stem and tower where it is not libtorch alone.
     custom_backward: Option<CustomBackward>,
-    /// `[P]` and `[S]`: averages of the parameters and of the running statistics, what is published.
+    /// `[P]` and `[S]`: averages of the parameters and of the running statistics, which are published.
     average_parameters: Tensor,
     average_statistics: Tensor,
     /// One `[P]` per moment of the optimiser.
     moments: Vec<Tensor>,
     step: u64,
     progress: f64,
-    /// Reused for the batch in the order the convolutions want, `[B, H, W, C]`.
+    /// Reused for the batch in the order that the convolutions use, `[B, H, W, C]`.
     staged: Vec<f32>,
-    /// `[B]` of the last step whose batch had importance.
+    /// The value errors `[B]` of the last step; empty if its batch had no importance.
     value_errors: Vec<f32>,
 }
 
 impl Trainer {
-    /// Begins to train `network`; the average begins as its weights.
+    /// Creates a trainer of `network`; the average starts as a copy of its weights.
     ///
     /// # Errors
     /// [`Error::Setting`] names a setting outside its range.
@@ -154,19 +155,19 @@ impl Trainer {
         })
     }
 
-    /// One training step: forward, backward, clip, optimiser, average.
+    /// Takes one training step: forward, backward, clip, optimiser, average.
     ///
     /// # Errors
     /// [`Error::Batch`] if the batch does not fit, [`Error::NotFinite`] if the loss or the gradient is not finite.
-    /// After either, weights, statistics, average and moments are what they were before.
+    /// After either, weights, statistics, average and moments are unchanged.
     pub fn step(&mut self, batch: &TrainingBatch) -> Result<Losses, Error> {
         self.step_in_laps(batch, &mut Laps::none()).map(|(losses, _)| losses)
     }
 
-    /// [`step`](Self::step), and how long its parts took by this clock.
+    /// Takes one training step as [`step`](Self::step) does, and measures its parts with `clock`.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Same as [`step`](Self::step).
     pub fn step_timed(
         &mut self,
         batch: &TrainingBatch,
@@ -186,7 +187,7 @@ impl Trainer {
         let (losses, gradient) = match checked {
             Ok(passed) => passed,
             Err(error) => {
-                // The forward pass has moved the running statistics already.
+                // The forward pass has already updated the running statistics.
                 let _guard = tch::no_grad_guard();
                 self.network.flat_statistics.shallow_clone().f_copy_(&statistics)?;
                 return Err(error);
@@ -197,7 +198,7 @@ impl Trainer {
         Ok((losses, times))
     }
 
-    /// The averaged weights as a safetensors file, running statistics included: what actors get.
+    /// Returns the averaged weights, including running statistics, as a safetensors file for the actors.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -205,7 +206,7 @@ impl Trainer {
         network::write(&self.network.layout, &self.average_parameters, &self.average_statistics)
     }
 
-    /// Everything training needs to go on as if it had not stopped, as files by name.
+    /// Returns the whole state of the training as files by name: a restored trainer continues as if it had not stopped.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
@@ -222,12 +223,12 @@ impl Trainer {
         ])
     }
 
-    /// Goes on from what [`save`](Self::save) wrote; files it does not know are ignored.
+    /// Restores a trainer from the files that [`save`](Self::save) wrote; other files are ignored.
     ///
-    /// Settings are those given here: a run may go on with another learning rate, not with another optimiser.
+    /// Settings are those given here: a run may continue with another learning rate, but not with another optimiser.
     ///
     /// # Errors
-    /// Missing files, and whatever does not fit in one that is there.
+    /// Missing files, and files whose contents do not match the network or the optimiser.
     pub fn restore(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -240,10 +241,11 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// The same in place: back to the checkpoint after a step that went wrong.
+    /// Restores the files that [`save`](Self::save) wrote in place, for example after failed steps.
     ///
     /// # Errors
-    /// Missing files, and whatever does not fit in one that is there; nothing is changed then.
+    /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
+    /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
         let file = |name: &'static str| {
             let found = files.iter().find(|(file, _)| file == name);
@@ -269,7 +271,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The count of applied training steps.
+    /// The number of applied training steps.
     #[must_use]
     pub fn step_count(&self) -> u64 {
         self.step
@@ -289,8 +291,8 @@ impl Trainer {
         self.progress.max(by_steps.min(1.0))
     }
 
-    /// Sets the progress of the run, for runs that are limited by something else than steps. Clamped to
-    /// `[0, 1]`; NaN counts as 0.
+    /// Sets the progress of the run, for runs that are limited by something other than steps. Clamped to `[0, 1]`; NaN
+    /// counts as 0.
     pub fn set_progress(&mut self, progress: f64) {
         self.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
     }
@@ -308,8 +310,8 @@ impl Trainer {
         &self.value_errors
     }
 
-    /// Returns whether the crate `gradients` computes what lies between the convolutions of stem and tower, and the
-    /// gradients of their weights.
+    /// Returns whether the crate `gradients` computes the operations between the convolutions of stem and tower, and
+    /// the gradients of their weights.
     #[must_use]
     pub fn trains_by_hand(&self) -> bool {
         self.custom_backward.is_some()
@@ -359,7 +361,7 @@ impl Trainer {
         Ok((measured, gradient))
     }
 
-    /// Observations `[B, C, H, W]`, channels last in memory, and targets, on the device.
+    /// Copies observations `[B, C, H, W]`, channels last in memory, and targets to the device.
     fn stage(&mut self, batch: &TrainingBatch, positions: usize) -> Result<(Tensor, Targets), Error> {
         let Architecture { planes, height, width, actions, .. } = *self.network.architecture();
         let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
@@ -383,7 +385,7 @@ impl Trainer {
         Ok((observations.f_permute([0, 3, 1, 2])?, targets))
     }
 
-    /// Brings every scalar to this side in one copy.
+    /// Copies all scalars to the CPU at once.
     fn measure(&self, losses: &LossTensors, gradient: &Tensor) -> Result<Losses, Error> {
         let decayed = i64::try_from(self.network.layout.decayed()).expect("parameters fit memory");
         let weights = self.network.flat_parameters.f_narrow(0, 0, decayed)?;
@@ -441,7 +443,7 @@ impl Trainer {
     }
 }
 
-/// A stopwatch that reads a clock it is handed, or none.
+/// A stopwatch with a given clock, or without a clock.
 pub(crate) struct Laps<'a> {
     clock: Option<&'a mut dyn FnMut() -> Instant>,
     last: Option<Instant>,
@@ -454,7 +456,7 @@ impl<'a> Laps<'a> {
         Self { clock: Some(clock), last }
     }
 
-    /// Every lap takes no time.
+    /// Creates a stopwatch whose laps all take no time.
     pub(crate) fn none() -> Self {
         Self { clock: None, last: None }
     }

@@ -86,7 +86,7 @@ fn the_conformance_suite_passes_in_both_precisions() {
     evaluator_doubles::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
 }
 
-/// The same in so many slots.
+/// The same evaluator with `slots` slots.
 fn in_slots(slots: usize) -> LibtorchEvaluator {
     let bytes = seasoned(&small(), 72).to_safetensors().unwrap();
     let on = (Device::Cpu, Precision::F32);
@@ -102,7 +102,7 @@ fn the_conformance_suite_passes_in_one_slot_and_in_two() {
 
 #[test]
 fn several_threads_in_a_few_slots_get_the_answers_that_one_gets() {
-    // Threads of one operation beside those of others would wait for each other.
+    // With several threads per operation, the threads of concurrent operations would wait for each other.
     crate::set_threads(1);
     let sizes = [1, 5, 37, CHUNK + 3];
     let mut alone = evaluator(Precision::F32);

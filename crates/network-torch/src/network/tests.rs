@@ -142,8 +142,8 @@ fn a_flipped_byte_never_panics_and_is_refused_in_the_header() {
         bytes[at] ^= 0xff;
         read(&bytes)
     };
-    // A digest protects the numbers of a stored or sent file; here the form is what is left to prove. 0xff makes
-    // any header byte invalid UTF-8.
+    // A digest protects the numbers of a stored or sent file; this test only covers the format. 0xff makes any header
+    // byte invalid UTF-8.
     for at in 8..header {
         assert!(flipped(at).is_err(), "byte {at}");
     }

@@ -7,7 +7,7 @@ use weights::Architecture;
 
 use crate::{Network, TrainingBatch};
 
-/// A network small enough to reckon by hand: 2 planes of 3×3, 4 actions, 2 channels, 1 block.
+/// A network small enough to compute by hand: 2 planes of 3×3, 4 actions, 2 channels, 1 block.
 pub(crate) fn tiny() -> Architecture {
     Architecture {
         game: "tiny".into(),
@@ -22,7 +22,7 @@ pub(crate) fn tiny() -> Architecture {
     }
 }
 
-/// A network like those that play Connect Four, but thin.
+/// A network like those that play Connect Four, but with few channels.
 pub(crate) fn small() -> Architecture {
     Architecture {
         game: "small".into(),
@@ -52,8 +52,8 @@ pub(crate) fn complete() -> Architecture {
     }
 }
 
-/// A network in which nothing is at its initial value, so that no term can hide: scales and variances near one, shifts
-/// and means near zero, weights as they were drawn.
+/// A network in which nothing is at its initial value, so that no term goes untested: scales and variances near one,
+/// shifts and means near zero, weights as they were drawn.
 pub(crate) fn seasoned(architecture: &Architecture, seed: u64) -> Network {
     let network = Network::new(architecture, Device::Cpu, seed).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed + 1);

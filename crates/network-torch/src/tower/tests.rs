@@ -89,7 +89,7 @@ impl Reference<'_> {
         x.iter().map(row).collect()
     }
 
-    /// Global pooling: shifts all but the first channels of each position by what those show.
+    /// Global pooling: shifts all but the first channels of each position by values computed from the first ones.
     fn pooled(&self, name: &str, mut y: Maps) -> Maps {
         let (pooled, name) = (self.network.architecture().global_pooling, format!("{name}.pooling"));
         for maps in &mut y {
@@ -104,7 +104,7 @@ impl Reference<'_> {
         y
     }
 
-    /// Squeeze-and-excitation: scales and shifts every channel of each position by what all channels show.
+    /// Squeeze-and-excitation: scales and shifts every channel of each position by values computed from all channels.
     fn excited(&self, name: &str, mut z: Maps) -> Maps {
         for maps in &mut z {
             let squeezed: Vec<f64> = maps.iter().map(|map| mean(&cells(map, |z| z))).collect();
@@ -231,7 +231,7 @@ fn stays_near_f32_in_bf16(architecture: &Architecture) {
     let input = observations(architecture, &batch(architecture, 8, 16));
     let f32 = forward(&network, &input, Kind::Float, Mode::Evaluation).unwrap();
     let bf16 = forward(&network, &input.to_kind(Kind::BFloat16), Kind::BFloat16, Mode::Evaluation).unwrap();
-    // Eight bits of mantissa through five layers: a few hundredths of logits of size one.
+    // Eight bits of mantissa through five layers cause errors of a few hundredths in logits of size one.
     assert_close(&numbers(&bf16.policy), &numbers(&f32.policy), 0.05);
     assert_close(&numbers(&bf16.value), &numbers(&f32.value), 0.05);
 }
@@ -260,8 +260,8 @@ fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor,
     (observations(architecture, &batch).to_kind(Kind::Double), targets)
 }
 
-/// Central differences in float64: with a step of 1e-7 they are right to about 1e-8, unless the step crosses the kink
-/// of a ReLU.
+/// Central differences in float64: with a step of 1e-7 they are accurate to about 1e-8, unless the step crosses the
+/// kink of a ReLU.
 fn every_gradient_is_the_slope(architecture: &Architecture) {
     let template = seasoned(architecture, 17);
     let (input, targets) = doubles(architecture, 4, 18);

@@ -78,7 +78,7 @@ fn bf16_learns_a_small_batch_by_heart() {
     learns_a_small_batch_by_heart(&complete(), bf16, 60, 0.02);
 }
 
-/// In bfloat16 by hand, on every path that there is here.
+/// Trainers in bfloat16 with the custom backward pass, one for every available path.
 fn custom_backward(network: impl Fn() -> Network) -> impl Iterator<Item = (Path, Trainer)> {
     [Path::Portable, Path::Amx].into_iter().filter(|path| path.is_available()).map(move |path| {
         let mut trainer =
