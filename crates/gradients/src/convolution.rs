@@ -1,4 +1,4 @@
-//! Gradients of the weights of 3×3 convolutions with a border of zeros.
+//! Gradients of the weights of 3×3 convolutions with zero padding.
 //!
 //! `dW[o, ky, kx, i] = sum over b, y, x of gradient[b, y, x, o] * input[b, y + ky - 1, x + kx - 1, i]`, where the input
 //! is zero outside the board. [`Path`] names the instructions; start reading at [`WeightGradient::compute`].
@@ -30,38 +30,38 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Numbers of the input, `[B, H, W, I]`.
+    /// Number of elements of the input, `[B, H, W, I]`.
     fn input_len(self) -> usize {
         self.positions * self.height * self.width * self.inputs
     }
 
-    /// Numbers of the gradient of the output, `[B, H, W, O]`.
+    /// Number of elements of the gradient of the output, `[B, H, W, O]`.
     fn gradient_len(self) -> usize {
         self.positions * self.height * self.width * self.outputs
     }
 
-    /// Weights, `[O, 3, 3, I]`.
+    /// Number of weights, `[O, 3, 3, I]`.
     fn weights_len(self) -> usize {
         self.outputs * TAPS * self.inputs
     }
 }
 
-/// The part of `0..len` whose cells stay on the board when moved by a tap, 0 to 2, along this axis.
+/// Returns the part of `0..len` whose cells stay on the board when shifted by a tap, 0 to 2, along this axis.
 fn on_board(len: usize, tap: usize) -> std::ops::Range<usize> {
     usize::from(tap == 0)..len - usize::from(tap == SIDE - 1)
 }
 
-/// The instructions that compute it.
+/// The instructions that compute the gradients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
     /// Matrix tiles of x86-64, packed with AVX-512.
     Amx,
-    /// Plain Rust: other machines, and what the other path is held against.
+    /// Plain Rust, for other machines and as the reference for the other path.
     Portable,
 }
 
 impl Path {
-    /// Returns whether this machine has it and the system permits its use.
+    /// Returns whether this machine has the instructions and the system permits their use.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -74,8 +74,8 @@ impl Path {
     }
 }
 
-/// Gradients of the weights of 3×3 convolutions; keeps its buffers from call to call. One thread; uses the matrix tiles
-/// of the thread that calls it, and leaves them released.
+/// Computes gradients of the weights of 3×3 convolutions and keeps its buffers from call to call. It runs on the
+/// calling thread, whose matrix tiles it uses and then releases.
 #[derive(Debug)]
 pub struct WeightGradient(Method);
 
@@ -88,6 +88,8 @@ enum Method {
 }
 
 impl WeightGradient {
+    /// Creates the empty buffers of a path.
+    ///
     /// # Panics
     /// If the path is not available.
     #[must_use]
@@ -101,7 +103,7 @@ impl WeightGradient {
     }
 
     /// Overwrites the gradient of the weights, `[O, 3, 3, I]`, from `input`, `[B, H, W, I]`, and the gradient of the
-    /// output, `[B, H, W, O]`. Products are summed in float32; tiles take subnormal numbers for zero.
+    /// output, `[B, H, W, O]`. Products are summed in float32; tiles treat subnormal numbers as zero.
     ///
     /// # Panics
     /// If a dimension is zero or a length does not fit the shape.
@@ -119,7 +121,7 @@ impl WeightGradient {
     }
 }
 
-/// Plain Rust: the formula, one position after the other, in float32.
+/// The portable path, which evaluates the formula position by position, in float32.
 #[derive(Debug, Default)]
 struct Portable {
     /// `[H, W, I]`.
@@ -129,7 +131,7 @@ struct Portable {
 }
 
 impl Portable {
-    /// Lengths fit the shape.
+    /// Computes the gradient of the weights; lengths must fit the shape.
     fn compute(&mut self, shape: Shape, input: &[bf16], gradient: &[bf16], weights: &mut [f32]) {
         let cells = shape.height * shape.width;
         self.input.resize(cells * shape.inputs, 0.0);
@@ -145,7 +147,7 @@ impl Portable {
         }
     }
 
-    /// Adds what one position contributes to one cell of the kernel.
+    /// Adds the contribution of one position to one cell of the kernel.
     fn add_tap(&self, shape: Shape, tap: usize, weights: &mut [f32]) {
         let (down, right) = (tap / SIDE, tap % SIDE);
         for y in on_board(shape.height, down) {
@@ -253,7 +255,7 @@ mod tests {
             for path in paths() {
                 let computed = example.computed(&mut WeightGradient::new(path));
                 for (index, (computed, (sum, absolute))) in computed.iter().zip(&expected).enumerate() {
-                    // Sums of float32: many times what rounding in an unfavourable order costs.
+                    // The tolerance is many times the rounding error of float32 sums in an unfavourable order.
                     let error = (f64::from(*computed) - sum).abs();
                     assert!(error <= 1e-5 * absolute, "{path:?} {shape:?} weight {index}: {computed}, not {sum}");
                 }

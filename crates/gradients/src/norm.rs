@@ -2,12 +2,12 @@ use half::bf16;
 
 /// Rows whose sums are kept in float32 before they are added up in float64.
 const BLOCK_ROWS: usize = 128;
-/// Channels that are computed together at most: their sums fit the registers.
+/// The most channels that are computed together: their sums fit the registers.
 const WIDE: usize = 64;
 /// Channels that fill a register.
 const REGISTER: usize = 16;
 
-/// Calls a function of `passes`, compiled for AVX-512 where the CPU has it: the same lines, four times as wide.
+/// Calls a function of `passes`, compiled for AVX-512 where the CPU has it: the same code, four times as wide.
 macro_rules! wherever_it_is_fastest {
     ($function:ident($($argument:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
@@ -16,15 +16,16 @@ macro_rules! wherever_it_is_fastest {
             && std::arch::is_x86_feature_detected!("avx512vl")
             && std::arch::is_x86_feature_detected!("avx512dq")
         {
-            // SAFETY: the CPU has what the function was compiled for.
+            // SAFETY: the CPU has the features that the function was compiled for.
             return unsafe { wide::$function($($argument),*) };
         }
         passes::$function($($argument),*)
     }};
 }
 
-/// A batch norm in training, the addition of what goes around it, and ReLU: `y = relu(γ · (z − μ) / σ + β + around)`
-/// with mean and deviation of each channel over the batch (Ioffe and Szegedy 2015).
+/// A batch norm in training, the addition of a skip connection, and ReLU:
+/// `y = relu(γ · (z − μ) / σ + β + around)` with mean and deviation of each channel over the batch (Ioffe and
+/// Szegedy 2015).
 ///
 /// Activations are `[N, C]`: N cells of all positions, C channels.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,24 +41,24 @@ pub struct Norm {
 /// Scale and shift of a batch norm, `[C]` each.
 #[derive(Debug, Clone, Copy)]
 pub struct Affine<'a> {
-    /// γ.
+    /// The scale γ.
     pub scale: &'a [f32],
-    /// β.
+    /// The shift β.
     pub shift: &'a [f32],
 }
 
 /// Gradients of scale and shift, `[C]` each.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AffineGradient {
-    /// Of γ.
+    /// The gradient of γ.
     pub scale: Vec<f32>,
-    /// Of β.
+    /// The gradient of β.
     pub shift: Vec<f32>,
 }
 
 impl Norm {
-    /// Writes `y` `[N, C]`, from `z` and what goes around it, `[N, C]` if there is any; `epsilon` is added to
-    /// variances.
+    /// Writes `y` `[N, C]` from `z` `[N, C]` and the skip connection `around`, `[N, C]` if there is one; `epsilon` is
+    /// added to variances.
     ///
     /// # Panics
     /// If lengths do not fit, or N or C is 0.
@@ -69,8 +70,9 @@ impl Norm {
         wherever_it_is_fastest!(forward(affine, epsilon, z, around, y))
     }
 
-    /// The way back. The gradient of `y`, `[N, C]`, is `gradient` and what came `besides` along another way, if there
-    /// is one; `gradient` becomes that of what goes around. The gradient of `z` is written into `of_z`, `[N, C]`.
+    /// Runs the backward pass. The gradient of `y`, `[N, C]`, is `gradient` plus, if there is a second path, its
+    /// gradient `besides`; `gradient` becomes the gradient of the skip connection. The gradient of `z` is written into
+    /// `of_z`, `[N, C]`.
     ///
     /// # Panics
     /// If lengths are not those of [`forward`](Self::forward).
@@ -97,7 +99,7 @@ fn check(channels: usize, len: usize, others: &[usize]) {
     assert!(others.iter().all(|&other| other == len), "activations of one shape");
 }
 
-/// The same for a CPU with AVX-512.
+/// The passes, compiled for a CPU with AVX-512.
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use super::{Affine, AffineGradient, Norm, bf16, passes};
@@ -126,7 +128,8 @@ mod wide {
     }
 }
 
-/// Two passes over memory each way. Each takes as many channels at once as registers hold sums of, for all rows.
+/// Two passes over memory in each direction. Each pass takes, for all rows, as many channels at once as have sums that
+/// fit the registers.
 mod passes {
     use super::{Affine, AffineGradient, BLOCK_ROWS, Norm, REGISTER, WIDE, bf16};
 
@@ -162,8 +165,8 @@ mod passes {
         Norm { mean, variance, inverse }
     }
 
-    /// With g the gradient where ReLU let y through and ẑ the normalised z:
-    /// `∂β = Σ g`, `∂γ = Σ g ẑ`, `∂z = γ / σ · (g − ∂β / N − ẑ ∂γ / N)`.
+    /// With g the gradient where y is above zero, else zero, and ẑ the normalised z: `∂β = Σ g`,
+    /// `∂γ = Σ g ẑ`, `∂z = γ / σ · (g − ∂β / N − ẑ ∂γ / N)`.
     #[inline(always)]
     pub(super) fn backward(
         norm: &Norm,
@@ -176,7 +179,7 @@ mod passes {
         let channels = scale.len();
         let (mut of_scale, mut of_shift) = (vec![0.0; channels], vec![0.0; channels]);
         for_all_columns!(channels, rectify(norm, [z, y], gradient, besides, [&mut of_scale, &mut of_shift]));
-        // ∂z as a line in g and z.
+        // ∂z as a linear function of g and z.
         let count = (z.len() / channels) as f32;
         let slope: Vec<f32> = scale.iter().zip(&norm.inverse).map(|(scale, inverse)| scale * inverse).collect();
         let of_value: Vec<f32> = (0..channels).map(|c| -slope[c] * norm.inverse[c] * of_scale[c] / count).collect();
@@ -186,7 +189,8 @@ mod passes {
         AffineGradient { scale: of_scale, shift: of_shift }
     }
 
-    /// Mean and variance. Sums are of distances from the first row, which lies nearer to the mean than zero may.
+    /// Computes mean and variance. The sums are of distances from the first row, which usually lies closer to the mean
+    /// than zero does.
     #[inline(always)]
     fn moments<const W: usize>(first: usize, channels: usize, z: &[bf16], mean: &mut [f32], variance: &mut [f32]) {
         let shift: [f32; W] = widened(columns(z, first));
@@ -207,7 +211,7 @@ mod passes {
         for c in 0..W {
             let [distance, square] = [totals[0][c] / count, totals[1][c] / count];
             mean[first + c] = (f64::from(shift[c]) + distance) as f32;
-            // Rounding may leave a little below zero; NaN stays what it is.
+            // Rounding may give slightly less than zero; NaN stays NaN.
             let spread = square - distance * distance;
             variance[first + c] = if spread < 0.0 { 0.0 } else { spread as f32 };
         }
@@ -243,8 +247,7 @@ mod passes {
         }
     }
 
-    /// Adds what came besides to the gradient, zeroes it where ReLU let nothing through, and sums it for scale and
-    /// shift.
+    /// Adds `besides` to the gradient, zeroes it where `y` is zero, and sums it for the gradients of scale and shift.
     #[inline(always)]
     fn rectify<const W: usize>(
         first: usize,
@@ -271,7 +274,7 @@ mod passes {
                 let z: [f32; W] = widened(columns(z, at));
                 let y: &[bf16; W] = columns(y, at);
                 for c in 0..W {
-                    // Never negative: above zero where its bits are.
+                    // `y` is never negative: it is zero exactly where its bits are.
                     let passed = if y[c].to_bits() == 0 { 0 } else { gradient[c].to_bits() };
                     gradient[c] = bf16::from_bits(passed);
                     let g = widen(bf16::from_bits(passed));
@@ -345,7 +348,7 @@ mod passes {
         f32::from_bits(u32::from(value.to_bits()) << 16)
     }
 
-    /// Rounded to the nearest, to the even one of two; NaN stays NaN.
+    /// Rounds to nearest, ties to even; NaN stays NaN.
     #[inline(always)]
     fn narrow(value: f32) -> bf16 {
         let bits = value.to_bits();
@@ -354,7 +357,7 @@ mod passes {
         bf16::from_bits((bits >> 16) as u16)
     }
 
-    /// NaN stays NaN, so that a step that went wrong is noticed.
+    /// NaN stays NaN, so that a failed step is detected.
     #[inline(always)]
     fn relu(value: f32) -> f32 {
         if value <= 0.0 { 0.0 } else { value }

@@ -1,10 +1,10 @@
-//! AMX: the batch is what is summed over. For each pair of a cell and its neighbour under a tap, a tile of sixteen
-//! outputs by thirty-two positions times a tile of thirty-two positions by sixteen inputs is added to sixteen by
-//! sixteen sums. Pairs that fall off the board are left out, which on a small one is a fifth of them, and a shift by a
-//! tap is just another tile.
+//! The AMX path, whose matrix products sum over the batch. For each pair of a cell and its neighbour under a tap, a
+//! tile of sixteen outputs by thirty-two positions times a tile of thirty-two positions by sixteen inputs is added to
+//! sixteen by sixteen sums. Pairs outside the board are left out, which on a small board is a fifth of them, and a
+//! shift by a tap only selects another tile.
 //!
-//! Both operands are packed into tiles first, by blocks of thirty-two positions and by bands of rows, so that what is
-//! multiplied comes from the second-level cache. Sums wait in memory from band to band.
+//! Both operands are packed into tiles first, by blocks of thirty-two positions and by bands of rows, so that operands
+//! are read from the second-level cache. Sums are kept in memory from band to band.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -22,9 +22,9 @@ use crate::convolution::{SIDE, Shape, TAPS, on_board};
 const BLOCK: usize = 32;
 /// Rows, and 32-bit columns, of a tile: channels.
 const LANES: usize = 16;
-/// Tiles of outputs that are multiplied together; one alone remains of an odd number.
+/// Tiles of outputs that are multiplied together; of an odd number, the last one is multiplied alone.
 const TOGETHER: usize = 2;
-/// Tiles of packed operands that the second-level cache, of 2 MiB, holds beside the sums that come and go.
+/// Tiles of packed operands that the second-level cache, of 2 MiB, holds beside the sums that are loaded and stored.
 const CACHED: usize = 1280;
 
 /// Returns whether the CPU has the instructions and the system permits their use.
@@ -35,7 +35,7 @@ pub(super) fn is_available() -> bool {
 /// The operands of a band of rows of a block of positions, and all sums.
 #[derive(Debug)]
 pub(super) struct Workspace {
-    /// `[slot, tile of inputs, W]`; row y of the board is in slot y modulo their number.
+    /// `[slot, tile of inputs, W]`; row y of the board is in slot y modulo the number of slots.
     inputs: Vec<Tile>,
     /// `[row of the band, pair of tiles of outputs, W, 2]`, the last pair being one tile if their number is odd.
     gradients: Vec<Tile>,
@@ -59,9 +59,9 @@ impl Plan {
     fn new(shape: Shape) -> Self {
         let (input_tiles, output_tiles) = (shape.inputs.div_ceil(LANES), shape.outputs.div_ceil(LANES));
         let fits = (CACHED / shape.width).saturating_sub(2 * input_tiles) / (input_tiles + output_tiles);
-        // With a single row, moving sums costs more than what the cache then lacks room for.
+        // With bands of a single row, loading and storing sums costs more than exceeding the cache by a second row.
         let most = fits.max(2).min(shape.height);
-        // Bands of much the same height.
+        // The bands get nearly equal heights.
         let rows = shape.height.div_ceil(shape.height.div_ceil(most));
         Self { shape, input_tiles, output_tiles, rows, slots: (rows + 2).min(shape.height) }
     }
@@ -72,6 +72,8 @@ impl Plan {
 }
 
 impl Workspace {
+    /// Creates an empty workspace.
+    ///
     /// # Panics
     /// If the path is not available.
     pub(super) fn new() -> Self {
@@ -79,7 +81,7 @@ impl Workspace {
         Self { inputs: Vec::new(), gradients: Vec::new(), sums: Vec::new() }
     }
 
-    /// Lengths fit the shape.
+    /// Computes the gradient of the weights; lengths must fit the shape.
     pub(super) fn compute(&mut self, shape: Shape, input: &[bf16], gradient: &[bf16], weights: &mut [f32]) {
         let plan = Plan::new(shape);
         self.inputs.resize(plan.slots * plan.input_tiles * shape.width, Tile::ZERO);
@@ -107,11 +109,11 @@ impl Workspace {
     fn pack_input(&mut self, plan: Plan, input: &[bf16], first: usize, y: usize) {
         let len = plan.input_tiles * plan.shape.width;
         let source = Source::new(plan.shape, input, plan.shape.inputs, first, y);
-        // SAFETY: there is a workspace only where the CPU has the instructions.
+        // SAFETY: a workspace exists only where the CPU has the instructions.
         unsafe { pack_input_row(&source, &mut self.inputs[y % plan.slots * len..][..len]) }
     }
 
-    /// Packs row y of the gradient, likewise.
+    /// Packs row y of the gradient, of the block that starts with position `first`.
     fn pack_gradient(&mut self, plan: Plan, gradient: &[bf16], first: usize, y: usize) {
         let len = plan.output_tiles * plan.shape.width;
         let source = Source::new(plan.shape, gradient, plan.shape.outputs, first, y);
@@ -170,9 +172,9 @@ impl Workspace {
 /// thirty-two positions and sixteen channels of a cell; one of the input has pairs of positions as rows and channels as
 /// words, one of the gradient has channels as rows.
 struct Source<'a> {
-    /// From the row's first cell of the first position.
+    /// The numbers from the row's first cell of the first position on.
     numbers: &'a [bf16],
-    /// Positions that there are, at most a block.
+    /// The number of positions, at most [`BLOCK`].
     positions: usize,
     /// Numbers from one position to the next.
     stride: usize,
@@ -188,7 +190,8 @@ impl<'a> Source<'a> {
         Self { numbers, positions: BLOCK.min(shape.positions - first), stride, channels, width: shape.width }
     }
 
-    /// Calls for each tile of channels of each cell with the numbers of the first position and how far apart they are.
+    /// Calls `pack` for each tile of channels of each cell: with the cell's column, the tile, the numbers from the
+    /// first position on, and the distance between positions.
     #[inline(always)]
     fn for_each(&self, mut pack: impl FnMut(usize, usize, &[bf16], usize)) {
         for x in 0..self.width {
@@ -204,7 +207,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A tile with zeros for the positions and channels that there are not, `[32, 16]`.
+    /// A tile with zeros for the missing positions and channels, `[32, 16]`.
     fn padded(&self, start: usize, channels: usize) -> [bf16; BLOCK * LANES] {
         let mut padded = [bf16::ZERO; BLOCK * LANES];
         for (position, padded) in padded.chunks_exact_mut(LANES).take(self.positions).enumerate() {
@@ -232,7 +235,7 @@ fn pack_gradient_row(source: &Source<'_>, tiles: &mut [Tile]) {
     });
 }
 
-/// Rows of pairs of positions: `[pair, channel, 2]`.
+/// Packs a tile with pairs of positions as rows: `[pair, channel, 2]`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn interleave(numbers: &[bf16], stride: usize, tile: &mut Tile) {
@@ -253,8 +256,8 @@ fn interleave(numbers: &[bf16], stride: usize, tile: &mut Tile) {
     }
 }
 
-/// Rows of channels: `[channel, position]`. Eight channels of positions eight apart are a register; three rounds of
-/// unpacking then make a register of each channel.
+/// Packs a tile with channels as rows: `[channel, position]`. Eight channels of positions eight apart are a register;
+/// three rounds of unpacking then make a register of each channel.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn transpose(numbers: &[bf16], stride: usize, tile: &mut Tile) {
@@ -289,9 +292,9 @@ fn transpose(numbers: &[bf16], stride: usize, tile: &mut Tile) {
     }
 }
 
-/// Tiles of a thread.
+/// The number of matrix tiles of a thread.
 const TILES: usize = 8;
-/// Tiles of sums.
+/// The number of tiles that hold sums.
 const GROUP: usize = TOGETHER * SIDE;
 /// Bytes from one row of a tile to the next.
 const STRIDE: usize = LANES * size_of::<u32>();
@@ -310,16 +313,18 @@ impl Tile {
     }
 }
 
-/// The eight configured tiles of this thread, which cannot leave it: six of sums, `[2 tiles of outputs, kx]`, and two
-/// through which the operands stream. Released when dropped, so that the system need not save them.
+/// The eight configured tiles of this thread, which make this type not `Send`: six of sums, `[2 tiles of outputs, kx]`,
+/// and two through which the operands stream. Released when dropped, so that the system need not save them.
 struct Unit(PhantomData<*const ()>);
 
 impl Unit {
+    /// Configures the tiles of this thread.
+    ///
     /// # Panics
     /// If the path is not available.
     fn new() -> Self {
         assert!(is_available(), "no AMX");
-        // SAFETY: the CPU has tiles and the system granted them.
+        // SAFETY: the CPU has tiles and the system has granted their use.
         unsafe { cpu::configure_tiles([LANES as u8; TILES]) }
         Self(PhantomData)
     }
@@ -342,7 +347,7 @@ impl Unit {
         }
     }
 
-    /// Fetches sums.
+    /// Loads the sums.
     #[inline(always)]
     fn load(&mut self, sums: &[Tile; GROUP]) {
         // SAFETY: the tiles are configured; each reads one of the six.
@@ -361,7 +366,7 @@ impl Unit {
         }
     }
 
-    /// Puts sums back.
+    /// Stores the sums.
     #[inline(always)]
     fn store(&mut self, sums: &mut [Tile; GROUP]) {
         // SAFETY: the tiles are configured; each writes one of the six.
@@ -394,7 +399,7 @@ impl Unit {
         }
     }
 
-    /// The same for so many tiles of outputs.
+    /// Does the work of [`multiply_row`](Self::multiply_row) for `OUTPUTS` tiles of outputs.
     #[inline(always)]
     fn multiply_row_of<const OUTPUTS: usize>(&mut self, gradients: &[Tile], inputs: &[Tile]) {
         let width = inputs.len();
@@ -413,11 +418,11 @@ impl Unit {
         }
     }
 
-    /// One cell of the gradient and, of the input, the cell under the middle of the kernel with its neighbours on the
-    /// board. With two tiles of outputs seven loads serve six products.
+    /// Multiplies one cell of the gradient with the cell of the input under the middle of the kernel and with its
+    /// neighbours on the board. With two tiles of outputs seven loads serve six products.
     ///
     /// # Safety
-    /// The tiles, one or two of the gradient, and the neighbours of the input's, can be read.
+    /// The tiles must be readable: one or two of the gradient, that of the input, and its neighbours.
     #[inline(always)]
     unsafe fn multiply_cell<const OUTPUTS: usize, const LEFT: bool, const RIGHT: bool>(
         &mut self,
@@ -448,7 +453,7 @@ impl Unit {
                 asm!(concat!("tdpbf16ps ", $sums, ", tmm6, tmm7"), options(nomem, nostack))
             };
         }
-        // SAFETY: the caller's; the tiles are configured.
+        // SAFETY: the caller fulfils the contract of this function; the tiles are configured.
         unsafe {
             gradients!("0");
             if LEFT {

@@ -40,8 +40,8 @@ impl Case {
         (norm, y)
     }
 
-    /// `y` by the formula in float64, and the loss `Σ gradient · y` that goes with it; `moved` is added to one `z`, one
-    /// scale, one shift and one of what goes around.
+    /// `y` by the formula in float64, and the loss `Σ gradient · y` that results from it; `moved` is added to one
+    /// element each of `z`, the scale, the shift and `around`.
     fn expected(&self, moved: [(usize, f64); 4]) -> (Vec<f64>, f64) {
         let (channels, rows) = (self.channels, self.z.len() / self.channels);
         let with = |values: Vec<f64>, (at, by): (usize, f64)| {
@@ -82,7 +82,7 @@ fn activations_are_normalised_added_to_and_rectified_as_in_float64() {
         let (expected, _) = case.expected(STILL);
         for (i, (y, expected)) in y.iter().zip(&expected).enumerate() {
             let error = (y.to_f64() - expected).abs();
-            // Half of the last of eight bits.
+            // Half a unit in the last of eight bits.
             assert!(
                 error <= 1e-5 + expected.abs() / 250.0,
                 "{rows} rows, {channels} channels: {y} at {i} for {expected}"
