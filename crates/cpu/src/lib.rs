@@ -1,7 +1,7 @@
-//! Detects what the standard library cannot: matrix tiles of the CPU, and huge pages of the system.
+//! Access to features that the standard library does not cover: matrix tiles of the CPU, and huge pages of the system.
 
-/// Returns whether AMX with bfloat16 and with integers of eight bits is there and the system lets this process use it.
-/// Requests it from the system once.
+/// Returns whether the CPU has AMX with bfloat16 and with 8-bit integers and the system permits this process to use it.
+/// Requests the permission from the system once.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[must_use]
 pub fn grants_amx() -> bool {
@@ -11,14 +11,14 @@ pub fn grants_amx() -> bool {
     *GRANTED.get_or_init(|| has_amx() && saves_tiles() && request_tiles())
 }
 
-/// Always false on other systems.
+/// Returns false on other systems.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 #[must_use]
 pub fn grants_amx() -> bool {
     false
 }
 
-/// CPUID leaf 7: bit 24 of EDX is AMX-TILE, bit 22 is AMX-BF16, bit 25 is AMX-INT8.
+/// Reads CPUID leaf 7: bit 24 of EDX is AMX-TILE, bit 22 is AMX-BF16, bit 25 is AMX-INT8.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn has_amx() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -27,29 +27,29 @@ fn has_amx() -> bool {
     __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & ALL == ALL
 }
 
-/// XCR0: bits 17 and 18 are set if the system saves the tiles of a thread that is not running.
+/// Reads XCR0: bits 17 and 18 are set if the system saves the tiles of a thread that is not running.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn saves_tiles() -> bool {
     use std::arch::x86_64::{__cpuid, _xgetbv};
 
     #[target_feature(enable = "xsave")]
     fn extended_states() -> u64 {
-        // SAFETY: the caller has seen that the system switched XGETBV on.
+        // SAFETY: the caller has checked that the system has enabled XGETBV.
         unsafe { _xgetbv(0) }
     }
 
     const OSXSAVE: u32 = 1 << 27;
     const TILES: u64 = 1 << 17 | 1 << 18;
-    // SAFETY: OSXSAVE is set, so the instruction works.
+    // SAFETY: OSXSAVE is set, so the instruction is enabled.
     __cpuid(1).ecx & OSXSAVE != 0 && unsafe { extended_states() } & TILES == TILES
 }
 
-/// Linux hands out tile state on request: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`.
+/// Requests tile state from Linux: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn request_tiles() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
-    // SAFETY: the call takes two numbers and touches no memory of ours.
+    // SAFETY: the call takes two numbers and accesses no memory of this process.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
@@ -64,7 +64,7 @@ struct Configuration {
     rows: [u8; 16],
 }
 
-/// Configures the eight matrix tiles of this thread, so many rows of 64 bytes in each, and zeroes them.
+/// Configures the eight matrix tiles of this thread, tile i with `rows[i]` rows of 64 bytes, and zeroes them.
 ///
 /// # Safety
 /// [`grants_amx`] must have returned true; no tile has more than 16 rows.
@@ -75,33 +75,33 @@ pub unsafe fn configure_tiles(rows: [u8; 8]) {
         Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
     configuration.row_bytes[..rows.len()].fill(64);
     configuration.rows[..rows.len()].copy_from_slice(&rows);
-    // SAFETY: the caller's; the configuration is valid for palette 1.
+    // SAFETY: the caller fulfils the contract of this function; the configuration is valid for palette 1.
     unsafe { std::arch::asm!("ldtilecfg [{0}]", in(reg) &raw const configuration, options(nostack, readonly)) }
 }
 
-/// Gives the tiles of this thread back, so that the system need not save them.
+/// Releases the tiles of this thread, so that the system need not save them.
 ///
 /// # Safety
-/// As [`configure_tiles`].
+/// The conditions of [`configure_tiles`] apply.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn release_tiles() {
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the contract of this function.
     unsafe { std::arch::asm!("tilerelease", options(nomem, nostack)) }
 }
 
-/// Bytes of a huge page, and what it begins at a multiple of.
+/// Size and alignment of a huge page, in bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Requests that the system hold the huge pages that lie in `memory` as such, before they are used. Where it does not,
-/// nothing changes.
+/// Advises the system to back the part of `memory` that whole huge pages cover with huge pages, before its first use.
+/// If the system does not follow the advice, nothing changes.
 #[cfg(target_os = "linux")]
 pub fn advise_huge_pages<T>(memory: &mut [std::mem::MaybeUninit<T>]) {
     let start = memory.as_mut_ptr().cast::<u8>();
     let before = start.align_offset(HUGE_PAGE_BYTES);
     let pages = size_of_val(memory).saturating_sub(before) / HUGE_PAGE_BYTES;
     if pages > 0 {
-        // SAFETY: the pages lie in the memory, whose contents the call leaves as they are.
+        // SAFETY: the pages lie in `memory`, and the call does not change their contents.
         unsafe { libc::madvise(start.add(before).cast(), pages * HUGE_PAGE_BYTES, libc::MADV_HUGEPAGE) };
     }
 }
