@@ -8,7 +8,7 @@ pub struct Settings {
     /// `c_base` of pUCT: the visit count around which exploration starts to grow. Published: 19652.
     pub c_base: f32,
     /// `c_init` of pUCT: exploration while visits are few. The published 1.25 is for values in `[0, 1]`; here they are
-    /// in `[-1, 1]`, where 2.5 explores as much.
+    /// in `[-1, 1]`, where 2.5 explores as much. 1.25 measured best: docs/benchmarks/search.md.
     pub c_init: f32,
     /// First-play reduction `r`: before its first visit a child is worth, in pUCT, the mean value of its parent less `r
     /// · √(prior mass of the children visited)` (KataGo; Wu 2020). It is not applied at the root in
