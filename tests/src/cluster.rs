@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use fleet::Role;
 use fleet::wiring::{self, Wiring};
-use service::net::ReservedPort;
+use service::net::{ReservedPort, reserve_ports};
 use tempfile::TempDir;
 
 use crate::process::Process;
@@ -82,7 +82,7 @@ impl Cluster {
         let run = format!("[run]\ngame = \"{game}\"\nseed = {SEED}\ndirectory = \"{}\"\n", directory.path().display());
         std::fs::write(directory.path().join("config.toml"), format!("{run}{sections}"))
             .context("write config.toml")?;
-        let [replay, learner, a, b, c, d] = reserve_ports()?;
+        let [replay, learner, a, b, c, d] = reserve_ports().context("find free ports")?;
         let [replay_port, learner_port] = [&replay, &learner].map(|port| port.address().port());
         let wiring = Wiring { replay: vec![endpoint(replay_port)], learner: endpoint(learner_port), inference: None };
         let process = |role: Role, admin, listen| {
@@ -105,7 +105,7 @@ impl Cluster {
     /// # Errors
     /// A binary is missing, or no port is free.
     pub fn another_replay(&self, name: &str) -> anyhow::Result<(Process, String)> {
-        let [listen, admin] = reserve_ports()?;
+        let [listen, admin] = reserve_ports().context("find free ports")?;
         let serves = endpoint(listen.address().port());
         let own = format!("run.directory={}", self.directory.path().join(name).display());
         let mut process = process(Role::Replay.program(), admin, self.directory.path(), Some(listen), vec![own])?;
@@ -119,7 +119,7 @@ impl Cluster {
     /// # Errors
     /// A binary is missing, or no port is free.
     pub fn inference_server(&self) -> anyhow::Result<(Process, String)> {
-        let [listen, admin] = reserve_ports()?;
+        let [listen, admin] = reserve_ports().context("find free ports")?;
         let serves = endpoint(listen.address().port());
         let wiring = Wiring { learner: self.learner_endpoint(), ..Wiring::default() };
         let (role, directory) = (Role::Inference, self.directory.path());
@@ -214,10 +214,4 @@ fn process(
     let mut process = Process::new(name, name, arguments, admin.address().port(), directory)?;
     process.keep(listen.into_iter().chain([admin]));
     Ok(process)
-}
-
-/// Reserves distinct ports.
-pub(crate) fn reserve_ports<const N: usize>() -> anyhow::Result<[ReservedPort; N]> {
-    let ports = service::net::reserve_ports(N).context("find free ports")?;
-    ports.try_into().map_err(|ports: Vec<_>| anyhow::anyhow!("{} ports, not {N}", ports.len()))
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use service::net::reserve_ports;
 use tempfile::TempDir;
 
-use crate::cluster::{print_log, reserve_ports};
+use crate::cluster::print_log;
 use crate::process::Process;
 
 /// Reading weights on a busy machine takes a while.
@@ -29,7 +30,7 @@ impl InferenceServer {
     /// The binary is missing, or the folder cannot be made.
     pub fn new(game: &str, sets: &[&str]) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("make the folder of the server")?;
-        let [listen, admin] = reserve_ports()?;
+        let [listen, admin] = reserve_ports().context("find free ports")?;
         let [port, admin_port] = [&listen, &admin].map(|port| port.address().port());
         let run = [format!("run.game={game}"), format!("run.directory={}", directory.path().display())];
         let sets = run.into_iter().chain(sets.iter().map(|&set| set.to_owned()));

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
-use service::net::ReservedPort;
+use service::net::{ReservedPort, reserve_ports};
 use tempfile::TempDir;
 
-use crate::cluster::reserve_ports;
 use crate::process::{run, wait_until};
 
 /// The interval that replaces those of the deployed configuration, so that tests are short.
@@ -121,7 +120,7 @@ impl Prometheus {
         let config = with_targets(&read("prometheus.yml")?, targets, interval.unwrap_or(INTERVAL))?;
         std::fs::write(folder.path().join("prometheus.yml"), config).context("write prometheus.yml")?;
         std::fs::write(folder.path().join("alerts.yml"), read("alerts.yml")?).context("write alerts.yml")?;
-        let [port] = reserve_ports()?;
+        let [port] = reserve_ports().context("find a free port")?;
         let address = port.address();
         let log = File::create(folder.path().join("log")).context("make a log")?;
         let child = Command::new(&tools.prometheus)

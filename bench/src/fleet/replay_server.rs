@@ -19,7 +19,7 @@ pub(super) struct ReplayServer {
     /// The address where it serves.
     pub(super) endpoint: String,
     child: Child,
-    _ports: Vec<ReservedPort>,
+    _ports: [ReservedPort; 2],
 }
 
 impl ReplayServer {
@@ -28,8 +28,8 @@ impl ReplayServer {
     /// # Errors
     /// The server is not built, or does not start.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
-        let ports = reserve_ports(2).context("find free ports")?;
-        let [listen, admin] = [0, 1].map(|index: usize| ports[index].address().to_string());
+        let ports = reserve_ports().context("find free ports")?;
+        let [listen, admin] = ports.each_ref().map(|port: &ReservedPort| port.address().to_string());
         let endpoint = format!("http://{listen}");
         let directory = format!("run.directory={}", folder.join("replay").display());
         let sets = UNLIMITED.into_iter().chain([directory.as_str()]).flat_map(|set| ["--set", set]);

@@ -1,4 +1,4 @@
-//! Integers in a running process: calibrated on evaluated positions, used while their answers agree with floating point.
+//! Integers in a running process: calibrated on evaluated positions, used while they agree with floating point.
 
 mod inputs;
 mod published;

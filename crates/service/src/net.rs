@@ -43,12 +43,17 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    bound(address)?.listen(BACKLOG)
+}
+
+/// Returns a socket that is bound to `address` and does not listen yet.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // The option is set as in `TcpListener::bind`: connections of a previous process may still occupy the port for a
-    // while.
+    // while. A reserved port also needs it, so that another socket can listen on it.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    Ok(socket)
 }
 
 #[cfg(test)]

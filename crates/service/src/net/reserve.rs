@@ -5,6 +5,8 @@ use std::{io, iter};
 
 use tokio::net::TcpSocket;
 
+use super::bound;
+
 /// A free loopback port for a process to listen on.
 ///
 /// On Linux the port stays bound here, without listening, as long as this value exists: a process that requests this
@@ -25,12 +27,13 @@ impl ReservedPort {
     }
 }
 
-/// Reserves `count` distinct ports.
+/// Reserves distinct ports.
 ///
 /// # Errors
 /// If no port is free.
-pub fn reserve_ports(count: usize) -> io::Result<Vec<ReservedPort>> {
-    reserve_wanted(iter::repeat_n(None, count))
+pub fn reserve_ports<const N: usize>() -> io::Result<[ReservedPort; N]> {
+    let reserved = reserve_wanted(iter::repeat_n(None, N))?;
+    Ok(reserved.try_into().expect("as many ports are reserved as are wanted"))
 }
 
 /// Reserves ports as [`reserve_ports`] does; each is the wanted port if that is free.
@@ -38,26 +41,17 @@ pub fn reserve_ports(count: usize) -> io::Result<Vec<ReservedPort>> {
 /// # Errors
 /// If no port is free.
 pub fn reserve_wanted(wanted: impl Iterator<Item = Option<SocketAddr>>) -> io::Result<Vec<ReservedPort>> {
-    let reserve = |wanted: Option<SocketAddr>| match wanted.map(bind) {
-        Some(Ok(bound)) => Ok(bound),
-        Some(Err(_)) | None => bind((Ipv4Addr::LOCALHOST, 0).into()),
+    let reserve = |wanted: Option<SocketAddr>| match wanted.map(bound) {
+        Some(Ok(socket)) => Ok(socket),
+        Some(Err(_)) | None => bound((Ipv4Addr::LOCALHOST, 0).into()),
     };
     // All sockets stay bound until the last port is chosen, so that the ports are distinct.
-    let bound: Vec<TcpSocket> = wanted.map(reserve).collect::<io::Result<_>>()?;
-    let reserved = bound.into_iter().map(|socket| {
+    let sockets: Vec<TcpSocket> = wanted.map(reserve).collect::<io::Result<_>>()?;
+    let reserved = sockets.into_iter().map(|socket| {
         let address = socket.local_addr()?;
         Ok(ReservedPort { address, _bound: cfg!(target_os = "linux").then_some(socket) })
     });
     reserved.collect()
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Without this option no other socket could listen on the port, nor could this one bind it while old connections
-    // close.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    Ok(socket)
 }
 
 #[cfg(test)]
@@ -69,14 +63,14 @@ mod tests {
 
     #[test]
     fn no_two_ports_are_the_same() {
-        let reserved = reserve_ports(64).unwrap();
+        let reserved = reserve_ports::<64>().unwrap();
         let distinct: BTreeSet<SocketAddr> = reserved.iter().map(ReservedPort::address).collect();
         assert_eq!(distinct.len(), 64);
     }
 
     #[test]
     fn a_process_listens_on_its_reserved_port_and_again_after_a_restart() {
-        let reserved = reserve_ports(1).unwrap().remove(0);
+        let [reserved] = reserve_ports().unwrap();
         for _ in 0..2 {
             drop(TcpListener::bind(reserved.address()).unwrap());
         }
@@ -85,7 +79,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_operating_system_gives_a_reserved_port_to_no_other_process() {
-        let reserved = reserve_ports(256).unwrap();
+        let reserved = reserve_ports::<256>().unwrap();
         let addresses: BTreeSet<SocketAddr> = reserved.iter().map(ReservedPort::address).collect();
         let any = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         assert!((0..2_000).map(|_| any()).all(|other| !addresses.contains(&other)));
@@ -95,7 +89,7 @@ mod tests {
     fn a_wanted_port_is_reserved_where_it_is_free_and_replaced_where_a_process_listens_on_it() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = listener.local_addr().unwrap();
-        let free = reserve_ports(1).unwrap().remove(0).address();
+        let free = reserve_ports::<1>().unwrap()[0].address();
         let reserved = reserve_wanted([Some(free), Some(taken)].into_iter()).unwrap();
         assert_eq!(reserved[0].address(), free);
         assert_ne!(reserved[1].address(), taken);
