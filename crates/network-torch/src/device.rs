@@ -1,3 +1,5 @@
+mod rules;
+
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -6,6 +8,8 @@ use tch::{Cuda, Device, Tensor};
 use weights::Architecture;
 
 use crate::{Error, Network, Precision, Trainer, TrainerSettings, TrainingBatch, folded::Folded, network, process};
+
+pub use rules::{DeviceRules, MemoryFormat, Purpose, SubmittingThreads};
 
 /// A device and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,6 +18,14 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// A function of CUDA is missing or failed.
+    #[error("{call}: {reason}")]
+    Cuda {
+        /// The function.
+        call: &'static str,
+        /// The cause.
+        reason: String,
+    },
     /// The architecture or the bytes are not those of a network.
     #[error(transparent)]
     Network(#[from] network::Error),

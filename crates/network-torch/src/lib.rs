@@ -12,6 +12,7 @@ mod device;
 mod error;
 mod evaluator;
 mod folded;
+pub mod gpu;
 mod layers;
 mod layout;
 mod losses;
@@ -23,7 +24,10 @@ mod trainer;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
-pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precision, device_name, devices};
+pub use device::{
+    Chosen, ChosenPrecision, DeviceRules, Devices, MemoryFormat, Purpose, SubmittingThreads, choose_device,
+    choose_precision, device_name, devices,
+};
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
 pub use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
