@@ -12,6 +12,7 @@ mod device;
 mod error;
 mod evaluator;
 mod folded;
+mod fusing;
 pub mod gpu;
 mod layers;
 mod layout;
@@ -40,5 +41,7 @@ pub use trainer::{StepTimes, Trainer, TrainerSettings};
 
 #[cfg(test)]
 mod tests {
+    mod formats;
     pub(crate) mod networks;
+    pub(crate) mod recorder;
 }
