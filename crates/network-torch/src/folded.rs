@@ -45,12 +45,12 @@ struct Block {
 impl Folded {
     /// Folds `network` on its device.
     pub(crate) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
-        Self::with_rules(network, precision, network.rules)?.moved_to(network.device())
+        Self::on_host(network, precision, network.device())?.moved_to(network.device())
     }
 
-    /// Folds `network` on the device that holds it, for a device with `rules`: [`moved_to`](Self::moved_to) takes it
-    /// there.
-    pub(crate) fn with_rules(network: &Network, precision: Precision, rules: DeviceRules) -> Result<Self, Error> {
+    /// Folds `network` where it is, in the formats that `device` takes; [`moved_to`](Self::moved_to) takes it there.
+    pub(crate) fn on_host(network: &Network, precision: Precision, device: Device) -> Result<Self, Error> {
+        let rules = if device == network.device() { network.rules } else { DeviceRules::of(device) };
         let _guard = tch::no_grad_guard();
         let (layers, kind, format) = (&network.layers, precision.kind(), rules.memory_format);
         let fold = |layer: &Layer| arrange(fold(network, layer)?, format)?.cast(kind);
@@ -82,8 +82,7 @@ impl Folded {
         })
     }
 
-    /// Moves the weights to `device`, for whose rules they were folded, and finds out there which operators can be
-    /// fused.
+    /// Moves the weights to the device for which they were folded, and finds out there which operators can be fused.
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let moved = |affine: Affine| -> Result<Affine, Error> {
