@@ -82,6 +82,12 @@ impl Folded {
         })
     }
 
+    /// The same network with its convolutions computed as `fusing` says.
+    #[cfg(test)]
+    pub(crate) fn with_fusing(self, fusing: Fusing) -> Self {
+        Self { fusing, ..self }
+    }
+
     /// Moves the weights to the device for which they were folded, and finds out there which operators can be fused.
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();

@@ -1,8 +1,9 @@
 //! Trains and evaluates networks with libtorch.
 //!
 //! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights are
-//! passed in and out as plain numbers and bytes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains
-//! one on batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
+//! passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
+//! [`DeviceRules`] state what it takes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains one on
+//! batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
 //! [`Precision`], and [`Libtorch`] shares it between threads. [`Operands`] and [`DenseNetwork`] are workloads for
 //! benchmarks, which measure the time themselves.
 

@@ -1,7 +1,18 @@
+use std::cell::Cell;
+
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::tests::networks::{assert_close, numbers};
+use crate::{
+    DeviceRules,
+    folded::Folded,
+    tests::networks::{assert_close, complete, numbers, seasoned, small},
+};
+
+thread_local! {
+    /// Calls of the operator without and with an addition.
+    static CALLS: Cell<[usize; 2]> = const { Cell::new([0, 0]) };
+}
 
 /// What the CPU as a stand-in for cuDNN does in its operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +31,19 @@ enum Operators {
 
 impl FusedOperators for Operators {
     fn convolve_relu(&self, layer: &Affine, x: &Tensor) -> Result<Tensor, Error> {
+        let [plain, with_addition] = CALLS.get();
         let expected = Fusing::Separate.convolve_relu(layer, x)?;
-        match self {
-            Self::Poisoned => Ok(expected.f_mul_scalar(f64::NAN)?),
-            _ => self.convolve_add_relu(layer, x, &expected.f_zeros_like()?, 0.0),
-        }
+        let y = match self {
+            Self::Poisoned => expected.f_mul_scalar(f64::NAN)?,
+            _ => self.convolve_add_relu(layer, x, &expected.f_zeros_like()?, 0.0)?,
+        };
+        CALLS.set([plain + 1, with_addition]);
+        Ok(y)
     }
 
     fn convolve_add_relu(&self, layer: &Affine, x: &Tensor, z: &Tensor, alpha: f64) -> Result<Tensor, Error> {
+        let [plain, with_addition] = CALLS.get();
+        CALLS.set([plain, with_addition + 1]);
         let bias = match self {
             Self::Wrong => layer.bias.f_zeros_like()?,
             Self::Unsupported => return Err(Error::Libtorch("CUDNN_STATUS_NOT_SUPPORTED".to_owned())),
@@ -99,6 +115,31 @@ fn every_form_computes_the_same() {
         for fusing in [Fusing::Fused(&Operators::Right), Fusing::FusedAdditions(&Operators::Poisoned)] {
             assert_close(&numbers(&fusing.convolve_relu(layer, x).unwrap()), &numbers(&separate), 1e-5);
             assert_close(&numbers(&fusing.convolve_add_relu(layer, x, skip).unwrap()), &numbers(&with_skip), 1e-5);
+        }
+    }
+}
+
+/// In a block, excitation stands between the second convolution and its addition, and pooling between the first and its
+/// ReLU.
+#[test]
+fn every_block_fuses_what_it_can_and_answers_alike() {
+    let right = &Operators::Right;
+    for (architecture, fused, additions) in [(small(), [4, 2], [0, 4]), (complete(), [4, 0], [0, 2])] {
+        let network = seasoned(&architecture, 41).with_rules(DeviceRules::cuda(None));
+        let numbers_of_board = architecture.planes * architecture.height * architecture.width;
+        let size = i64::try_from(3 * numbers_of_board).unwrap();
+        let observations = Tensor::arange(size, (Kind::Float, Device::Cpu)).sin();
+        let answers = |fusing| {
+            CALLS.set([0, 0]);
+            let folded = Folded::new(&network, Precision::F32).unwrap().with_fusing(fusing);
+            (numbers(&folded.forward(&observations, 3).unwrap()), CALLS.get())
+        };
+        let (expected, calls) = answers(Fusing::Separate);
+        assert_eq!(calls, [0, 0]);
+        for (fusing, count) in [(Fusing::Fused(right), fused), (Fusing::FusedAdditions(right), additions)] {
+            let (got, calls) = answers(fusing);
+            assert_close(&got, &expected, 1e-5);
+            assert_eq!(calls, count, "{fusing:?} of {architecture:?}");
         }
     }
 }
