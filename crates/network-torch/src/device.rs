@@ -1,6 +1,5 @@
 mod precision;
 mod probe;
-mod rules;
 
 use std::sync::OnceLock;
 
@@ -8,10 +7,9 @@ use inference::DevicePreference;
 use tch::{Cuda, Device};
 use weights::Architecture;
 
-use crate::{Error, Precision, gpu};
+use crate::{Error, Precision, Purpose, gpu, rules::device_name};
 
 pub use precision::{ChosenPrecision, choose_precision};
-pub use rules::{DeviceRules, MemoryFormat, Purpose, SubmittingThreads};
 
 /// A device and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,17 +41,6 @@ pub struct Devices {
     pub working: Vec<Device>,
     /// The devices that do not work, each with the human-readable reason.
     pub missing: Vec<String>,
-}
-
-/// Returns the name of a device in a configuration.
-#[must_use]
-pub fn device_name(device: Device) -> String {
-    match device {
-        Device::Cpu => "cpu".to_owned(),
-        Device::Cuda(index) => DevicePreference::Cuda(index).to_string(),
-        Device::Mps => "mps".to_owned(),
-        Device::Vulkan => "vulkan".to_owned(),
-    }
 }
 
 /// Finds the device for `preference`. Only `auto` falls back to the CPU, with the reason.

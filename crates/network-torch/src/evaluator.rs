@@ -9,7 +9,7 @@ use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::{
     Chosen, ChosenPrecision, DevicePreference, Error, Network, Precision, PrecisionPreference, Purpose, choose_device,
-    choose_precision, device::device_name, folded::Folded, fusing, layout, process,
+    choose_precision, folded::Folded, fusing, layout, process, rules::device_name,
 };
 
 /// Positions run through the network at once; a larger batch is split. Larger chunks gain nothing on a CPU, where the

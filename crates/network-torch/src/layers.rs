@@ -6,38 +6,21 @@
 use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
 
+use crate::Error;
 #[cfg(test)]
 use crate::tests::recorder::{self, Operation};
-use crate::{
-    Error,
-    tower::{Mode, NORM_MOMENTUM},
-};
 
-/// The number format of convolutions and matrices.
+/// Share of the newest batch in the running statistics.
+pub(crate) const NORM_MOMENTUM: f64 = 0.1;
+
+/// The statistics that batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// float32.
-    F32,
-    /// bfloat16, sums in 32 bits.
-    Bf16,
-}
-
-impl Precision {
-    pub(crate) fn kind(self) -> Kind {
-        match self {
-            Self::F32 => Kind::Float,
-            Self::Bf16 => Kind::BFloat16,
-        }
-    }
-}
-
-impl std::fmt::Display for Precision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        })
-    }
+pub(crate) enum Mode {
+    /// The statistics of the batch, which also update the running ones.
+    Training,
+    /// The running statistics.
+    #[cfg_attr(not(test), expect(dead_code, reason = "evaluation uses the folded form; this is its oracle"))]
+    Evaluation,
 }
 
 /// A weight and its bias.

@@ -21,22 +21,20 @@ mod losses;
 mod network;
 mod optimiser;
 mod process;
+mod rules;
 mod tower;
 mod trainer;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
-pub use device::{
-    Chosen, ChosenPrecision, DeviceRules, Devices, MemoryFormat, Purpose, SubmittingThreads, choose_device,
-    choose_precision, device_name, devices,
-};
+pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precision, devices};
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
 pub use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-pub use layers::Precision;
 pub use losses::{Losses, TrainingBatch};
 pub use optimiser::{Decay, Optimiser};
 pub use process::{keep_memory, set_threads};
+pub use rules::{DeviceRules, MemoryFormat, Precision, Purpose, SubmittingThreads, device_name};
 pub use tch::Device;
 pub use trainer::{StepTimes, Trainer, TrainerSettings};
 

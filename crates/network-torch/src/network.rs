@@ -5,8 +5,7 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    DeviceRules, Error, Precision, Purpose,
-    device::device_name,
+    DeviceRules, Error,
     layout::{self, Entry, Layout},
 };
 
@@ -92,15 +91,6 @@ impl Network {
     #[must_use]
     pub fn device(&self) -> Device {
         self.flat_parameters.device()
-    }
-
-    /// Checks that the device computes in `precision` for `purpose`.
-    pub(crate) fn check_precision(&self, precision: Precision, purpose: Purpose) -> Result<(), Error> {
-        if self.rules.permits(precision, purpose) {
-            return Ok(());
-        }
-        let reason = format!("{purpose} on it is in f32 only");
-        Err(Error::Device { device: device_name(self.device()), reason })
     }
 
     /// A network over two flat buffers in the order of their layout.

@@ -8,18 +8,7 @@ use crate::{
     layers::{self, Affine, Excitation, Norm},
 };
 
-/// Share of the newest batch in the running statistics.
-pub(crate) const NORM_MOMENTUM: f64 = 0.1;
-
-/// The statistics that batch norms use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// The statistics of the batch, which also update the running ones.
-    Training,
-    /// The running statistics.
-    #[cfg_attr(not(test), expect(dead_code, reason = "evaluation uses the folded form; this is its oracle"))]
-    Evaluation,
-}
+pub(crate) use layers::{Mode, NORM_MOMENTUM};
 
 /// Logits, float32 or the kind of the parameters, whichever is wider.
 #[derive(Debug)]

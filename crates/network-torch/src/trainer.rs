@@ -136,7 +136,7 @@ impl Trainer {
     /// train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
         settings.check()?;
-        network.check_precision(settings.precision, Purpose::Training)?;
+        network.rules.check(network.device(), settings.precision, Purpose::Training)?;
         let _guard = tch::no_grad_guard();
         let moments = settings.optimiser.moment_names().iter();
         let may_be_by_hand = network.device() == Device::Cpu

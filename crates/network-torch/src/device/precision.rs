@@ -3,9 +3,10 @@ use std::time::{Duration, Instant};
 use inference::PrecisionPreference;
 use tch::{Device, Tensor};
 
-use super::{device_name, plain_tower, probe::probe_device};
+use super::{plain_tower, probe::probe_device};
 use crate::{
     DeviceRules, Error, Network, Precision, Purpose, folded::Folded, gpu, gpu::ComputeCapability, network, process,
+    rules::device_name,
 };
 
 /// A precision and the reason why it was chosen.

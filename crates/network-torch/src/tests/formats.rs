@@ -45,6 +45,7 @@ fn no_channels_last(record: &[Recorded]) {
 }
 
 fn trained(architecture: &Architecture, rules: DeviceRules, optimiser: Optimiser) -> (Vec<f64>, Trainer) {
+    crate::set_threads(1);
     let mut trainer = Trainer::new(network(architecture, rules), settings(optimiser)).unwrap();
     let losses = (0..5).map(|seed| trainer.step(&batch(architecture, 9, seed)).unwrap().total).collect();
     (losses, trainer)
