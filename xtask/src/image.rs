@@ -117,7 +117,7 @@ fn build(root: &Path, options: &Options, processes: &[&Process]) -> Result<PathB
         return Ok(folder.clone());
     }
     let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
-    libtorch::ensure(root, libtorch::Check::Stamp)?;
+    libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
     let packages = processes.iter().flat_map(|process| ["--package", process.package]);
     workspace::run(workspace::cargo(root).arg("build").args(profile).args(packages))?;
     if options.torch {
