@@ -120,9 +120,9 @@ fn choose(platform: &Platform, choice: Choice) -> Result<Halves> {
 fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
     const REMEDY: &str = "`cargo xtask libtorch --cpu` installs the CPU half alone";
     match (survey, choice) {
-        (Survey::Usable { notes, .. }, _) => {
-            for note in notes {
-                eprintln!("libtorch {VERSION}: {note}");
+        (Survey::Usable { gpus, notes }, _) => {
+            for line in gpus.iter().map(ToString::to_string).chain(notes) {
+                eprintln!("libtorch {VERSION}: {line}");
             }
             Ok(Halves::CpuAndCuda)
         }

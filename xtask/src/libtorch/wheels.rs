@@ -57,7 +57,7 @@ pub(super) const LINUX_X86: Platform = Platform {
     wheels: &{
         let cpu = &["include/", "lib/libtorch_cpu.so", "lib/libc10.so", "lib/libgomp.so"];
         linux(
-            torch(531, Part { take: cpu, installed_mb: 504 }, 515),
+            torch(531, Part { take: cpu, installed_mb: 493 }, 515),
             [423, 366, 214, 1, 60, 201, 146, 170, 196, 41, 60, 90],
             [596, 493, 287, 3, 133, 141, 163, 234, 218, 99, 41, 114],
         )
@@ -104,7 +104,7 @@ pub(super) const MAC_ARM: Platform = Platform {
     wheels: &[Wheel {
         cpu: Part {
             take: &["include/", "lib/libtorch.dylib", "lib/libtorch_cpu.dylib", "lib/libc10.dylib", "lib/libomp.dylib"],
-            installed_mb: 300,
+            installed_mb: 257,
         },
         cuda: NOTHING,
         ..torch(81, NOTHING, 0)
