@@ -24,7 +24,7 @@ use crate::python::Python;
 use crate::workspace;
 use gpu::Survey;
 use stamp::Stamp;
-pub use wheels::{Platform, is_cuda};
+pub use wheels::{Platform, cpu_packages, cuda_packages, is_cuda};
 use wheels::{Wanted, Wheel};
 
 /// The version `tch` is bound to; another one does not link.

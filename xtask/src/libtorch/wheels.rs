@@ -220,6 +220,16 @@ pub fn is_cuda(name: &str) -> bool {
     [&LINUX_X86, &LINUX_ARM].into_iter().flat_map(Platform::cuda_libraries).any(|library| library == name)
 }
 
+/// Returns the packages of which the CPU half for Linux has files.
+pub fn cpu_packages() -> impl Iterator<Item = &'static str> {
+    LINUX_X86.wheels.iter().filter(|wheel| !wheel.cpu.take.is_empty()).map(Wheel::package)
+}
+
+/// Returns the further packages of which the CUDA half has files.
+pub fn cuda_packages() -> impl Iterator<Item = &'static str> {
+    LINUX_X86.wheels.iter().filter(|wheel| wheel.cpu.take.is_empty()).map(Wheel::package)
+}
+
 impl Platform {
     /// The platform this program runs on.
     ///
