@@ -176,20 +176,29 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
 
 /// Builds the requested binaries and returns their directory.
 fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour) -> Result<PathBuf> {
-    let gpu: Vec<&&Process> = processes.iter().filter(|process| process.flavour(wanted) == Flavour::Gpu).collect();
     if let Some(folder) = &options.from {
         return Ok(folder.clone());
     }
+    let (gpu, cpu): (Vec<&Process>, Vec<&Process>) =
+        processes.iter().partition(|process| process.flavour(wanted) == Flavour::Gpu);
     let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
     let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
     libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
-    let packages = processes.iter().flat_map(|process| ["--package", process.package]);
-    let mut command = workspace::cargo(root);
-    command.arg("build").args(profile).args(packages);
-    for process in gpu {
-        command.args(["--features", &format!("{}/torch", process.package)]);
+    // One build each, because the features of a package are those that any package of the same build asks for: `cli` would
+    // be linked with libtorch.
+    for (packages, feature) in [(cpu, ""), (gpu, "/torch")] {
+        let mut command = workspace::cargo(root);
+        command.arg("build").args(profile);
+        for package in packages.iter().map(|process| process.package) {
+            command.args(["--package", package]);
+            if !feature.is_empty() {
+                command.args(["--features", &format!("{package}{feature}")]);
+            }
+        }
+        if !packages.is_empty() {
+            workspace::run(&mut command)?;
+        }
     }
-    workspace::run(&mut command)?;
     Ok(workspace::metadata(root)?.target_directory.join(folder).into())
 }
 
@@ -285,7 +294,7 @@ impl Stage {
                     "image: {} holds no licence of {package}, which images that are passed on must carry: remove {} and \
                      repeat",
                     from.display(),
-                    folder.display()
+                    folder.join("include").display()
                 );
             }
         }

@@ -27,7 +27,7 @@ const SYSTEM: [&str; 11] = [
 ];
 /// Libraries that come with the driver.
 const DRIVER: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
-/// Where the loader looks besides its cache.
+/// Folders that the loader searches besides its cache.
 const FOLDERS: [&str; 7] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -88,8 +88,8 @@ fn parse(text: &str) -> Vec<String> {
     names.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())).collect()
 }
 
-/// Resolves the names that each library loads: `loads` is what the folder holds, `is_on_system` says whether the loader
-/// finds a name elsewhere.
+/// Resolves the names that each library loads: `loads` holds the libraries of the folder, and `is_on_system` is true for
+/// names that the loader finds elsewhere.
 fn resolve(loads: &BTreeMap<String, Vec<String>>, is_on_system: &dyn Fn(&str) -> bool) -> Checked {
     let has_cuda = loads.keys().any(|name| is_cuda(name));
     let opened = OPENED.iter().filter(|(opener, _)| has_cuda && loads.contains_key(*opener));

@@ -34,7 +34,7 @@ pub(super) struct Wheel {
     pub(super) download_mb: u64,
     /// The folder in the wheel that becomes `.libtorch`.
     root: &'static str,
-    /// What every program needs: prefixes of the names below `root`.
+    /// Files that every program needs: prefixes of the names below `root`.
     pub(super) cpu: Part,
     /// Libraries of the CUDA half: complete names, below `lib`.
     pub(super) cuda: Part,
@@ -274,7 +274,7 @@ impl Wheel {
         self.requirement.split('=').next().unwrap_or_default()
     }
 
-    /// Extracts the files of the CPU half if `cpu` says so, the libraries `cuda`, and the licence files.
+    /// Extracts the wanted files and the licence files.
     pub(super) fn unpack(&self, python: &Python, downloads: &Path, target: &Path, wanted: &Wanted) -> Result<()> {
         let mut take: Vec<String> = wanted.cpu(self).iter().map(|&prefix| prefix.to_owned()).collect();
         take.extend(wanted.cuda(self).map(|name| format!("lib/{name}")));
