@@ -147,7 +147,8 @@ mod tests {
     ];
     /// Further keys that deployment overlays set in the environment: the device of a container, and the game of
     /// compose.
-    const DEPLOYMENT_ENVIRONMENT: [&str; 3] = ["run.game", "learner.device", "inference.device"];
+    const DEPLOYMENT_ENVIRONMENT: [&str; 5] =
+        ["run.game", "learner.device", "inference.device", "actor.device", "arena.device"];
 
     fn depends_on_deployment(key: &str) -> bool {
         DEPLOYMENT

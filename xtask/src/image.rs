@@ -1,7 +1,8 @@
 //! `cargo xtask image`: builds one small image per process, from binaries built on this machine.
 //!
-//! An image has three layers, ordered by how often they change: the files of the system (`zerofleet/system`), libtorch
-//! (`zerofleet/libtorch`, only below the images of processes that are linked with it), and a binary. On `scratch` the
+//! An image has up to four layers, ordered by how often they change: the files of the system (`zerofleet/system`), the
+//! CPU half of libtorch (`zerofleet/libtorch`, only below the images of processes that are linked with it), its CUDA half
+//! (`zerofleet/cuda`, only below the images for GPUs, whose names end in `-gpu`), and a binary. On `scratch` the
 //! first holds the libraries that the binaries load, copied from this machine, so that no registry is needed; on a
 //! Debian base it is empty. An image is built in the same way whether or not a registry is reachable, because the
 //! result must not depend on the network.
@@ -19,9 +20,10 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
-use crate::{certs, libtorch, workspace};
-use libraries::Libraries;
-use recipe::{Process, SYSTEM, Stages, TORCH};
+use crate::libtorch::{self, Choice};
+use crate::{certs, workspace};
+use libraries::{Libraries, Linked};
+use recipe::{CUDA, Flavour, Process, SYSTEM, Stages, TORCH};
 
 /// Options of the images.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,11 +39,12 @@ pub struct Options {
     #[arg(long)]
     pub debug: bool,
     /// Build nothing: pack the binaries in this folder, and make no certificates.
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["debug", "torch"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "debug")]
     pub from: Option<PathBuf>,
-    /// Link the inference server with libtorch, for accelerators.
+    /// For NVIDIA GPUs: the images of learner, actor, inference server and arena contain both halves of libtorch, and
+    /// their names end in `-gpu`.
     #[arg(long)]
-    pub torch: bool,
+    pub gpu: bool,
     /// Only the image of this binary; may be given many times.
     #[arg(long, value_name = "BINARY")]
     pub only: Vec<String>,
@@ -57,45 +60,105 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     docker(&["version", "--format", "{{.Server.Version}}"]).context("read the version of the Docker engine")?;
     let processes = chosen(&options.only)?;
-    let folder = build(root, options, &processes)?;
+    let wanted = if options.gpu { Flavour::Gpu } else { Flavour::Cpu };
+    let folder = build(root, options, &processes, wanted)?;
     let stage = Stage::new(&root.join("target").join("image"))?;
 
-    let torch_folder = torch_folder(root);
-    let torch = Libraries::in_folder(&torch_folder)?;
+    let torch_folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
+    // All libraries of a half go into its layer, because some are loaded by name at run time.
+    let torch = Libraries::in_folder(&torch_folder.join("lib"))?;
+    let [cpu_half, cuda_half] = torch.clone().halves();
     let mut packed = Vec::new();
     for process in processes {
+        let flavour = process.flavour(wanted);
         let binary = stage.binary(&folder, process.binary)?;
         // The original binary is inspected, because it finds libtorch by a path relative to its own location.
-        let linked = libraries::of(&folder.join(process.binary), &torch_folder)?.system_and_other(&torch);
-        packed.push((process, binary, linked));
+        let linked = libraries::of(&folder.join(process.binary), &torch_folder.join("lib"))?.system_and_other(&torch);
+        ensure!(
+            linked.torch || flavour == Flavour::Cpu,
+            "{} is not linked with libtorch: build it with `--features {}/torch`",
+            folder.join(process.binary).display(),
+            process.package
+        );
+        packed.push(Packed { process, flavour, binary, linked });
     }
-    let system: BTreeSet<PathBuf> = packed.iter().flat_map(|(_, _, linked)| linked.system.clone()).collect();
-    let needs_torch = packed.iter().any(|(_, _, linked)| linked.torch);
-    let system_image = image(SYSTEM, &options.tag);
-    stage.system(&options.base, &system, needs_torch.then_some(&torch))?;
+    let system: BTreeSet<PathBuf> = packed.iter().flat_map(|packed| packed.linked.system.clone()).collect();
+    let needs_torch = packed.iter().any(|packed| packed.linked.torch);
+    let needs_cuda = packed.iter().any(|packed| packed.flavour == Flavour::Gpu);
+    ensure!(
+        !needs_cuda || !cuda_half.is_empty(),
+        "{} holds no CUDA half of libtorch: `cargo xtask libtorch --cuda` installs it",
+        torch_folder.display()
+    );
+    let [system_image, torch_image, cuda_image] = [SYSTEM, TORCH, CUDA].map(|name| image(name, &options.tag));
+    let needed = if needs_torch { cpu_half.needed_of_system(&torch)? } else { BTreeSet::new() };
+    let system = system.union(&needed).cloned().collect();
+    stage.system(&options.base, &system)?;
     let stages = Stages::read(root)?;
     stage.build(&system_image, SYSTEM, &stages.system(&options.base)?)?;
-    let torch_image = image(TORCH, &options.tag);
     if needs_torch {
-        stage.torch(&system_image, &torch_image, &torch)?;
+        let packages = libtorch::cpu_packages().collect();
+        let layer = Layer { name: TORCH, image: &torch_image, below: &system_image, libraries: &cpu_half, packages };
+        stage.layer(&layer, &torch_folder, &|content| Ok(recipe::torch(&system_image, content)))?;
+    }
+    if needs_cuda {
+        if options.base == recipe::SCRATCH {
+            let more = cuda_half.needed_of_system(&torch)?;
+            stage.copy_system(CUDA, more.difference(&system))?;
+        }
+        // The toolkit that adds the driver to a container writes to this folder, and fails if there is none.
+        let configuration = stage.context(CUDA).join("root/etc/ld.so.conf.d");
+        fs::create_dir_all(&configuration).with_context(|| format!("create {}", configuration.display()))?;
+        let packages = libtorch::cuda_packages().collect();
+        let layer = Layer { name: CUDA, image: &cuda_image, below: &torch_image, libraries: &cuda_half, packages };
+        stage.layer(&layer, &torch_folder, &|content| stages.cuda(&torch_image, content))?;
     }
     // Images are built in parallel, because the engine mostly waits for its disk.
     std::thread::scope(|scope| {
-        let makes = packed.iter().map(|(process, binary, linked)| {
-            let below = if linked.torch { &torch_image } else { &system_image };
-            let name = image(process.image, &options.tag);
+        let makes = packed.iter().map(|packed| {
+            let below = match (packed.flavour, packed.linked.torch) {
+                (Flavour::Gpu, _) => &cuda_image,
+                (Flavour::Cpu, true) => &torch_image,
+                (Flavour::Cpu, false) => &system_image,
+            };
             let (stage, stages) = (&stage, &stages);
-            scope.spawn(move || stage.make(process, binary, &name, &stages.process(process, below)?))
+            scope.spawn(move || stage.make(packed, &options.tag, &stages.process(packed.process, below)?))
         });
         let makes: Vec<_> = makes.collect();
         makes.into_iter().try_for_each(|make| make.join().map_err(|_| anyhow!("an image was not made"))?)
     })?;
-    report(&packed.iter().map(|(process, ..)| image(process.image, &options.tag)).collect::<Vec<_>>())?;
+    report(&packed.iter().map(|packed| packed.image(&options.tag)).collect::<Vec<_>>())?;
     if options.from.is_some() {
         return Ok(());
     }
     certs::ensure(&root.join(certs::FOLDER))?;
     environment(root, &options.tag)
+}
+
+/// A process whose binary is copied and inspected.
+struct Packed {
+    process: &'static Process,
+    flavour: Flavour,
+    binary: PathBuf,
+    linked: Linked,
+}
+
+impl Packed {
+    /// The name of its image, with the tag.
+    fn image(&self, tag: &str) -> String {
+        image(&self.process.image(self.flavour), tag)
+    }
+}
+
+/// The image that adds a half of libtorch to the one below.
+struct Layer<'a> {
+    /// The name of the context.
+    name: &'static str,
+    image: &'a str,
+    below: &'a str,
+    libraries: &'a Libraries,
+    /// The packages whose licences it carries.
+    packages: Vec<&'static str>,
 }
 
 fn image(name: &str, tag: &str) -> String {
@@ -112,25 +175,31 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Process>> {
 }
 
 /// Builds the requested binaries and returns their directory.
-fn build(root: &Path, options: &Options, processes: &[&Process]) -> Result<PathBuf> {
+fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour) -> Result<PathBuf> {
     if let Some(folder) = &options.from {
         return Ok(folder.clone());
     }
+    let (gpu, cpu): (Vec<&Process>, Vec<&Process>) =
+        processes.iter().partition(|process| process.flavour(wanted) == Flavour::Gpu);
     let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
-    libtorch::ensure(root, libtorch::Check::Stamp)?;
-    let packages = processes.iter().flat_map(|process| ["--package", process.package]);
-    workspace::run(workspace::cargo(root).arg("build").args(profile).args(packages))?;
-    if options.torch {
-        let torch = ["--package", "inference-server", "--features", "torch"];
-        workspace::run(workspace::cargo(root).arg("build").args(profile).args(torch))?;
+    let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
+    libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
+    // One build each, because the features of a package are those that any package of the same build asks for: `cli` would
+    // be linked with libtorch.
+    for (packages, feature) in [(cpu, ""), (gpu, "/torch")] {
+        let mut command = workspace::cargo(root);
+        command.arg("build").args(profile);
+        for package in packages.iter().map(|process| process.package) {
+            command.args(["--package", package]);
+            if !feature.is_empty() {
+                command.args(["--features", &format!("{package}{feature}")]);
+            }
+        }
+        if !packages.is_empty() {
+            workspace::run(&mut command)?;
+        }
     }
     Ok(workspace::metadata(root)?.target_directory.join(folder).into())
-}
-
-/// Returns the folder of the libraries of libtorch. All of them go into its layer, because some are loaded by name at
-/// run time.
-fn torch_folder(root: &Path) -> PathBuf {
-    workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch")).join("lib")
 }
 
 /// A temporary folder for the files that are sent to the engine; it is removed with its contents on drop, also after an
@@ -162,7 +231,7 @@ impl Stage {
 
     /// Creates the files of the system image: folders that processes may write to, and on `scratch` also libraries,
     /// user files and certificate authorities.
-    fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>, torch: Option<&Libraries>) -> Result<()> {
+    fn system(&self, base: &str, libraries: &BTreeSet<PathBuf>) -> Result<()> {
         let context = self.context(SYSTEM);
         let (root, owned) = (context.join("root"), context.join("owned"));
         for folder in [&root, &owned.join("data")] {
@@ -173,10 +242,7 @@ impl Stage {
             return Ok(());
         }
         recipe::user_files(&root)?;
-        let needed = torch.map(Libraries::needed_of_system).transpose()?.unwrap_or_default();
-        for library in libraries.iter().chain(&needed).cloned().chain(libraries::of_name_lookups(libraries)) {
-            copy(&library, &below(&root, &library)?)?;
-        }
+        self.copy_system(SYSTEM, libraries.iter().chain(&libraries::of_name_lookups(libraries)))?;
         let authorities = Path::new("/etc/ssl/certs/ca-certificates.crt");
         if authorities.exists() {
             copy(authorities, &below(&root, authorities)?)?;
@@ -184,27 +250,63 @@ impl Stage {
         Ok(())
     }
 
-    /// Builds the image with libtorch, unless an image with the same content exists.
-    fn torch(&self, system: &str, name: &str, torch: &Libraries) -> Result<()> {
-        let below = docker(&["image", "inspect", "--format", "{{.Id}}", system])?;
-        let content = format!("{} on {}", torch.stamp()?, below.trim());
-        let format = format!("{{{{index .Config.Labels \"{}\"}}}}", recipe::CONTENT);
-        if docker(&["image", "inspect", "--format", &format, name]).is_ok_and(|found| found.trim() == content) {
-            return Ok(());
+    /// Copies libraries of this machine to the same place in an image.
+    fn copy_system<'a>(&self, context: &str, libraries: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
+        let root = self.context(context).join("root");
+        for library in libraries {
+            copy(library, &below(&root, library)?)?;
         }
-        let context = self.context(TORCH);
-        for library in torch.paths() {
-            let file = library.file_name().context("a library has a name")?;
-            copy(library, &context.join("lib").join(file))?;
-        }
-        self.build(name, TORCH, &recipe::torch(system, &content))
+        Ok(())
     }
 
-    fn make(&self, process: &Process, binary: &Path, name: &str, recipe: &str) -> Result<()> {
-        copy(binary, &self.context(process.image).join(process.binary))?;
-        self.build(name, process.image, recipe)?;
+    /// Builds the image with a half of libtorch and its licences, unless an image with the same content exists.
+    fn layer(&self, layer: &Layer<'_>, folder: &Path, recipe: &dyn Fn(&str) -> Result<String>) -> Result<()> {
+        let below = docker(&["image", "inspect", "--format", "{{.Id}}", layer.below])?;
+        let content = format!("{} on {}", layer.libraries.stamp()?, below.trim());
+        let format = format!("{{{{index .Config.Labels \"{}\"}}}}", recipe::CONTENT);
+        if docker(&["image", "inspect", "--format", &format, layer.image]).is_ok_and(|found| found.trim() == content) {
+            return Ok(());
+        }
+        let context = self.context(layer.name);
+        for library in layer.libraries.paths() {
+            let file = library.file_name().context("a library has a name")?;
+            link_or_copy(library, &context.join("lib").join(file))?;
+        }
+        self.licenses(folder, layer)?;
+        self.build(layer.image, layer.name, &recipe(&content)?)
+    }
+
+    /// Copies the licences of the wheels of a half of libtorch. An installation that is older than this rule has none of
+    /// the CPU half, and one of the user's own has none at all.
+    fn licenses(&self, folder: &Path, layer: &Layer<'_>) -> Result<()> {
+        let (from, to) = (folder.join(libtorch::LICENSES), self.context(layer.name).join("licenses"));
+        fs::create_dir_all(&to).with_context(|| format!("create {}", to.display()))?;
+        for package in &layer.packages {
+            let files = fs::read_dir(from.join(package)).into_iter().flatten();
+            let mut count = 0;
+            for file in files {
+                let file = file.with_context(|| format!("list the licences of {package}"))?;
+                copy(&file.path(), &to.join(package).join(file.file_name()))?;
+                count += 1;
+            }
+            if count == 0 {
+                eprintln!(
+                    "image: {} holds no licence of {package}, which images that are passed on must carry: remove {} and \
+                     repeat",
+                    from.display(),
+                    folder.join("include").display()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn make(&self, packed: &Packed, tag: &str, recipe: &str) -> Result<()> {
+        let (context, name) = (packed.process.image(packed.flavour), packed.image(tag));
+        copy(&packed.binary, &self.context(&context).join(packed.process.binary))?;
+        self.build(&name, &context, recipe)?;
         // The binary starts only if every library is present and new enough.
-        docker(&["run", "--rm", "--network", "none", "--read-only", name, "--help"])
+        docker(&["run", "--rm", "--network", "none", "--read-only", &name, "--help"])
             .with_context(|| format!("start {name}"))?;
         Ok(())
     }
@@ -232,6 +334,14 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     }
     fs::copy(from, to).with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
     Ok(())
+}
+
+/// Puts a file into a context without a copy of its gigabytes where both lie on one file system.
+fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    fs::hard_link(from, to).or_else(|_| copy(from, to))
 }
 
 /// Runs `docker` and returns its output.

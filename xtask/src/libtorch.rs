@@ -1,26 +1,37 @@
 //! Installs libtorch in `.libtorch`, from the Python package index, which has wheels for every platform that we build
 //! on.
 //!
-//! A wheel is a zip file, of which a few files are extracted (see `wheels`). A stamp lists the extracted files, so that
-//! a missing or damaged file is detected and fetched again. Start with [`ensure`].
+//! libtorch has two halves. Every program needs the CPU half, with which it is linked. The CUDA half, for NVIDIA GPUs, lies
+//! flat beside it with everything that it loads at run time; programs open it if it is there. A wheel is a zip file, of
+//! which a few files are extracted (see `wheels`). A stamp lists the extracted files, so that a missing or damaged file is
+//! detected and fetched again. Start with [`ensure`].
 
+mod gpu;
+mod needed;
 mod stamp;
+#[cfg(test)]
+mod tests;
 mod wheels;
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure as ensure_that};
 use tempfile::TempDir;
 
 use crate::python::Python;
 use crate::workspace;
+use gpu::Survey;
 use stamp::Stamp;
-pub use wheels::Platform;
+pub use wheels::{Platform, cpu_packages, cuda_packages, is_cuda};
+use wheels::{Wanted, Wheel};
 
 /// The version `tch` is bound to; another one does not link.
 pub const VERSION: &str = "2.11.0";
+
+/// The folder of the licence files of the wheels, one folder per package, below that of libtorch.
+pub const LICENSES: &str = "licenses";
 
 /// The thoroughness of the check of an existing installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,33 +42,120 @@ pub enum Check {
     Bytes,
 }
 
+/// The choice whether the CUDA half is installed beside the CPU half. A half that is not chosen is left as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Only the CPU half is needed.
+    Cpu,
+    /// The CUDA half is needed; a GPU of this machine that it does not run on is an error.
+    Cuda,
+    /// The CUDA half is needed for other machines, whatever GPU this one has.
+    CudaForImages,
+    /// The CUDA half is needed if it runs on a GPU of this machine.
+    Auto,
+}
+
+/// The halves of libtorch that a program can use here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Halves {
+    /// The CPU half, with MPS on a Mac.
+    Cpu,
+    /// Both halves.
+    CpuAndCuda,
+}
+
 /// Ensures that libtorch is installed and intact: in `.libtorch`, or in the folder that `LIBTORCH` names. Prints
-/// nothing if it is.
+/// nothing if it is, unless a GPU cannot be used.
 ///
 /// # Errors
-/// A message that names the missing part (Python, pip, network, a wheel for this platform) and the remedy.
-pub fn ensure(root: &Path, check: Check) -> Result<()> {
+/// A message that names the missing part (Python, pip, network, room on the disk, a wheel for this platform, a driver, a
+/// GPU) and the remedy.
+pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     if let Some(folder) = workspace::chosen_libtorch(root) {
-        return accept(&folder);
+        accept(&folder)?;
+        // The platform of a libtorch of the user's own need not be one that has wheels.
+        let halves = Platform::here().map_or(Ok(Halves::Cpu), |platform| choose(platform, choice))?;
+        return accept_halves(&folder, halves, choice);
     }
     let platform = Platform::here()?;
-    let folder = root.join(".libtorch");
-    let tools = root.join(".tools");
-    fs::create_dir_all(&tools).with_context(|| format!("create {}", tools.display()))?;
+    let halves = choose(platform, choice)?;
+    let install = Install { platform, folder: root.join(".libtorch"), tools: root.join(".tools") };
+    fs::create_dir_all(&install.tools).with_context(|| format!("create {}", install.tools.display()))?;
     // Of two concurrent tasks only the first fetches libtorch; the second finds it installed.
-    let lock = File::create(tools.join("libtorch.lock")).context("create .tools/libtorch.lock")?;
+    let lock = File::create(install.tools.join("libtorch.lock")).context("create .tools/libtorch.lock")?;
     lock.lock().context("lock .tools/libtorch.lock")?;
 
-    match Stamp::check(&folder, platform, check) {
-        Ok(()) => return Ok(()),
-        Err(reason) => eprintln!("libtorch {VERSION}: {reason:#}; fetching it"),
+    let wanted = install.wanted(halves, check)?;
+    if !wanted.is_nothing() {
+        install.fetch(&wanted).with_context(|| {
+            format!(
+                "fetch libtorch {VERSION} (an existing install serves as well: set LIBTORCH to the folder that holds its \
+                 `include` and `lib`)"
+            )
+        })?;
     }
-    fetch(platform, &folder, &tools).with_context(|| {
-        format!(
-            "fetch libtorch {VERSION} (an existing install serves as well: set LIBTORCH to the folder that holds its \
-             `include` and `lib`)"
-        )
-    })
+    Ok(halves)
+}
+
+/// Decides which halves are needed, and prints why a GPU is not used.
+fn choose(platform: &Platform, choice: Choice) -> Result<Halves> {
+    let Some(capability_min) = platform.capability_min else {
+        ensure_that!(
+            matches!(choice, Choice::Cpu | Choice::Auto),
+            "libtorch has no CUDA half for {}; GPUs of Apple need none, since MPS is in the libtorch for macOS",
+            platform.name
+        );
+        return Ok(Halves::Cpu);
+    };
+    if choice == Choice::Cpu {
+        return Ok(Halves::Cpu);
+    }
+    if choice == Choice::CudaForImages {
+        return Ok(Halves::CpuAndCuda);
+    }
+    decide(gpu::survey(capability_min), choice)
+}
+
+/// Decides by the GPUs that were found; `choice` is `Cuda` or `Auto`.
+fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
+    const REMEDY: &str = "`cargo xtask libtorch --cpu` installs the CPU half alone";
+    match (survey, choice) {
+        (Survey::Usable { gpus, notes }, _) => {
+            for line in gpus.iter().map(ToString::to_string).chain(notes) {
+                eprintln!("libtorch {VERSION}: {line}");
+            }
+            Ok(Halves::CpuAndCuda)
+        }
+        (Survey::TooOld(reasons), Choice::Auto) => {
+            for reason in reasons {
+                eprintln!("libtorch {VERSION}: {reason}");
+            }
+            eprintln!("libtorch {VERSION}: no GPU of this machine can be used: going on with the CPU half");
+            Ok(Halves::Cpu)
+        }
+        (Survey::TooOld(reasons), _) => bail!("{} ({REMEDY})", reasons.join("; ")),
+        (Survey::Absent(_), Choice::Auto) => Ok(Halves::Cpu),
+        (Survey::Absent(why), _) => {
+            eprintln!("libtorch {VERSION}: no NVIDIA GPU here ({why}); the CUDA half is for images and other machines");
+            Ok(Halves::CpuAndCuda)
+        }
+    }
+}
+
+/// Checks that every library that the installed ones load is there, and prints the numbers.
+///
+/// # Errors
+/// A library that is found nowhere.
+pub fn check_needed(root: &Path) -> Result<()> {
+    let folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
+    let lib = folder.join("lib");
+    let checked = needed::check(&lib)?;
+    let driver = match checked.without_driver.as_slice() {
+        [] => String::new(),
+        names => format!("; not here, since they come with NVIDIA's driver: {}", names.join(", ")),
+    };
+    println!("{}: {} libraries load {} names{driver}", lib.display(), checked.libraries, checked.names);
+    workspace::report(&checked.unresolved, "libraries are missing")
 }
 
 fn accept(folder: &Path) -> Result<()> {
@@ -73,123 +171,206 @@ fn accept(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Downloads and unpacks beside `folder`, then replaces `folder` by a rename.
-fn fetch(platform: &Platform, folder: &Path, tools: &Path) -> Result<()> {
-    let start = Instant::now();
-    let python = Python::find()?;
-    // The folder is removed with its contents on drop, also after an error.
-    let work = TempDir::with_prefix_in("libtorch-", tools).context("create a folder in .tools")?;
-    let fresh = work.path().join("libtorch");
-    for wheel in platform.wheels {
-        eprintln!("libtorch {VERSION}: downloading {} ({}, once)", wheel.requirement, wheel.size);
-        let downloads = work.path().join(wheel.folder_name());
-        python.download_wheel(wheel.requirement, &downloads)?;
-        eprintln!("libtorch {VERSION}: unpacking {}", wheel.requirement);
-        wheel.unpack(&python, &downloads, &fresh)?;
-        fs::remove_dir_all(&downloads).with_context(|| format!("remove {}", downloads.display()))?;
+/// Returns the halves in a folder of the user's own, of the chosen ones.
+fn accept_halves(folder: &Path, chosen: Halves, choice: Choice) -> Result<Halves> {
+    if chosen == Halves::Cpu || folder.join("lib/libtorch_cuda.so").exists() {
+        return Ok(chosen);
     }
-    platform.finish(&fresh)?;
-    Stamp::write(&fresh, platform)?;
+    let complaint = format!(
+        "LIBTORCH is {}, which has no `lib/libtorch_cuda.so`: point it to a libtorch {VERSION} for CUDA, or unset it to \
+         have one fetched",
+        folder.display()
+    );
+    if choice != Choice::Auto {
+        bail!(complaint);
+    }
+    eprintln!("libtorch {VERSION}: going on without the GPU: {complaint}");
+    Ok(Halves::Cpu)
+}
 
-    let old = work.path().join("old");
-    if folder.exists() {
-        fs::rename(folder, &old).with_context(|| format!("move {} away", folder.display()))?;
+/// An installation in `.libtorch`, and the folder for work in progress.
+struct Install {
+    platform: &'static Platform,
+    folder: PathBuf,
+    tools: PathBuf,
+}
+
+impl Install {
+    /// Returns the files of `halves` that are missing or damaged, and prints why.
+    fn wanted(&self, halves: Halves, check: Check) -> Result<Wanted> {
+        let mut wanted = Wanted::default();
+        if let Err(reason) = Stamp::check(&self.folder, self.platform, check) {
+            eprintln!("libtorch {VERSION}: {reason:#}; fetching it");
+            wanted.cpu = true;
+        }
+        let missing = Stamp::missing_cuda(&self.folder, self.platform, check)?;
+        let all = self.platform.cuda_libraries().count();
+        // A thorough check repairs an installed CUDA half also where it is not needed.
+        if halves == Halves::CpuAndCuda || check == Check::Bytes && missing.len() < all {
+            match missing.as_slice() {
+                [] => {}
+                [(_, reason), ..] if missing.len() < all => {
+                    eprintln!("libtorch {VERSION}, CUDA half: {reason}; fetching {} of {all} libraries", missing.len());
+                }
+                _ => eprintln!("libtorch {VERSION}, CUDA half: not there yet; fetching it"),
+            }
+            wanted.cuda = missing.into_iter().map(|(name, _)| name).collect();
+        }
+        Ok(wanted)
     }
-    fs::rename(&fresh, folder).with_context(|| format!("move the new libtorch to {}", folder.display()))?;
-    eprintln!("libtorch {VERSION}: ready in {:.0} s", start.elapsed().as_secs_f64());
+
+    /// Downloads and unpacks beside the folder; then replaces the folder by a rename if the CPU half is missing, and
+    /// moves the libraries of the CUDA half into it, wheel by wheel, so that an interrupted download is continued.
+    fn fetch(&self, wanted: &Wanted) -> Result<()> {
+        let start = Instant::now();
+        self.remove_remains()?;
+        self.announce(wanted)?;
+        let python = Python::find()?;
+        // The folder is removed with its contents on drop, also after an error.
+        let work = TempDir::with_prefix_in("libtorch-", &self.tools).context("create a folder in .tools")?;
+        let wheels = wanted.wheels(self.platform);
+        let (cpu, cuda): (Vec<&Wheel>, Vec<&Wheel>) = wheels.iter().partition(|wheel| !wanted.cpu(wheel).is_empty());
+        let count = wheels.len();
+        let unpack = |number: usize, wheel: &Wheel, target: &Path| {
+            eprintln!("libtorch {VERSION}: {number} of {count}: {} ({} MB)", wheel.requirement, wheel.download_mb);
+            let downloads = work.path().join("download");
+            python.download_wheel(wheel.requirement, &downloads)?;
+            wheel.unpack(&python, &downloads, target, wanted)?;
+            // At once, because the next one needs the room.
+            fs::remove_dir_all(&downloads).with_context(|| format!("remove {}", downloads.display()))
+        };
+        if wanted.cpu {
+            let fresh = work.path().join("libtorch");
+            for (index, wheel) in cpu.iter().enumerate() {
+                unpack(index + 1, wheel, &fresh)?;
+            }
+            self.replace(&fresh, &work.path().join("old"), wanted)?;
+        }
+        for (index, wheel) in cuda.iter().enumerate() {
+            let part = work.path().join("part");
+            unpack(cpu.len() + index + 1, wheel, &part)?;
+            move_files(&part.join(LICENSES), &self.folder.join(LICENSES))?;
+            let names: Vec<&str> = wanted.cuda(wheel).collect();
+            for name in &names {
+                move_file(&part.join("lib").join(name), &self.folder.join("lib").join(name))?;
+            }
+            Stamp::add(&self.folder, self.platform, &names)?;
+            fs::remove_dir_all(&part).with_context(|| format!("remove {}", part.display()))?;
+        }
+        if !wanted.cuda.is_empty() {
+            let unresolved = needed::check(&self.folder.join("lib"))?.unresolved;
+            ensure_that!(unresolved.is_empty(), "the CUDA half is incomplete: {}", unresolved.join("; "));
+        }
+        eprintln!("libtorch {VERSION}: ready in {:.0} s", start.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Puts the files in `fresh` in the place of the folder, with the intact CUDA libraries and the licences of the old
+    /// folder.
+    fn replace(&self, fresh: &Path, old: &Path, wanted: &Wanted) -> Result<()> {
+        self.platform.finish(fresh)?;
+        for name in self.platform.cuda_libraries() {
+            let kept = self.folder.join("lib").join(name);
+            if !wanted.cuda.contains(name) && kept.exists() {
+                move_file(&kept, &fresh.join("lib").join(name))?;
+            }
+        }
+        Stamp::write(fresh, self.platform)?;
+        if self.folder.exists() {
+            fs::rename(&self.folder, old).with_context(|| format!("move {} away", self.folder.display()))?;
+        }
+        fs::rename(fresh, &self.folder)
+            .with_context(|| format!("move the new libtorch to {}", self.folder.display()))?;
+        move_files(&old.join(LICENSES), &self.folder.join(LICENSES))
+    }
+
+    /// Removes what an interrupted download left behind.
+    fn remove_remains(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.tools).with_context(|| format!("list {}", self.tools.display()))? {
+            let path = entry.with_context(|| format!("list {}", self.tools.display()))?.path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libtorch-")) {
+                fs::remove_dir_all(&path).with_context(|| format!("remove {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the sizes and the expected times, and checks that there is room.
+    fn announce(&self, wanted: &Wanted) -> Result<()> {
+        let room = rustix::fs::statvfs(&self.tools).with_context(|| format!("look at {}", self.tools.display()))?;
+        let free_mb = room.f_bavail.saturating_mul(room.f_frsize) / 1_000_000;
+        let sizes = Sizes::of(self.platform, wanted);
+        ensure_that!(
+            free_mb >= sizes.peak_mb,
+            "{} MB are free in {}, and {} MB are needed while libtorch is fetched{}",
+            free_mb,
+            self.tools.display(),
+            sizes.peak_mb,
+            if wanted.cuda.is_empty() { "" } else { " (without the CUDA half, `cargo xtask libtorch --cpu`, fewer)" }
+        );
+        eprintln!("libtorch {VERSION}: {sizes}; {free_mb} MB are free");
+        Ok(())
+    }
+}
+
+/// Sizes that are printed before a download.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sizes {
+    wheels: usize,
+    download_mb: u64,
+    installed_mb: u64,
+    /// The room that is needed while fetching.
+    peak_mb: u64,
+}
+
+impl Sizes {
+    fn of(platform: &Platform, wanted: &Wanted) -> Self {
+        let wheels = wanted.wheels(platform);
+        let installed_mb = wanted.installed_mb(platform);
+        let largest_mb = wheels.iter().map(|wheel| wheel.download_mb).max().unwrap_or(0);
+        Self {
+            wheels: wheels.len(),
+            download_mb: wheels.iter().map(|wheel| wheel.download_mb).sum(),
+            installed_mb,
+            // pip writes a wheel twice; the extracted files of all wheels stay.
+            peak_mb: installed_mb + 2 * largest_mb,
+        }
+    }
+}
+
+impl std::fmt::Display for Sizes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { wheels, download_mb, installed_mb, .. } = self;
+        let minutes = |mbit_per_s: u64| (download_mb * 8).div_ceil(mbit_per_s * 60);
+        write!(
+            f,
+            "downloading {download_mb} MB in {wheels} wheels, once: about {} min at 500 Mbit/s, {} min at 50 Mbit/s; \
+             {installed_mb} MB on the disk",
+            minutes(500),
+            minutes(50)
+        )
+    }
+}
+
+/// Moves every file and folder in `from`, if it exists, into `to`, except those that exist there.
+fn move_files(from: &Path, to: &Path) -> Result<()> {
+    if !from.exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
+        let entry = entry.with_context(|| format!("list {}", from.display()))?;
+        let target = to.join(entry.file_name());
+        if !target.exists() {
+            move_file(&entry.path(), &target)?;
+        }
+    }
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    //! Tests of the stamp; fetching itself needs the package index and is exercised by every installation.
-
-    use std::fs;
-    use std::path::Path;
-
-    use tempfile::TempDir;
-
-    use super::stamp::Stamp;
-    use super::wheels::{LINUX_X86, MAC_ARM};
-    use super::{Check, accept};
-
-    fn installed() -> TempDir {
-        let folder = TempDir::new().unwrap();
-        fs::create_dir_all(folder.path().join("include/torch")).unwrap();
-        fs::create_dir_all(folder.path().join("lib")).unwrap();
-        fs::write(folder.path().join("include/torch/torch.h"), "#pragma once").unwrap();
-        for library in MAC_ARM.libraries {
-            fs::write(folder.path().join("lib").join(library), "machine code").unwrap();
-        }
-        Stamp::write(folder.path(), &MAC_ARM).unwrap();
-        folder
+/// Moves a file or folder within a file system; an existing file is replaced.
+fn move_file(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     }
-
-    fn complaint(folder: &Path, check: Check) -> String {
-        Stamp::check(folder, &MAC_ARM, check).map_or_else(|error| error.to_string(), |()| "none".to_owned())
-    }
-
-    fn set_date(path: &Path, seconds: u64) {
-        let date = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-        fs::File::options().write(true).open(path).unwrap().set_modified(date).unwrap();
-    }
-
-    #[test]
-    fn an_unchanged_installation_passes_the_check_by_stamp_and_by_bytes() {
-        let folder = installed();
-        assert_eq!(complaint(folder.path(), Check::Stamp), "none");
-        assert_eq!(complaint(folder.path(), Check::Bytes), "none");
-    }
-
-    #[test]
-    fn a_missing_library_is_noticed() {
-        let folder = installed();
-        fs::remove_file(folder.path().join("lib/libc10.dylib")).unwrap();
-        assert_eq!(complaint(folder.path(), Check::Stamp), "`lib/libc10.dylib` is missing");
-    }
-
-    #[test]
-    fn a_library_cut_short_is_noticed() {
-        let folder = installed();
-        fs::write(folder.path().join("lib/libc10.dylib"), "machine").unwrap();
-        assert_eq!(complaint(folder.path(), Check::Stamp), "`lib/libc10.dylib` has 7 bytes instead of 12");
-    }
-
-    #[test]
-    fn a_flipped_byte_is_noticed_when_the_date_changed_or_bytes_are_read() {
-        let folder = installed();
-        let library = folder.path().join("lib/libc10.dylib");
-        set_date(&library, 1_000);
-        assert_eq!(complaint(folder.path(), Check::Stamp), "none", "a new date on the same bytes is learnt");
-        fs::write(&library, "machine coda").unwrap();
-        assert_eq!(complaint(folder.path(), Check::Stamp), "`lib/libc10.dylib` is damaged");
-        set_date(&library, 1_000);
-        assert_eq!(complaint(folder.path(), Check::Stamp), "none", "sizes and dates do not show it");
-        assert_eq!(complaint(folder.path(), Check::Bytes), "`lib/libc10.dylib` is damaged");
-    }
-
-    #[test]
-    fn a_lost_header_is_noticed() {
-        let folder = installed();
-        fs::remove_file(folder.path().join("include/torch/torch.h")).unwrap();
-        assert_eq!(complaint(folder.path(), Check::Stamp), "headers are missing or damaged");
-    }
-
-    #[test]
-    fn a_folder_without_a_stamp_or_for_another_platform_is_fetched_again() {
-        let folder = installed();
-        let other = Stamp::check(folder.path(), &LINUX_X86, Check::Stamp).unwrap_err().to_string();
-        assert!(other.ends_with("holds version 2.11.0 for macos-arm64"), "{other}");
-        fs::write(folder.path().join("stamp.json"), "{").unwrap();
-        assert_eq!(complaint(folder.path(), Check::Stamp), "stamp.json cannot be read");
-        fs::remove_file(folder.path().join("stamp.json")).unwrap();
-        assert!(complaint(folder.path(), Check::Stamp).ends_with("has no stamp.json"));
-    }
-
-    #[test]
-    fn a_wrong_libtorch_variable_is_reported_with_the_missing_folder() {
-        let folder = TempDir::new().unwrap();
-        let error = accept(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("LIBTORCH is") && error.contains("has no `include/torch`"), "{error}");
-    }
+    fs::rename(from, to).with_context(|| format!("move {} to {}", from.display(), to.display()))
 }

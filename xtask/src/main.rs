@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xtask::libtorch::{Check, Choice};
 use xtask::{certs, ci, deny, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
 
 /// Runs the development tasks of the repository.
@@ -18,13 +19,24 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Fetch libtorch into `.libtorch`, unless it is installed and intact.
+    /// Fetch libtorch into `.libtorch`, unless it is installed and intact: the CPU half, and the CUDA half where
+    /// nvidia-smi lists a GPU that it runs on.
     Libtorch {
+        /// Fetch the CUDA half also where there is no GPU; a GPU or driver that is too old is an error.
+        #[arg(long)]
+        cuda: bool,
+        /// Fetch only the CPU half; a CUDA half that is there stays.
+        #[arg(long, conflicts_with = "cuda")]
+        cpu: bool,
         /// Check every byte of the installed libraries, not only sizes and dates.
         #[arg(long)]
         verify: bool,
+        /// Check that every library which the installed ones load is there.
+        #[arg(long)]
+        check: bool,
     },
-    /// Fetch libtorch, build release binaries and train: `zerofleet train`, with its options.
+    /// Fetch libtorch, with its CUDA half where nvidia-smi lists a GPU that it runs on, build release binaries and
+    /// train: `zerofleet train`, with its options. `CUDA_VISIBLE_DEVICES=` leaves the GPU out.
     #[command(disable_help_flag = true)]
     Train {
         /// Options of `zerofleet train`; `--help` lists them.
@@ -71,8 +83,15 @@ fn main() -> ExitCode {
 fn run(chore: Chore) -> anyhow::Result<()> {
     let root = workspace::root();
     match chore {
-        Chore::Libtorch { verify: false } => libtorch::ensure(&root, libtorch::Check::Stamp),
-        Chore::Libtorch { verify: true } => libtorch::ensure(&root, libtorch::Check::Bytes),
+        Chore::Libtorch { cuda, cpu, verify, check } => {
+            let choice = match (cuda, cpu) {
+                (true, _) => Choice::Cuda,
+                (false, true) => Choice::Cpu,
+                (false, false) => Choice::Auto,
+            };
+            libtorch::ensure(&root, if verify { Check::Bytes } else { Check::Stamp }, choice)?;
+            if check { libtorch::check_needed(&root) } else { Ok(()) }
+        }
         Chore::Train { options } => train::run(&root, &options),
         Chore::Image(options) => image::run(&root, &options),
         Chore::Certs(options) => certs::make(&certs::Options { out: root.join(&options.out), ..options }),

@@ -54,8 +54,11 @@ impl Python {
     /// The last output of pip, if it fails for this Python and for Python 3.12 as well.
     pub fn download_wheel(&self, requirement: &str, folder: &Path) -> Result<()> {
         // The wheels may be for another version of Python: none of the files that we extract depend on it.
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let download = |more: &[&str]| {
             let mut command = self.pip("download");
+            // Wheels have hundreds of megabytes: none stays in pip's cache, and none goes through a small `/tmp`.
+            command.arg("--no-cache-dir").env("TMPDIR", folder);
             run(command.args(more).arg("--dest").arg(folder).arg(requirement), 6)
         };
         let Err(complaint) = download(&[]) else { return Ok(()) };

@@ -76,7 +76,7 @@ fn has_example(source: &str) -> bool {
 /// Builds these targets and returns the command that tests them; the command's environment locates libtorch and the
 /// programs that tests start.
 fn prepared(root: &Path, targets: &[&str]) -> Result<Command> {
-    libtorch::ensure(root, libtorch::Check::Stamp)?;
+    libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
     workspace::run(workspace::cargo(root).args(["build", "--workspace"]).args(targets))?;
     let mut command = workspace::cargo(root);
     command.arg("test").env("ZEROFLEET_BIN_DIR", workspace::metadata(root)?.target_directory.join("debug"));

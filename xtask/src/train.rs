@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{libtorch, workspace};
+use crate::libtorch::{self, Halves};
+use crate::workspace;
 
 /// The programs that training runs, each with its package; `zerofleet` finds the others in its own folder.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -19,6 +20,8 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 /// The program that a run with `--inference remote` needs as well.
 const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
+/// The packages of the programs that evaluate positions, with libtorch if they have the feature `torch`.
+pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
 /// The approximate duration of a first build, in minutes of one core.
 const FIRST_BUILD_CORE_MINUTES: usize = 11;
 
@@ -27,7 +30,7 @@ const FIRST_BUILD_CORE_MINUTES: usize = 11;
 /// # Errors
 /// If fetching, building or starting fails.
 pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
-    libtorch::ensure(root, libtorch::Check::Stamp)?;
+    let halves = libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Auto)?;
     let programs = programs(options);
     let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
     if !program.exists() {
@@ -36,12 +39,11 @@ pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
     }
     let mut build = workspace::cargo(root);
     build.args(["build", "--release"]);
-    for (package, binary) in programs {
+    for (package, binary) in &programs {
         build.args(["--package", package, "--bin", binary]);
     }
     // The export to Parquet, which no run needs, is left out.
-    let accelerator = if has_accelerator() { ",actor/torch,arena/torch" } else { "" };
-    build.args(["--no-default-features", "--features", &format!("learner/torch{accelerator}")]);
+    build.args(["--no-default-features", "--features", &features(&programs, halves)]);
     workspace::run(&mut build)?;
 
     let mut train = Command::new(&program);
@@ -69,10 +71,17 @@ fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
     )
 }
 
-/// True if self-play may use libtorch on this machine: an Apple GPU, or the driver of an NVIDIA one. Everywhere else
-/// the CPU kernel is the faster evaluator, and actors are built without libtorch.
-fn has_accelerator() -> bool {
-    cfg!(target_os = "macos") || Path::new("/dev/nvidiactl").exists()
+/// Returns the features of the programs. Where an accelerator may work, an Apple GPU or the CUDA half of libtorch, every
+/// program that evaluates can use it; everywhere else the CPU kernel is the faster evaluator, and only the learner is
+/// linked with libtorch.
+fn features(programs: &[(&str, &str)], halves: Halves) -> String {
+    let mut features = "learner/torch".to_owned();
+    if cfg!(target_os = "macos") || halves == Halves::CpuAndCuda {
+        for (package, _) in programs.iter().filter(|(package, _)| EVALUATING.contains(package)) {
+            features.push_str(&format!(",{package}/torch"));
+        }
+    }
+    features
 }
 
 /// Adds the folder of a chosen libtorch to the library search path. Binaries find `.libtorch` by themselves, but no
@@ -103,6 +112,16 @@ mod tests {
         for options in [&["--inference", "remote"][..], &["--inference=remote"]] {
             assert!(named(options).contains(&"inference-server"), "{options:?}");
         }
+    }
+
+    #[test]
+    fn every_program_that_evaluates_is_linked_with_libtorch_where_the_cuda_half_is_used() {
+        let all = [PROGRAMS.as_slice(), &[INFERENCE_SERVER]].concat();
+        let cuda = "learner/torch,actor/torch,arena/torch,inference-server/torch";
+        assert_eq!(features(&all, Halves::CpuAndCuda), cuda);
+        assert_eq!(features(&PROGRAMS, Halves::CpuAndCuda), "learner/torch,actor/torch,arena/torch");
+        let none = if cfg!(target_os = "macos") { cuda } else { "learner/torch" };
+        assert_eq!(features(&all, Halves::Cpu), none);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+#[cfg(target_os = "linux")]
+mod cuda_half;
 mod precision;
 mod probe;
 
@@ -122,33 +124,14 @@ fn compared(device: Device, model: Option<String>, purpose: Purpose) -> Result<C
     Ok(Chosen { device, reason: format!("{model}{purpose} within {difference:.1e} of the CPU's") })
 }
 
-/// Loads `libtorch_cuda.so` for the whole process if the loader can find it, so that one binary serves machines with
-/// and without CUDA. For the loader to find it, put the `lib` folder of a full installation of the same libtorch into
-/// `LD_LIBRARY_PATH`.
+/// Loads the CUDA half of libtorch for the whole process, so that one binary serves machines with and without CUDA.
 fn load_cuda_half() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
-    LOADED.get_or_init(|| load_globally(c"libtorch_cuda.so")).clone()
-}
-
-#[cfg(target_os = "linux")]
-fn load_globally(library: &std::ffi::CStr) -> Result<(), String> {
-    // SAFETY: the name is a valid C string; the library is never closed, so nothing it registers can dangle. Its
-    // initialisers register the CUDA kernels with the libtorch that is already loaded, as intended.
-    let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-    if !handle.is_null() {
-        return Ok(());
-    }
-    // SAFETY: dlerror returns null or a C string that stays valid until the next call on this thread.
-    let why = unsafe {
-        let message = libc::dlerror();
-        if message.is_null() { None } else { Some(std::ffi::CStr::from_ptr(message).to_string_lossy().into_owned()) }
-    };
-    Err(why.unwrap_or_else(|| format!("{} cannot be loaded", library.to_string_lossy())))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn load_globally(_library: &std::ffi::CStr) -> Result<(), String> {
-    Err("CUDA is supported on Linux only".to_owned())
+    #[cfg(target_os = "linux")]
+    let load = cuda_half::load;
+    #[cfg(not(target_os = "linux"))]
+    let load = || Err("CUDA is supported on Linux only".to_owned());
+    LOADED.get_or_init(load).clone()
 }
 
 /// The architecture of a plain tower for trials: planes, height and width, then channels and blocks.

@@ -9,9 +9,13 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
 
+use crate::libtorch;
+
 /// Libraries that the C library loads at run time to look up names, without being linked with them; newer C libraries
 /// include their code.
 const NAME_LOOKUPS: [&str; 3] = ["libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2"];
+/// The library of NVIDIA's driver, which the engine adds to a container when it starts.
+const DRIVER: &str = "libcuda.so.1";
 
 /// The libraries of one binary or of one folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +42,7 @@ fn parse(text: &str) -> Result<Libraries> {
     let mut found = BTreeSet::new();
     for line in text.lines().map(str::trim) {
         let path = line.split_once("=>").map_or(line, |(_, path)| path.trim());
-        if path.starts_with("not found") {
+        if path.starts_with("not found") && !line.starts_with(DRIVER) {
             bail!("a library is missing: {line}");
         }
         // The virtual library of the kernel (vDSO) has no path.
@@ -67,6 +71,17 @@ impl Libraries {
         Ok(Self(found))
     }
 
+    /// Splits the libraries of libtorch into those of the CPU half and those of the CUDA half.
+    pub(super) fn halves(self) -> [Self; 2] {
+        let is_cuda = |path: &PathBuf| path.file_name().is_some_and(|name| libtorch::is_cuda(&name.to_string_lossy()));
+        let (cuda, cpu) = self.0.into_iter().partition(is_cuda);
+        [Self(cpu), Self(cuda)]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.0.iter()
     }
@@ -81,12 +96,12 @@ impl Libraries {
         }
     }
 
-    /// Returns the libraries of the system that these libraries load.
-    pub(super) fn needed_of_system(&self) -> Result<BTreeSet<PathBuf>> {
+    /// Returns the libraries of the system that these libraries load; `torch` is all libraries of libtorch.
+    pub(super) fn needed_of_system(&self, torch: &Self) -> Result<BTreeSet<PathBuf>> {
         let mut needed = BTreeSet::new();
         for library in &self.0 {
             let folder = library.parent().context("a library lies in a folder")?;
-            needed.extend(of(library, folder)?.system_and_other(self).system);
+            needed.extend(of(library, folder)?.system_and_other(torch).system);
         }
         Ok(needed)
     }
@@ -148,6 +163,16 @@ mod tests {
     fn a_library_that_is_missing_is_named() {
         let error = parse("\tlibc10.so => not found\n").unwrap_err().to_string();
         assert!(error.contains("libc10.so"), "{error}");
+        let driver = parse("\tlibcuda.so.1 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x1)\n").unwrap();
+        assert_eq!(driver.0, paths(&["/lib/libc.so.6"]), "the driver comes with the machine of the container");
+    }
+
+    #[test]
+    fn the_cuda_half_is_no_part_of_the_layer_of_the_cpu_half() {
+        let both = ["/lib/libc10.so", "/lib/libtorch_cpu.so", "/lib/libcudart.so.13", "/lib/libgomp.so.1"];
+        let cuda = ["/lib/libc10_cuda.so", "/lib/libcudnn_ops.so.9", "/lib/libtorch_cuda.so"];
+        let halves = Libraries(paths(&[both.as_slice(), &cuda].concat())).halves();
+        assert_eq!(halves, [Libraries(paths(&both)), Libraries(paths(&cuda))]);
     }
 
     #[test]

@@ -8,15 +8,27 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::certs::USER;
+use crate::train::EVALUATING;
 
 /// The name of the image with the files of the system, and of its context.
 pub(super) const SYSTEM: &str = "system";
 /// The name of the image with libtorch, and of its context.
 pub(super) const TORCH: &str = "libtorch";
+/// The name of the image with the CUDA half of libtorch, of its context and of its stage.
+pub(super) const CUDA: &str = "cuda";
 /// The empty base image.
 pub(super) const SCRATCH: &str = "scratch";
 /// The label with the content of the layer of libtorch.
 pub(super) const CONTENT: &str = "zerofleet.content";
+
+/// The hardware that an image is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flavour {
+    /// CPUs; only the learner contains libtorch.
+    Cpu,
+    /// NVIDIA GPUs; every process that evaluates or trains contains both halves of libtorch.
+    Gpu,
+}
 
 /// A process and its image, whose name is that of its stage.
 #[derive(Debug)]
@@ -35,6 +47,22 @@ pub(super) const PROCESSES: [Process; 6] = [
     same("arena"),
     Process { package: "cli", image: "cli", binary: "zerofleet" },
 ];
+
+impl Process {
+    /// The flavour of its image among images for GPUs.
+    pub(super) fn flavour(&self, wanted: Flavour) -> Flavour {
+        let computes = self.package == "learner" || EVALUATING.contains(&self.package);
+        if computes { wanted } else { Flavour::Cpu }
+    }
+
+    /// The name of its image.
+    pub(super) fn image(&self, flavour: Flavour) -> String {
+        match flavour {
+            Flavour::Cpu => self.image.to_owned(),
+            Flavour::Gpu => format!("{}-gpu", self.image),
+        }
+    }
+}
 
 const fn same(name: &'static str) -> Process {
     Process { binary: name, package: name, image: name }
@@ -69,6 +97,13 @@ impl Stages {
         Ok(format!("FROM {base}\n{root}COPY --chown={USER}:{USER} owned/ /\n{instructions}"))
     }
 
+    /// Returns the recipe of the image with both halves of libtorch, above that with the CPU half; `root` holds what else
+    /// of the system the CUDA half loads.
+    pub(super) fn cuda(&self, torch: &str, content: &str) -> Result<String> {
+        let instructions = self.instructions(CUDA)?;
+        Ok(format!("FROM {torch}\nCOPY root/ /\n{COPY_LIBTORCH}{instructions}LABEL {CONTENT}=\"{content}\"\n"))
+    }
+
     /// Returns the recipe of the image of one binary.
     pub(super) fn process(&self, process: &Process, below: &str) -> Result<String> {
         let Process { binary, image, .. } = process;
@@ -77,9 +112,13 @@ impl Stages {
     }
 }
 
-/// Returns the recipe of the image with libtorch, in the folder where binaries search for it: `lib` beside their `bin`.
+/// The instructions that copy a half of libtorch to the folder where binaries search for it, `lib` beside their `bin`,
+/// and its licences.
+const COPY_LIBTORCH: &str = "COPY lib/ /usr/local/lib/\nCOPY licenses/ /licenses/\n";
+
+/// Returns the recipe of the image with the CPU half of libtorch.
 pub(super) fn torch(system: &str, content: &str) -> String {
-    format!("FROM {system}\nCOPY lib/ /usr/local/lib/\nLABEL {CONTENT}=\"{content}\"\n")
+    format!("FROM {system}\n{COPY_LIBTORCH}LABEL {CONTENT}=\"{content}\"\n")
 }
 
 /// Writes the files that `scratch` lacks to name the user and to configure the lookup of host names.
@@ -139,6 +178,17 @@ mod tests {
             assert_eq!(probe, process.image != "cli", "{end}");
         }
         assert!(stages().instructions("driver").unwrap_err().to_string().contains("has no stage `driver`"));
+    }
+
+    #[test]
+    fn images_for_gpus_have_names_of_their_own_and_find_the_driver_of_their_host() {
+        let names: Vec<String> = PROCESSES.iter().map(|process| process.image(process.flavour(Flavour::Gpu))).collect();
+        assert_eq!(names, ["replay-server", "learner-gpu", "inference-server-gpu", "actor-gpu", "arena-gpu", "cli"]);
+        let cuda = stages().cuda("zerofleet/libtorch:dev", "1234").unwrap();
+        assert!(cuda.starts_with("FROM zerofleet/libtorch:dev\n") && cuda.contains("COPY licenses/ /licenses/\n"));
+        // On an empty base the loader has no cache, and looks in none of the folders where drivers are mounted.
+        assert!(cuda.contains("\nENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib64:"), "{cuda}");
+        assert!(!cuda.contains("NVIDIA_VISIBLE_DEVICES"), "a container gets a GPU only if one was requested for it");
     }
 
     #[test]

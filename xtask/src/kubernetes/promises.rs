@@ -12,6 +12,9 @@ use super::foreign;
 /// Our images that run in a cluster.
 const IMAGES: [&str; 5] = ["replay-server", "learner", "inference-server", "actor", "arena"];
 
+/// The end of the names of images with CUDA.
+const FOR_GPUS: &str = "-gpu";
+
 /// The user id of processes in the images.
 const USER: u64 = 10001;
 
@@ -44,6 +47,7 @@ pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     let documents = Documents(documents);
     documents.unsafe_pods(&mut found);
     documents.wrong_images(&mut found);
+    documents.wrong_gpus(&mut found);
     documents.wrong_ports(guide, &mut found);
     documents.selectors_without_pods(&mut found);
     documents.wrong_calls(&mut found);
@@ -115,6 +119,7 @@ impl<'a> Documents<'a> {
             for container in containers(workload) {
                 let image = container["image"].as_str().unwrap_or_default();
                 let (name, tag) = image.rsplit_once(':').unwrap_or((image, ""));
+                let name = name.strip_suffix(FOR_GPUS).unwrap_or(name);
                 match IMAGES.into_iter().find(|ours| name.strip_prefix("zerofleet/") == Some(ours)) {
                     Some(ours) => drop(unused.remove(ours)),
                     None => found.push(format!("{}: {image} is no image of this project", name_of(workload))),
@@ -125,6 +130,26 @@ impl<'a> Documents<'a> {
             }
         }
         found.extend(unused.into_iter().map(|image| format!("no pod runs zerofleet/{image}")));
+    }
+
+    /// Checks that a container that requests a GPU, and no other, runs an image with CUDA, and that its device is named:
+    /// under `auto` a pod without a working GPU would compute on its CPU.
+    fn wrong_gpus(&self, found: &mut Vec<String>) {
+        for workload in self.workloads() {
+            for container in containers(workload) {
+                let has_gpu = !container["resources"]["limits"]["nvidia.com/gpu"].is_null();
+                let image = container["image"].as_str().unwrap_or_default();
+                let has_cuda = image.rsplit_once(':').unwrap_or((image, "")).0.ends_with(FOR_GPUS);
+                let names_cuda = array(&container["env"]).any(|variable| {
+                    let name = variable["name"].as_str().unwrap_or_default();
+                    name.starts_with("ZEROFLEET__") && name.ends_with("__DEVICE") && variable["value"] == "cuda"
+                });
+                if has_gpu != has_cuda || has_gpu != names_cuda {
+                    let [gpu, device] = [has_gpu, names_cuda].map(|yes| if yes { "" } else { "no " });
+                    found.push(format!("{}: {gpu}GPU, {device}device `cuda`, image {image}", name_of(workload)));
+                }
+            }
+        }
     }
 
     /// Checks that containers listen on the ports they declare, and that Services and probes name existing ports.

@@ -153,6 +153,28 @@ fn an_image_of_others_or_without_a_tag_is_found() {
 }
 
 #[test]
+fn a_gpu_without_its_image_or_its_device_is_found_and_so_is_an_image_without_a_gpu() {
+    let gpu = |pod: &mut Value| {
+        pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1.into();
+        pod["containers"][0]["image"] = "zerofleet/actor-gpu:1".into();
+        pod["containers"][0]["env"] = json!([{ "name": "ZEROFLEET__ACTOR__DEVICE", "value": "cuda" }]);
+    };
+    assert_eq!(after(gpu), "");
+    let found = after(|pod| {
+        gpu(pod);
+        pod["containers"][0]["image"] = "zerofleet/actor:1".into();
+    });
+    assert_eq!(found, "Deployment actor: GPU, device `cuda`, image zerofleet/actor:1");
+    let found = after(|pod| {
+        gpu(pod);
+        pod["containers"][0]["env"][0]["value"] = "auto".into();
+    });
+    assert_eq!(found, "Deployment actor: GPU, no device `cuda`, image zerofleet/actor-gpu:1");
+    let found = after(|pod| pod["containers"][0]["image"] = "zerofleet/actor-gpu:1".into());
+    assert_eq!(found, "Deployment actor: no GPU, no device `cuda`, image zerofleet/actor-gpu:1");
+}
+
+#[test]
 fn a_port_that_is_not_listed_or_not_served_is_found() {
     let found = after(|pod| pod["containers"][0]["ports"][0]["containerPort"] = 9200.into());
     assert!(found.starts_with("Deployment actor: ports [(\"admin\", 9200)] are not [(\"admin\", 9100)]"), "{found}");

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use walkdir::WalkDir;
 
+use super::wheels::is_cuda;
 use super::{Check, Platform, VERSION};
 
 const NAME: &str = "stamp.json";
@@ -21,9 +22,12 @@ pub(super) struct Stamp {
     platform: String,
     libraries: Vec<Library>,
     headers: Headers,
+    /// The libraries of the CUDA half: all, none, or the first few after an interrupted download.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    cuda: Vec<Library>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Library {
     name: String,
     size_bytes: u64,
@@ -41,40 +45,52 @@ struct Headers {
 impl Stamp {
     /// Writes the stamp of the files in `folder`.
     pub(super) fn write(folder: &Path, platform: &Platform) -> Result<()> {
-        let mut libraries = Vec::new();
+        let mut names = Vec::new();
         for entry in fs::read_dir(folder.join("lib")).context("list lib")? {
-            let entry = entry.context("list lib")?;
-            let path = entry.path();
-            libraries.push(Library {
-                name: format!("lib/{}", entry.file_name().to_string_lossy()),
-                size_bytes: entry.metadata().context("look at a library")?.len(),
-                modified_ns: modified_ns(&path)?,
-                crc32c: checksum(&path)?,
-            });
+            names.push(entry.context("list lib")?.file_name().to_string_lossy().into_owned());
         }
-        libraries.sort_by(|a, b| a.name.cmp(&b.name));
+        names.sort();
+        let (cuda, cpu): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| is_cuda(name));
         let stamp = Self {
             version: VERSION.to_owned(),
             platform: platform.name.to_owned(),
-            libraries,
+            libraries: cpu.iter().map(|name| Library::of(folder, name)).collect::<Result<_>>()?,
             headers: Headers::below(&folder.join("include"))?,
+            cuda: cuda.iter().map(|name| Library::of(folder, name)).collect::<Result<_>>()?,
         };
         stamp.save(folder)
     }
 
-    /// Compares `folder` with its stamp.
-    ///
-    /// # Errors
-    /// The human-readable reason to fetch again.
-    pub(super) fn check(folder: &Path, platform: &Platform, check: Check) -> Result<()> {
+    /// Adds libraries of the CUDA half, which lie in `folder`, to its stamp.
+    pub(super) fn add(folder: &Path, platform: &Platform, names: &[&str]) -> Result<()> {
+        let mut stamp = Self::read(folder, platform)?;
+        for name in names {
+            let library = Library::of(folder, name)?;
+            stamp.cuda.retain(|known| known.name != library.name);
+            stamp.cuda.push(library);
+        }
+        stamp.cuda.sort_by(|a, b| a.name.cmp(&b.name));
+        stamp.save(folder)
+    }
+
+    fn read(folder: &Path, platform: &Platform) -> Result<Self> {
         if !folder.exists() {
             bail!("not there yet");
         }
         let Ok(text) = fs::read_to_string(folder.join(NAME)) else { bail!("{} has no {NAME}", folder.display()) };
-        let Ok(mut stamp) = serde_json::from_str::<Self>(&text) else { bail!("{NAME} cannot be read") };
+        let Ok(stamp) = serde_json::from_str::<Self>(&text) else { bail!("{NAME} cannot be read") };
         if (stamp.version.as_str(), stamp.platform.as_str()) != (VERSION, platform.name) {
             bail!("{} holds version {} for {}", folder.display(), stamp.version, stamp.platform);
         }
+        Ok(stamp)
+    }
+
+    /// Compares the CPU half in `folder` with its stamp.
+    ///
+    /// # Errors
+    /// The human-readable reason to fetch it again.
+    pub(super) fn check(folder: &Path, platform: &Platform, check: Check) -> Result<()> {
+        let mut stamp = Self::read(folder, platform)?;
         for library in platform.libraries {
             if !stamp.libraries.iter().any(|known| known.name.strip_prefix("lib/") == Some(library)) {
                 bail!("{NAME} does not name `lib/{library}`");
@@ -93,6 +109,34 @@ impl Stamp {
         Ok(())
     }
 
+    /// Compares the CUDA half in `folder` with its stamp. Returns the libraries to fetch, each with the human-readable
+    /// reason: none if the half is complete, all if it was never fetched.
+    pub(super) fn missing_cuda(
+        folder: &Path,
+        platform: &'static Platform,
+        check: Check,
+    ) -> Result<Vec<(&'static str, String)>> {
+        let never = |name: &'static str| (name, format!("`lib/{name}` is missing"));
+        let Ok(mut stamp) = Self::read(folder, platform) else {
+            return Ok(platform.cuda_libraries().map(never).collect());
+        };
+        let mut dates_changed = false;
+        let mut missing = Vec::new();
+        for name in platform.cuda_libraries() {
+            match stamp.cuda.iter_mut().find(|known| known.name.strip_prefix("lib/") == Some(name)) {
+                None => missing.push(never(name)),
+                Some(library) => match library.check(folder, check) {
+                    Ok(changed) => dates_changed |= changed,
+                    Err(reason) => missing.push((name, reason.to_string())),
+                },
+            }
+        }
+        if dates_changed {
+            stamp.save(folder)?;
+        }
+        Ok(missing)
+    }
+
     fn save(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).context("write down what was fetched")?;
         let fresh = folder.join("stamp.json.new");
@@ -102,6 +146,17 @@ impl Stamp {
 }
 
 impl Library {
+    /// Reads the file `name` in `lib` of `folder`.
+    fn of(folder: &Path, name: &str) -> Result<Self> {
+        let path = folder.join("lib").join(name);
+        Ok(Self {
+            name: format!("lib/{name}"),
+            size_bytes: fs::metadata(&path).with_context(|| format!("look at {}", path.display()))?.len(),
+            modified_ns: modified_ns(&path)?,
+            crc32c: checksum(&path)?,
+        })
+    }
+
     /// Checks that the file is intact; returns true if only its date has changed, as after a copy.
     fn check(&mut self, folder: &Path, check: Check) -> Result<bool> {
         let path = folder.join(&self.name);

@@ -1,0 +1,124 @@
+//! Opens the CUDA half of libtorch at run time, so that one binary serves machines with and without CUDA.
+//!
+//! The half lies beside the CPU half, where `cargo xtask libtorch --cuda` puts it, or elsewhere on the path of the loader.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+const LIBRARY: &str = "libtorch_cuda.so";
+/// A function of `libtorch_cpu.so`.
+const OF_THE_CPU_HALF: &CStr = c"aoti_torch_device_type_cpu";
+/// A function of `libcudart.so`, which the CPU half loads.
+const OF_THE_RUNTIME: &CStr = c"cudaGetDeviceCount";
+/// The library with the headers of the run-time compiler.
+const BUILTINS: &str = "libnvrtc-builtins.so.";
+
+/// Opens the CUDA half for the whole process.
+///
+/// # Errors
+/// The missing part in human-readable form: the driver, the CUDA half, or a library that this half needs.
+pub(super) fn load() -> Result<(), String> {
+    // First, because the CUDA half is gigabytes of files and of no use without a driver.
+    open(Path::new("libcuda.so.1")).map_err(|why| format!("there is no NVIDIA driver ({why})"))?;
+    let folder = folder_of(OF_THE_CPU_HALF);
+    match folder.as_ref().map(|folder| folder.join(LIBRARY)).filter(|beside| beside.exists()) {
+        Some(beside) => open(&beside)?,
+        None => open(Path::new(LIBRARY)).map_err(|why| {
+            let place = folder.map_or_else(String::new, |folder| format!(", nor is it in {}", folder.display()));
+            format!("{why}{place}: `cargo xtask libtorch --cuda` installs it")
+        })?,
+    }
+    if let Some(builtins) = folder_of(OF_THE_RUNTIME).and_then(|folder| builtins(&folder)) {
+        // The compiler that cuDNN uses opens this library by name, but has no path of its own to search: it is found only
+        // if it is loaded already.
+        open(&builtins)?;
+    }
+    Ok(())
+}
+
+/// Opens a library for the whole process and never closes it.
+fn open(library: &Path) -> Result<(), String> {
+    let name = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: the name is a valid C string; the library is never closed, so nothing it registers can dangle. The
+    // initialisers of the CUDA half register its kernels with the libtorch that is already loaded, as intended.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    if !handle.is_null() {
+        return Ok(());
+    }
+    // SAFETY: dlerror returns null or a C string that stays valid until the next call on this thread.
+    let why = unsafe {
+        let message = libc::dlerror();
+        if message.is_null() { None } else { Some(CStr::from_ptr(message).to_string_lossy().into_owned()) }
+    };
+    Err(why.unwrap_or_else(|| format!("{} cannot be loaded", library.display())))
+}
+
+/// Returns the folder of the loaded library that defines a function.
+fn folder_of(function: &CStr) -> Option<PathBuf> {
+    // SAFETY: the name is a valid C string, and the address is only passed on.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, function.as_ptr()) };
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: all bytes zero are a valid `Dl_info`, whose fields are pointers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: `dladdr` only reads the tables of the loader, and writes to `info`.
+    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: after success the name is a C string that lives as long as the library, which is never closed.
+    let file = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(Path::new(OsStr::from_bytes(file.to_bytes())).parent()?.to_owned())
+}
+
+fn builtins(folder: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(folder).ok()?;
+    files.flatten().find(|file| file.file_name().to_string_lossy().starts_with(BUILTINS)).map(|file| file.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_loaded_libtorch_is_found() {
+        // Something of libtorch must be used, so that the test is linked with it.
+        assert!(tch::get_num_threads() > 0);
+        let folder = folder_of(OF_THE_CPU_HALF).unwrap();
+        assert!(folder.join("libtorch_cpu.so").exists() && folder.is_absolute(), "{}", folder.display());
+        assert!(folder_of(OF_THE_RUNTIME).is_some());
+        assert_eq!(folder_of(c"no_library_defines_this_function"), None);
+    }
+
+    #[test]
+    fn a_missing_driver_or_a_missing_cuda_half_is_named_with_the_remedy() {
+        let driver = open(Path::new("libcuda.so.1"));
+        let half = folder_of(OF_THE_CPU_HALF).is_some_and(|folder| folder.join(LIBRARY).exists());
+        match (driver, load()) {
+            (Err(why), loaded) => assert_eq!(loaded, Err(format!("there is no NVIDIA driver ({why})"))),
+            (Ok(()), loaded) if half => assert_eq!(loaded, Ok(())),
+            (Ok(()), Err(why)) => assert!(why.contains("cargo xtask libtorch --cuda"), "{why}"),
+            (Ok(()), Ok(())) => assert!(open(Path::new(LIBRARY)).is_ok(), "it is on the path of the loader"),
+        }
+    }
+
+    /// Runs where the CUDA half is installed, with and without a GPU.
+    #[test]
+    fn every_library_of_an_installed_cuda_half_loads_from_its_folder() {
+        assert!(tch::get_num_threads() > 0);
+        let folder = folder_of(OF_THE_CPU_HALF).unwrap();
+        if !folder.join(LIBRARY).exists() {
+            return;
+        }
+        open(&folder.join(LIBRARY)).unwrap();
+        let needs_driver = |name: &str| name.starts_with("libcaffe2_nvrtc");
+        for file in std::fs::read_dir(&folder).unwrap().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            // `libtorch.so` is a script of the linker.
+            if name.contains(".so") && name != "libtorch.so" && !needs_driver(&name) {
+                assert_eq!(open(&file.path()), Ok(()), "{name}");
+            }
+        }
+    }
+}

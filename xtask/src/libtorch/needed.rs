@@ -1,0 +1,178 @@
+//! Checks that every library that the libraries of a folder load, by their header or by name at run time, lies in that
+//! folder, is part of the system, or comes with NVIDIA's driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::wheels::{OPENED, is_cuda};
+use crate::workspace;
+
+/// Libraries of every system with the GNU C library, the GNU C++ library and zlib.
+const SYSTEM: [&str; 11] = [
+    "libc.so.6",
+    "libdl.so.2",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libstdc++.so.6",
+    "libutil.so.1",
+    "libz.so.1",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+];
+/// Libraries that come with the driver.
+const DRIVER: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+/// Folders that the loader searches besides its cache.
+const FOLDERS: [&str; 7] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/usr/lib",
+];
+
+/// The result of a check.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Checked {
+    /// The number of libraries in the folder.
+    pub(super) libraries: usize,
+    /// The number of different names that they load.
+    pub(super) names: usize,
+    /// One sentence per name that is found nowhere.
+    pub(super) unresolved: Vec<String>,
+    /// The libraries of the driver that are not on this system, which may have no GPU.
+    pub(super) without_driver: Vec<&'static str>,
+}
+
+/// Checks the libraries in the folder `lib`.
+///
+/// # Errors
+/// If the folder or a library cannot be read.
+pub(super) fn check(lib: &Path) -> Result<Checked> {
+    let mut loads = BTreeMap::new();
+    for entry in fs::read_dir(lib).with_context(|| format!("list {}", lib.display()))? {
+        let path = entry.with_context(|| format!("list {}", lib.display()))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // `libtorch.so` is a script of the linker.
+        if name.contains(".so") && name != "libtorch.so" {
+            loads.insert(name, needed(&path)?);
+        }
+    }
+    let cache = workspace::output(Command::new("ldconfig").arg("-p"))
+        .or_else(|_| workspace::output(Command::new("/sbin/ldconfig").arg("-p")))
+        .unwrap_or_default();
+    Ok(resolve(&loads, &|name| {
+        cache.lines().any(|line| line.trim_start().split(' ').next() == Some(name))
+            || FOLDERS.iter().any(|folder| Path::new(folder).join(name).exists())
+    }))
+}
+
+/// Returns the libraries that the header of a library names.
+fn needed(path: &Path) -> Result<Vec<String>> {
+    // The loader is not asked (`ldd`), because that maps gigabytes and finds nothing that is opened by name.
+    let mut command = Command::new("readelf");
+    let text = workspace::output(command.env("LC_ALL", "C").arg("--dynamic").arg(path))
+        .with_context(|| format!("read what {} needs (with readelf, of binutils)", path.display()))?;
+    Ok(parse(&text))
+}
+
+fn parse(text: &str) -> Vec<String> {
+    let names = text.lines().filter(|line| line.contains("(NEEDED)"));
+    names.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())).collect()
+}
+
+/// Resolves the names that each library loads: `loads` holds the libraries of the folder, and `is_on_system` is true for
+/// names that the loader finds elsewhere.
+fn resolve(loads: &BTreeMap<String, Vec<String>>, is_on_system: &dyn Fn(&str) -> bool) -> Checked {
+    let has_cuda = loads.keys().any(|name| is_cuda(name));
+    let opened = OPENED.iter().filter(|(opener, _)| has_cuda && loads.contains_key(*opener));
+    let mut by_name: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let needed = loads.iter().flat_map(|(loader, names)| names.iter().map(|name| (loader.as_str(), name.as_str())));
+    for (loader, name) in needed.chain(opened.map(|(opener, name)| (*opener, *name))) {
+        by_name.entry(name).or_default().insert(loader);
+    }
+    let mut unresolved = Vec::new();
+    for (&name, loaders) in &by_name {
+        let resolved =
+            loads.contains_key(name) || DRIVER.contains(&name) || SYSTEM.contains(&name) && is_on_system(name);
+        if !resolved {
+            let loaders: Vec<&str> = loaders.iter().copied().collect();
+            let remedy =
+                if SYSTEM.contains(&name) { ": install it with the package manager of this system" } else { "" };
+            unresolved.push(format!("`{name}`, which {} needs, is missing{remedy}", loaders.join(", ")));
+        }
+    }
+    let without_driver = DRIVER.into_iter().filter(|name| has_cuda && !is_on_system(name)).collect();
+    Checked { libraries: loads.len(), names: by_name.len(), unresolved, without_driver }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READELF: &str = "
+Dynamic section at offset 0x1b2f4e0 contains 40 entries:
+  Tag        Type                         Name/Value
+ 0x0000000000000001 (NEEDED)             Shared library: [libc10_cuda.so]
+ 0x0000000000000001 (NEEDED)             Shared library: [libcudart.so.13]
+ 0x000000000000000e (SONAME)             Library soname: [libtorch_cuda.so]
+ 0x000000000000000f (RPATH)              Library rpath: [$ORIGIN]
+";
+
+    fn loads(libraries: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        libraries.iter().map(|(name, needed)| ((*name).to_owned(), owned(needed))).collect()
+    }
+
+    #[test]
+    fn the_needed_names_of_a_library_are_read() {
+        assert_eq!(parse(READELF), ["libc10_cuda.so", "libcudart.so.13"]);
+    }
+
+    #[test]
+    fn a_library_that_is_missing_in_the_folder_is_named_with_those_that_need_it() {
+        let folder = loads(&[
+            ("libc10.so", &["libc.so.6"]),
+            ("libtorch_cpu.so", &["libc10.so", "libcudart.so.13"]),
+            ("libcupti.so.13", &["libcudart.so.13", "libz.so.1"]),
+        ]);
+        let checked = resolve(&folder, &|name| name != "libz.so.1");
+        assert_eq!(
+            checked.unresolved,
+            [
+                "`libcudart.so.13`, which libcupti.so.13, libtorch_cpu.so needs, is missing",
+                "`libz.so.1`, which libcupti.so.13 needs, is missing: install it with the package manager of this system",
+            ]
+        );
+        assert_eq!((checked.libraries, checked.names), (3, 4));
+    }
+
+    #[test]
+    fn a_library_that_is_opened_by_name_counts_like_one_in_a_header() {
+        let folder = loads(&[("libtorch_cuda.so", &[]), ("libnvrtc.so.13", &["libc.so.6"])]);
+        let checked = resolve(&folder, &|_| true);
+        assert_eq!(
+            checked.unresolved,
+            ["`libnvrtc-builtins.so.13.0`, which libnvrtc.so.13 needs, is missing"],
+            "libraries that are not there open nothing"
+        );
+    }
+
+    #[test]
+    fn the_driver_is_reported_apart_and_only_beside_a_cuda_half() {
+        let cuda = loads(&[("libcaffe2_nvrtc.so", &["libcuda.so.1", "libnvrtc.so.13"]), ("libnvrtc.so.13", &[])]);
+        let mut checked = resolve(&cuda, &|_| false);
+        assert_eq!(checked.without_driver, DRIVER);
+        checked.unresolved.retain(|name| !name.contains("builtins"));
+        assert_eq!(checked.unresolved, Vec::<String>::new());
+        let cpu = resolve(&loads(&[("libc10.so", &["libc.so.6"])]), &|name| name == "libc.so.6");
+        assert!(cpu.without_driver.is_empty() && cpu.unresolved.is_empty(), "{cpu:?}");
+    }
+}
