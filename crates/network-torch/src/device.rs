@@ -172,7 +172,7 @@ fn probe(device: Device) -> Result<Device, String> {
         trainer.step(&TrainingBatch {
             observations: (0..18).map(|i| i as f32 / 18.0).collect(),
             policies: vec![0.5; 4],
-            legal: vec![1.0; 4],
+            legal: vec![1; 4],
             wdl: vec![1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
             policy_weights: vec![1.0; 2],
             importance: Vec::new(),
