@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::{Game, ObservationShape, Spec};
-use network_torch::{Chosen, Decay, Device, Network, Optimiser, Trainer, TrainerSettings};
+use network_torch::{Chosen, Decay, Device, Network, Optimiser, Purpose, Trainer, TrainerSettings};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -64,7 +64,7 @@ async fn run_game<G: Game>(
     let updates = tokio::spawn(updates);
     // The device is chosen before anything else of libtorch is used.
     let preference = settings.learner.device;
-    let choose = move || network_torch::choose_device(preference).context("choose learner.device");
+    let choose = move || network_torch::choose_device(preference, Purpose::Training).context("choose learner.device");
     let device = tokio::task::spawn_blocking(choose).await.context("join the choice of a device")??;
     let threads = prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("batches are prepared by {threads} threads");
@@ -145,7 +145,9 @@ fn begin(
             "SIMULATED TRAINING: steps compute nothing and the weights never change (learner.simulated_step_us)"
         );
     }
-    let precision = network_torch::choose_precision(precision, device.device, &mut std::time::Instant::now);
+    let (purpose, clock) = (Purpose::Training, &mut std::time::Instant::now);
+    let precision = network_torch::choose_precision(precision, device.device, purpose, clock)
+        .context("choose learner.precision")?;
     tracing::info!("training on {device}, {precision}; seed {}", settings.run.seed);
     metrics::device(device.name(), precision.precision.to_string());
     let (device, precision) = (device.device, precision.precision);

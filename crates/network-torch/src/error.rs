@@ -18,6 +18,14 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// A function of CUDA is missing or failed.
+    #[error("{call}: {reason}")]
+    Cuda {
+        /// The function.
+        call: &'static str,
+        /// The cause.
+        reason: String,
+    },
     /// The architecture or the bytes are not those of a network.
     #[error(transparent)]
     Network(#[from] network::Error),
@@ -61,8 +69,7 @@ impl From<tch::TchError> for Error {
     /// Keeps the first line: the others are a C++ stack trace.
     fn from(error: tch::TchError) -> Self {
         let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-        let says = |text: &&str| message.contains(*text);
-        if OUT_OF_MEMORY.iter().any(|text| says(text)) {
+        if OUT_OF_MEMORY.iter().any(|text| message.contains(text)) {
             Self::OutOfMemory { message }
         } else {
             Self::Libtorch(message)

@@ -3,9 +3,15 @@
 //! Two of them let a block see the whole board, global pooling and squeeze-and-excitation: both squeeze feature maps to
 //! numbers per channel and turn these into terms that are the same in every cell.
 
+use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
 
-use crate::Error;
+#[cfg(test)]
+use crate::tests::recorder::{self, Operation};
+use crate::{
+    Error,
+    tower::{Mode, NORM_MOMENTUM},
+};
 
 /// The number format of convolutions and matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +57,53 @@ impl Affine {
 
     /// A convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn convolve(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let padding = self.weight.size()[2] / 2;
-        Ok(x.f_conv2d(&self.weight, Some(&self.bias), [1, 1], [padding, padding], [1, 1], 1)?)
+        convolve(x, &self.weight, Some(&self.bias))
     }
 
     /// A matrix: `[B, in]` to `[B, out]`.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor, Error> {
-        Ok(x.f_linear(&self.weight, Some(&self.bias))?)
+        let y = x.f_linear(&self.weight, Some(&self.bias))?;
+        #[cfg(test)]
+        recorder::record(Operation::Matrix, [x, &self.weight, &y]);
+        Ok(y)
     }
+}
+
+/// A convolution that keeps height and width: x `[B, in, H, W]`, weight `[out, in, K, K]` with odd K, bias `[out]`.
+pub(crate) fn convolve(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
+    let padding = weight.size()[2] / 2;
+    let y = x.f_conv2d(weight, bias, [1, 1], [padding, padding], [1, 1], 1)?;
+    #[cfg(test)]
+    recorder::record(Operation::Convolution, [x, weight, &y]);
+    Ok(y)
+}
+
+/// The tensors of a batch norm, `[C]` each.
+#[derive(Debug)]
+pub(crate) struct Norm<'a> {
+    pub(crate) scale: &'a Tensor,
+    pub(crate) shift: &'a Tensor,
+    pub(crate) mean: &'a Tensor,
+    pub(crate) variance: &'a Tensor,
+}
+
+/// Batch norm of x `[B, C, H, W]` with the statistics that `mode` names.
+pub(crate) fn normalise(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
+    let Norm { scale, shift, mean, variance } = norm;
+    let is_training = mode == Mode::Training;
+    let y = x.f_batch_norm(
+        Some(*scale),
+        Some(*shift),
+        Some(*mean),
+        Some(*variance),
+        is_training,
+        NORM_MOMENTUM,
+        NORM_EPSILON,
+        true,
+    )?;
+    #[cfg(test)]
+    recorder::record(Operation::BatchNorm, [x, scale, &y]);
+    Ok(y)
 }
 
 /// The spatial dimensions of `[B, C, H, W]`.

@@ -13,6 +13,8 @@ mod dispatcher;
 mod error;
 mod evaluator;
 mod folded;
+mod fusing;
+pub mod gpu;
 mod layers;
 mod layout;
 mod losses;
@@ -24,7 +26,10 @@ mod trainer;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
-pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precision, device_name, devices};
+pub use device::{
+    Chosen, ChosenPrecision, DeviceRules, Devices, MemoryFormat, Purpose, SubmittingThreads, choose_device,
+    choose_precision, device_name, devices,
+};
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
 pub use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
@@ -37,5 +42,7 @@ pub use trainer::{Contents, Snapshot, StepTimes, Trained, Trainer, TrainerSettin
 
 #[cfg(test)]
 mod tests {
+    mod formats;
     pub(crate) mod networks;
+    pub(crate) mod recorder;
 }

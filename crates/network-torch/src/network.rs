@@ -5,7 +5,8 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    Error,
+    DeviceRules, Error, Precision, Purpose,
+    device::device_name,
     layout::{self, Entry, Layout},
 };
 
@@ -24,6 +25,8 @@ pub struct Network {
     /// The trained parameters in the order of the layout, each a view with its public shape.
     pub(crate) parameters: Vec<Tensor>,
     statistics: Vec<Tensor>,
+    /// What the device takes; the flat buffers have the same order on every device.
+    pub(crate) rules: DeviceRules,
 }
 
 impl Network {
@@ -91,6 +94,15 @@ impl Network {
         self.flat_parameters.device()
     }
 
+    /// Checks that the device computes in `precision` for `purpose`.
+    pub(crate) fn check_precision(&self, precision: Precision, purpose: Purpose) -> Result<(), Error> {
+        if self.rules.permits(precision, purpose) {
+            return Ok(());
+        }
+        let reason = format!("{purpose} on it is in f32 only");
+        Err(Error::Device { device: device_name(self.device()), reason })
+    }
+
     /// A network over two flat buffers in the order of their layout.
     pub(crate) fn from_flat(
         architecture: &Architecture,
@@ -108,11 +120,18 @@ impl Network {
             architecture: architecture.clone(),
             layers,
             layout,
+            rules: DeviceRules::of(flat_parameters.device()),
             flat_parameters,
             flat_statistics,
             parameters,
             statistics,
         })
+    }
+
+    /// The same network on a device that takes what `rules` state, for tests without such a device.
+    #[cfg(test)]
+    pub(crate) fn with_rules(self, rules: DeviceRules) -> Self {
+        Self { rules, ..self }
     }
 
     /// The tensor of a layer.

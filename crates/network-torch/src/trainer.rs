@@ -14,7 +14,7 @@ use self::snapshot::{AVERAGE_FILE, NETWORK_FILE, OPTIMISER_FILE};
 pub use self::snapshot::{Contents, Snapshot};
 use self::staging::Staged;
 use crate::{
-    Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch, TrainingKernel,
+    Decay, Error, Losses, Network, Optimiser, Precision, Purpose, TrainingBatch, TrainingKernel,
     custom_backward::CustomBackward,
     layout,
     losses::{self, LossTensors},
@@ -175,9 +175,11 @@ impl Trainer {
     /// Creates a trainer of `network`; the average starts as a copy of its weights.
     ///
     /// # Errors
-    /// [`Error::Setting`] names a setting outside its range.
+    /// [`Error::Setting`] names a setting outside its range, [`Error::Device`] a precision in which the device does not
+    /// train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
         settings.check()?;
+        network.check_precision(settings.precision, Purpose::Training)?;
         let _guard = tch::no_grad_guard();
         let moments = settings.optimiser.moment_names().iter();
         let may_be_by_hand = network.device() == Device::Cpu

@@ -1,9 +1,9 @@
 use ::network::Entry;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::Trainer;
 use crate::{
-    Error,
+    Error, SubmittingThreads,
     layout::{self, Layout},
     network,
 };
@@ -28,6 +28,7 @@ pub enum Contents {
 #[derive(Debug)]
 pub struct Snapshot {
     layout: Layout,
+    reader: SubmittingThreads,
     /// Parameters `[P]` and running statistics `[S]` of the average.
     average: [Tensor; 2],
     /// The remaining state; empty in a copy of the average.
@@ -57,6 +58,7 @@ impl Snapshot {
         };
         Self {
             layout: trainer.network.layout.clone(),
+            reader: trainer.network.rules.submitting_threads,
             average: pair(&trainer.average_parameters, &trainer.average_statistics),
             state: (contents == Contents::All).then(state),
         }
@@ -69,10 +71,10 @@ impl Snapshot {
         let of_state =
             state.flat_map(|state| state.network.iter_mut().chain(state.moments.iter_mut().map(|(_, moment)| moment)));
         for tensor in self.average.iter_mut().chain(of_state) {
-            *tensor = match tensor.device() {
+            *tensor = match self.reader {
                 // A device that takes work of one thread only is read by this one.
-                Device::Mps => tensor.f_to_device(Device::Cpu)?,
-                _ => tensor.f_detach_copy()?,
+                SubmittingThreads::One => tensor.f_to_device_(Device::Cpu, Kind::Float, false, true)?,
+                SubmittingThreads::Many => tensor.f_detach_copy()?,
             };
         }
         Ok(self)

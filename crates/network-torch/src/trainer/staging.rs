@@ -33,17 +33,20 @@ impl Staged {
             Observations::Bytes(bytes) => (bytes, &[]),
             Observations::Floats(floats) => (&[], floats),
         };
-        let mut numbers = Parts::upload(&[policies, wdl, policy_weights, importance, &learning_rates, floats], device)?;
-        let mut bytes = Parts::upload(&[legal, bytes], device)?;
+        let pins = network.rules.pins_host_memory;
+        let numbers: [&[f32]; 6] = [policies, wdl, policy_weights, importance, &learning_rates, floats];
+        let mut numbers = Parts::upload(&numbers, device, pins)?;
+        let mut bytes = Parts::upload(&[legal, bytes], device, pins)?;
 
         let by_action = [size(positions), size(actions)];
         let (policies, wdl, policy_weights) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let (legal, bytes) = (bytes.next()?, bytes.next()?);
         let observations = if floats.numel() > 0 { floats } else { bytes };
-        let shape = [size(positions), size(planes), size(height), size(width)];
+        let [rows, planes, height, width] = [positions, planes, height, width].map(size);
         // Bytes are reordered before they are expanded: they are a quarter of the memory.
-        let channels_last = observations.f_view(shape)?.f_permute([0, 2, 3, 1])?.f_contiguous()?;
+        let by_cell = observations.f_view([rows, planes, height, width])?.f_permute([0, 2, 3, 1])?.f_reshape([-1])?;
+        let observations = by_cell.f_to_kind(Kind::Float)?.f_view([rows, height, width, planes])?;
         let targets = Targets {
             positions: size(positions),
             policy_weight: losses::policy_weight(&policy_weights)?,
@@ -55,7 +58,7 @@ impl Staged {
         };
         Ok(Self {
             positions,
-            observations: channels_last.f_to_kind(Kind::Float)?.f_permute([0, 3, 1, 2])?,
+            observations: observations.f_permute([0, 3, 1, 2])?,
             targets,
             learning_rates,
         })
@@ -80,17 +83,14 @@ struct Parts {
 }
 
 impl Parts {
-    /// Copies the slices to `device` in one transfer. On CUDA it goes through pinned memory and nothing waits for it:
-    /// libtorch keeps the pinned memory until the transfer has ended, and uses it again for a later batch.
-    fn upload<T: Element + Copy>(slices: &[&[T]], device: Device) -> Result<Self, Error> {
+    /// Copies the slices to `device` in one transfer. From pinned memory nothing waits for it: libtorch keeps that memory
+    /// until the transfer has ended, and then uses it for a later batch.
+    fn upload<T: Element + Copy>(slices: &[&[T]], device: Device, pins: bool) -> Result<Self, Error> {
         let joined = Tensor::f_from_slice(&slices.concat())?;
         let tensor = match device {
             Device::Cpu => joined,
-            Device::Cuda(_) => {
-                // Where the system cannot pin memory, the copy is slower but equally correct.
-                let pinned = joined.f_pin_memory(device).unwrap_or(joined);
-                pinned.f_to_device_(device, T::KIND, true, false)?
-            }
+            // Where the system cannot pin memory, the copy is slower but equally correct.
+            _ if pins => joined.f_pin_memory(device).unwrap_or(joined).f_to_device_(device, T::KIND, true, false)?,
             _ => joined.f_to_device(device)?,
         };
         let lengths: Vec<usize> = slices.iter().map(|slice| slice.len()).collect();

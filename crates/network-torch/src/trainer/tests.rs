@@ -6,7 +6,7 @@ use weights::Architecture;
 
 use super::{Contents, Pass, Staged, StepTimes, Trained, Trainer, TrainerSettings, TrainingKernel};
 use crate::{
-    Decay, Error, Network, Observations, Optimiser, Precision, TrainingBatch,
+    Decay, DeviceRules, Error, Network, Observations, Optimiser, Precision, TrainingBatch,
     custom_backward::CustomBackward,
     tests::networks::{assert_close, batch, complete, numbers, seasoned, small, tiny},
     trainer::Laps,
@@ -427,14 +427,18 @@ fn loading_drops_queued_steps() {
 
 #[test]
 fn a_snapshot_holds_the_step_it_was_made_at() {
-    let mut trainer = trainer(settings());
-    trainer.step(&batch(&small(), 9, 1)).unwrap();
-    let (published, files) = (trainer.published().unwrap(), trainer.save().unwrap());
-    let snapshots = [Contents::Average, Contents::All].map(|contents| trainer.snapshot(contents).unwrap());
-    trainer.step(&batch(&small(), 9, 2)).unwrap();
-    assert!(snapshots.iter().all(|snapshot| snapshot.published().unwrap() == published));
-    assert!(snapshots[1].files().unwrap() == files);
-    assert!(trainer.save().unwrap() != files);
+    // Under the rules of MPS the training thread reads the device itself.
+    for rules in [DeviceRules::CPU, DeviceRules::MPS] {
+        let network = Network::new(&small(), Device::Cpu, 61).unwrap().with_rules(rules);
+        let mut trainer = Trainer::new(network, settings()).unwrap();
+        trainer.step(&batch(&small(), 9, 1)).unwrap();
+        let (published, files) = (trainer.published().unwrap(), trainer.save().unwrap());
+        let snapshots = [Contents::Average, Contents::All].map(|contents| trainer.snapshot(contents).unwrap());
+        trainer.step(&batch(&small(), 9, 2)).unwrap();
+        assert!(snapshots.iter().all(|snapshot| snapshot.published().unwrap() == published));
+        assert!(snapshots[1].files().unwrap() == files);
+        assert!(trainer.save().unwrap() != files);
+    }
 }
 
 /// Rows `rows` of a batch without importance.
