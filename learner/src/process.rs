@@ -66,7 +66,8 @@ async fn run_game<G: Game>(
     let preference = settings.learner.device;
     let choose = move || network_torch::choose_device(preference, Purpose::Training).context("choose learner.device");
     let device = tokio::task::spawn_blocking(choose).await.context("join the choice of a device")??;
-    let threads = prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
+    let threads =
+        prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("batches are prepared by {threads} threads");
     let preparers = pipeline::prepare(&game, &settings.learner, &priorities, settings.run.seed, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
@@ -238,7 +239,8 @@ mod tests {
 
     #[test]
     fn a_learner_with_an_accelerator_prepares_batches_with_several_threads_where_there_are_cores() {
-        let threads = |configured, device, cores| prepare_threads(configured, device, Ok(NonZeroUsize::new(cores).unwrap()));
+        let threads =
+            |configured, device, cores| prepare_threads(configured, device, Ok(NonZeroUsize::new(cores).unwrap()));
         assert_eq!([1, 16, 128].map(|cores| threads(0, Device::Cpu, cores)), [1, 1, 1]);
         assert_eq!([1, 2, 8, 16, 128].map(|cores| threads(0, Device::Cuda(0), cores)), [1, 1, 2, 4, 4]);
         assert_eq!(threads(3, Device::Cpu, 1), 3);

@@ -122,7 +122,8 @@ impl Training {
         stop: &dyn Fn() -> bool,
         publish: impl FnMut(Manifest, Bytes) + Send,
     ) -> anyhow::Result<()> {
-        let published = Published::new(self.settings.run.directory.join("weights"), self.settings.learner.versions_kept);
+        let published =
+            Published::new(self.settings.run.directory.join("weights"), self.settings.learner.versions_kept);
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
         let mut writer = Writer { architecture, published, checkpoints, publish };
         self.report_progress();
@@ -491,11 +492,7 @@ mod tests {
     }
 
     /// Trains on these batches in `folder` and ends; no interval passes in between.
-    fn train(
-        folder: &Path,
-        batches: Vec<Prepared>,
-        publish: impl FnMut(Manifest, Bytes) + Send,
-    ) -> anyhow::Result<()> {
+    fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes) + Send) -> anyhow::Result<()> {
         train_with(folder, batches, |_| {}, publish)
     }
 

@@ -178,7 +178,9 @@ impl Writing {
             Job::Weights { .. } => Kind::Weights,
             Job::Checkpoint { .. } => Kind::Checkpoint,
         });
-        self.jobs.try_send(job).expect("the channel has room for a job of each kind, and its thread ends after this end");
+        self.jobs
+            .try_send(job)
+            .expect("the channel has room for a job of each kind, and its thread ends after this end");
     }
 
     /// Returns the jobs that have ended since the last call.

@@ -137,6 +137,8 @@ pub struct Trainer {
     network: Network,
     /// The kernel of stem and tower where it is not libtorch alone.
     custom_backward: Option<CustomBackward>,
+    /// The network with its weights in the precision of the passes, where that is not their own.
+    lowered: Option<Network>,
     /// `[P]` and `[S]`: averages of the parameters and of the running statistics, which are published.
     average_parameters: Tensor,
     average_statistics: Tensor,
@@ -194,6 +196,7 @@ impl Trainer {
             custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
             micro_batch: (settings.micro_batch > 0).then_some(settings.micro_batch),
             micro_batches: 1,
+            lowered: lowered(&network, settings.precision)?,
             settings,
             network,
             step: 0,
@@ -276,6 +279,9 @@ impl Trainer {
         process::apply();
         let staged = Staged::new(batch, &self.network, self.learning_rates())?;
         let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
+        if let (Some(lowered), None) = (&self.lowered, &self.custom_backward) {
+            lowered.cast_again(&self.network)?;
+        }
         let statistics = self.network.flat_statistics.f_detach_copy()?;
         let pass = match self.split(&staged, &statistics, laps, &mut times) {
             Ok(pass) => pass,
@@ -384,6 +390,7 @@ impl Trainer {
         reader.finish()?;
         let next_step = network::upload(&[(step + 1) as f32], device)?;
 
+        self.lowered = lowered(&network, self.settings.precision)?;
         self.average_parameters = average.flat_parameters.shallow_clone();
         self.average_statistics = average.flat_statistics.shallow_clone();
         self.network = network;
@@ -501,12 +508,7 @@ impl Trainer {
         Ok(sum.expect("a batch has positions"))
     }
 
-    fn forward_backward(
-        &mut self,
-        staged: &Staged,
-        laps: &mut Laps<'_>,
-        times: &mut StepTimes,
-    ) -> Result<Pass, Error> {
+    fn forward_backward(&mut self, staged: &Staged, laps: &mut Laps<'_>, times: &mut StepTimes) -> Result<Pass, Error> {
         #[cfg(test)]
         if self.memory_positions.is_some_and(|most| staged.positions > most) {
             // As on a device: in the middle of the step, after the statistics have changed.
@@ -518,6 +520,7 @@ impl Trainer {
         let (network, targets) = (&self.network, &staged.targets);
         let (losses, gradient) = match &mut self.custom_backward {
             None => {
+                let network = self.lowered.as_ref().unwrap_or(network);
                 let logits = tower::forward(network, &observations, kind, Mode::Training)?;
                 let losses = losses::losses(&logits, targets, self.settings.value_loss_weight)?;
                 times.forward += laps.lap();
@@ -608,6 +611,14 @@ impl Trainer {
         running.shallow_clone().f_copy_(&running.f_where_self(&is_applied, statistics)?)?;
         let _ = self.next_step.f_add_(&is_applied.f_to_kind(Kind::Float)?)?;
         Ok(is_applied)
+    }
+}
+
+/// The network with its weights in another precision, if it is another.
+fn lowered(network: &Network, precision: Precision) -> Result<Option<Network>, Error> {
+    match precision {
+        Precision::F32 => Ok(None),
+        Precision::Bf16 => network.cast(precision.kind()).map(Some),
     }
 }
 

@@ -56,12 +56,7 @@ impl Staged {
             policy_weights,
             importance: (importance.numel() > 0).then_some(importance),
         };
-        Ok(Self {
-            positions,
-            observations: observations.f_permute([0, 3, 1, 2])?,
-            targets,
-            learning_rates,
-        })
+        Ok(Self { positions, observations: observations.f_permute([0, 3, 1, 2])?, targets, learning_rates })
     }
 
     /// Rows `start..start + len` as a part of the same batch.

@@ -78,6 +78,21 @@ fn bf16_learns_a_small_batch_by_heart() {
     learns_a_small_batch_by_heart(&complete(), bf16, 60, 0.02);
 }
 
+#[test]
+fn one_cast_of_all_weights_gives_the_bits_of_a_cast_in_each_layer() {
+    crate::set_threads(1);
+    for architecture in [small(), complete()] {
+        let bf16 = TrainerSettings { precision: Precision::Bf16, tower: TrainingKernel::Libtorch, ..settings() };
+        let [mut at_once, mut by_layer] = [(); 2].map(|()| trainer_of(&architecture, bf16.clone()));
+        by_layer.lowered = None;
+        for seed in 0..3 {
+            let batch = batch(&architecture, 9, seed);
+            assert_eq!(at_once.step(&batch).unwrap(), by_layer.step(&batch).unwrap());
+        }
+        assert!(at_once.save().unwrap() == by_layer.save().unwrap(), "the states differ");
+    }
+}
+
 /// Trainers in bfloat16 with the custom backward pass, one for every available path.
 fn custom_backward(network: impl Fn() -> Network) -> impl Iterator<Item = (Path, Trainer)> {
     [Path::Portable, Path::Amx].into_iter().filter(|path| path.is_available()).map(move |path| {
