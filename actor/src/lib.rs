@@ -55,15 +55,18 @@ fn settle(settings: Settings) -> anyhow::Result<(ActorStateDir, Settings)> {
 }
 
 async fn play(
-    settings: Settings,
+    mut settings: Settings,
     state_dir: ActorStateDir,
     evaluators: Chosen,
     context: service::Context,
 ) -> anyhow::Result<()> {
-    let actor = &settings.actor;
     let epoch = state_dir.next_epoch(0)?;
     let Chosen { backend, threads } = &evaluators;
-    tracing::info!(actor = actor.id, epoch, threads, backend = %backend.describe(), "self-play");
+    if backend.is_accelerated() {
+        settings.selfplay.games = settings.accelerator_games(*threads, service::machine::memory_bytes().unwrap_or(0));
+    }
+    let (actor, games) = (&settings.actor, settings.selfplay.games);
+    tracing::info!(actor = actor.id, epoch, threads, games, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
 
     let subscriber = Subscriber::start(SubscriberSettings {

@@ -17,6 +17,11 @@ pub trait Backend: Send + Sync {
     /// fails.
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error>;
 
+    /// Returns true if an accelerator is among the engines, so that large batches pay.
+    fn is_accelerated(&self) -> bool {
+        false
+    }
+
     /// Limits the batches in flight on a device that the threads share; no effect where each thread computes by itself.
     fn set_in_flight(&self, _depth: usize) {}
 }

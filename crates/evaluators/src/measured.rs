@@ -135,6 +135,10 @@ impl Measured {
 }
 
 impl Backend for Measured {
+    fn is_accelerated(&self) -> bool {
+        self.choices.iter().any(|choice| choice.is_shared)
+    }
+
     fn describe(&self) -> String {
         let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         chosen.clone().unwrap_or_else(|| {
