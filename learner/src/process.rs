@@ -16,7 +16,7 @@ use weights::{Architecture, Manifest};
 
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
-use crate::{metrics, pipeline};
+use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Settings};
 
@@ -109,15 +109,12 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, by
 
 /// Restores the run, or begins a new one.
 fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
-    let LearnerSection { threads, device, precision, .. } = settings.learner;
-    if threads > 0 {
-        network_torch::set_threads(threads);
+    if settings.learner.threads > 0 {
+        network_torch::set_threads(settings.learner.threads);
     }
-    let device = network_torch::choose_device(device).context("choose learner.device")?;
-    let precision = network_torch::choose_precision(precision, device.device, &mut std::time::Instant::now);
-    tracing::info!("training on {device}, {precision}; seed {}", settings.run.seed);
-    metrics::device(device.name(), precision.precision.to_string());
-    let (device, precision) = (device.device, precision.precision);
+    let device::Chosen { device, precision, description } = device::choose(settings, &architecture)?;
+    tracing::info!("training on {description}; seed {}", settings.run.seed);
+    metrics::device(network_torch::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let Some(found) = checkpoints.newest()? else {
         let network = Network::new(&architecture, device, settings.run.seed).context("make the network")?;
@@ -156,7 +153,7 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     Architecture { game: name, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
 }
 
-fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
+pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     let (optimiser, weight_decay) = match section.optimiser {
         OptimiserKind::Adamw => (Optimiser::adamw(), section.weight_decay),
         OptimiserKind::Sgd => (Optimiser::Sgd { momentum: section.momentum }, section.l2),
