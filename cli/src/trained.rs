@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
 
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto` (the faster of CPU and accelerator), `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
 

@@ -114,7 +114,6 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use clap::Parser as _;
-    use inference::DevicePreference;
     use toml::{Table, Value};
 
     use super::*;
@@ -146,14 +145,10 @@ mod tests {
         "learner.schedule_minutes",
         "replay.archive",
     ];
-    /// The keys of the device of each process.
-    const DEVICES: [&str; 4] = ["learner.device", "actor.device", "arena.device", "inference.device"];
-
-    /// Returns true for the further keys that deployment overlays set in the environment: the device of a container,
-    /// and the game of compose.
-    fn is_set_by_overlays(key: &str) -> bool {
-        key == "run.game" || DEVICES.contains(&key)
-    }
+    /// Further keys that deployment overlays set in the environment: the device of a container, and the game of
+    /// compose.
+    const DEPLOYMENT_ENVIRONMENT: [&str; 5] =
+        ["run.game", "learner.device", "inference.device", "actor.device", "arena.device"];
 
     fn depends_on_deployment(key: &str) -> bool {
         DEPLOYMENT
@@ -230,46 +225,8 @@ mod tests {
             }
         }
         assert!(set.contains("run.game") && set.contains("actor.inference"), "{set:?}");
-        set.retain(|key| !depends_on_deployment(key) && !is_set_by_overlays(key));
+        set.retain(|key| !depends_on_deployment(key) && !DEPLOYMENT_ENVIRONMENT.contains(&key.as_str()));
         assert_eq!(set, BTreeSet::new());
-    }
-
-    /// Returns the devices of all processes, or the error.
-    fn devices(
-        file: Option<PathBuf>,
-        env: &[(String, String)],
-        sets: Vec<String>,
-    ) -> Result<[DevicePreference; 4], String> {
-        let env = env.iter().map(|(name, value)| (name.into(), value.into()));
-        let fleet: Result<Fleet, ConfigError> = Sources { file, env, sets }.layers().and_then(|layers| layers.load());
-        let Fleet { learner, actor, arena, inference, .. } = fleet.map_err(|error| error.to_string())?;
-        Ok([learner.device, actor.device, arena.device, inference.device])
-    }
-
-    #[test]
-    fn every_process_reads_its_device_alike_from_run_file_environment_and_set() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("run.toml");
-        for text in ["auto", "cpu", "cuda", "cuda:3", "mps", "gpu", "cuda:x"] {
-            let written = DEVICES.map(|key| format!("{key} = \"{text}\"\n")).concat();
-            std::fs::write(&file, written).unwrap();
-            let variable = |key: &str| format!("ZEROFLEET__{}", key.replace('.', "__").to_uppercase());
-            let env = DEVICES.map(|key| (variable(key), text.to_owned()));
-            let sources = [
-                devices(Some(file.clone()), &[], Vec::new()),
-                devices(None, &env, Vec::new()),
-                devices(None, &[], DEVICES.map(|key| format!("{key}={text}")).to_vec()),
-            ];
-            for read in sources {
-                match text.parse::<DevicePreference>() {
-                    Ok(device) => assert_eq!(read, Ok([device; 4])),
-                    Err(expected) => {
-                        let error = read.unwrap_err();
-                        assert!(error.contains(".device ") && error.contains(&expected), "{error}");
-                    }
-                }
-            }
-        }
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub struct InferenceSection {
     /// The number of threads that evaluate, one batch each; 0 uses one per core, or two with an accelerator: while it
     /// computes one batch, the next one waits in its queue.
     pub threads: usize,
-    /// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the network
+    /// of the run; a named device that cannot be used is an error.
     pub device: DevicePreference,
     /// The preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,

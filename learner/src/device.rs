@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use network_torch::{Device, DevicePreference, Network, Precision, Trainer, TrainerSettings, TrainingBatch, device_name};
+use network_torch::{
+    Device, DevicePreference, Network, Precision, Trainer, TrainerSettings, TrainingBatch, device_name,
+};
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
 use weights::Architecture;
@@ -43,8 +45,8 @@ pub(crate) struct Chosen {
 /// [`ConfigError`] names `learner.device` if it names a device that cannot be used.
 pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result<Chosen, ConfigError> {
     let section = &settings.learner;
-    let found = network_torch::choose_device(section.device)
-        .map_err(|error| ConfigError::invalid("learner.device", error))?;
+    let found =
+        network_torch::choose_device(section.device).map_err(|error| ConfigError::invalid("learner.device", error))?;
     let accelerator = Subject::new(found.device, section);
     let chosen = |subject: Subject, reason: &str| Chosen {
         description: format!("{} ({reason}), {}", device_name(subject.device), subject.precision_reason),

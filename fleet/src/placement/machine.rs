@@ -97,12 +97,11 @@ impl Accelerators {
     /// Returns the GPUs that a process sees where `CUDA_VISIBLE_DEVICES` is `visible`.
     pub(super) fn listed(gpus: &[Gpu], visible: Option<&str>) -> Self {
         let seen = (0..gpus.len()).map_while(|number| of_cuda(gpus, number, visible));
-        let candidates: Vec<Candidate> = seen.map(|gpu| Candidate { refused: too_old(gpu), gpu: gpu.clone() }).collect();
+        let candidates: Vec<Candidate> =
+            seen.map(|gpu| Candidate { refused: too_old(gpu), gpu: gpu.clone() }).collect();
         match visible {
             _ if !candidates.is_empty() => Self::Cuda(candidates),
-            Some(partition) if partition.starts_with("MIG-") => {
-                Self::One { name: partition.to_owned(), refused: None }
-            }
+            Some(partition) if partition.starts_with("MIG-") => Self::One { name: partition.to_owned(), refused: None },
             Some(visible) => Self::None(format!("CUDA_VISIBLE_DEVICES={visible} hides every GPU")),
             None => Self::None("the NVIDIA driver lists no GPU".to_owned()),
         }

@@ -1,4 +1,11 @@
+use std::path::PathBuf;
+
+use service::config::Sources;
+
 use super::*;
+
+/// The keys of the device of each process.
+const DEVICES: [&str; 4] = ["learner.device", "actor.device", "arena.device", "inference.device"];
 
 /// A machine with as many GPUs.
 fn machine(gpus: usize, cores: usize) -> Machine {
@@ -200,4 +207,42 @@ fn the_lines_describe_each_process() {
         lines,
         ["no accelerator: no NVIDIA driver is installed", "learner: cpu", "actor-0: cpu; 1 thread(s)", "arena: cpu"]
     );
+}
+
+/// Returns the devices of all processes, or the error.
+fn devices(
+    file: Option<PathBuf>,
+    env: &[(String, String)],
+    sets: Vec<String>,
+) -> Result<[DevicePreference; 4], String> {
+    let env = env.iter().map(|(name, value)| (name.into(), value.into()));
+    let fleet: Result<Config, ConfigError> = Sources { file, env, sets }.layers().and_then(|layers| layers.load());
+    let Config { learner, actor, arena, inference, .. } = fleet.map_err(|error| error.to_string())?;
+    Ok([learner.device, actor.device, arena.device, inference.device])
+}
+
+#[test]
+fn every_process_reads_its_device_alike_from_run_file_environment_and_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.toml");
+    for text in ["auto", "cpu", "cuda", "cuda:3", "mps", "gpu", "cuda:x"] {
+        let written = DEVICES.map(|key| format!("{key} = \"{text}\"\n")).concat();
+        std::fs::write(&file, written).unwrap();
+        let variable = |key: &str| format!("ZEROFLEET__{}", key.replace('.', "__").to_uppercase());
+        let env = DEVICES.map(|key| (variable(key), text.to_owned()));
+        let sources = [
+            devices(Some(file.clone()), &[], Vec::new()),
+            devices(None, &env, Vec::new()),
+            devices(None, &[], DEVICES.map(|key| format!("{key}={text}")).to_vec()),
+        ];
+        for read in sources {
+            match text.parse::<DevicePreference>() {
+                Ok(device) => assert_eq!(read, Ok([device; 4])),
+                Err(expected) => {
+                    let error = read.unwrap_err();
+                    assert!(error.contains(".device ") && error.contains(&expected), "{error}");
+                }
+            }
+        }
+    }
 }
