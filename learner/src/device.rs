@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use network_torch::{
-    Device, DevicePreference, Network, Precision, Trainer, TrainerSettings, TrainingBatch, device_name,
+    Device, DevicePreference, Network, Precision, Purpose, Trainer, TrainerSettings, TrainingBatch, device_name,
 };
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
@@ -42,21 +42,26 @@ pub(crate) struct Chosen {
 /// Chooses the device and the precision for training.
 ///
 /// # Errors
-/// [`ConfigError`] names `learner.device` if it names a device that cannot be used.
+/// [`ConfigError`] names `learner.device` or `learner.precision` if its value cannot be used.
 pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result<Chosen, ConfigError> {
     let section = &settings.learner;
-    let found =
-        network_torch::choose_device(section.device).map_err(|error| ConfigError::invalid("learner.device", error))?;
-    let accelerator = Subject::new(found.device, section);
+    let found = network_torch::choose_device(section.device, Purpose::Training)
+        .map_err(|error| ConfigError::invalid("learner.device", error))?;
     let chosen = |subject: Subject, reason: &str| Chosen {
         description: format!("{} ({reason}), {}", device_name(subject.device), subject.precision_reason),
         device: subject.device,
         precision: subject.precision,
     };
+    let unsuitable = |error| ConfigError::invalid("learner.precision", error);
+    let accelerator = Subject::new(found.device, section);
     if section.device != DevicePreference::Auto || found.device == Device::Cpu {
-        return Ok(chosen(accelerator, &found.reason));
+        return Ok(chosen(accelerator.map_err(unsuitable)?, &found.reason));
     }
-    let cpu = Subject::new(Device::Cpu, section);
+    let cpu = Subject::new(Device::Cpu, section).map_err(unsuitable)?;
+    let accelerator = match accelerator {
+        Ok(accelerator) => accelerator,
+        Err(error) => return Ok(chosen(cpu, &error.to_string())),
+    };
     let file = RememberedFile::new(settings.run.directory.join("learner-devices.json"));
     let key = key(section, architecture, found.device);
     let comparison = remembered(&file, &key).unwrap_or_else(|| {
@@ -76,9 +81,14 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(device: Device, section: &LearnerSection) -> Self {
-        let chosen = network_torch::choose_precision(section.precision, device, &mut Instant::now);
-        Self { device, precision: chosen.precision, precision_reason: chosen.to_string() }
+    /// Chooses the precision on `device`.
+    ///
+    /// # Errors
+    /// The configured precision cannot be used there.
+    fn new(device: Device, section: &LearnerSection) -> Result<Self, network_torch::Error> {
+        let (purpose, clock) = (Purpose::Training, &mut Instant::now);
+        let chosen = network_torch::choose_precision(section.precision, device, purpose, clock)?;
+        Ok(Self { device, precision: chosen.precision, precision_reason: chosen.to_string() })
     }
 
     /// Measures training steps of a throwaway network.
@@ -369,7 +379,7 @@ mod tests {
     fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
         let network = || Network::new(&architecture(), Device::Cpu, 7).unwrap().to_safetensors().unwrap();
         let before = network();
-        let subject = Subject::new(Device::Cpu, &section());
+        let subject = Subject::new(Device::Cpu, &section()).unwrap();
         let compared = Comparison::new(&subject, &subject, &section(), &architecture());
         for speed in [compared.accelerator, compared.cpu] {
             let speed = speed.unwrap();

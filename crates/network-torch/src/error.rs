@@ -1,14 +1,28 @@
 /// Reasons why a network could not be built, read, trained or evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A libtorch operation failed: memory ran out, or the device does not support it.
+    /// A libtorch operation failed, for example because the device does not support it.
     #[error("libtorch: {0}")]
     Libtorch(String),
+    /// The device or the host has too little memory for an operation. Smaller batches may fit.
+    #[error("libtorch: {message}")]
+    OutOfMemory {
+        /// The first line of the allocator's message, usually with the bytes that were requested.
+        message: String,
+    },
     /// A device that was named and cannot be used.
     #[error("the device {device} cannot be used: {reason}")]
     Device {
         /// Its name in a configuration.
         device: String,
+        /// The cause.
+        reason: String,
+    },
+    /// A function of CUDA is missing or failed.
+    #[error("{call}: {reason}")]
+    Cuda {
+        /// The function.
+        call: &'static str,
         /// The cause.
         reason: String,
     },
@@ -54,6 +68,69 @@ pub enum Error {
 impl From<tch::TchError> for Error {
     /// Keeps the first line: the others are a C++ stack trace.
     fn from(error: tch::TchError) -> Self {
-        Self::Libtorch(error.to_string().lines().next().unwrap_or_default().to_owned())
+        let message = error.to_string().lines().next().unwrap_or_default().to_owned();
+        if OUT_OF_MEMORY.iter().any(|text| message.contains(text)) {
+            Self::OutOfMemory { message }
+        } else {
+            Self::Libtorch(message)
+        }
+    }
+}
+
+/// What the messages of libtorch's allocators, and of the CUDA libraries below it, have in common.
+const OUT_OF_MEMORY: [&str; 7] = [
+    "CUDA out of memory",
+    // The driver's own message, for pinned memory, contexts and kernels.
+    "CUDA error: out of memory",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "MPS backend out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+];
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind, TchError, Tensor};
+
+    use super::Error;
+
+    fn converted(text: &str) -> Error {
+        Error::from(TchError::Torch(text.to_owned()))
+    }
+
+    #[test]
+    fn messages_of_the_allocators_are_errors_of_memory() {
+        for text in [
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 8.06 GiB is \
+             free. Including non-PyTorch memory, this process has 71.04 GiB memory in use.",
+            "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
+            "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "MPS backend out of memory (MPS allocated: 17.82 GB, other allocations: 384.00 KB, max allowed: 18.13 GB). Tried \
+             to allocate 512.00 MB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit.",
+            "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate \
+             4398046511104 bytes. Error code 12 (Cannot allocate memory)",
+            "[enforce fail at alloc_cpu.cpp:117] data. DefaultCPUAllocator: not enough memory: you tried to allocate 400 bytes.",
+        ] {
+            let error = converted(text);
+            assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_messages_are_not() {
+        for text in
+            ["CUDA error: an illegal memory access was encountered", "mat1 and mat2 shapes cannot be multiplied"]
+        {
+            assert!(matches!(converted(text), Error::Libtorch(_)), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_allocation_that_no_machine_can_satisfy_is_an_error_of_memory() {
+        let error = Tensor::f_empty([1_i64 << 52], (Kind::Float, Device::Cpu)).map_err(Error::from).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
     }
 }

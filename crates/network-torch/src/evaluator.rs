@@ -8,8 +8,8 @@ use tch::{Device, Kind, Tensor};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::{
-    Chosen, ChosenPrecision, DevicePreference, Error, Network, Precision, PrecisionPreference, choose_device,
-    choose_precision, device::device_name, folded::Folded, layout, process,
+    Chosen, ChosenPrecision, DevicePreference, Error, Network, Precision, PrecisionPreference, Purpose, choose_device,
+    choose_precision, folded::Folded, fusing, layout, process, rules::device_name,
 };
 
 /// Positions run through the network at once; a larger batch is split. Larger chunks gain nothing on a CPU, where the
@@ -319,7 +319,7 @@ impl Libtorch {
         preference: PrecisionPreference,
         clock: fn() -> Instant,
     ) -> Result<Self, Error> {
-        let device = choose_device(device)?;
+        let device = choose_device(device, Purpose::Inference)?;
         if device.device == Device::Cpu {
             process::set_threads(1);
         }
@@ -345,11 +345,14 @@ impl Libtorch {
     }
 
     /// Returns a human-readable description: device and precision, the reasons for their choice, and on an accelerator
-    /// how many batches may be in flight. Measures the precision if that has not been done yet.
+    /// how many batches may be in flight and, once weights are loaded, how convolutions are computed. Measures the
+    /// precision if that has not been done yet.
     #[must_use]
     pub fn describe(&self) -> String {
+        let precision = self.precision().map_or_else(|error| error.to_string(), ToString::to_string);
         let in_flight = self.in_flight().map_or(String::new(), |depth| format!(", {depth} in flight"));
-        format!("libtorch on {}, {}{in_flight}", self.device, self.precision())
+        let fusing = fusing::description(self.device.device).map_or(String::new(), |fusing| format!(", {fusing}"));
+        format!("libtorch on {}, {precision}{in_flight}{fusing}", self.device)
     }
 
     /// Builds an evaluator of a published version for one thread.
@@ -371,12 +374,17 @@ impl Libtorch {
     }
 
     fn load(&self, manifest: &Manifest, bytes: &[u8], slots: Arc<BatchBuffers>) -> Result<LibtorchEvaluator, Error> {
-        let on = (self.device.device, self.precision().precision);
+        let on = (self.device.device, self.precision()?.precision);
         LibtorchEvaluator::in_slots(&manifest.architecture, manifest.version, bytes, on, slots)
     }
 
-    fn precision(&self) -> &ChosenPrecision {
-        self.precision.get_or_init(|| choose_precision(self.preference, self.device.device, &mut || (self.clock)()))
+    fn precision(&self) -> Result<&ChosenPrecision, Error> {
+        if let Some(precision) = self.precision.get() {
+            return Ok(precision);
+        }
+        let (device, purpose) = (self.device.device, Purpose::Inference);
+        let precision = choose_precision(self.preference, device, purpose, &mut || (self.clock)())?;
+        Ok(self.precision.get_or_init(|| precision))
     }
 }
 

@@ -1,0 +1,459 @@
+//! Reads name, compute capability and memory of a CUDA device, and measures time on it with events.
+//!
+//! The functions are looked up at run time in the CUDA runtime and driver that libtorch's CUDA half has loaded; nothing
+//! is linked, so that one binary serves machines with and without CUDA. Every function fails with [`Error::Cuda`] where
+//! they are missing: call [`choose_device`](crate::choose_device) first, which loads them.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{NonNull, null_mut};
+
+use crate::Error;
+
+/// The generation of a CUDA device, ordered by age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ComputeCapability {
+    /// The number before the point.
+    pub major: u32,
+    /// The number after the point.
+    pub minor: u32,
+}
+
+impl ComputeCapability {
+    /// The first generation with matrix units for bfloat16 and TF32 (Ampere).
+    pub const AMPERE: Self = Self { major: 8, minor: 0 };
+}
+
+impl std::fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The memory of a device, shared by all processes that use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes that no process has allocated. The memory that libtorch keeps for reuse counts as allocated.
+    pub free: u64,
+    /// All bytes.
+    pub total: u64,
+}
+
+/// Returns the name of CUDA device `index`, such as `NVIDIA H100 80GB HBM3`.
+///
+/// # Errors
+/// [`Error::Cuda`] if the driver is not loaded or refuses.
+pub fn name(index: usize) -> Result<String, Error> {
+    Functions::loaded().name(index)
+}
+
+/// Returns the compute capability of CUDA device `index`.
+///
+/// # Errors
+/// [`Error::Cuda`] if the CUDA runtime is not loaded or refuses.
+pub fn compute_capability(index: usize) -> Result<ComputeCapability, Error> {
+    Functions::loaded().compute_capability(index)
+}
+
+/// Returns the free and total memory of CUDA device `index`.
+///
+/// # Errors
+/// [`Error::Cuda`] if the CUDA runtime is not loaded or refuses.
+pub fn memory(index: usize) -> Result<Memory, Error> {
+    Functions::loaded().memory(index)
+}
+
+/// A point in the sequence of operations of a CUDA device, for measuring the time between two of them on the device.
+#[derive(Debug)]
+pub struct Event {
+    event: *mut c_void,
+    device: c_int,
+    functions: Functions,
+}
+
+impl Event {
+    /// Creates an event on CUDA device `index`.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the CUDA runtime is not loaded or refuses.
+    pub fn new(index: usize) -> Result<Self, Error> {
+        Functions::loaded().event(index)
+    }
+
+    /// Records the event behind all operations that were submitted to the default stream, the one that libtorch uses.
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if an earlier operation of the device failed.
+    pub fn record(&self) -> Result<(), Error> {
+        let call = "cudaEventRecord";
+        self.functions.on(self.device, || {
+            // SAFETY: the signature of the CUDA runtime; the event is alive, and a null stream is the default stream.
+            let code = unsafe {
+                let record: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int =
+                    std::mem::transmute(self.functions.find(call, c"cudaEventRecord")?);
+                record(self.event, null_mut())
+            };
+            self.functions.check(call, code)
+        })
+    }
+
+    /// Waits until the device has passed both events, and returns the time from `start` to this one in milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if either was not recorded, or an operation of the device failed.
+    pub fn elapsed_ms_since(&self, start: &Self) -> Result<f64, Error> {
+        let (synchronize, elapsed) = ("cudaEventSynchronize", "cudaEventElapsedTime");
+        let mut milliseconds = 0.0_f32;
+        // SAFETY: the signatures of the CUDA runtime; both events are alive, and the result is written before it is
+        // read.
+        unsafe {
+            let wait: unsafe extern "C" fn(*mut c_void) -> c_int =
+                std::mem::transmute(self.functions.find(synchronize, c"cudaEventSynchronize")?);
+            let between: unsafe extern "C" fn(*mut f32, *mut c_void, *mut c_void) -> c_int =
+                std::mem::transmute(self.functions.find(elapsed, c"cudaEventElapsedTime")?);
+            self.functions.check(synchronize, wait(self.event))?;
+            self.functions.check(elapsed, between(&raw mut milliseconds, start.event, self.event))?;
+        }
+        Ok(f64::from(milliseconds))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(destroy) = self.functions.find("cudaEventDestroy", c"cudaEventDestroy") {
+            // SAFETY: the signature of the CUDA runtime; the event was created and is not used afterwards.
+            unsafe {
+                let destroy: unsafe extern "C" fn(*mut c_void) -> c_int = std::mem::transmute(destroy);
+                destroy(self.event);
+            }
+        }
+    }
+}
+
+/// The C functions of the CUDA runtime and driver, found by name.
+#[derive(Debug, Clone, Copy)]
+struct Functions {
+    lookup: fn(&CStr) -> Option<NonNull<c_void>>,
+}
+
+/// `cudaDevAttrComputeCapabilityMajor` and `cudaDevAttrComputeCapabilityMinor`.
+const CAPABILITY_ATTRIBUTES: [c_int; 2] = [75, 76];
+
+impl Functions {
+    /// The functions of the libraries in this process.
+    fn loaded() -> Self {
+        Self { lookup: in_this_process }
+    }
+
+    fn find(self, call: &'static str, symbol: &CStr) -> Result<NonNull<c_void>, Error> {
+        let missing = || Error::Cuda { call, reason: "the CUDA libraries are not loaded in this process".to_owned() };
+        (self.lookup)(symbol).ok_or_else(missing)
+    }
+
+    fn compute_capability(self, index: usize) -> Result<ComputeCapability, Error> {
+        let call = "cudaDeviceGetAttribute";
+        let device = ordinal(call, index)?;
+        let [major, minor] = CAPABILITY_ATTRIBUTES.map(|attribute| {
+            let mut value: c_int = 0;
+            // SAFETY: the signature of the CUDA runtime; the result is written before it is read.
+            let code = unsafe {
+                let get: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int =
+                    std::mem::transmute(self.find(call, c"cudaDeviceGetAttribute")?);
+                get(&raw mut value, attribute, device)
+            };
+            self.check(call, code).map(|()| u32::try_from(value).unwrap_or(0))
+        });
+        Ok(ComputeCapability { major: major?, minor: minor? })
+    }
+
+    fn name(self, index: usize) -> Result<String, Error> {
+        let call = "cuDeviceGetName";
+        let device = ordinal(call, index)?;
+        let mut name = [0_u8; 256];
+        // SAFETY: the signatures of the CUDA driver, which numbers devices as the runtime does. The handle is written
+        // before it is read, and the name is written within the given length.
+        let code = unsafe {
+            let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int =
+                std::mem::transmute(self.find(call, c"cuDeviceGet")?);
+            let get_name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int =
+                std::mem::transmute(self.find(call, c"cuDeviceGetName")?);
+            let mut handle: c_int = 0;
+            match get(&raw mut handle, device) {
+                0 => get_name(name.as_mut_ptr().cast(), 255, handle),
+                code => code,
+            }
+        };
+        if code != 0 {
+            return Err(Error::Cuda { call, reason: format!("error {code} of the driver") });
+        }
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    fn memory(self, index: usize) -> Result<Memory, Error> {
+        let call = "cudaMemGetInfo";
+        let (mut free, mut total) = (0_usize, 0_usize);
+        self.on(ordinal(call, index)?, || {
+            // SAFETY: the signature of the CUDA runtime; both results are written before they are read.
+            let code = unsafe {
+                let get: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int =
+                    std::mem::transmute(self.find(call, c"cudaMemGetInfo")?);
+                get(&raw mut free, &raw mut total)
+            };
+            self.check(call, code)
+        })?;
+        Ok(Memory { free: free as u64, total: total as u64 })
+    }
+
+    fn event(self, index: usize) -> Result<Event, Error> {
+        let call = "cudaEventCreate";
+        let device = ordinal(call, index)?;
+        let mut event = null_mut();
+        self.on(device, || {
+            // SAFETY: the signature of the CUDA runtime; the handle is written before it is used.
+            let code = unsafe {
+                let create: unsafe extern "C" fn(*mut *mut c_void) -> c_int =
+                    std::mem::transmute(self.find(call, c"cudaEventCreate")?);
+                create(&raw mut event)
+            };
+            self.check(call, code)
+        })?;
+        Ok(Event { event, device, functions: self })
+    }
+
+    /// Runs `work` with `device` as the current one of this thread, and makes the earlier one current again.
+    fn on(self, device: c_int, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let (get, set) = ("cudaGetDevice", "cudaSetDevice");
+        // SAFETY: the signatures of the CUDA runtime; the current device is written before it is read.
+        unsafe {
+            let current: unsafe extern "C" fn(*mut c_int) -> c_int =
+                std::mem::transmute(self.find(get, c"cudaGetDevice")?);
+            let make_current: unsafe extern "C" fn(c_int) -> c_int =
+                std::mem::transmute(self.find(set, c"cudaSetDevice")?);
+            let mut before: c_int = 0;
+            self.check(get, current(&raw mut before))?;
+            self.check(set, make_current(device))?;
+            let outcome = work();
+            self.check(set, make_current(before)).and(outcome)
+        }
+    }
+
+    fn check(self, call: &'static str, code: c_int) -> Result<(), Error> {
+        if code == 0 {
+            return Ok(());
+        }
+        let text = self.find(call, c"cudaGetErrorString").ok().and_then(|function| {
+            // SAFETY: the signature of the CUDA runtime, which returns null or a string that is never freed.
+            unsafe {
+                let describe: unsafe extern "C" fn(c_int) -> *const c_char = std::mem::transmute(function);
+                let text = describe(code);
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+            }
+        });
+        Err(Error::Cuda { call, reason: text.unwrap_or_else(|| format!("error {code}")) })
+    }
+}
+
+fn ordinal(call: &'static str, index: usize) -> Result<c_int, Error> {
+    c_int::try_from(index).map_err(|_| Error::Cuda { call, reason: format!("there is no device {index}") })
+}
+
+#[cfg(unix)]
+fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: the arguments are valid C strings; a null handle means that the library is not loaded, and it is then not
+    // used. `RTLD_NOLOAD` loads nothing, and no handle is closed, so that the function stays valid.
+    unsafe {
+        let global = NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()));
+        global.or_else(|| {
+            // Where the libraries were loaded by another library for itself only.
+            [c"libcudart.so.13", c"libcuda.so.1"].into_iter().find_map(|library| {
+                let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+                if handle.is_null() { None } else { NonNull::new(libc::dlsym(handle, symbol.as_ptr())) }
+            })
+        })
+    }
+}
+
+#[cfg(not(unix))]
+fn in_this_process(_symbol: &CStr) -> Option<NonNull<c_void>> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// The current device of the stand-in, and the number of events that exist.
+        static CURRENT: Cell<c_int> = const { Cell::new(0) };
+        static EVENTS: Cell<i64> = const { Cell::new(0) };
+        static RECORDED: Cell<c_int> = const { Cell::new(-1) };
+    }
+
+    /// The error of the stand-in for a device that it does not have.
+    const INVALID_DEVICE: c_int = 101;
+
+    unsafe extern "C" fn get_attribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
+        let found = match (device, attribute) {
+            (0, 75) => 9,
+            (0, 76) => 0,
+            (1, 75) => 7,
+            (1, 76) => 5,
+            _ => return INVALID_DEVICE,
+        };
+        // SAFETY: as for the function that it stands in for.
+        unsafe { *value = found };
+        0
+    }
+
+    unsafe extern "C" fn get_device(device: *mut c_int) -> c_int {
+        // SAFETY: as for the function that it stands in for.
+        unsafe { *device = CURRENT.get() };
+        0
+    }
+
+    unsafe extern "C" fn set_device(device: c_int) -> c_int {
+        if device > 1 {
+            return INVALID_DEVICE;
+        }
+        CURRENT.set(device);
+        0
+    }
+
+    unsafe extern "C" fn memory_info(free: *mut usize, total: *mut usize) -> c_int {
+        let device = usize::try_from(CURRENT.get()).unwrap();
+        // SAFETY: as for the function that it stands in for.
+        unsafe { (*free, *total) = (100 + device, 1000 + device) };
+        0
+    }
+
+    unsafe extern "C" fn error_text(_code: c_int) -> *const c_char {
+        c"invalid device ordinal".as_ptr()
+    }
+
+    unsafe extern "C" fn driver_get(handle: *mut c_int, device: c_int) -> c_int {
+        // SAFETY: as for the function that it stands in for.
+        unsafe { *handle = device + 40 };
+        if device > 1 { INVALID_DEVICE } else { 0 }
+    }
+
+    unsafe extern "C" fn driver_name(name: *mut c_char, len: c_int, handle: c_int) -> c_int {
+        let text = if handle == 41 { c"GPU one" } else { c"GPU zero" };
+        assert!(len > 9);
+        // SAFETY: the text with its final zero is shorter than the buffer.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), name, text.to_bytes_with_nul().len()) };
+        0
+    }
+
+    unsafe extern "C" fn event_create(event: *mut *mut c_void) -> c_int {
+        EVENTS.set(EVENTS.get() + 1);
+        // SAFETY: as for the function that it stands in for; no one reads through the handle.
+        unsafe { *event = std::ptr::without_provenance_mut(usize::try_from(EVENTS.get()).unwrap()) };
+        0
+    }
+
+    unsafe extern "C" fn event_record(_event: *mut c_void, stream: *mut c_void) -> c_int {
+        assert!(stream.is_null());
+        RECORDED.set(CURRENT.get());
+        0
+    }
+
+    unsafe extern "C" fn event_handle(_event: *mut c_void) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn event_destroy(_event: *mut c_void) -> c_int {
+        EVENTS.set(EVENTS.get() - 1);
+        0
+    }
+
+    unsafe extern "C" fn event_elapsed(time: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
+        // SAFETY: as for the function that it stands in for.
+        unsafe { *time = (end.addr() - start.addr()) as f32 * 2.5 };
+        0
+    }
+
+    /// A machine with two devices.
+    fn two_devices() -> Functions {
+        Functions {
+            lookup: |symbol| {
+                let function: *const () = match symbol.to_str().unwrap() {
+                    "cudaDeviceGetAttribute" => get_attribute as *const (),
+                    "cudaGetDevice" => get_device as *const (),
+                    "cudaSetDevice" => set_device as *const (),
+                    "cudaMemGetInfo" => memory_info as *const (),
+                    "cudaGetErrorString" => error_text as *const (),
+                    "cuDeviceGet" => driver_get as *const (),
+                    "cuDeviceGetName" => driver_name as *const (),
+                    "cudaEventCreate" => event_create as *const (),
+                    "cudaEventRecord" => event_record as *const (),
+                    "cudaEventSynchronize" => event_handle as *const (),
+                    "cudaEventDestroy" => event_destroy as *const (),
+                    "cudaEventElapsedTime" => event_elapsed as *const (),
+                    other => panic!("{other} is not used"),
+                };
+                NonNull::new(function.cast_mut().cast())
+            },
+        }
+    }
+
+    #[test]
+    fn name_capability_and_memory_are_those_of_the_device_with_the_index() {
+        let functions = two_devices();
+        assert_eq!(functions.name(1).unwrap(), "GPU one");
+        assert_eq!(functions.compute_capability(0).unwrap().to_string(), "9.0");
+        assert!(functions.compute_capability(1).unwrap() < ComputeCapability::AMPERE);
+        assert_eq!(functions.memory(1).unwrap(), Memory { free: 101, total: 1001 });
+        assert_eq!(CURRENT.get(), 0, "the current device of the thread changed");
+    }
+
+    #[test]
+    fn a_refusal_names_the_call_and_the_reason() {
+        let functions = two_devices();
+        let expected = "cudaDeviceGetAttribute: invalid device ordinal";
+        assert_eq!(functions.compute_capability(7).unwrap_err().to_string(), expected);
+        assert_eq!(functions.memory(7).unwrap_err().to_string(), "cudaSetDevice: invalid device ordinal");
+        assert_eq!(functions.name(7).unwrap_err().to_string(), "cuDeviceGetName: error 101 of the driver");
+        let beyond = functions.memory(usize::MAX).unwrap_err().to_string();
+        assert_eq!(beyond, format!("cudaMemGetInfo: there is no device {}", usize::MAX));
+    }
+
+    #[test]
+    fn events_are_recorded_on_their_device_and_destroyed() {
+        let functions = two_devices();
+        let (start, end) = (functions.event(1).unwrap(), functions.event(1).unwrap());
+        start.record().unwrap();
+        end.record().unwrap();
+        assert_eq!((RECORDED.get(), CURRENT.get()), (1, 0));
+        assert_eq!(end.elapsed_ms_since(&start).unwrap(), 2.5);
+        drop((start, end));
+        assert_eq!(EVENTS.get(), 0);
+    }
+
+    #[test]
+    fn without_cuda_every_call_gives_a_reason() {
+        let none = Functions { lookup: |_| None };
+        let reasons = [
+            none.name(0).map(drop).unwrap_err(),
+            none.compute_capability(0).map(drop).unwrap_err(),
+            none.memory(0).map(drop).unwrap_err(),
+            none.event(0).map(drop).unwrap_err(),
+        ];
+        for (error, call) in reasons.iter().zip(["cuDevice", "cudaDevice", "cudaGetDevice", "cudaGetDevice"]) {
+            let text = error.to_string();
+            assert!(text.starts_with(call) && text.ends_with("are not loaded in this process"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_functions_of_this_process_answer_or_give_a_reason() {
+        for index in [0, 1000] {
+            let answers = [name(index).map(drop), memory(index).map(drop), Event::new(index).map(drop)];
+            for error in answers.into_iter().filter_map(Result::err) {
+                assert!(matches!(error, Error::Cuda { .. }), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+use inference::DevicePreference;
+use tch::{Device, Kind};
+
+use crate::{Error, gpu, gpu::ComputeCapability};
+
+/// Returns the name of a device in a configuration.
+#[must_use]
+pub fn device_name(device: Device) -> String {
+    match device {
+        Device::Cpu => "cpu".to_owned(),
+        Device::Cuda(index) => DevicePreference::Cuda(index).to_string(),
+        Device::Mps => "mps".to_owned(),
+        Device::Vulkan => "vulkan".to_owned(),
+    }
+}
+
+/// The number format of convolutions and matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// float32.
+    F32,
+    /// bfloat16, sums in 32 bits.
+    Bf16,
+}
+
+impl Precision {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::F32 => Kind::Float,
+            Self::Bf16 => Kind::BFloat16,
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// The use of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Evaluating positions.
+    Inference,
+    /// Training steps.
+    Training,
+}
+
+impl std::fmt::Display for Purpose {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Inference => "inference",
+            Self::Training => "training",
+        })
+    }
+}
+
+/// The order of the dimensions of activations and convolution weights in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryFormat {
+    /// Activations as `[B, H, W, C]`, weights as `[out, H, W, in]`: the format of the fast kernels of CPUs and cuDNN.
+    ChannelsLast,
+    /// Activations as `[B, C, H, W]`, weights as `[out, in, H, W]`.
+    ChannelsFirst,
+}
+
+/// The threads that may submit work to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubmittingThreads {
+    /// One thread at a time, until its results have been read.
+    One,
+    /// Several threads at once.
+    Many,
+}
+
+/// What a kind of device takes: formats, precisions, and how work is submitted to it. See decision 0038.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceRules {
+    /// The format of activations and convolution weights.
+    pub memory_format: MemoryFormat,
+    /// Whether networks may be evaluated in bfloat16. Float32 is always possible, float16 never.
+    pub bf16_inference: bool,
+    /// Whether networks may be trained in bfloat16.
+    pub bf16_training: bool,
+    /// Whether convolutions of float32 numbers round their inputs to TF32, which has 10 bits of mantissa.
+    pub tf32_convolutions: bool,
+    /// The threads that may submit work.
+    pub submitting_threads: SubmittingThreads,
+    /// The most batches that may be submitted before the oldest is read.
+    pub batches_in_flight_max: usize,
+    /// Whether buffers of the host are pinned, so that copies overlap with computation.
+    pub pins_host_memory: bool,
+    /// Input planes are padded with zeros to a multiple of this for inference.
+    pub planes_multiple: usize,
+}
+
+impl DeviceRules {
+    /// The rules of the CPU, on which every thread computes its own batch.
+    pub const CPU: Self = Self {
+        memory_format: MemoryFormat::ChannelsLast,
+        bf16_inference: true,
+        bf16_training: true,
+        tf32_convolutions: false,
+        submitting_threads: SubmittingThreads::Many,
+        batches_in_flight_max: 1,
+        pins_host_memory: false,
+        planes_multiple: 1,
+    };
+
+    /// The rules of Apple's GPUs. In libtorch 2.11, batch norms on channels-last activations have wrong gradients there,
+    /// batch norms of bfloat16 activations with float32 parameters abort the process, and two submitting threads can
+    /// crash it.
+    pub const MPS: Self = Self {
+        memory_format: MemoryFormat::ChannelsFirst,
+        bf16_inference: true,
+        bf16_training: false,
+        tf32_convolutions: false,
+        submitting_threads: SubmittingThreads::One,
+        batches_in_flight_max: 1,
+        pins_host_memory: false,
+        planes_multiple: 1,
+    };
+
+    /// Returns the rules of `device`. Those of a CUDA device depend on its compute capability.
+    #[must_use]
+    pub fn of(device: Device) -> Self {
+        match device {
+            Device::Cpu | Device::Vulkan => Self::CPU,
+            Device::Cuda(index) => Self::cuda(gpu::compute_capability(index).ok()),
+            Device::Mps => Self::MPS,
+        }
+    }
+
+    /// Returns the rules of a CUDA device. Where the compute capability cannot be read, bfloat16 is permitted, and a
+    /// measurement and the probe decide.
+    #[must_use]
+    pub fn cuda(capability: Option<ComputeCapability>) -> Self {
+        let has_matrix_units = capability.is_none_or(|capability| capability >= ComputeCapability::AMPERE);
+        Self {
+            memory_format: MemoryFormat::ChannelsLast,
+            bf16_inference: has_matrix_units,
+            bf16_training: has_matrix_units,
+            tf32_convolutions: has_matrix_units,
+            submitting_threads: SubmittingThreads::Many,
+            batches_in_flight_max: 3,
+            pins_host_memory: true,
+            // cuDNN's matrix units take channels in groups of eight and copy tensors of other sizes.
+            planes_multiple: 8,
+        }
+    }
+
+    /// Returns whether a device with these rules computes in `precision` for `purpose`.
+    #[must_use]
+    pub fn permits(&self, precision: Precision, purpose: Purpose) -> bool {
+        match (precision, purpose) {
+            (Precision::F32, _) => true,
+            (Precision::Bf16, Purpose::Inference) => self.bf16_inference,
+            (Precision::Bf16, Purpose::Training) => self.bf16_training,
+        }
+    }
+
+    /// Checks that `device`, which has these rules, computes in `precision` for `purpose`.
+    pub(crate) fn check(&self, device: Device, precision: Precision, purpose: Purpose) -> Result<(), Error> {
+        if self.permits(precision, purpose) {
+            return Ok(());
+        }
+        Err(Error::Device { device: device_name(device), reason: format!("{purpose} on it is in f32 only") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuda_computes_in_bf16_from_compute_capability_8() {
+        let rules = |major, minor| DeviceRules::cuda(Some(ComputeCapability { major, minor }));
+        for purpose in [Purpose::Inference, Purpose::Training] {
+            assert!(rules(8, 0).permits(Precision::Bf16, purpose) && rules(12, 1).permits(Precision::Bf16, purpose));
+            assert!(!rules(7, 5).permits(Precision::Bf16, purpose));
+            assert!(rules(7, 5).permits(Precision::F32, purpose));
+        }
+        assert!(rules(9, 0).tf32_convolutions && !rules(7, 5).tf32_convolutions);
+    }
+
+    #[test]
+    fn mps_trains_in_f32_with_channels_first_from_one_thread() {
+        let rules = DeviceRules::of(Device::Mps);
+        assert!(!rules.permits(Precision::Bf16, Purpose::Training) && rules.permits(Precision::F32, Purpose::Training));
+        assert_eq!(rules.memory_format, MemoryFormat::ChannelsFirst);
+        assert_eq!((rules.submitting_threads, rules.batches_in_flight_max), (SubmittingThreads::One, 1));
+    }
+}
