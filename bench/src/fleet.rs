@@ -9,7 +9,7 @@
 mod fan_out;
 mod load;
 pub mod publisher;
-mod replay_server;
+pub(crate) mod replay_server;
 mod scaling;
 
 use std::io::Write;

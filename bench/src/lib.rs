@@ -2,8 +2,8 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
-//! [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`] and [`fleet`]. All of them write one
-//! [`report::Report`]; [`Turns`] sets the number and the duration of the turns of each measurement. Start with
+//! [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`], [`learner`] and [`fleet`]. All of them
+//! write one [`report::Report`]; [`Turns`] sets the number and the duration of the turns of each measurement. Start with
 //! [`Bench`].
 
 mod accelerator;
@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod hardware;
 pub mod inference;
 pub mod kernel;
+pub mod learner;
 mod machine;
 mod network;
 pub mod output;
@@ -61,6 +62,8 @@ enum Part {
     /// Serves weights to subscribers; started by `fleet` in a process of its own.
     #[command(hide = true)]
     Publisher(self::fleet::publisher::Args),
+    /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
+    Learner(self::learner::Args),
     /// A real training run: the device of all data, and the gain from an accelerator.
     Placement(placement::Args),
 }
@@ -81,6 +84,7 @@ impl Bench {
             Part::Phases(args) => phases::run(&args, &mut io::stdout().lock()),
             Part::Fleet(args) => self::fleet::run(&args, &mut io::stdout().lock()),
             Part::Publisher(args) => self::fleet::publisher::run(&args, &mut io::stdout().lock()),
+            Part::Learner(args) => self::learner::run(&args, &mut io::stdout().lock()),
             Part::Placement(args) => placement::run(&args, &mut io::stdout().lock()),
         }
     }

@@ -163,7 +163,7 @@ async fn measure_sizes(
     let folder = folder.join("sizes");
     let mut server = Server::start(args, &folder).await?;
     for positions in positions {
-        load::fill(&server, games, positions).await?;
+        load::fill(&server.endpoint, games, positions).await?;
         let mut sampled = Vec::new();
         for _ in 0..args.turns.repeats {
             sampled.push(load::sample(&server, args, time).await);

@@ -88,10 +88,11 @@ pub fn bottleneck(load: &Load) -> Bottleneck {
         }
         Part::Preparing => (
             format!(
-                "Making batches is the bottleneck: its one thread is busy {preparing} of its time, and the training \
-                 thread waits {sampling} of its for it."
+                "Making batches is the bottleneck: its threads are busy {preparing} of their time, and the training \
+                 thread waits {sampling} of its for them."
             ),
-            "Leave that thread a core of its own (fewer actor.threads), or lower replay.samples_per_insert.",
+            "Leave it a core of its own (fewer actor.threads) and raise learner.prepare_threads, or lower \
+             replay.samples_per_insert.",
         ),
         Part::Publication => (
             format!("Writing weights and checkpoints is the bottleneck: it takes {publishing} of the learner's time."),

@@ -12,6 +12,11 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
+/// The most preparing threads.
+const PREPARE_THREADS_MAX: usize = 64;
+/// The longest simulated step, in microseconds: ten seconds.
+const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
+
 /// The sections of the run file that the learner reads.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -68,6 +73,16 @@ pub struct LearnerSection {
     pub batch_size: usize,
     /// Batches requested ahead of the training step.
     pub prefetch_batches: usize,
+    /// Threads that make training batches of samples; 0: one for a learner on the CPU, up to 4 for one with an
+    /// accelerator. Their number changes no batch.
+    pub prepare_threads: usize,
+    /// Positions that are run through the network at once. A larger batch is divided into micro-batches whose gradients
+    /// are added; each has its own statistics of batch norms. 0: a batch is divided only if the device has too little
+    /// memory for it.
+    pub micro_batch: usize,
+    /// The time of a simulated training step, in microseconds, which computes nothing: a benchmark of everything around
+    /// training. 0: steps are real.
+    pub simulated_step_us: u64,
     /// `adamw` or `sgd`.
     pub optimiser: OptimiserKind,
     /// The learning rate after warm-up.
@@ -125,6 +140,9 @@ impl Default for LearnerSection {
             threads: 1,
             batch_size: 256,
             prefetch_batches: 4,
+            prepare_threads: 0,
+            micro_batch: 0,
+            simulated_step_us: 0,
             optimiser: OptimiserKind::Adamw,
             learning_rate: 2e-3,
             warm_up_steps: 100,
@@ -168,6 +186,8 @@ pub struct Settings {
     pub publish_interval: Duration,
     /// The interval at which checkpoints are written.
     pub checkpoint_interval: Duration,
+    /// The duration of simulated steps; `None` if steps are real.
+    pub simulated_step: Option<Duration>,
 }
 
 impl Config {
@@ -183,6 +203,9 @@ impl Config {
         ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.channels - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
+        ConfigError::within("learner.prepare_threads", learner.prepare_threads, 0..=PREPARE_THREADS_MAX)?;
+        ConfigError::within("learner.micro_batch", learner.micro_batch, 0..=SAMPLES_PER_BATCH_MAX)?;
+        ConfigError::within("learner.simulated_step_us", learner.simulated_step_us, 0..=SIMULATED_STEP_US_MAX)?;
         ConfigError::within("learner.learning_rate", learner.learning_rate, 0.0..=10.0)?;
         ConfigError::within("learner.learning_rate_ratio_min", learner.learning_rate_ratio_min, 0.0..=1.0)?;
         ConfigError::within("learner.schedule_minutes", learner.schedule_minutes, 1e-3..=1e9)?;
@@ -213,6 +236,7 @@ impl Config {
             schedule: Duration::from_secs_f64(learner.schedule_minutes * 60.0),
             publish_interval: Duration::from_secs_f64(learner.publish_interval_seconds),
             checkpoint_interval: Duration::from_secs_f64(learner.checkpoint_interval_seconds),
+            simulated_step: (learner.simulated_step_us > 0).then(|| Duration::from_micros(learner.simulated_step_us)),
         })
     }
 }
@@ -263,6 +287,10 @@ mod tests {
         let refused = |learner| Config { learner, ..Config::default() }.settings().unwrap_err().to_string();
         let error = refused(LearnerSection { batch_size: 4097, ..LearnerSection::default() });
         assert!(error.contains("learner.batch_size") && error.contains("must be from 1 to 4096"), "{error}");
+        let error = refused(LearnerSection { prepare_threads: 65, ..LearnerSection::default() });
+        assert!(error.contains("learner.prepare_threads") && error.contains("must be from 0 to 64"), "{error}");
+        let error = refused(LearnerSection { micro_batch: 4097, ..LearnerSection::default() });
+        assert!(error.contains("learner.micro_batch") && error.contains("must be from 0 to 4096"), "{error}");
         let error = refused(LearnerSection { replay: "127.0.0.1:7001".to_owned(), ..LearnerSection::default() });
         assert!(error.contains("learner.replay") && error.contains("http://host:port"), "{error}");
     }

@@ -45,6 +45,9 @@ pub(crate) struct Chosen {
 /// [`ConfigError`] names `learner.device` or `learner.precision` if its value cannot be used.
 pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result<Chosen, ConfigError> {
     let section = &settings.learner;
+    if section.threads > 0 {
+        network_torch::set_threads(section.threads);
+    }
     let found = network_torch::choose_device(section.device, Purpose::Training)
         .map_err(|error| ConfigError::invalid("learner.device", error))?;
     let chosen = |subject: Subject, reason: &str| Chosen {

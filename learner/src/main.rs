@@ -7,6 +7,7 @@ mod priorities;
 mod process;
 mod targets;
 mod training;
+mod writer;
 
 fn main() -> std::process::ExitCode {
     network_torch::keep_memory();

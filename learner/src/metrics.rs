@@ -11,6 +11,25 @@ use weights::WeightsVersion;
 pub(crate) fn begin() {
     counter!("zerofleet_learner_not_finite_total").increment(0);
     counter!("zerofleet_learner_rejected_trajectories_total").increment(0);
+    for what in ["checkpoint", "weights"] {
+        counter!("zerofleet_learner_writes_skipped_total", "what" => what).increment(0);
+    }
+    micro_batches(1);
+}
+
+/// Counts a write that was skipped because the one before had not ended: `checkpoint` or `weights`.
+pub(crate) fn write_skipped(what: &'static str) {
+    counter!("zerofleet_learner_writes_skipped_total", "what" => what).increment(1);
+}
+
+/// Adds to the time of the writing thread: `checkpoint` or `weights`.
+pub(crate) fn wrote(what: &'static str, time: Duration) {
+    gauge!("zerofleet_learner_write_seconds_total", "what" => what).increment(time.as_secs_f64());
+}
+
+/// Sets the number of micro-batches that a batch is divided into.
+pub(crate) fn micro_batches(count: usize) {
+    gauge!("zerofleet_learner_micro_batches").set(count as f64);
 }
 
 /// Sets whether the last attempt to write failed: `checkpoint` or `weights`.
@@ -19,12 +38,13 @@ pub(crate) fn write_failed(what: &'static str, failed: bool) {
 }
 
 /// Adds to the time of a phase of the training thread: `wait` (nothing to train on: the replay server's limiter holds
-/// samples back, or self-play is slow), `train` (forward, backward, optimiser) or `publish` (weights and checkpoints).
+/// samples back, or self-play is slow), `train` (forward, backward, optimiser) or `publish` (copying the
+/// state for weights and checkpoints).
 pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// Adds to the time of a part of the preparing thread: `wait` (no samples have arrived), `prepare` (replaying
+/// Adds to the time of a part of the preparing threads, summed over them: `wait` (no samples have arrived), `prepare` (replaying
 /// positions, making targets) or `hand_over` (the training thread has enough batches).
 pub(crate) fn prepared(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_prepare_seconds_total", "part" => part).increment(time.as_secs_f64());
@@ -38,7 +58,7 @@ pub(crate) fn trained(StepTimes { stage, forward, backward, optimiser }: StepTim
 }
 
 /// Adds to the times of the parts of the phase `publish`; both are zero most of the time.
-pub(crate) fn wrote(publish: Duration, checkpoint: Duration) {
+pub(crate) fn held_up(publish: Duration, checkpoint: Duration) {
     for (part, time) in [("publish", publish), ("checkpoint", checkpoint)] {
         gauge!("zerofleet_learner_publish_seconds_total", "part" => part).increment(time.as_secs_f64());
     }

@@ -1,10 +1,15 @@
-//! Connects threads and tokio: samples arrive over a stream, are prepared on one named thread and trained on by
-//! another; reports of invalid trajectories are sent back. Every channel is bounded.
+//! Connects threads and tokio: samples arrive over a stream, are prepared on named threads and trained on by another;
+//! reports of invalid trajectories are sent back. Every channel is bounded.
+//!
+//! The preparing threads take draws in turn, and the training thread takes their results in the same turn, so that
+//! batches keep the order of their draws. The random stream of a batch depends on the seed and the number of the draw
+//! alone: the number of threads changes no batch.
 
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use experience::Sample;
 use game::Game;
 use proto::replay::{
@@ -22,9 +27,9 @@ use crate::targets::{self, Built, Rejected};
 use crate::training::Prepared;
 use learner::config::{LearnerSection, Settings};
 
-/// Capacity of the queue of prepared batches for the training thread.
+/// Capacity of the queue of prepared batches of each preparing thread.
 const PREPARED_MAX: usize = 2;
-/// Capacity of the queue of batches for the preparing thread, in addition to the stream's own prefetch.
+/// Capacity of the queue of batches for each preparing thread, in addition to the stream's own prefetch.
 const DRAWN_MAX: usize = 1;
 /// Capacity of the queue of reports; when it is full, reports are dropped, since the same trajectory will be drawn
 /// again.
@@ -38,7 +43,7 @@ pub(crate) async fn draw(
     settings: &Settings,
     newest: NewestWeights,
     game: String,
-    drawn: mpsc::Sender<Drawn>,
+    drawn: Vec<mpsc::Sender<Drawn>>,
     drain: service::Drain,
 ) {
     let servers = Servers::resolved(&settings.replay);
@@ -51,7 +56,7 @@ pub(crate) async fn draw(
     };
     let settings = ShardedSettings { shard, seed: settings.run.seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT };
     let mut sampler = ShardedSampler::start(newest, servers, settings);
-    loop {
+    for drawn in drawn.iter().cycle() {
         let (servers, drawn_from) = sampler.servers();
         metrics::replay_servers(servers, drawn_from);
         let trace = trace::root("training_step");
@@ -78,67 +83,139 @@ pub(crate) struct Drawn {
     trace: Option<Span>,
 }
 
-/// The preparing thread and the ends of its channels.
-pub(crate) struct Preparer {
-    pub(crate) drawn: mpsc::Sender<Drawn>,
-    pub(crate) prepared: crossbeam_channel::Receiver<Prepared>,
+/// The preparing threads and the ends of their channels.
+pub(crate) struct Preparers {
+    /// One for each thread: draws go to them in turn.
+    pub(crate) drawn: Vec<mpsc::Sender<Drawn>>,
+    pub(crate) batches: Batches,
     pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
-    pub(crate) thread: JoinHandle<()>,
+    pub(crate) threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts the thread that turns samples into training batches.
-pub(crate) fn prepare<G: Game>(
-    game: G,
-    section: &LearnerSection,
-    priorities: Priorities,
-    seed: u64,
-) -> anyhow::Result<Preparer> {
-    let (search_value_share, exponent) = (section.search_value_share, section.importance_exponent);
-    let (drawn, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
-    let (outgoing, prepared) = crossbeam_channel::bounded(PREPARED_MAX);
-    let (reports, rejected) = mpsc::channel(REPORTS_MAX);
-    let work = move || {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+/// Prepared batches in the order of their draws.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    /// One for each preparing thread; `None` stands for a batch without a valid sample.
+    threads: Vec<Receiver<Option<Prepared>>>,
+    /// The thread that has the next one.
+    next: usize,
+}
+
+impl Batches {
+    /// Batches that were prepared already.
+    #[cfg(test)]
+    pub(crate) fn of(prepared: impl IntoIterator<Item = Prepared>) -> Self {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        prepared.into_iter().for_each(|prepared| sender.send(Some(prepared)).unwrap());
+        Self { threads: vec![receiver], next: 0 }
+    }
+
+    /// Waits for the next batch.
+    ///
+    /// # Errors
+    /// A timeout; the end of all batches.
+    pub(crate) fn recv_timeout(&mut self, timeout: Duration) -> Result<Prepared, RecvTimeoutError> {
         loop {
-            let waiting = Instant::now();
-            let Some(Drawn { batch: ShardedBatch { samples, servers }, trace }) = incoming.blocking_recv() else {
-                return;
-            };
-            let preparing = Instant::now();
-            metrics::prepared("wait", preparing.duration_since(waiting));
-            // Empty under uniform sampling.
-            let importance =
-                if priorities.are_wanted() { priorities::importance(&samples, exponent) } else { Vec::new() };
-            let Built { batch, rows, rejected } =
-                targets::training_batch(&game, search_value_share, &samples, &importance, &mut rng);
-            for rejected in rejected {
-                metrics::rejected_trajectory();
-                tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
-                let came_from = samples.iter().position(|sample| sample.segment.trajectory() == rejected.trajectory);
-                if let Some(server) = came_from.and_then(|at| servers.get(at)) {
-                    // A full queue drops the report; the trajectory will be drawn again.
-                    drop(reports.try_send((server.clone(), rejected)));
-                }
+            let received = self.threads[self.next].recv_timeout(timeout)?;
+            self.next = (self.next + 1) % self.threads.len();
+            if let Some(prepared) = received {
+                return Ok(prepared);
             }
-            if batch.policy_weights.is_empty() {
-                continue;
-            }
-            let item = |&row: &usize| Some(Item::of(&samples[row], servers.get(row)?));
-            let items = if importance.is_empty() { Vec::new() } else { rows.iter().filter_map(item).collect() };
-            let mean_version = mean_version(&samples);
-            let ready = Instant::now();
-            metrics::prepared("prepare", ready.duration_since(preparing));
-            if let Some(trace) = &trace {
-                trace.child("prepare").since(preparing).end_at(ready);
-            }
-            if outgoing.send(Prepared { batch, items, mean_version, trace }).is_err() {
-                return;
-            }
-            metrics::prepared("hand_over", ready.elapsed());
         }
+    }
+}
+
+/// The settings of a preparing thread.
+#[derive(Debug, Clone)]
+struct Preparing {
+    search_value_share: f32,
+    importance_exponent: f64,
+    priorities: Priorities,
+    reports: mpsc::Sender<(Server, Rejected)>,
+}
+
+/// Starts `threads` threads that turn samples into training batches.
+pub(crate) fn prepare<G: Game>(
+    game: &G,
+    section: &LearnerSection,
+    priorities: &Priorities,
+    seed: u64,
+    threads: usize,
+) -> anyhow::Result<Preparers> {
+    let (reports, rejected) = mpsc::channel(REPORTS_MAX);
+    let settings = Preparing {
+        search_value_share: section.search_value_share,
+        importance_exponent: section.importance_exponent,
+        priorities: priorities.clone(),
+        reports,
     };
-    let thread = std::thread::Builder::new().name("prepare".into()).spawn(work).context("start the thread")?;
-    Ok(Preparer { drawn, prepared, rejected, thread })
+    let (mut drawn, mut prepared, mut handles) = (Vec::new(), Vec::new(), Vec::new());
+    for thread in 0..threads {
+        let (sender, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
+        let (outgoing, receiver) = crossbeam_channel::bounded(PREPARED_MAX);
+        let (game, settings) = (game.clone(), settings.clone());
+        let work = move || {
+            for number in (thread as u64..).step_by(threads) {
+                let waiting = Instant::now();
+                let Some(drawn) = incoming.blocking_recv() else { return };
+                let preparing = Instant::now();
+                metrics::prepared("wait", preparing.duration_since(waiting));
+                let prepared = batch(&game, &settings, drawn, &mut stream(seed, number), preparing);
+                let ready = Instant::now();
+                metrics::prepared("prepare", ready.duration_since(preparing));
+                if outgoing.send(prepared).is_err() {
+                    return;
+                }
+                metrics::prepared("hand_over", ready.elapsed());
+            }
+        };
+        let name = if threads == 1 { "prepare".to_owned() } else { format!("prepare-{thread}") };
+        handles.push(std::thread::Builder::new().name(name).spawn(work).context("start a preparing thread")?);
+        drawn.push(sender);
+        prepared.push(receiver);
+    }
+    Ok(Preparers { drawn, batches: Batches { threads: prepared, next: 0 }, rejected, threads: handles })
+}
+
+/// The random numbers of the draw with this number.
+fn stream(seed: u64, number: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(number);
+    rng
+}
+
+/// Makes the batch of a draw, and reports the trajectories that break the rules; `None` if no sample is valid.
+fn batch<G: Game>(
+    game: &G,
+    settings: &Preparing,
+    Drawn { batch: ShardedBatch { samples, servers }, trace }: Drawn,
+    rng: &mut ChaCha8Rng,
+    begun: Instant,
+) -> Option<Prepared> {
+    let Preparing { search_value_share, importance_exponent, priorities, reports } = settings;
+    // Empty under uniform sampling.
+    let importance =
+        if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
+    let Built { batch, rows, rejected } =
+        targets::training_batch(game, *search_value_share, &samples, &importance, rng);
+    for rejected in rejected {
+        metrics::rejected_trajectory();
+        tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
+        let came_from = samples.iter().position(|sample| sample.segment.trajectory() == rejected.trajectory);
+        if let Some(server) = came_from.and_then(|at| servers.get(at)) {
+            // A full queue drops the report; the trajectory will be drawn again.
+            drop(reports.try_send((server.clone(), rejected)));
+        }
+    }
+    if batch.policy_weights.is_empty() {
+        return None;
+    }
+    let item = |&row: &usize| Some(Item::of(&samples[row], servers.get(row)?));
+    let items = if importance.is_empty() { Vec::new() } else { rows.iter().filter_map(item).collect() };
+    if let Some(trace) = &trace {
+        trace.child("prepare").since(begun).end();
+    }
+    Some(Prepared { batch, items, mean_version: mean_version(&samples), trace })
 }
 
 /// Reports refused trajectories to the servers they came from, so that they are never drawn again.
@@ -188,25 +265,29 @@ mod tests {
         Server::at(&format!("http://{name}:7001"))
     }
 
-    fn preparer() -> Preparer {
+    fn preparers(threads: usize) -> Preparers {
         // The receiver of priorities is dropped; batches are prepared nevertheless.
         let section = LearnerSection { search_value_share: 0.0, ..LearnerSection::default() };
-        prepare(ConnectFour::new(), &section, Priorities::new().0, 1).unwrap()
+        prepare(&ConnectFour::new(), &section, &Priorities::new().0, 1, threads).unwrap()
     }
 
     /// Hands in a batch of samples and the servers they came from.
-    fn hand_in(preparer: &Preparer, drawn: Vec<(Sample, Server)>) {
+    fn hand_in(preparers: &Preparers, drawn: Vec<(Sample, Server)>) {
+        hand_to(preparers, 0, drawn);
+    }
+
+    fn hand_to(preparers: &Preparers, thread: usize, drawn: Vec<(Sample, Server)>) {
         let (samples, servers) = drawn.into_iter().unzip();
-        preparer.drawn.blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
+        preparers.drawn[thread].blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
     }
 
     #[test]
     fn a_trajectory_that_breaks_the_rules_is_reported_to_its_server_and_the_rest_is_trained_on() {
-        let mut preparer = preparer();
-        hand_in(&preparer, vec![(sample(1, false, 3), server("a")), (sample(2, true, 5), server("b"))]);
-        let prepared = preparer.prepared.recv_timeout(DEADLINE).unwrap();
+        let mut preparers = preparers(1);
+        hand_in(&preparers, vec![(sample(1, false, 3), server("a")), (sample(2, true, 5), server("b"))]);
+        let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
         assert_eq!(prepared.batch.policy_weights.len(), 1);
-        let (reported_to, rejected) = preparer.rejected.blocking_recv().unwrap();
+        let (reported_to, rejected) = preparers.rejected.blocking_recv().unwrap();
         assert_eq!((reported_to, rejected.trajectory.sequence, rejected.ply), (server("a"), 1, 7));
         // Rows and items stay aligned when an earlier sample is rejected.
         assert_eq!(prepared.items, [Item::of(&sample(2, true, 5), &server("b"))]);
@@ -214,36 +295,85 @@ mod tests {
 
     #[test]
     fn a_batch_without_valid_samples_is_skipped() {
-        let preparer = preparer();
-        hand_in(&preparer, vec![(sample(1, false, 3), server("a"))]);
-        hand_in(&preparer, vec![(sample(2, true, 4), server("a")), (sample(3, true, 7), server("a"))]);
-        let prepared = preparer.prepared.recv_timeout(DEADLINE).unwrap();
+        let mut preparers = preparers(1);
+        hand_in(&preparers, vec![(sample(1, false, 3), server("a"))]);
+        hand_in(&preparers, vec![(sample(2, true, 4), server("a")), (sample(3, true, 7), server("a"))]);
+        let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
         assert_eq!((prepared.batch.policy_weights.len(), prepared.mean_version), (2, 5.5));
     }
 
     #[test]
     fn unread_rejection_reports_do_not_block_batches() {
-        let preparer = preparer();
+        let mut preparers = preparers(1);
         for sequence in 0..2 * REPORTS_MAX as u64 {
             hand_in(
-                &preparer,
+                &preparers,
                 vec![(sample(sequence, false, 1), server("a")), (sample(sequence, true, 1), server("a"))],
             );
-            preparer.prepared.recv_timeout(DEADLINE).unwrap();
+            preparers.batches.recv_timeout(DEADLINE).unwrap();
         }
     }
 
     #[test]
-    fn the_preparing_thread_ends_when_its_input_or_output_channel_closes() {
-        let Preparer { drawn, prepared, thread, .. } = preparer();
+    fn preparing_threads_end_when_their_input_or_output_channels_close() {
+        let join = |threads: Vec<JoinHandle<()>>| threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let Preparers { drawn, mut batches, threads, .. } = preparers(2);
         drop(drawn);
-        thread.join().unwrap();
-        assert!(prepared.recv_timeout(DEADLINE).is_err());
+        join(threads);
+        assert_eq!(batches.recv_timeout(DEADLINE).unwrap_err(), RecvTimeoutError::Disconnected);
 
-        let Preparer { drawn, prepared, thread, .. } = preparer();
-        drop(prepared);
-        let batch = ShardedBatch { samples: vec![sample(1, true, 1)], servers: vec![server("a")] };
-        drawn.blocking_send(Drawn { batch, trace: None }).unwrap();
-        thread.join().unwrap();
+        let Preparers { drawn, batches, threads, .. } = preparers(2);
+        drop(batches);
+        for drawn in drawn {
+            let batch = ShardedBatch { samples: vec![sample(1, true, 1)], servers: vec![server("a")] };
+            drawn.blocking_send(Drawn { batch, trace: None }).unwrap();
+        }
+        join(threads);
+    }
+
+    /// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each draw
+    /// has 16 positions, so that two random streams do not agree by chance.
+    fn ten_batches(threads: usize) -> Vec<(network_torch::TrainingBatch, f64)> {
+        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers(threads);
+        let feeder = std::thread::spawn(move || {
+            for (number, drawn) in (0..10).zip(drawn.iter().cycle()) {
+                let of_game = |_| off_centre(number, number != 3);
+                let samples: Vec<Sample> = (0..16).map(of_game).collect();
+                let servers = vec![server("a"); samples.len()];
+                drawn.blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
+            }
+        });
+        let mut all = Vec::new();
+        while let Ok(Prepared { batch, mean_version, .. }) = batches.recv_timeout(DEADLINE) {
+            all.push((batch, mean_version));
+        }
+        feeder.join().unwrap();
+        handles.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(rejected);
+        all
+    }
+
+    /// A position whose image differs from itself, searched by the weights of this number.
+    fn off_centre(number: u64, is_legal: bool) -> Sample {
+        let weights_version = WeightsVersion(number);
+        let step = |kind| Step { action: Action(0), reward: 0.0, kind, weights_version };
+        let ply = if is_legal { 1 } else { 7 };
+        let mut steps = vec![step(StepKind::Opening); ply];
+        let policy = vec![ActionProbability { action: Action(1), probability: 1.0 }];
+        steps.push(step(StepKind::Full { policy, value: 0.0 }));
+        let id = TrajectoryId { actor: 1, epoch: 1, sequence: number };
+        let trajectory = Trajectory::of(id, "connect_four", &steps, Outcome::Draw).unwrap();
+        Sample { segment: trajectory.segment(ply, 0).unwrap(), probability: 0.5, table_items: 2 }
+    }
+
+    #[test]
+    fn any_number_of_preparing_threads_gives_the_same_batches_in_the_order_of_their_draws() {
+        let expected = ten_batches(1);
+        let versions: Vec<f64> = expected.iter().map(|(_, version)| *version).collect();
+        assert_eq!(versions, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+        assert_ne!(expected[0].0, expected[1].0, "two draws of the same samples have the same symmetries");
+        for threads in [2, 3, 4] {
+            assert_eq!(ten_batches(threads), expected, "{threads} threads");
+        }
     }
 }

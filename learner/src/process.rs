@@ -1,13 +1,14 @@
 //! The process from its configuration to its last checkpoint.
 
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::{Game, ObservationShape, Spec};
-use network_torch::{Decay, Network, Optimiser, Trainer, TrainerSettings};
+use network_torch::{Decay, Device, Network, Optimiser, Trainer, TrainerSettings};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -61,33 +62,43 @@ async fn run_game<G: Game>(
 
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
-    let preparer = pipeline::prepare(game.clone(), &settings.learner, priorities.clone(), settings.run.seed)?;
-    let reports = tokio::spawn(pipeline::report(preparer.rejected));
+    // The device is chosen before anything else of libtorch is used.
+    let architecture = architecture_of(&game, &settings);
+    let choose = {
+        let (settings, architecture) = (settings.clone(), architecture.clone());
+        move || device::choose(&settings, &architecture)
+    };
+    let device = tokio::task::spawn_blocking(choose).await.context("join the choice of a device")??;
+    let threads =
+        prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
+    tracing::info!("batches are prepared by {threads} threads");
+    let preparers = pipeline::prepare(&game, &settings.learner, &priorities, settings.run.seed, threads)?;
+    let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
-    let (drawn, batches, prepare_thread) = (preparer.drawn, preparer.prepared, preparer.thread);
+    let (drawn, mut batches, prepare_threads) = (preparers.drawn, preparers.batches, preparers.threads);
     let draw = {
         let (settings, name, drain) = (settings.clone(), game.spec().name.clone(), drain.clone());
         let newest = newest.clone();
         tokio::spawn(async move { pipeline::draw(&settings, newest, name, drawn, drain).await })
     };
 
-    let architecture = architecture_of(&game, &settings);
     let readiness = context.readiness.clone();
     let stop = drain.token();
     let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
     // Training has its own thread from start to end, since tensors stay on one thread.
     let work = move || {
         let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
-        let start = begin(&settings, architecture, &checkpoints)?;
+        let start = begin(&settings, &device, architecture, &checkpoints)?;
         readiness.ready();
-        Training::new(settings, start, checkpoints, publish, priorities).run(&batches, &|| stop.is_cancelled())
+        Training::new(settings, start, checkpoints, priorities).run(&mut batches, &|| stop.is_cancelled(), publish)
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the other tasks are then stopped.
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
     drain.start();
     draw.await.context("join the drawing task")?;
-    tokio::task::spawn_blocking(move || prepare_thread.join()).await.context("join the preparing thread")?.ok();
+    let join = move || prepare_threads.into_iter().for_each(|thread| drop(thread.join()));
+    tokio::task::spawn_blocking(join).await.context("join the preparing threads")?;
     reports.abort();
     updates.abort();
     // A client that keeps watching the health of this process must not prevent its exit.
@@ -107,12 +118,33 @@ fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, by
     }
 }
 
-/// Restores the run, or begins a new one.
-fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
-    if settings.learner.threads > 0 {
-        network_torch::set_threads(settings.learner.threads);
+/// The most preparing threads that are started by themselves. Each makes several hundred thousand positions per second,
+/// more than any network of a useful size is trained on.
+const PREPARE_THREADS: usize = 4;
+
+/// Returns the number of preparing threads: as configured, or by device and cores.
+fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<NonZeroUsize>) -> usize {
+    match (configured, device) {
+        (0, Device::Cpu) => 1,
+        (0, _) => (cores.map_or(1, NonZeroUsize::get) / 4).clamp(1, PREPARE_THREADS),
+        _ => configured,
     }
-    let device::Chosen { device, precision, description } = device::choose(settings, &architecture)?;
+}
+
+/// Restores the run, or begins a new one.
+fn begin(
+    settings: &Settings,
+    device: &device::Chosen,
+    architecture: Architecture,
+    checkpoints: &Checkpoints,
+) -> anyhow::Result<Start> {
+    if let Some(step) = settings.simulated_step {
+        tracing::warn!(
+            step_us = step.as_micros(),
+            "SIMULATED TRAINING: steps compute nothing and the weights never change (learner.simulated_step_us)"
+        );
+    }
+    let &device::Chosen { device, precision, ref description } = device;
     tracing::info!("training on {description}; seed {}", settings.run.seed);
     metrics::device(network_torch::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
@@ -168,6 +200,7 @@ pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         ema_decay: section.ema_decay,
         value_loss_weight: section.value_loss_weight,
         tower: section.kernel,
+        micro_batch: section.micro_batch,
         ..TrainerSettings::default()
     }
 }
@@ -197,6 +230,17 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let _supervisor = service::directory::lock(run.path()).unwrap();
         take(run.path()).unwrap();
+    }
+
+    #[test]
+    fn a_learner_with_an_accelerator_prepares_batches_with_several_threads_where_there_are_cores() {
+        let threads =
+            |configured, device, cores| prepare_threads(configured, device, Ok(NonZeroUsize::new(cores).unwrap()));
+        assert_eq!([1, 16, 128].map(|cores| threads(0, Device::Cpu, cores)), [1, 1, 1]);
+        assert_eq!([1, 2, 8, 16, 128].map(|cores| threads(0, Device::Cuda(0), cores)), [1, 1, 2, 4, 4]);
+        assert_eq!(threads(3, Device::Cpu, 1), 3);
+        let unknown = Err(std::io::ErrorKind::Unsupported.into());
+        assert_eq!(prepare_threads(0, Device::Mps, unknown), 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use experience::{Sample, Segment, TrajectoryId};
 use game::{Action, Game, Outcome};
-use network_torch::TrainingBatch;
+use network_torch::{Observations, TrainingBatch};
 use rand::{Rng, RngExt};
 
 /// A trajectory that violates the rules of the game, to be reported to the replay server.
@@ -57,6 +57,8 @@ pub(crate) fn training_batch<G: Game>(
 struct Rows {
     batch: TrainingBatch,
     planes: Vec<f32>,
+    /// The planes under the symmetry.
+    image: Vec<f32>,
     legal: Vec<Action>,
 }
 
@@ -64,14 +66,15 @@ impl Rows {
     fn new<G: Game>(game: &G, capacity: usize) -> Self {
         let spec = game.spec();
         let batch = TrainingBatch {
-            observations: Vec::with_capacity(capacity * spec.observation.len()),
+            observations: Observations::with_capacity(capacity * spec.observation.len()),
             policies: Vec::with_capacity(capacity * spec.actions),
             legal: Vec::with_capacity(capacity * spec.actions),
             wdl: Vec::with_capacity(capacity * Outcome::RESULTS),
             policy_weights: Vec::with_capacity(capacity),
             importance: Vec::new(),
         };
-        Self { batch, planes: vec![0.0; spec.observation.len()], legal: Vec::new() }
+        let planes = vec![0.0; spec.observation.len()];
+        Self { batch, image: planes.clone(), planes, legal: Vec::new() }
     }
 
     /// Adds one row, or adds nothing and returns the violation of the rules.
@@ -97,9 +100,8 @@ impl Rows {
         let symmetry = &symmetries[rng.random_range(0..symmetries.len())];
 
         game.observe(&position, &mut self.planes);
-        let row = self.batch.observations.len();
-        self.batch.observations.resize(row + self.planes.len(), 0.0);
-        symmetry.observation(&self.planes, &mut self.batch.observations[row..]);
+        symmetry.observation(&self.planes, &mut self.image);
+        self.batch.observations.push(&self.image);
 
         let row = self.batch.policies.len();
         self.batch.policies.resize(row + spec.actions, 0.0);
@@ -107,10 +109,10 @@ impl Rows {
             self.batch.policies[row + symmetry.action(entry.action).index()] = entry.probability;
         }
         let row = self.batch.legal.len();
-        self.batch.legal.resize(row + spec.actions, 0.0);
+        self.batch.legal.resize(row + spec.actions, 0);
         game.legal_actions(&position, &mut self.legal);
         for &action in &self.legal {
-            self.batch.legal[row + symmetry.action(action).index()] = 1.0;
+            self.batch.legal[row + symmetry.action(action).index()] = 1;
         }
         self.batch.policy_weights.push(if policy.is_empty() { 0.0 } else { 1.0 });
 
@@ -209,7 +211,7 @@ mod tests {
         let images: Vec<(usize, Vec<f32>)> =
             game.symmetries().iter().map(|symmetry| image(symmetry, &expected)).collect();
         let mut seen = vec![false; images.len()];
-        for (row, planes) in batch.observations.chunks(spec.observation.len()).enumerate() {
+        for (row, planes) in batch.observations.to_floats().chunks(spec.observation.len()).enumerate() {
             let action = batch.policies[row * spec.actions..][..spec.actions].iter().position(|&p| p == 1.0).unwrap();
             let which = images.iter().position(|image| *image == (action, planes.to_vec())).expect("an image");
             seen[which] = true;

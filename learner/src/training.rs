@@ -1,20 +1,25 @@
-//! The training thread, which takes one step per batch and periodically publishes weights and writes checkpoints.
+//! The training thread, which takes one step per batch and periodically has weights published and checkpoints written.
 //!
-//! It owns the trainer and everything that changes with a step. It does not use tokio: batches come over a bounded
-//! channel and published versions are passed to a callback.
+//! It owns the trainer and everything that changes with a step. It does not use tokio: batches come over bounded
+//! channels and published versions are passed to a callback. On an accelerator the results of a step are read while
+//! the next one is computed; [`crate::writer`] writes files meanwhile. Before a copy of the state is made, all queued
+//! steps are collected, so that its step is known.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-use network_torch::{StepTimes, Trainer, TrainingBatch};
+use crossbeam_channel::RecvTimeoutError;
+use network_torch::{Contents, StepTimes, Trained, Trainer, TrainingBatch};
 use service::trace::{self, Span};
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::metrics;
+use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
-use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
+use crate::writer::{Job, Kind, Writer, Writing, Written};
+use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::Settings;
 use learner::published::Published;
 
@@ -32,12 +37,10 @@ pub(crate) struct Prepared {
 }
 
 /// The training thread's state.
-pub(crate) struct Training<P> {
+pub(crate) struct Training {
     trainer: Trainer,
     architecture: Architecture,
     checkpoints: Checkpoints,
-    published: Published,
-    publish: P,
     settings: Settings,
     priorities: Priorities,
     positions: u64,
@@ -50,8 +53,22 @@ pub(crate) struct Training<P> {
     checkpoint_step: Option<u64>,
     /// Batches in a row whose loss was not finite.
     not_finite: u32,
-    /// The trace of the step just taken, until it is known whether its weights are published.
+    micro_batches: usize,
+    /// Steps that the trainer has queued, oldest first.
+    pending: VecDeque<Pending>,
+    /// The trace of the step collected last, until it is known whether its weights are published.
     trace: Option<Span>,
+}
+
+/// What is known of a step before its results are read.
+struct Pending {
+    items: Vec<Item>,
+    positions: usize,
+    mean_version: f64,
+    trace: Option<Span>,
+    begun: Instant,
+    /// The time at which a simulated step ends.
+    ends: Option<Instant>,
 }
 
 /// The state that a run continues from.
@@ -70,23 +87,15 @@ const POLL: Duration = Duration::from_millis(50);
 /// The number of consecutive batches without a finite loss after which the last checkpoint is restored.
 const NOT_FINITE_MAX: u32 = 3;
 
-impl<P: FnMut(Manifest, Bytes)> Training<P> {
-    /// Continues a run from `start`. `publish` is called with every new version, `priorities` receives value errors.
-    pub(crate) fn new(
-        settings: Settings,
-        start: Start,
-        checkpoints: Checkpoints,
-        publish: P,
-        priorities: Priorities,
-    ) -> Self {
+impl Training {
+    /// Continues a run from `start`. `priorities` receives value errors.
+    pub(crate) fn new(settings: Settings, start: Start, checkpoints: Checkpoints, priorities: Priorities) -> Self {
         let Start { trainer, architecture, progress } = start;
         let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
         Self {
             trainer,
             architecture,
             checkpoints,
-            published: Published::new(settings.run.directory.join("weights"), settings.learner.versions_kept),
-            publish,
             settings,
             priorities,
             positions: progress.as_ref().map_or(0, |progress| progress.positions),
@@ -96,49 +105,96 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             published_step: None,
             checkpoint_step,
             not_finite: 0,
+            micro_batches: 1,
+            pending: VecDeque::new(),
             trace: None,
         }
     }
 
-    /// Publishes the current weights, then trains until `batches` closes or `stop` returns true; ends with a
-    /// checkpoint.
+    /// Publishes the current weights, then trains until `batches` ends or `stop` returns true; ends with a checkpoint.
+    /// `publish` is called with every new version, on the writing thread.
     ///
     /// # Errors
     /// If the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
-    pub(crate) fn run(mut self, batches: &Receiver<Prepared>, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    pub(crate) fn run(
+        mut self,
+        batches: &mut Batches,
+        stop: &dyn Fn() -> bool,
+        publish: impl FnMut(Manifest, Bytes) + Send,
+    ) -> anyhow::Result<()> {
+        let published =
+            Published::new(self.settings.run.directory.join("weights"), self.settings.learner.versions_kept);
+        let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
+        let mut writer = Writer { architecture, published, checkpoints, publish };
         self.report_progress();
-        self.publish_first()?;
+        if let Some(manifest) = writer.publish_newest()? {
+            self.version = manifest.version;
+            self.published_step = Some(manifest.training_step);
+            metrics::published(manifest.version);
+        }
+        let (writing, jobs, written) = Writing::new();
+        std::thread::scope(|scope| {
+            let work = move || writer.work(&jobs, &written);
+            std::thread::Builder::new().name("write".into()).spawn_scoped(scope, work).context("start a thread")?;
+            // It ends when `writing` is dropped, at the latest with the end of this call.
+            self.train(batches, stop, writing)
+        })
+    }
+
+    fn train(mut self, batches: &mut Batches, stop: &dyn Fn() -> bool, mut writing: Writing) -> anyhow::Result<()> {
+        self.publish(&mut writing)?;
+        self.note_all(writing.wait())?;
         let (mut published_at, mut checkpoint_at) = (Instant::now(), Instant::now());
         while !stop() {
             let waiting = Instant::now();
             let received = batches.recv_timeout(POLL);
             metrics::spent("wait", waiting.elapsed());
+            let training = Instant::now();
             match received {
-                Ok(prepared) => self.step(&prepared)?,
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(prepared) => self.step(prepared, &mut writing)?,
+                // There is time to read the results of the last step.
+                Err(RecvTimeoutError::Timeout) => self.collect_all(&mut writing)?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            let [is_publication_due, is_checkpoint_due] = [
+                published_at.elapsed() >= self.settings.publish_interval,
+                checkpoint_at.elapsed() >= self.settings.checkpoint_interval,
+            ];
+            if is_publication_due || is_checkpoint_due {
+                self.collect_all(&mut writing)?;
+            }
             let publishing = Instant::now();
-            if published_at.elapsed() >= self.settings.publish_interval {
-                try_again_later("weights", self.publish());
+            metrics::spent("train", publishing.duration_since(training));
+            for written in writing.ended() {
+                self.try_again_later(written);
+            }
+            if is_publication_due {
+                let begun = self.publish(&mut writing);
+                self.failed_to_begin(Kind::Weights, begun);
                 published_at = Instant::now();
             }
-            if let Some(span) = self.trace.take() {
-                span.end();
-            }
+            self.end_trace();
             let publish = publishing.elapsed();
-            if checkpoint_at.elapsed() >= self.settings.checkpoint_interval {
-                try_again_later("checkpoint", self.checkpoint());
+            if is_checkpoint_due {
+                let begun = self.checkpoint(&mut writing);
+                self.failed_to_begin(Kind::Checkpoint, begun);
                 checkpoint_at = Instant::now();
             }
             let both = publishing.elapsed();
             metrics::spent("publish", both);
-            metrics::wrote(publish, both.saturating_sub(publish));
+            metrics::held_up(publish, both.saturating_sub(publish));
+        }
+        self.collect_all(&mut writing)?;
+        for written in writing.wait() {
+            self.try_again_later(written);
         }
         // The checkpoint holds state that no other file does: it must be written even if the last version cannot be.
-        let published = self.publish();
-        self.checkpoint()?;
-        published?;
+        let published = self.publish(&mut writing);
+        let checkpoint = self.checkpoint(&mut writing);
+        let mut ended = writing.wait();
+        ended.sort_by_key(|written| written.kind == Kind::Weights);
+        checkpoint.and(self.note_all(ended)).and(published)?;
+        self.end_trace();
         let (step, learning_rate) = (self.trainer.step_count(), self.trainer.learning_rate());
         tracing::info!("stopped at training step {step}, learning rate {learning_rate}");
         Ok(())
@@ -148,35 +204,89 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         metrics::stands_at(self.trainer.step_count(), self.positions, self.trainer.learning_rate());
     }
 
-    fn step(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
+    /// Queues a step, and collects those that the device need not have queued.
+    fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
-        self.trace.clone_from(&prepared.trace);
+        let Prepared { batch, items, mean_version, trace } = prepared;
         self.trainer.set_progress(self.elapsed_seconds() / self.settings.schedule.as_secs_f64());
-        let (losses, times) = match self.trainer.step_timed(&prepared.batch, &mut Instant::now) {
-            Ok(trained) => trained,
-            Err(network_torch::Error::NotFinite { quantity, .. }) => return self.refuse(quantity),
-            Err(error) => return Err(error).context("train"),
+        let simulated = self.settings.simulated_step;
+        let queued = match simulated {
+            None => self.trainer.queue(&batch, &mut Instant::now),
+            Some(_) => self.trainer.queue_nothing(&batch, &mut Instant::now),
         };
-        self.not_finite = 0;
-        self.priorities.report(&prepared.items, self.trainer.value_errors());
-        self.positions += prepared.batch.policy_weights.len() as u64;
-        self.report_progress();
-        metrics::losses(&losses);
-        metrics::sample_version_lag(self.version.0 as f64 - prepared.mean_version);
-        metrics::trained(times);
-        metrics::spent("train", begun.elapsed());
-        if let Some(span) = &mut self.trace {
-            span.set("step", self.trainer.step_count());
-            span.set("positions", prepared.batch.policy_weights.len());
-            span.set("loss", losses.total);
-            show_step(span, begun, times);
+        queued.context("train")?;
+        self.report_micro_batches();
+        // A device takes up a step when it has finished the one before.
+        let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
+        let ends = simulated.map(|time| free + time);
+        let positions = batch.policy_weights.len();
+        self.pending.push_back(Pending { items, positions, mean_version, trace, begun, ends });
+        let depth = if simulated.is_some() { 1 } else { self.trainer.queue_depth() };
+        while self.pending.len() > depth {
+            self.collect(writing)?;
         }
         Ok(())
     }
 
+    fn collect_all(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
+        while !self.pending.is_empty() {
+            self.collect(writing)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the results of the oldest queued step.
+    fn collect(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
+        let Some(pending) = self.pending.pop_front() else { return Ok(()) };
+        if let Some(ends) = pending.ends {
+            std::thread::sleep(ends.saturating_duration_since(Instant::now()));
+        }
+        self.end_trace();
+        self.trace = pending.trace;
+        let collected = self.trainer.collect(&mut Instant::now).context("train")?;
+        let Trained { losses, value_errors, times } = match collected {
+            Ok(trained) => trained,
+            Err(network_torch::Error::NotFinite { quantity, .. }) => return self.refuse(quantity, writing),
+            Err(error) => return Err(error).context("train"),
+        };
+        self.not_finite = 0;
+        self.priorities.report(&pending.items, &value_errors);
+        self.positions += pending.positions as u64;
+        self.report_progress();
+        metrics::losses(&losses);
+        metrics::sample_version_lag(self.version.0 as f64 - pending.mean_version);
+        metrics::trained(times);
+        if let Some(span) = &mut self.trace {
+            span.set("step", self.trainer.step_count());
+            span.set("positions", pending.positions);
+            span.set("loss", losses.total);
+            show_step(span, pending.begun, times);
+        }
+        Ok(())
+    }
+
+    fn end_trace(&mut self) {
+        if let Some(span) = self.trace.take() {
+            span.end();
+        }
+    }
+
+    /// Reports a change of the number of micro-batches: the device ran out of memory for a batch.
+    fn report_micro_batches(&mut self) {
+        let now = self.trainer.micro_batches();
+        metrics::micro_batches(now);
+        if now > self.micro_batches && self.settings.learner.micro_batch == 0 {
+            tracing::warn!(
+                "the device has too little memory for a batch of {}: each is trained on in {now} micro-batches from now on,                  with statistics of batch norms of their own (learner.micro_batch sets their size)",
+                self.settings.learner.batch_size
+            );
+        }
+        self.micro_batches = now;
+    }
+
     /// Handles a step that was not taken because it would have corrupted the weights. After [`NOT_FINITE_MAX`] in a
     /// row, restores the last checkpoint.
-    fn refuse(&mut self, quantity: &str) -> anyhow::Result<()> {
+    fn refuse(&mut self, quantity: &str, writing: &mut Writing) -> anyhow::Result<()> {
         metrics::not_finite();
         if let Some(span) = &mut self.trace {
             span.fail(quantity);
@@ -192,6 +302,10 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             return Ok(());
         }
         self.not_finite = 0;
+        // A checkpoint that is being written may be the newest one, and removes old ones.
+        for written in writing.wait() {
+            self.try_again_later(written);
+        }
         let Some(found) = self.checkpoints.newest()? else {
             anyhow::bail!(
                 "the {quantity} of {NOT_FINITE_MAX} batches in a row is not finite and there is no checkpoint to restore"
@@ -199,63 +313,32 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         };
         let step = found.checkpoint.progress.training_step;
         self.trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
+        // Steps that were queued after the refused ones are undone with them.
+        self.pending.clear();
         tracing::error!("restored the checkpoint of training step {step}");
         Ok(())
     }
 
-    /// Publishes a first version for subscribers: the version on disk if there is one, else the initial weights.
-    fn publish_first(&mut self) -> anyhow::Result<()> {
-        let kept = self.published.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
-        match kept {
-            Some((manifest, bytes)) => {
-                self.version = manifest.version;
-                self.published_step = Some(manifest.training_step);
-                metrics::published(manifest.version);
-                (self.publish)(manifest, bytes.into());
-                Ok(())
-            }
-            None => self.publish(),
-        }
-    }
-
-    /// Publishes the averaged weights as a new version, if a step was taken since the last one.
-    fn publish(&mut self) -> anyhow::Result<()> {
-        let step = self.trainer.step_count();
-        if self.published_step == Some(step) {
+    /// Has the averaged weights published as a new version, if a step was taken since the last one and none is being
+    /// published.
+    fn publish(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
+        let training_step = self.trainer.step_count();
+        if self.published_step == Some(training_step) || skip(Kind::Weights, writing) {
             return Ok(());
         }
         // Publications are few, and all actors wait for them: each is traced, within the trace of its step if there is
         // one.
         let below = |step: &Span| Some(step.child("publish"));
-        let mut span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
-        let bytes = self.trainer.published().context("read the averaged weights")?;
-        let manifest = Manifest {
-            version: self.published.next_version()?,
-            training_step: step,
-            digest: Digest::of(&bytes),
-            size_bytes: bytes.len() as u64,
-            architecture: self.architecture.clone(),
-        };
-        self.published.write(&manifest, &bytes)?;
-        self.version = manifest.version;
-        self.published_step = Some(step);
-        metrics::published(manifest.version);
-        tracing::info!("published weights {} at training step {step}", manifest.version);
-        if let Some(span) = &mut span {
-            span.set("weights_version", manifest.version.0);
-            span.set("step", step);
-            span.set("bytes", bytes.len());
-        }
-        (self.publish)(manifest, bytes.into());
-        if let Some(span) = span {
-            span.end();
-        }
+        let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
+        let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
+        writing.begin(Job::Weights { snapshot, training_step, span });
         Ok(())
     }
 
-    fn checkpoint(&mut self) -> anyhow::Result<()> {
+    /// Has a checkpoint written, if a step was taken since the last one and none is being written.
+    fn checkpoint(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
         let training_step = self.trainer.step_count();
-        if self.checkpoint_step == Some(training_step) {
+        if self.checkpoint_step == Some(training_step) || skip(Kind::Checkpoint, writing) {
             return Ok(());
         }
         let progress = Progress {
@@ -264,16 +347,74 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
             elapsed_seconds: self.elapsed_seconds(),
             architecture: self.architecture.clone(),
         };
-        let files = self.trainer.save().context("read the trainer's state")?;
-        let path = self.checkpoints.write(&Checkpoint { progress, files })?;
-        self.checkpoint_step = Some(training_step);
-        tracing::info!("wrote checkpoint {}", path.display());
+        let snapshot = self.trainer.snapshot(Contents::All).context("copy the trainer's state")?;
+        writing.begin(Job::Checkpoint { snapshot, progress });
         Ok(())
+    }
+
+    /// Takes note of ended jobs.
+    ///
+    /// # Errors
+    /// The first job that failed.
+    fn note_all(&mut self, ended: Vec<Written>) -> anyhow::Result<()> {
+        let mut first = Ok(());
+        for written in ended {
+            let noted = self.note(written);
+            first = first.and(noted);
+        }
+        first
+    }
+
+    fn note(&mut self, Written { kind, training_step, outcome }: Written) -> anyhow::Result<()> {
+        metrics::write_failed(kind.name(), outcome.is_err());
+        match kind {
+            Kind::Weights => {
+                if let Some(version) = outcome? {
+                    self.version = version;
+                    metrics::published(version);
+                }
+                self.published_step = Some(training_step);
+            }
+            Kind::Checkpoint => {
+                outcome?;
+                self.checkpoint_step = Some(training_step);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports whether a write failed. A full disk must not end the training: nothing is lost by continuing, and there
+    /// may be free space at the next interval.
+    fn try_again_later(&mut self, written: Written) {
+        if let Err(error) = self.note(written) {
+            log_failure(&error);
+        }
+    }
+
+    /// Reports that the state could not be copied, for example because the device has no memory for it.
+    fn failed_to_begin(&self, kind: Kind, begun: anyhow::Result<()>) {
+        if let Err(error) = begun {
+            metrics::write_failed(kind.name(), true);
+            log_failure(&error);
+        }
     }
 
     fn elapsed_seconds(&self) -> f64 {
         self.elapsed_before + self.started.elapsed().as_secs_f64()
     }
+}
+
+/// Returns whether a write of this kind is still in flight, and counts the one that is skipped for it.
+fn skip(kind: Kind, writing: &Writing) -> bool {
+    let is_writing = writing.is_writing(kind);
+    if is_writing {
+        metrics::write_skipped(kind.name());
+    }
+    is_writing
+}
+
+fn log_failure(error: &anyhow::Error) {
+    tracing::error!("training goes on, the next interval tries again: {error:#}");
 }
 
 /// Adds the spans of a step and of its consecutive parts to its trace.
@@ -286,15 +427,6 @@ fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
         from += time;
     }
     step.end();
-}
-
-/// Reports whether a write failed. A full disk must not end the training: nothing is lost by continuing, and there may
-/// be free space at the next interval.
-fn try_again_later(what: &'static str, written: anyhow::Result<()>) {
-    metrics::write_failed(what, written.is_err());
-    if let Err(error) = written {
-        tracing::error!("training goes on, the next interval tries again: {error:#}");
-    }
 }
 
 #[cfg(test)]
@@ -327,9 +459,9 @@ mod tests {
     /// A batch of one empty board with a uniform policy.
     fn prepared() -> Prepared {
         let batch = TrainingBatch {
-            observations: vec![0.0; 2 * 9],
+            observations: [0.0; 2 * 9].into_iter().collect(),
             policies: vec![1.0 / 9.0; 9],
-            legal: vec![1.0; 9],
+            legal: vec![1; 9],
             wdl: vec![0.0, 1.0, 0.0],
             policy_weights: vec![1.0],
             importance: Vec::new(),
@@ -344,7 +476,7 @@ mod tests {
     /// A batch whose loss is NaN.
     fn not_finite() -> Prepared {
         let mut prepared = prepared();
-        prepared.batch.observations[0] = f32::NAN;
+        prepared.batch.wdl[0] = f32::NAN;
         prepared
     }
 
@@ -360,20 +492,31 @@ mod tests {
     }
 
     /// Trains on these batches in `folder` and ends; no interval passes in between.
-    fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes)) -> anyhow::Result<()> {
+    fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes) + Send) -> anyhow::Result<()> {
+        train_with(folder, batches, |_| {}, publish)
+    }
+
+    /// Trains as [`train`] does, with other settings.
+    fn train_with(
+        folder: &Path,
+        batches: Vec<Prepared>,
+        set: impl FnOnce(&mut LearnerSection),
+        publish: impl FnMut(Manifest, Bytes) + Send,
+    ) -> anyhow::Result<()> {
         let run = RunSection { directory: folder.into(), ..RunSection::default() };
-        let learner = LearnerSection {
+        let mut learner = LearnerSection {
             schedule_minutes: 60.0,
             publish_interval_seconds: 3600.0,
             checkpoint_interval_seconds: 3600.0,
             ..LearnerSection::default()
         };
+        set(&mut learner);
         let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
-        let (sender, receiver) = crossbeam_channel::unbounded();
-        batches.into_iter().for_each(|batch| sender.send(batch).unwrap());
-        drop(sender);
-        Training::new(settings, start(folder), checkpoints(folder), publish, Priorities::new().0)
-            .run(&receiver, &|| false)
+        Training::new(settings, start(folder), checkpoints(folder), Priorities::new().0).run(
+            &mut Batches::of(batches),
+            &|| false,
+            publish,
+        )
     }
 
     fn last_checkpoint(folder: &Path) -> Option<u64> {
@@ -420,5 +563,40 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = train(folder.path(), (0..3).map(|_| not_finite()).collect(), |_, _| {}).unwrap_err();
         assert!(error.to_string().contains("there is no checkpoint to restore"), "{error:#}");
+    }
+
+    #[test]
+    fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut versions = Vec::new();
+        let always = |learner: &mut LearnerSection| {
+            // Both are due after every step; those that meet a write in flight are skipped.
+            learner.publish_interval_seconds = 0.01;
+            learner.checkpoint_interval_seconds = 0.01;
+        };
+        let batches = (0..20).map(|_| prepared()).collect();
+        train_with(folder.path(), batches, always, |manifest, bytes| {
+            versions.push((manifest.version.0, manifest.training_step, bytes.len() as u64 == manifest.size_bytes));
+        })
+        .unwrap();
+        assert!(versions.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0 && pair[0].1 < pair[1].1), "{versions:?}");
+        assert_eq!((versions[0].1, versions.last().unwrap().1), (0, 20), "{versions:?}");
+        assert!(versions.iter().all(|version| version.2));
+        assert_eq!(last_checkpoint(folder.path()), Some(20));
+    }
+
+    #[test]
+    fn a_simulated_run_counts_its_steps_and_writes_its_files_without_changing_weights() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut published = Vec::new();
+        let batches = (0..3).map(|_| prepared()).collect();
+        let simulated = |learner: &mut LearnerSection| learner.simulated_step_us = 1;
+        train_with(folder.path(), batches, simulated, |manifest, _| {
+            published.push((manifest.training_step, manifest.digest));
+        })
+        .unwrap();
+        assert_eq!((published[0].0, published[1].0), (0, 3));
+        assert_eq!(published[0].1, published[1].1);
+        assert_eq!(last_checkpoint(folder.path()), Some(3));
     }
 }

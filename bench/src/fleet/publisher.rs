@@ -68,13 +68,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 /// Parses the size of a network for Connect Four: residual blocks and channels.
-pub(super) fn tower(text: &str) -> Result<[usize; 2], String> {
+pub(crate) fn tower(text: &str) -> Result<[usize; 2], String> {
     let size = numbers(text).filter(|size| !size.contains(&0));
     size.ok_or_else(|| format!("`{text}` is not a network: write BLOCKSxCHANNELS, such as 6x64"))
 }
 
 /// The size of a network as [`tower`] parses it.
-pub(super) fn tower_name([blocks, channels]: [usize; 2]) -> String {
+pub(crate) fn tower_name([blocks, channels]: [usize; 2]) -> String {
     format!("{blocks}x{channels}")
 }
 

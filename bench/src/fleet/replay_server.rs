@@ -15,9 +15,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A replay server in a child process, which is killed on drop.
 #[derive(Debug)]
-pub(super) struct ReplayServer {
+pub(crate) struct ReplayServer {
     /// The address where it serves.
-    pub(super) endpoint: String,
+    pub(crate) endpoint: String,
     child: Child,
     _ports: [ReservedPort; 2],
 }
@@ -27,7 +27,7 @@ impl ReplayServer {
     ///
     /// # Errors
     /// The server is not built, or does not start.
-    pub(super) async fn start(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let ports = reserve_ports().context("find free ports")?;
         let [listen, admin] = ports.each_ref().map(|port: &ReservedPort| port.address().to_string());
         let endpoint = format!("http://{listen}");
@@ -48,7 +48,7 @@ impl ReplayServer {
     }
 
     /// Returns the id of its process.
-    pub(super) fn id(&self) -> Option<u32> {
+    pub(crate) fn id(&self) -> Option<u32> {
         self.child.id()
     }
 

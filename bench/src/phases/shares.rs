@@ -65,7 +65,7 @@ const SELF_PLAY: Threads = Threads {
         waits(OTHER, ACTOR_WAIT, ("part", "evaluator")),
     ],
 };
-/// The thread of the learner that makes batches of samples.
+/// The threads of the learner that make batches of samples.
 const PREPARING: Threads = Threads {
     name: "preparing",
     role: Role::Learner,

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use proto::replay::{MAIN_TABLE, Sampler, SamplerSettings, Writer, WriterSettings};
+use proto::replay::{Inspector, MAIN_TABLE, Sampler, SamplerSettings, Writer, WriterSettings};
 use tokio::task::JoinSet;
 
 use super::Args;
@@ -105,14 +105,14 @@ pub(super) async fn sample(server: &Server, args: &Args, time: Duration) -> Load
 ///
 /// # Errors
 /// A server that does not answer.
-pub(super) async fn fill(server: &Server, games: &Games, positions: u64) -> anyhow::Result<()> {
+pub(crate) async fn fill(endpoint: &str, games: &Games, positions: u64) -> anyhow::Result<()> {
     let (writers, in_flight) = FILLERS;
-    let stats = server.stats().await?;
+    let stats = Inspector::new(endpoint)?.stats().await?;
     let missing = positions.saturating_sub(stats.items).div_ceil(games.steps() as u64);
     let epoch = stats.trajectories_inserted_total + 1;
     let mut tasks = JoinSet::new();
     for actor in 0..writers as u64 {
-        let (writer, games) = (writer(&server.endpoint, actor, epoch, in_flight), games.clone());
+        let (writer, games) = (writer(endpoint, actor, epoch, in_flight), games.clone());
         let count = missing / writers as u64 + u64::from(actor < missing % writers as u64);
         tasks.spawn(async move {
             for sequence in 0..count {

@@ -32,7 +32,7 @@ pub(super) async fn measure(
     let mut args = args.clone();
     args.sets.extend(["capacity_items", "window_items_min"].map(|key| format!("replay.{key}={POSITIONS}")));
     let server = Server::start(&args, &folder.join("stall")).await?;
-    load::fill(&server, games, POSITIONS).await?;
+    load::fill(&server.endpoint, games, POSITIONS).await?;
     let time = Duration::from_secs_f64(seconds);
     let load = async || -> anyhow::Result<(f64, f64)> {
         let inserting = load::insert(&server, games, 1, args.in_flight, time);

@@ -61,7 +61,7 @@ fn training(
     let batch = TrainingBatch {
         observations: (0..positions * 84).map(|i| f32::from(u8::from(i % 5 == 0))).collect(),
         policies: vec![1.0 / 7.0; positions * 7],
-        legal: vec![1.0; positions * 7],
+        legal: vec![1; positions * 7],
         wdl: [1.0, 0.0, 0.0].repeat(positions),
         policy_weights: vec![1.0; positions],
         importance: Vec::new(),

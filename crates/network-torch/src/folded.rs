@@ -280,7 +280,7 @@ mod tests {
 
             let mut staged = vec![0.0; batch.observations.len()];
             let cells = architecture.height * architecture.width;
-            layout::channels_last(&batch.observations, architecture.planes, cells, &mut staged);
+            layout::channels_last(&batch.observations.to_floats(), architecture.planes, cells, &mut staged);
             let folded = Folded::new(&network, precision).unwrap().forward(&Tensor::from_slice(&staged), 6).unwrap();
             let actions = i64::try_from(architecture.actions).unwrap();
             assert_close(&numbers(&folded.narrow(1, 0, actions)), &numbers(&whole.policy), tolerance);

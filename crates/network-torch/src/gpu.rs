@@ -97,21 +97,34 @@ impl Event {
         })
     }
 
+    /// Waits until the device has passed the event, and for nothing that was submitted after it.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if it was not recorded, or an operation of the device failed.
+    pub fn wait(&self) -> Result<(), Error> {
+        let call = "cudaEventSynchronize";
+        // SAFETY: the signature of the CUDA runtime; the event is alive.
+        let code = unsafe {
+            let wait: unsafe extern "C" fn(*mut c_void) -> c_int =
+                std::mem::transmute(self.functions.find(call, c"cudaEventSynchronize")?);
+            wait(self.event)
+        };
+        self.functions.check(call, code)
+    }
+
     /// Waits until the device has passed both events, and returns the time from `start` to this one in milliseconds.
     ///
     /// # Errors
     /// [`Error::Cuda`] if either was not recorded, or an operation of the device failed.
     pub fn elapsed_ms_since(&self, start: &Self) -> Result<f64, Error> {
-        let (synchronize, elapsed) = ("cudaEventSynchronize", "cudaEventElapsedTime");
+        let elapsed = "cudaEventElapsedTime";
         let mut milliseconds = 0.0_f32;
-        // SAFETY: the signatures of the CUDA runtime; both events are alive, and the result is written before it is
+        self.wait()?;
+        // SAFETY: the signature of the CUDA runtime; both events are alive, and the result is written before it is
         // read.
         unsafe {
-            let wait: unsafe extern "C" fn(*mut c_void) -> c_int =
-                std::mem::transmute(self.functions.find(synchronize, c"cudaEventSynchronize")?);
             let between: unsafe extern "C" fn(*mut f32, *mut c_void, *mut c_void) -> c_int =
                 std::mem::transmute(self.functions.find(elapsed, c"cudaEventElapsedTime")?);
-            self.functions.check(synchronize, wait(self.event))?;
             self.functions.check(elapsed, between(&raw mut milliseconds, start.event, self.event))?;
         }
         Ok(f64::from(milliseconds))

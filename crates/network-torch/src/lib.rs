@@ -10,6 +10,7 @@
 mod benchmark;
 mod custom_backward;
 mod device;
+mod dispatcher;
 mod error;
 mod evaluator;
 mod folded;
@@ -31,12 +32,12 @@ pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precisi
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
 pub use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-pub use losses::{Losses, TrainingBatch};
+pub use losses::{Losses, Observations, TrainingBatch};
 pub use optimiser::{Decay, Optimiser};
 pub use process::{keep_memory, set_threads};
 pub use rules::{DeviceRules, MemoryFormat, Precision, Purpose, SubmittingThreads, device_name};
 pub use tch::Device;
-pub use trainer::{StepTimes, Trainer, TrainerSettings};
+pub use trainer::{Contents, Snapshot, StepTimes, Trained, Trainer, TrainerSettings};
 
 #[cfg(test)]
 mod tests {

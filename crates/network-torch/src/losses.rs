@@ -7,15 +7,94 @@ use crate::{Error, tower::Logits};
 /// Logit of an illegal action: its prior is exactly zero, and zero times its logarithm is zero and not NaN.
 const ILLEGAL: f64 = -1e9;
 
+/// Observations `[B, C, H, W]` in a host's memory: one byte a value for as long as every value is a whole number from 0
+/// to 255, as in games whose planes mark cells, else float32. Both give the network the same numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observations {
+    /// Whole numbers from 0 to 255.
+    Bytes(Vec<u8>),
+    /// Any numbers.
+    Floats(Vec<f32>),
+}
+
+impl Default for Observations {
+    fn default() -> Self {
+        Self::Bytes(Vec::new())
+    }
+}
+
+impl Observations {
+    /// Creates empty observations with room for `values` numbers of one byte.
+    #[must_use]
+    pub fn with_capacity(values: usize) -> Self {
+        Self::Bytes(Vec::with_capacity(values))
+    }
+
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Floats(floats) => floats.len(),
+        }
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends values exactly. The first one that is no whole number from 0 to 255 converts all to float32.
+    pub fn push(&mut self, values: &[f32]) {
+        if let Self::Bytes(bytes) = self {
+            let before = bytes.len();
+            // The cast saturates and NaN becomes 0; what it changes is found by converting back.
+            bytes.extend(values.iter().map(|&value| value as u8));
+            if values.iter().zip(&bytes[before..]).all(|(&value, &byte)| f32::from(byte) == value) {
+                return;
+            }
+            bytes.truncate(before);
+            *self = Self::Floats(self.to_floats());
+        }
+        let Self::Floats(floats) = self else { unreachable!("bytes were converted above") };
+        floats.extend_from_slice(values);
+    }
+
+    /// The values as float32.
+    #[must_use]
+    pub fn to_floats(&self) -> Vec<f32> {
+        match self {
+            Self::Bytes(bytes) => bytes.iter().copied().map(f32::from).collect(),
+            Self::Floats(floats) => floats.clone(),
+        }
+    }
+}
+
+impl FromIterator<f32> for Observations {
+    fn from_iter<I: IntoIterator<Item = f32>>(values: I) -> Self {
+        let mut observations = Self::default();
+        observations.extend(values);
+        observations
+    }
+}
+
+impl Extend<f32> for Observations {
+    fn extend<I: IntoIterator<Item = f32>>(&mut self, values: I) {
+        let values: Vec<f32> = values.into_iter().collect();
+        self.push(&values);
+    }
+}
+
 /// Positions to train on together, as plain numbers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrainingBatch {
     /// Observations, `[B, C, H, W]`.
-    pub observations: Vec<f32>,
+    pub observations: Observations,
     /// Search policies, `[B, A]`: zero where illegal, summing to one in each row that has a policy weight.
     pub policies: Vec<f32>,
     /// 1 where an action is legal, 0 elsewhere, `[B, A]`.
-    pub legal: Vec<f32>,
+    pub legal: Vec<u8>,
     /// Targets of the value, `[B, 3]`: win, draw, loss of the player to move, summing to one.
     pub wdl: Vec<f32>,
     /// The weight of each row's policy, `[B]`: 0 where the position has no policy target.
@@ -64,9 +143,14 @@ pub struct Losses {
     pub value_accuracy: f64,
 }
 
-/// The targets of a batch on the device.
+/// The targets of a batch, or of some of its rows, on the device.
 #[derive(Debug)]
 pub(crate) struct Targets {
+    /// The rows that means are taken over: those of the whole batch, so that the losses and gradients of its parts add
+    /// up to its own.
+    pub(crate) positions: i64,
+    /// `max(1, Σᵢ wᵢ)` over the whole batch.
+    pub(crate) policy_weight: Tensor,
     /// `[B, A]`.
     pub(crate) policies: Tensor,
     /// `[B, A]`, true where illegal.
@@ -77,6 +161,27 @@ pub(crate) struct Targets {
     pub(crate) policy_weights: Tensor,
     /// `[B]`; `None` where all rows count alike.
     pub(crate) importance: Option<Tensor>,
+}
+
+impl Targets {
+    /// Rows `start..start + len` as a part of the same batch.
+    pub(crate) fn rows(&self, start: i64, len: i64) -> Result<Self, Error> {
+        let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
+        Ok(Self {
+            positions: self.positions,
+            policy_weight: self.policy_weight.shallow_clone(),
+            policies: part(&self.policies)?,
+            illegal: part(&self.illegal)?,
+            wdl: part(&self.wdl)?,
+            policy_weights: part(&self.policy_weights)?,
+            importance: self.importance.as_ref().map(part).transpose()?,
+        })
+    }
+}
+
+/// The sum of policy weights that a policy loss is divided by.
+pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
+    Ok(policy_weights.f_sum(None::<Kind>)?.f_clamp_min(1.0)?)
 }
 
 /// Losses as scalars that are still on the device.
@@ -91,6 +196,25 @@ pub(crate) struct LossTensors {
     pub(crate) value_errors: Option<Tensor>,
 }
 
+impl LossTensors {
+    /// The losses of this part of a batch and the next one together.
+    pub(crate) fn join(&self, next: &Self) -> Result<Self, Error> {
+        let sum = |a: &Tensor, b: &Tensor| Ok::<_, Error>(a.f_detach()?.f_add(&b.f_detach()?)?);
+        let rows = |a: &Tensor, b: &Tensor| Tensor::f_cat(&[a, b], 0);
+        Ok(Self {
+            total: sum(&self.total, &next.total)?,
+            policy: sum(&self.policy, &next.policy)?,
+            value: sum(&self.value, &next.value)?,
+            policy_entropy: sum(&self.policy_entropy, &next.policy_entropy)?,
+            value_accuracy: sum(&self.value_accuracy, &next.value_accuracy)?,
+            value_errors: match (&self.value_errors, &next.value_errors) {
+                (Some(a), Some(b)) => Some(rows(a, b)?),
+                _ => None,
+            },
+        })
+    }
+}
+
 /// `policy = Σᵢ rᵢ wᵢ Σₐ −πᵢₐ ln pᵢₐ / max(1, Σᵢ wᵢ)` with p the softmax over legal actions and r the importance, 1
 /// without; `value = mean over i of rᵢ Σₖ −zᵢₖ ln vᵢₖ` with v the softmax over win, draw and loss.
 pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64) -> Result<LossTensors, Error> {
@@ -98,17 +222,17 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
     let log_priors = logits.policy.f_masked_fill(&targets.illegal, ILLEGAL)?.f_log_softmax(-1, None::<Kind>)?;
     let log_values = logits.value.f_log_softmax(-1, None::<Kind>)?;
 
-    let weight = targets.policy_weights.f_sum(None::<Kind>)?.f_clamp_min(1.0)?;
+    let mean = |rows: Tensor| rows.f_sum(None::<Kind>)?.f_divide_scalar(targets.positions);
     let policy = rows(targets.policies.f_mul(&log_priors)?)?;
     let policy = important(policy.f_mul(&targets.policy_weights)?, targets)?;
-    let policy = policy.f_sum(None::<Kind>)?.f_div(&weight)?.f_neg()?;
-    let value = important(rows(targets.wdl.f_mul(&log_values)?)?, targets)?.f_mean(None::<Kind>)?.f_neg()?;
+    let policy = policy.f_sum(None::<Kind>)?.f_div(&targets.policy_weight)?.f_neg()?;
+    let value = mean(important(rows(targets.wdl.f_mul(&log_values)?)?, targets)?)?.f_neg()?;
     let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?;
 
     let (log_priors, log_values) = (log_priors.f_detach()?, log_values.f_detach()?);
-    let policy_entropy = rows(log_priors.f_exp()?.f_mul(&log_priors)?)?.f_mean(None::<Kind>)?.f_neg()?;
+    let policy_entropy = mean(rows(log_priors.f_exp()?.f_mul(&log_priors)?)?)?.f_neg()?;
     let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
-    let value_accuracy = right.f_to_kind(total.f_kind()?)?.f_mean(None::<Kind>)?;
+    let value_accuracy = mean(right.f_to_kind(total.f_kind()?)?)?;
     let value_errors = targets.importance.as_ref().map(|_| value_errors(&log_values, &targets.wdl)).transpose()?;
     Ok(LossTensors { total, policy, value, policy_entropy, value_accuracy, value_errors })
 }
@@ -131,7 +255,7 @@ fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
 mod tests {
     use tch::Tensor;
 
-    use super::{Targets, losses};
+    use super::{Observations, Targets, losses, policy_weight};
     use crate::{
         Error, TrainingBatch,
         tests::networks::{batch, tiny},
@@ -145,6 +269,8 @@ mod tests {
             value: Tensor::from_slice(&[2.0_f32, 0.0, 0.0, 0.0, 0.0, 1.0]).view([2, 3]),
         };
         let targets = Targets {
+            positions: 2,
+            policy_weight: Tensor::from(1.0_f32),
             policies: Tensor::from_slice(&[0.25_f32, 0.75, 0.0, 0.0, 0.0, 0.0]).view([2, 3]),
             illegal: Tensor::from_slice(&[false, false, true, false, false, false]).view([2, 3]),
             wdl: Tensor::from_slice(&[1.0_f32, 0.0, 0.0, 0.5, 0.5, 0.0]).view([2, 3]),
@@ -203,6 +329,7 @@ mod tests {
     fn a_batch_without_any_policy_target_has_a_policy_loss_of_zero() {
         let (logits, mut targets) = example();
         targets.policy_weights = Tensor::from_slice(&[0.0_f32, 0.0]);
+        targets.policy_weight = policy_weight(&targets.policy_weights).unwrap();
         close(&losses(&logits, &targets, 1.0).unwrap().policy, 0.0);
     }
 
@@ -216,11 +343,46 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(spoilt(|batch| batch.observations.truncate(5)), "observations");
+        assert_eq!(spoilt(|batch| batch.observations.push(&[1.0])), "observations");
         assert_eq!(spoilt(|batch| batch.policies.push(0.0)), "policies");
         assert_eq!(spoilt(|batch| batch.legal.clear()), "legal");
         assert_eq!(spoilt(|batch| batch.wdl.push(0.0)), "wdl");
         assert_eq!(spoilt(|batch| batch.importance.push(1.0)), "importance");
         assert_eq!(spoilt(|batch| *batch = TrainingBatch::default()), "policy_weights");
+    }
+
+    #[test]
+    fn the_losses_of_the_parts_of_a_batch_add_up_to_its_own() {
+        let (logits, mut targets) = example();
+        targets.importance = Some(Tensor::from_slice(&[0.5_f32, 0.25]));
+        let whole = losses(&logits, &targets, 0.5).unwrap();
+        let part = |row| {
+            let logits = Logits { policy: logits.policy.narrow(0, row, 1), value: logits.value.narrow(0, row, 1) };
+            losses(&logits, &targets.rows(row, 1).unwrap(), 0.5).unwrap()
+        };
+        let both = part(0).join(&part(1)).unwrap();
+        let scalars = |losses: &super::LossTensors| {
+            [&losses.total, &losses.policy, &losses.value, &losses.policy_entropy, &losses.value_accuracy]
+                .map(|scalar| scalar.double_value(&[]))
+        };
+        for (got, expected) in scalars(&both).into_iter().zip(scalars(&whole)) {
+            assert!((got - expected).abs() < 1e-6, "{got} instead of {expected}");
+        }
+        assert_eq!(both.value_errors.unwrap(), whole.value_errors.unwrap());
+    }
+
+    #[test]
+    fn observations_take_a_byte_each_until_a_value_needs_more_and_stay_exact() {
+        let mut observations = Observations::default();
+        observations.push(&[0.0, 1.0, 255.0]);
+        assert_eq!(observations, Observations::Bytes(vec![0, 1, 255]));
+        for other in [0.5, -1.0, 256.0, f32::INFINITY] {
+            let mut observations = observations.clone();
+            observations.push(&[1.0, other]);
+            assert_eq!(observations, Observations::Floats(vec![0.0, 1.0, 255.0, 1.0, other]));
+        }
+        observations.push(&[f32::NAN]);
+        assert!(observations.to_floats()[3].is_nan());
+        assert_eq!(observations.len(), 4);
     }
 }

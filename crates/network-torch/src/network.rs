@@ -118,6 +118,27 @@ impl Network {
         })
     }
 
+    /// Copies weights and biases to `kind` in one operation, for passes in that kind. Parameters of batch norms and running
+    /// statistics are shared with this network; gradients are those of the copies.
+    pub(crate) fn cast(&self, kind: Kind) -> Result<Self, Error> {
+        let flat = self.flat_parameters.f_to_kind(kind)?;
+        let mut cast =
+            Self::from_flat(&self.architecture, self.layers.clone(), flat, self.flat_statistics.shallow_clone())?;
+        cast.rules = self.rules;
+        for ((entry, copy), own) in self.layout.parameters.iter().zip(&mut cast.parameters).zip(&self.parameters) {
+            if matches!(entry.tensor.role, Role::NormScale | Role::NormShift) {
+                *copy = own.shallow_clone();
+            }
+        }
+        Ok(cast)
+    }
+
+    /// Copies the weights and biases of `original` again to this network, which [`cast`](Self::cast) made of it.
+    pub(crate) fn cast_again(&self, original: &Self) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        Ok(self.flat_parameters.shallow_clone().f_copy_(&original.flat_parameters)?)
+    }
+
     /// The same network on a device that takes what `rules` state, for tests without such a device.
     #[cfg(test)]
     pub(crate) fn with_rules(self, rules: DeviceRules) -> Self {

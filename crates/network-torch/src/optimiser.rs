@@ -1,6 +1,9 @@
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
-use crate::Error;
+use crate::{
+    Error,
+    dispatcher::{self, AdamW},
+};
 
 /// The rule that turns gradients into steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,54 +55,108 @@ impl Optimiser {
     }
 }
 
-/// The settings of one step.
+/// The settings of one step. Tensors are `[1]` and on the device of the parameters, so that no step waits for another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StepSettings {
-    pub(crate) learning_rate: f64,
+pub(crate) struct StepSettings<'a> {
+    /// float32.
+    pub(crate) learning_rate: &'a Tensor,
     pub(crate) weight_decay: f64,
     /// The count of leading parameters that decay.
     pub(crate) decayed: usize,
-    /// 1 for the first step ever taken.
-    pub(crate) step: u64,
+    /// float32: 1 for the first step ever taken.
+    pub(crate) step: &'a Tensor,
+    /// float32: the gradient is divided by it.
+    pub(crate) scale: &'a Tensor,
+    /// bool: whether the step changes anything.
+    pub(crate) is_applied: &'a Tensor,
 }
 
-/// Steps `parameters` `[P]` along `gradient` `[P]` and updates `moments`, one `[P]` per name of the optimiser.
+/// Steps `parameters` `[P]` along `gradient` `[P]`, which it uses up, and updates `moments`, one `[P]` per name of the
+/// optimiser.
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
 /// In both λ is zero beyond the decayed parameters.
 pub(crate) fn apply(
     optimiser: Optimiser,
-    settings: StepSettings,
-    gradient: &Tensor,
+    settings: StepSettings<'_>,
+    gradient: Tensor,
     moments: &mut [Tensor],
     parameters: &Tensor,
 ) -> Result<(), Error> {
-    let StepSettings { learning_rate, weight_decay, decayed, step } = settings;
+    match (optimiser, parameters.device()) {
+        // One pass over all numbers instead of a dozen.
+        (Optimiser::AdamW { .. }, Device::Cpu | Device::Cuda(_)) => {
+            in_one_pass(optimiser, settings, &gradient, moments, parameters)
+        }
+        _ => by_operations(optimiser, settings, gradient, moments, parameters),
+    }
+}
+
+/// [`apply`] for AdamW by libtorch's fused operator, which the CPU and CUDA have.
+fn in_one_pass(
+    optimiser: Optimiser,
+    settings: StepSettings<'_>,
+    gradient: &Tensor,
+    moments: &[Tensor],
+    parameters: &Tensor,
+) -> Result<(), Error> {
+    let (Optimiser::AdamW { betas, epsilon }, [first, second]) = (optimiser, moments) else {
+        unreachable!("AdamW keeps two moments")
+    };
+    let StepSettings { learning_rate, weight_decay, decayed, step, scale, is_applied } = settings;
+    let is_refused = &is_applied.f_logical_not()?.f_to_kind(Kind::Float)?;
     let decayed = i64::try_from(decayed).expect("parameters fit memory");
-    let mut parameters = parameters.shallow_clone();
-    let mut weights = parameters.f_narrow(0, 0, decayed)?;
+    let all = i64::try_from(parameters.numel()).expect("parameters fit memory");
+    for (start, len, weight_decay) in [(0, decayed, weight_decay), (decayed, all - decayed, 0.0)] {
+        let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
+        let adamw = AdamW { learning_rate, betas, weight_decay, epsilon, scale, is_refused, step };
+        let moments = [&part(first)?, &part(second)?];
+        dispatcher::fused_adamw(&part(parameters)?, &part(gradient)?, moments, adamw)?;
+    }
+    Ok(())
+}
+
+/// [`apply`] by one operation for each term of the formulas.
+fn by_operations(
+    optimiser: Optimiser,
+    settings: StepSettings<'_>,
+    mut gradient: Tensor,
+    moments: &mut [Tensor],
+    parameters: &Tensor,
+) -> Result<(), Error> {
+    let StepSettings { learning_rate, weight_decay, decayed, step, scale, is_applied } = settings;
+    let decayed = i64::try_from(decayed).expect("parameters fit memory");
+    let keep = |new: &Tensor, old: &Tensor| -> Result<(), Error> {
+        Ok(old.shallow_clone().f_copy_(&new.f_where_self(is_applied, old)?)?)
+    };
+    let mut stepped = parameters.f_detach_copy()?;
+    let mut weights = stepped.f_narrow(0, 0, decayed)?;
+    let _ = gradient.f_div_(scale)?;
     match optimiser {
         Optimiser::AdamW { betas, epsilon } => {
             let [first, second] = moments else { unreachable!("AdamW keeps two moments") };
-            let _ = first.f_lerp_(gradient, 1.0 - betas[0])?;
-            let _ = second.f_lerp_(&gradient.f_square()?, 1.0 - betas[1])?;
-            let [correction_first, correction_second] = betas.map(|beta| 1.0 - beta.powf(step as f64));
-            let mut root = second.f_sqrt()?;
-            let _ = root.f_multiply_scalar_(1.0 / correction_second.sqrt())?.f_add_scalar_(epsilon)?;
-            let mut update = first.f_div(&root)?;
-            let _ = update.f_multiply_scalar_(-learning_rate / correction_first)?;
-            let _ = weights.f_multiply_scalar_(1.0 - learning_rate * weight_decay)?;
-            let _ = parameters.f_add_(&update)?;
+            let mean = first.f_lerp(&gradient, 1.0 - betas[0])?;
+            let squares = second.f_lerp(&gradient.f_square()?, 1.0 - betas[1])?;
+            // 1 − βᵗ, without cancellation.
+            let correction = |beta: f64| step.f_multiply_scalar(beta.ln())?.f_expm1()?.f_neg();
+            let root = squares.f_div(&correction(betas[1])?)?.f_sqrt()?.f_add_scalar(epsilon)?;
+            let mut update = mean.f_div(&root)?;
+            let _ = update.f_multiply_(&learning_rate.f_div(&correction(betas[0])?)?)?;
+            let _ = weights.f_multiply_(&learning_rate.f_multiply_scalar(-weight_decay)?.f_add_scalar(1.0)?)?;
+            let _ = stepped.f_sub_(&update)?;
+            keep(&mean, first)?;
+            keep(&squares, second)?;
         }
         Optimiser::Sgd { momentum } => {
             let [sum] = moments else { unreachable!("SGD keeps one moment") };
-            let _ = sum.f_multiply_scalar_(momentum)?.f_add_(gradient)?;
-            let _ = sum.f_narrow(0, 0, decayed)?.f_add_(&weights.f_multiply_scalar(weight_decay)?)?;
-            let _ = parameters.f_add_(&sum.f_multiply_scalar(-learning_rate)?)?;
+            let moved = sum.f_multiply_scalar(momentum)?.f_add(&gradient)?;
+            let _ = moved.f_narrow(0, 0, decayed)?.f_add_(&weights.f_multiply_scalar(weight_decay)?)?;
+            let _ = stepped.f_sub_(&moved.f_mul(learning_rate)?)?;
+            keep(&moved, sum)?;
         }
     }
-    Ok(())
+    keep(&stepped, parameters)
 }
 
 /// The decay of the learning rate with the progress of a run, from 0 at its start to 1 at its end.
@@ -161,32 +218,59 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
     use tch::{Kind, Tensor};
 
-    use super::{Decay, Optimiser, StepSettings, apply, warm_up};
-    use crate::tests::networks::{assert_close, numbers};
+    use super::{Decay, Optimiser, StepSettings, by_operations, in_one_pass, warm_up};
+    use crate::{
+        Error,
+        tests::networks::{assert_close, numbers},
+    };
 
     const DECAYED: usize = 4;
+    const SCALE: f32 = 2.0;
 
-    /// Ten steps with random gradients by libtorch in float32 and by `formula` in float64, one parameter at a time.
+    type Apply = fn(Optimiser, StepSettings<'_>, Tensor, &mut [Tensor], &Tensor) -> Result<(), Error>;
+
+    fn fused(
+        optimiser: Optimiser,
+        settings: StepSettings<'_>,
+        gradient: Tensor,
+        moments: &mut [Tensor],
+        parameters: &Tensor,
+    ) -> Result<(), Error> {
+        in_one_pass(optimiser, settings, &gradient, moments, parameters)
+    }
+
+    /// Ten steps with random gradients by libtorch in float32 and by `formula` in float64, one parameter at a time, with
+    /// a refused step after each.
     /// `formula` takes the step, the gradient, the weight decay of this parameter, its moments and itself.
-    fn agrees(optimiser: Optimiser, formula: fn(i32, f64, f64, &mut [f64; 2], &mut f64)) {
+    fn agrees(optimiser: Optimiser, apply: Apply, formula: fn(i32, f64, f64, &mut [f64; 2], &mut f64)) {
         let mut rng = ChaCha8Rng::seed_from_u64(31);
         let mut draw = || -> Vec<f32> { (0..7).map(|_| rng.random_range(-1.0..1.0)).collect() };
         let start = draw();
         let parameters = Tensor::from_slice(&start);
         let mut moments: Vec<Tensor> = optimiser.moment_names().iter().map(|_| parameters.zeros_like()).collect();
         let mut expected: Vec<(f64, [f64; 2])> = start.iter().map(|&value| (f64::from(value), [0.0; 2])).collect();
-        for step in 1..=10 {
+        for step in 1..=10_u8 {
             let gradient = draw();
             let settings = StepSettings {
-                learning_rate: 0.05,
+                learning_rate: &Tensor::from_slice(&[0.05_f32]),
                 weight_decay: 0.1,
                 decayed: DECAYED,
-                step: u64::try_from(step).unwrap(),
+                step: &Tensor::from_slice(&[f32::from(step)]),
+                scale: &Tensor::from_slice(&[SCALE]),
+                is_applied: &Tensor::from_slice(&[true]),
             };
-            apply(optimiser, settings, &Tensor::from_slice(&gradient), &mut moments, &parameters).unwrap();
+            apply(optimiser, settings, Tensor::from_slice(&gradient), &mut moments, &parameters).unwrap();
+            let state = |moments: &[Tensor]| -> Vec<Vec<f32>> {
+                let all = moments.iter().chain([&parameters]);
+                all.map(|tensor| Vec::try_from(tensor).unwrap()).collect()
+            };
+            let before = state(&moments);
+            let refused = StepSettings { is_applied: &Tensor::from_slice(&[false]), ..settings };
+            apply(optimiser, refused, Tensor::from_slice(&[f32::NAN; 7]), &mut moments, &parameters).unwrap();
+            assert_eq!(state(&moments), before, "a refused step changed something");
             for (index, (value, moments)) in expected.iter_mut().enumerate() {
                 let weight_decay = if index < DECAYED { 0.1 } else { 0.0 };
-                formula(step, f64::from(gradient[index]), weight_decay, moments, value);
+                formula(i32::from(step), f64::from(gradient[index] / SCALE), weight_decay, moments, value);
             }
         }
         let expected: Vec<f64> = expected.into_iter().map(|(value, _)| value).collect();
@@ -196,18 +280,20 @@ mod tests {
 
     /// Loshchilov and Hutter 2019, algorithm 2.
     #[test]
-    fn adamw_follows_its_paper() {
-        agrees(Optimiser::AdamW { betas: [0.9, 0.99], epsilon: 1e-8 }, |step, g, decay, [m, v], value| {
-            *m = 0.9 * *m + 0.1 * g;
-            *v = 0.99 * *v + 0.01 * g * g;
-            let (m, v) = (*m / (1.0 - 0.9_f64.powi(step)), *v / (1.0 - 0.99_f64.powi(step)));
-            *value -= 0.05 * (m / (v.sqrt() + 1e-8) + decay * *value);
-        });
+    fn adamw_follows_its_paper_in_one_pass_and_by_operations() {
+        for apply in [fused as Apply, by_operations] {
+            agrees(Optimiser::AdamW { betas: [0.9, 0.99], epsilon: 1e-8 }, apply, |step, g, decay, [m, v], value| {
+                *m = 0.9 * *m + 0.1 * g;
+                *v = 0.99 * *v + 0.01 * g * g;
+                let (m, v) = (*m / (1.0 - 0.9_f64.powi(step)), *v / (1.0 - 0.99_f64.powi(step)));
+                *value -= 0.05 * (m / (v.sqrt() + 1e-8) + decay * *value);
+            });
+        }
     }
 
     #[test]
     fn sgd_adds_the_decay_to_the_gradient_and_keeps_momentum() {
-        agrees(Optimiser::Sgd { momentum: 0.8 }, |_, g, decay, [sum, _], value| {
+        agrees(Optimiser::Sgd { momentum: 0.8 }, by_operations, |_, g, decay, [sum, _], value| {
             *sum = 0.8 * *sum + g + decay * *value;
             *value -= 0.05 * *sum;
         });

@@ -1,26 +1,28 @@
+mod measured;
+mod snapshot;
+mod staging;
+
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ::network::{Entry, Reader};
+use ::network::Reader;
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
+use self::measured::Measured;
+use self::snapshot::{AVERAGE_FILE, NETWORK_FILE, OPTIMISER_FILE};
+pub use self::snapshot::{Contents, Snapshot};
+use self::staging::Staged;
 use crate::{
     Decay, Error, Losses, Network, Optimiser, Precision, Purpose, TrainingBatch, TrainingKernel,
     custom_backward::CustomBackward,
     layout,
-    losses::{self, LossTensors, Targets},
+    losses::{self, LossTensors},
     network,
     optimiser::{self, StepSettings},
     process,
     tower::{self, Mode},
 };
-
-/// The file of a checkpoint that holds the weights as trained.
-const NETWORK_FILE: &str = "network.safetensors";
-/// The file of a checkpoint that holds the averaged weights.
-const AVERAGE_FILE: &str = "average.safetensors";
-/// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
-const OPTIMISER_FILE: &str = "optimiser.safetensors";
 
 /// Settings of training.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +50,10 @@ pub struct TrainerSettings {
     pub precision: Precision,
     /// The kernel of stem and tower.
     pub tower: TrainingKernel,
+    /// The most positions that are run through the network at once; a larger batch is split into micro-batches of about
+    /// equal size whose gradients are added. 0 splits a batch only after the device ran out of memory for it. Each micro-batch
+    /// has its own statistics of batch norms and moves the running ones.
+    pub micro_batch: usize,
 }
 
 impl Default for TrainerSettings {
@@ -66,6 +72,7 @@ impl Default for TrainerSettings {
             value_loss_weight: 1.0,
             precision: Precision::F32,
             tower: TrainingKernel::Auto,
+            micro_batch: 0,
         }
     }
 }
@@ -92,20 +99,35 @@ impl TrainerSettings {
 }
 
 /// The durations of the parts of a training step, as seen by the caller: an accelerator may still be computing when a
-/// call returns, and the step waits for it when it reads losses and norm, at the end of `backward`.
+/// call returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTimes {
-    /// Reordering the batch and copying it to the device.
+    /// Copying the batch to the device.
     pub stage: Duration,
     /// The forward pass of the network and its losses.
     pub forward: Duration,
-    /// Gradients, their norm, and reading the losses.
+    /// Gradients and their norm, and reading the losses, which waits for an accelerator to finish the step.
     pub backward: Duration,
     /// Clipping, the optimiser, the average.
     pub optimiser: Duration,
 }
 
+/// The results of a training step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trained {
+    /// The losses before the step updated the weights.
+    pub losses: Losses,
+    /// The distance of the value of each row from its target, `[B]`, 0 to 2; empty if the batch had no importance.
+    pub value_errors: Vec<f32>,
+    /// The durations of its parts.
+    pub times: StepTimes,
+}
+
 /// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
+///
+/// A step is queued by [`queue`](Self::queue) and its results are read by [`collect`](Self::collect), or both are done
+/// by [`step`](Self::step). The device decides by itself whether a step is applied: one whose losses or gradient are not
+/// finite changes nothing, and the next one, which may be queued already, is computed as if it had not been taken.
 ///
 /// It uses no random numbers: on a CPU the same batches give the same weights, bit for bit with the same number of
 /// threads.
@@ -115,17 +137,40 @@ pub struct Trainer {
     network: Network,
     /// The kernel of stem and tower where it is not libtorch alone.
     custom_backward: Option<CustomBackward>,
+    /// The network with its weights in the precision of the passes, where that is not their own.
+    lowered: Option<Network>,
     /// `[P]` and `[S]`: averages of the parameters and of the running statistics, which are published.
     average_parameters: Tensor,
     average_statistics: Tensor,
     /// One `[P]` per moment of the optimiser.
     moments: Vec<Tensor>,
+    /// The number of the next step to be applied, from 1: `[1]`, float32, on the device. Exact up to 2²⁴ steps.
+    next_step: Tensor,
+    /// The number of applied steps that were collected.
     step: u64,
     progress: f64,
-    /// Reused for the batch in the order that the convolutions use, `[B, H, W, C]`.
-    staged: Vec<f32>,
-    /// The value errors `[B]` of the last step; empty if its batch had no importance.
-    value_errors: Vec<f32>,
+    queued: VecDeque<Queued>,
+    /// The most positions run through the network at once, once a batch was split.
+    micro_batch: Option<usize>,
+    micro_batches: usize,
+    /// The number of positions beyond which a test has the device run out of memory.
+    #[cfg(test)]
+    memory_positions: Option<usize>,
+}
+
+/// A step that was given to the device.
+#[derive(Debug)]
+struct Queued {
+    measured: Measured,
+    /// Whether the device applies it: `[1]`, bool.
+    is_applied: Tensor,
+    times: StepTimes,
+}
+
+/// The losses of a batch and their gradient `[P]`, on the device.
+struct Pass {
+    losses: LossTensors,
+    gradient: Tensor,
 }
 
 impl Trainer {
@@ -147,82 +192,161 @@ impl Trainer {
             average_parameters: network.flat_parameters.f_detach_copy()?,
             average_statistics: network.flat_statistics.f_detach_copy()?,
             moments: moments.map(|_| network.flat_parameters.f_zeros_like()).collect::<Result<_, _>>()?,
+            next_step: network::upload(&[1.0], network.device())?,
             custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
+            micro_batch: (settings.micro_batch > 0).then_some(settings.micro_batch),
+            micro_batches: 1,
+            lowered: lowered(&network, settings.precision)?,
             settings,
             network,
             step: 0,
             progress: 0.0,
-            staged: Vec::new(),
-            value_errors: Vec::new(),
+            queued: VecDeque::new(),
+            #[cfg(test)]
+            memory_positions: None,
         })
     }
 
     /// Takes one training step: forward, backward, clip, optimiser, average.
     ///
     /// # Errors
-    /// [`Error::Batch`] if the batch does not fit, [`Error::NotFinite`] if the loss or the gradient is not finite.
-    /// After either, weights, statistics, average and moments are unchanged.
+    /// Those of [`queue`](Self::queue) and [`collect`](Self::collect), also for steps queued before.
     pub fn step(&mut self, batch: &TrainingBatch) -> Result<Losses, Error> {
-        self.step_in_laps(batch, &mut Laps::none()).map(|(losses, _)| losses)
+        let mut newest = self.queue_in_laps(batch, &mut Laps::none()).map(|()| None)?;
+        while let Some(trained) = self.collect_in_laps(&mut Laps::none()) {
+            newest = Some(trained?.losses);
+        }
+        Ok(newest.expect("the step was queued"))
     }
 
-    /// Takes one training step as [`step`](Self::step) does, and measures its parts with `clock`.
+    /// Gives a training step to the device, and measures its parts with `clock`. On an accelerator this does not wait
+    /// for the device.
     ///
     /// # Errors
-    /// Same as [`step`](Self::step).
-    pub fn step_timed(
-        &mut self,
-        batch: &TrainingBatch,
-        clock: &mut dyn FnMut() -> Instant,
-    ) -> Result<(Losses, StepTimes), Error> {
-        self.step_in_laps(batch, &mut Laps::new(clock))
+    /// [`Error::Batch`] if the batch does not fit; [`Error::OutOfMemory`] if the device cannot hold a single position,
+    /// [`Error::Libtorch`] if it fails. Weights, statistics, average and moments are then unchanged.
+    pub fn queue(&mut self, batch: &TrainingBatch, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
+        self.queue_in_laps(batch, &mut Laps::new(clock))
     }
 
-    fn step_in_laps(&mut self, batch: &TrainingBatch, laps: &mut Laps<'_>) -> Result<(Losses, StepTimes), Error> {
+    /// Waits for the oldest queued step and returns its results; `None` if no step is queued.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics, average and
+    /// moments unchanged. [`Error::Libtorch`] if the device fails.
+    pub fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
+        self.collect_in_laps(&mut Laps::new(clock))
+    }
+
+    /// The number of queued steps that were not collected.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// The number of steps to leave queued, so that the device always has work: one on an accelerator, none on the CPU.
+    #[must_use]
+    pub fn queue_depth(&self) -> usize {
+        usize::from(self.network.device() != Device::Cpu)
+    }
+
+    /// The number of micro-batches of the newest step.
+    #[must_use]
+    pub fn micro_batches(&self) -> usize {
+        self.micro_batches
+    }
+
+    /// Copies a batch to the device as [`queue`](Self::queue) does and counts a step without computing it: the work of
+    /// the host beside an accelerator, for benchmarks. Its losses are 0 and the weights do not change.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    pub fn queue_nothing(&mut self, batch: &TrainingBatch, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        let mut laps = Laps::new(clock);
+        let staged = Staged::new(batch, &self.network, [0.0; 2])?;
+        let times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
+        let device = self.network.device();
+        let errors = staged.targets.importance.as_ref().map(Tensor::f_zeros_like).transpose()?;
+        let measured = Measured::new(&network::upload(&[0.0; measured::SCALARS], device)?, errors.as_ref())?;
+        let is_applied = Tensor::f_ones([1_i64], (Kind::Bool, device))?;
+        let _ = self.next_step.f_add_scalar_(1.0)?;
+        self.queued.push_back(Queued { measured, is_applied, times });
+        Ok(())
+    }
+
+    fn queue_in_laps(&mut self, batch: &TrainingBatch, laps: &mut Laps<'_>) -> Result<(), Error> {
         process::apply();
-        let positions = batch.positions(self.network.architecture())?;
+        let staged = Staged::new(batch, &self.network, self.learning_rates())?;
+        let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
+        if let (Some(lowered), None) = (&self.lowered, &self.custom_backward) {
+            lowered.cast_again(&self.network)?;
+        }
         let statistics = self.network.flat_statistics.f_detach_copy()?;
-        let mut times = StepTimes::default();
-        let outcome = self.forward_backward(batch, positions, laps, &mut times);
-        let checked =
-            outcome.and_then(|(losses, gradient)| self.refuse_not_finite(losses).map(|()| (losses, gradient)));
-        let (losses, gradient) = match checked {
-            Ok(passed) => passed,
+        let pass = match self.split(&staged, &statistics, laps, &mut times) {
+            Ok(pass) => pass,
             Err(error) => {
                 // The forward pass has already updated the running statistics.
-                let _guard = tch::no_grad_guard();
-                self.network.flat_statistics.shallow_clone().f_copy_(&statistics)?;
+                self.restore_statistics(&statistics)?;
                 return Err(error);
             }
         };
-        self.update(&losses, gradient)?;
+        let _guard = tch::no_grad_guard();
+        let scalars = self.scalars(&pass)?;
+        let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref())?;
+        times.backward += laps.lap();
+        let is_applied = self.update(pass.gradient, &scalars, &staged, &statistics)?;
         times.optimiser = laps.lap();
-        Ok((losses, times))
+        self.queued.push_back(Queued { measured, is_applied, times });
+        Ok(())
     }
 
-    /// Returns the averaged weights, including running statistics, as a safetensors file for the actors.
+    fn collect_in_laps(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>> {
+        let Queued { measured, mut times, .. } = self.queued.pop_front()?;
+        let read = measured.read(self.settings.weight_decay);
+        times.backward += laps.lap();
+        Some(read.and_then(|(losses, value_errors)| {
+            self.refuse_not_finite(losses)?;
+            self.step += 1;
+            Ok(Trained { losses, value_errors, times })
+        }))
+    }
+
+    /// Returns the averaged weights, including running statistics, as a safetensors file for the actors. Queued steps
+    /// must be collected before.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn published(&self) -> Result<Vec<u8>, Error> {
-        network::write(&self.network.layout, &self.average_parameters, &self.average_statistics)
+        self.view(Contents::Average).published()
     }
 
     /// Returns the whole state of the training as files by name: a restored trainer continues as if it had not stopped.
+    /// Queued steps must be collected before.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn save(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        let mut entries = vec![Entry::count("step", self.step), Entry::real("progress", self.progress)];
-        for (name, moment) in self.settings.optimiser.moment_names().iter().zip(&self.moments) {
-            let parameters = &self.network.layout.parameters;
-            entries.extend(layout::file_entries(name, parameters, &network::download(moment)?));
-        }
-        Ok(vec![
-            (NETWORK_FILE.to_owned(), self.network.to_safetensors()?),
-            (AVERAGE_FILE.to_owned(), self.published()?),
-            (OPTIMISER_FILE.to_owned(), ::network::write(entries)?),
-        ])
+        self.view(Contents::All).files()
+    }
+
+    /// Copies the state on its device, so that another thread can read it while training continues. Queued steps must
+    /// be collected before.
+    ///
+    /// The copy takes 4 bytes for each parameter and running statistic of the average, and for a whole state as much
+    /// again for the weights and for each moment. On a device that takes work of one thread only, the copy is in host
+    /// memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the device cannot hold the copy, [`Error::Libtorch`] if it fails.
+    pub fn snapshot(&self, contents: Contents) -> Result<Snapshot, Error> {
+        self.view(contents).copy()
+    }
+
+    /// The state in the trainer's own memory.
+    fn view(&self, contents: Contents) -> Snapshot {
+        debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown");
+        Snapshot::of(self, contents)
     }
 
     /// Restores a trainer from the files that [`save`](Self::save) wrote; other files are ignored.
@@ -243,7 +367,8 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Restores the files that [`save`](Self::save) wrote in place, for example after failed steps.
+    /// Restores the files that [`save`](Self::save) wrote in place, for example after failed steps. The results of
+    /// queued steps are dropped with what they changed.
     ///
     /// # Errors
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
@@ -263,33 +388,52 @@ impl Trainer {
             moments.push(network::upload(&layout::flat(&mut reader, name, &network.layout.parameters)?, device)?);
         }
         reader.finish()?;
+        let next_step = network::upload(&[(step + 1) as f32], device)?;
 
+        self.lowered = lowered(&network, self.settings.precision)?;
         self.average_parameters = average.flat_parameters.shallow_clone();
         self.average_statistics = average.flat_statistics.shallow_clone();
         self.network = network;
         self.moments = moments;
+        self.next_step = next_step;
         self.step = step;
+        self.queued.clear();
         self.set_progress(progress);
         Ok(())
     }
 
-    /// The number of applied training steps.
+    /// The number of applied training steps that were collected.
     #[must_use]
     pub fn step_count(&self) -> u64 {
         self.step
     }
 
-    /// The learning rate of the next step.
+    /// The learning rate of the next step, if every queued one is applied.
     #[must_use]
     pub fn learning_rate(&self) -> f64 {
-        let warm_up = optimiser::warm_up(self.step, self.settings.warm_up_steps);
-        self.settings.learning_rate * warm_up * self.settings.decay.factor(self.progress())
+        self.learning_rate_after(self.step + self.queued.len() as u64)
+    }
+
+    fn learning_rate_after(&self, steps: u64) -> f64 {
+        let warm_up = optimiser::warm_up(steps, self.settings.warm_up_steps);
+        self.settings.learning_rate * warm_up * self.settings.decay.factor(self.progress_after(steps))
+    }
+
+    /// The learning rates of the next step if the newest queued one is applied, and if it is refused. Older ones are
+    /// taken as applied: with a queue of one step there are none.
+    fn learning_rates(&self) -> [f32; 2] {
+        let queued = self.queued.len() as u64;
+        [queued, queued.saturating_sub(1)].map(|queued| self.learning_rate_after(self.step + queued) as f32)
     }
 
     /// The progress of the run: the larger of the set value and the share of steps.
     #[must_use]
     pub fn progress(&self) -> f64 {
-        let by_steps = self.settings.decay_steps.map_or(0.0, |steps| self.step as f64 / steps.max(1) as f64);
+        self.progress_after(self.step)
+    }
+
+    fn progress_after(&self, steps: u64) -> f64 {
+        let by_steps = self.settings.decay_steps.map_or(0.0, |all| steps as f64 / all.max(1) as f64);
         self.progress.max(by_steps.min(1.0))
     }
 
@@ -305,13 +449,6 @@ impl Trainer {
         &self.settings
     }
 
-    /// The distance of the value of each row of the last batch from its target, `[B]`, 0 to 2; empty under uniform
-    /// sampling.
-    #[must_use]
-    pub fn value_errors(&self) -> &[f32] {
-        &self.value_errors
-    }
-
     /// Returns whether the crate `gradients` computes the operations between the convolutions of stem and tower, and
     /// the gradients of their weights.
     #[must_use]
@@ -325,23 +462,68 @@ impl Trainer {
         &self.network
     }
 
-    fn forward_backward(
+    /// Runs the batch forward and back, in micro-batches of half the size each time that memory runs out.
+    fn split(
         &mut self,
-        batch: &TrainingBatch,
-        positions: usize,
+        staged: &Staged,
+        statistics: &Tensor,
         laps: &mut Laps<'_>,
         times: &mut StepTimes,
-    ) -> Result<(Losses, Tensor), Error> {
-        let (observations, targets) = self.stage(batch, positions)?;
-        times.stage = laps.lap();
+    ) -> Result<Pass, Error> {
+        loop {
+            let positions = self.micro_batch.map_or(staged.positions, |most| most.min(staged.positions));
+            match self.micro_batches_of(staged, positions, laps, times) {
+                Err(Error::OutOfMemory { .. }) if positions > 1 => {
+                    self.restore_statistics(statistics)?;
+                    self.micro_batch = Some(positions.div_ceil(2));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Adds up the losses and gradients of micro-batches of about equal size, at most `positions_max` each.
+    fn micro_batches_of(
+        &mut self,
+        staged: &Staged,
+        positions_max: usize,
+        laps: &mut Laps<'_>,
+        times: &mut StepTimes,
+    ) -> Result<Pass, Error> {
+        let parts = staged.positions.div_ceil(positions_max);
+        self.micro_batches = parts;
+        let mut sum: Option<Pass> = None;
+        for part in 0..parts {
+            let [start, end] = [part, part + 1].map(|part| part * staged.positions / parts);
+            let pass = self.forward_backward(&staged.rows(start, end - start)?, laps, times)?;
+            let _guard = tch::no_grad_guard();
+            sum = Some(match sum {
+                None => pass,
+                Some(Pass { losses, mut gradient }) => {
+                    let _ = gradient.f_add_(&pass.gradient)?;
+                    Pass { losses: losses.join(&pass.losses)?, gradient }
+                }
+            });
+        }
+        Ok(sum.expect("a batch has positions"))
+    }
+
+    fn forward_backward(&mut self, staged: &Staged, laps: &mut Laps<'_>, times: &mut StepTimes) -> Result<Pass, Error> {
+        #[cfg(test)]
+        if self.memory_positions.is_some_and(|most| staged.positions > most) {
+            // As on a device: in the middle of the step, after the statistics have changed.
+            tch::no_grad(|| self.network.flat_statistics.shallow_clone().f_add_scalar_(1.0).map(drop))?;
+            return Err(Error::OutOfMemory { message: format!("no memory for {} positions", staged.positions) });
+        }
         let kind = self.settings.precision.kind();
-        let observations = observations.f_to_kind(kind)?;
-        let network = &self.network;
+        let observations = staged.observations.f_to_kind(kind)?;
+        let (network, targets) = (&self.network, &staged.targets);
         let (losses, gradient) = match &mut self.custom_backward {
             None => {
+                let network = self.lowered.as_ref().unwrap_or(network);
                 let logits = tower::forward(network, &observations, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
-                times.forward = laps.lap();
+                let losses = losses::losses(&logits, targets, self.settings.value_loss_weight)?;
+                times.forward += laps.lap();
                 let gradients = Tensor::f_run_backward(&[&losses.total], &network.parameters, false, false)?;
                 (losses, network::flatten(&network.layout.parameters, &gradients)?)
             }
@@ -349,68 +531,35 @@ impl Trainer {
                 let tape = custom_backward.forward(network, &observations)?;
                 let x = tape.output()?.f_set_requires_grad(true)?;
                 let logits = tower::heads(network, &x, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, &targets, self.settings.value_loss_weight)?;
-                times.forward = laps.lap();
+                let losses = losses::losses(&logits, targets, self.settings.value_loss_weight)?;
+                times.forward += laps.lap();
                 let gradient = custom_backward.gradient(network, &tape, &x, &losses.total)?;
                 (losses, gradient)
             }
         };
+        Ok(Pass { losses, gradient })
+    }
 
+    /// Writes back the running statistics of before a step.
+    fn restore_statistics(&self, statistics: &Tensor) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
-        let measured = self.measure(&losses, &gradient)?;
-        self.value_errors = losses.value_errors.as_ref().map(network::download).transpose()?.unwrap_or_default();
-        times.backward = laps.lap();
-        Ok((measured, gradient))
+        Ok(self.network.flat_statistics.shallow_clone().f_copy_(statistics)?)
     }
 
-    /// Copies observations `[B, C, H, W]`, channels last in memory, and targets to the device.
-    fn stage(&mut self, batch: &TrainingBatch, positions: usize) -> Result<(Tensor, Targets), Error> {
-        let Architecture { planes, height, width, actions, .. } = *self.network.architecture();
-        let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
-        let device = self.network.device();
-        self.staged.resize(batch.observations.len(), 0.0);
-        layout::channels_last(&batch.observations, planes, height * width, &mut self.staged);
-        let observations = network::upload(&self.staged, device)?;
-        let observations = observations.f_view([size(positions), size(height), size(width), size(planes)])?;
-        let by_action = [size(positions), size(actions)];
-        let legal = network::upload(&batch.legal, device)?.f_view(by_action)?;
-        let targets = Targets {
-            policies: network::upload(&batch.policies, device)?.f_view(by_action)?,
-            illegal: legal.f_eq(0)?,
-            wdl: network::upload(&batch.wdl, device)?.f_view([size(positions), 3])?,
-            policy_weights: network::upload(&batch.policy_weights, device)?,
-            importance: match batch.importance.as_slice() {
-                [] => None,
-                importance => Some(network::upload(importance, device)?),
-            },
-        };
-        Ok((observations.f_permute([0, 3, 1, 2])?, targets))
-    }
-
-    /// Copies all scalars to the CPU at once.
-    fn measure(&self, losses: &LossTensors, gradient: &Tensor) -> Result<Losses, Error> {
+    /// The scalars of a step, in the order of [`Measured`], on the device.
+    fn scalars(&self, Pass { losses, gradient }: &Pass) -> Result<Tensor, Error> {
         let decayed = i64::try_from(self.network.layout.decayed()).expect("parameters fit memory");
         let weights = self.network.flat_parameters.f_narrow(0, 0, decayed)?;
         let scalars = [
-            &losses.total,
             &losses.policy,
             &losses.value,
-            &weights.f_square()?.f_sum(None::<Kind>)?,
             &gradient.f_norm()?,
+            &losses.total,
+            &weights.f_square()?.f_sum(None::<Kind>)?,
             &losses.policy_entropy,
             &losses.value_accuracy,
         ];
-        let scalars = network::download(&Tensor::f_stack(&scalars, 0)?)?;
-        let scalar = |index: usize| f64::from(scalars[index]);
-        Ok(Losses {
-            total: scalar(0),
-            policy: scalar(1),
-            value: scalar(2),
-            l2: 0.5 * self.settings.weight_decay * scalar(3),
-            gradient_norm: scalar(4),
-            policy_entropy: scalar(5),
-            value_accuracy: scalar(6),
-        })
+        Ok(Tensor::f_stack(&scalars, 0)?)
     }
 
     fn refuse_not_finite(&self, losses: Losses) -> Result<(), Error> {
@@ -422,26 +571,54 @@ impl Trainer {
         }
     }
 
-    fn update(&mut self, losses: &Losses, mut gradient: Tensor) -> Result<(), Error> {
-        let _guard = tch::no_grad_guard();
-        if losses.gradient_norm > self.settings.gradient_clip_norm {
-            let _ = gradient.f_multiply_scalar_(self.settings.gradient_clip_norm / losses.gradient_norm)?;
-        }
+    /// Applies a step if the quantities of [`refuse_not_finite`](Self::refuse_not_finite) are finite, which the device
+    /// decides; returns whether it does, `[1]`.
+    fn update(
+        &mut self,
+        gradient: Tensor,
+        scalars: &Tensor,
+        staged: &Staged,
+        statistics: &Tensor,
+    ) -> Result<Tensor, Error> {
+        let is_applied = scalars.f_narrow(0, 0, 3)?.f_isfinite()?.f_all()?.f_view([1])?;
+        let learning_rate = match self.queued.back() {
+            Some(before) => {
+                let [applied, refused] = [0, 1].map(|index| staged.learning_rates.f_narrow(0, index, 1));
+                applied?.f_where_self(&before.is_applied, &refused?)?
+            }
+            None => staged.learning_rates.f_narrow(0, 0, 1)?,
+        };
         let step = StepSettings {
-            learning_rate: self.learning_rate(),
+            learning_rate: &learning_rate,
             weight_decay: self.settings.weight_decay,
             decayed: self.network.layout.decayed(),
-            step: self.step + 1,
+            step: &self.next_step,
+            // The gradient is divided by its norm relative to the largest that is accepted.
+            scale: &scalars.f_narrow(0, 2, 1)?.f_divide_scalar(self.settings.gradient_clip_norm)?.f_clamp_min(1.0)?,
+            is_applied: &is_applied,
         };
         let parameters = &self.network.flat_parameters;
-        optimiser::apply(self.settings.optimiser, step, &gradient, &mut self.moments, parameters)?;
+        optimiser::apply(self.settings.optimiser, step, gradient, &mut self.moments, parameters)?;
 
-        let age = self.step as f64;
-        let kept = self.settings.ema_decay.min((1.0 + age) / (10.0 + age));
-        let _ = self.average_parameters.f_lerp_(parameters, 1.0 - kept)?;
-        let _ = self.average_statistics.f_lerp_(&self.network.flat_statistics, 1.0 - kept)?;
-        self.step += 1;
-        Ok(())
+        // 1 − min(decay, (1 + t) / (10 + t)) with t steps before this one.
+        let shares = self.next_step.f_add_scalar(9.0)?.f_reciprocal()?.f_multiply_scalar(9.0)?;
+        let share = shares.f_clamp_min(1.0 - self.settings.ema_decay)?;
+        let running = &self.network.flat_statistics;
+        let averages = [(&mut self.average_parameters, parameters), (&mut self.average_statistics, running)];
+        for (average, newest) in averages {
+            *average = average.f_lerp_tensor(newest, &share)?.f_where_self(&is_applied, average)?;
+        }
+        running.shallow_clone().f_copy_(&running.f_where_self(&is_applied, statistics)?)?;
+        let _ = self.next_step.f_add_(&is_applied.f_to_kind(Kind::Float)?)?;
+        Ok(is_applied)
+    }
+}
+
+/// The network with its weights in another precision, if it is another.
+fn lowered(network: &Network, precision: Precision) -> Result<Option<Network>, Error> {
+    match precision {
+        Precision::F32 => Ok(None),
+        Precision::Bf16 => network.cast(precision.kind()).map(Some),
     }
 }
 

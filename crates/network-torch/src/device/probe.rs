@@ -195,7 +195,7 @@ fn batch(architecture: &Architecture) -> TrainingBatch {
             _ => 0.0,
         };
         batch.policies.extend((0..actions).map(of_action));
-        batch.legal.extend((0..actions).map(|_| 1.0));
+        batch.legal.extend((0..actions).map(|_| 1));
         batch.wdl.extend((0..3).map(|result| f32::from(u8::from(result == position % 3))));
         batch.policy_weights.push(1.0);
     }
@@ -216,7 +216,7 @@ fn infer(network: &Network, Case { architecture, batch, .. }: &Case, precision: 
     let _guard = tch::no_grad_guard();
     let mut staged = vec![0.0; batch.observations.len()];
     let cells = architecture.height * architecture.width;
-    layout::channels_last(&batch.observations, architecture.planes, cells, &mut staged);
+    layout::channels_last(&batch.observations.to_floats(), architecture.planes, cells, &mut staged);
     let folded = Folded::new(network, precision)?;
     network::download(&folded.forward(&Tensor::f_from_slice(&staged)?, POSITIONS)?)
 }

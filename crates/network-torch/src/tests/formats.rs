@@ -92,8 +92,10 @@ fn under_the_rules_of_mps_gradients_are_channels_first() {
         let size = |n: usize| i64::try_from(n).unwrap();
         let rows = |values: &[f32], width: usize| Tensor::from_slice(values).view([-1, size(width)]);
         let targets = Targets {
+            positions: 9,
+            policy_weight: Tensor::from_slice(&positions.policy_weights).sum(Kind::Float),
             policies: rows(&positions.policies, architecture.actions),
-            illegal: rows(&positions.legal, architecture.actions).eq(0),
+            illegal: Tensor::from_slice(&positions.legal).view([-1, size(architecture.actions)]).eq(0),
             wdl: rows(&positions.wdl, 3),
             policy_weights: Tensor::from_slice(&positions.policy_weights),
             importance: None,
@@ -118,7 +120,7 @@ fn folded(architecture: &Architecture, rules: DeviceRules, precision: Precision)
     let batch = batch(architecture, 6, 7);
     let mut staged = vec![0.0; batch.observations.len()];
     let cells = architecture.height * architecture.width;
-    layout::channels_last(&batch.observations, architecture.planes, cells, &mut staged);
+    layout::channels_last(&batch.observations.to_floats(), architecture.planes, cells, &mut staged);
     let (logits, record) = recorded(|| folded.forward(&Tensor::from_slice(&staged), 6).unwrap());
     (numbers(&logits), record)
 }

@@ -83,7 +83,7 @@ pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) ->
         let legal: Vec<f32> =
             (0..architecture.actions).map(|action| f32::from(u8::from(action > 0 || position % 2 == 0))).collect();
         batch.policies.extend(shares(legal.iter().map(|legal| legal * rng.random_range(0.1..1.0)).collect()));
-        batch.legal.extend(legal);
+        batch.legal.extend(legal.iter().map(|&legal| u8::from(legal > 0.0)));
         batch.wdl.extend(shares((0..3).map(|_| rng.random_range(0.0..1.0)).collect()));
         batch.policy_weights.push(if position % 3 == 2 { 0.0 } else { 1.0 });
     }
@@ -99,7 +99,7 @@ fn shares(values: Vec<f32>) -> Vec<f32> {
 pub(crate) fn observations(architecture: &Architecture, batch: &TrainingBatch) -> Tensor {
     let size = |n: usize| i64::try_from(n).unwrap();
     let shape = [-1, size(architecture.planes), size(architecture.height), size(architecture.width)];
-    Tensor::from_slice(&batch.observations).view(shape)
+    Tensor::from_slice(&batch.observations.to_floats()).view(shape)
 }
 
 /// All numbers of a tensor as float64, in logical order.

@@ -5,7 +5,7 @@ use weights::Architecture;
 use super::{Mode, NORM_MOMENTUM, forward};
 use crate::{
     Network,
-    losses::{Targets, losses},
+    losses::{Targets, losses, policy_weight},
     network,
     tests::networks::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
 };
@@ -250,11 +250,14 @@ fn doubles(architecture: &Architecture, positions: usize, seed: u64) -> (Tensor,
     let batch = batch(architecture, positions, seed);
     let actions = i64::try_from(architecture.actions).unwrap();
     let double = |values: &[f32], width: i64| Tensor::from_slice(values).to_kind(Kind::Double).view([-1, width]);
+    let policy_weights = double(&batch.policy_weights, 1).view([-1]);
     let targets = Targets {
+        positions: i64::try_from(positions).unwrap(),
+        policy_weight: policy_weight(&policy_weights).unwrap(),
         policies: double(&batch.policies, actions),
-        illegal: double(&batch.legal, actions).eq(0),
+        illegal: Tensor::from_slice(&batch.legal).view([-1, actions]).eq(0),
         wdl: double(&batch.wdl, 3),
-        policy_weights: double(&batch.policy_weights, 1).view([-1]),
+        policy_weights,
         importance: None,
     };
     (observations(architecture, &batch).to_kind(Kind::Double), targets)

@@ -4,9 +4,9 @@ use gradients::Path;
 use tch::Device;
 use weights::Architecture;
 
-use super::{StepTimes, Trainer, TrainerSettings, TrainingKernel};
+use super::{Contents, Pass, Staged, StepTimes, Trained, Trainer, TrainerSettings, TrainingKernel};
 use crate::{
-    Decay, Error, Network, Optimiser, Precision,
+    Decay, DeviceRules, Error, Network, Observations, Optimiser, Precision, TrainingBatch,
     custom_backward::CustomBackward,
     tests::networks::{assert_close, batch, complete, numbers, seasoned, small, tiny},
     trainer::Laps,
@@ -32,7 +32,7 @@ fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer
 }
 
 /// The entropy of the targets is the least a cross-entropy can reach.
-fn least_losses(architecture: &Architecture, batch: &crate::TrainingBatch) -> (f64, f64) {
+fn least_losses(architecture: &Architecture, batch: &TrainingBatch) -> (f64, f64) {
     let entropy =
         |row: &[f32]| -> f64 { row.iter().filter(|&&p| p > 0.0).map(|&p| -f64::from(p) * f64::from(p).ln()).sum() };
     let weights = batch.policy_weights.iter().map(|&weight| f64::from(weight));
@@ -78,6 +78,21 @@ fn bf16_learns_a_small_batch_by_heart() {
     learns_a_small_batch_by_heart(&complete(), bf16, 60, 0.02);
 }
 
+#[test]
+fn one_cast_of_all_weights_gives_the_bits_of_a_cast_in_each_layer() {
+    crate::set_threads(1);
+    for architecture in [small(), complete()] {
+        let bf16 = TrainerSettings { precision: Precision::Bf16, tower: TrainingKernel::Libtorch, ..settings() };
+        let [mut at_once, mut by_layer] = [(); 2].map(|()| trainer_of(&architecture, bf16.clone()));
+        by_layer.lowered = None;
+        for seed in 0..3 {
+            let batch = batch(&architecture, 9, seed);
+            assert_eq!(at_once.step(&batch).unwrap(), by_layer.step(&batch).unwrap());
+        }
+        assert!(at_once.save().unwrap() == by_layer.save().unwrap(), "the states differ");
+    }
+}
+
 /// Trainers in bfloat16 with the custom backward pass, one for every available path.
 fn custom_backward(network: impl Fn() -> Network) -> impl Iterator<Item = (Path, Trainer)> {
     [Path::Portable, Path::Amx].into_iter().filter(|path| path.is_available()).map(move |path| {
@@ -88,6 +103,13 @@ fn custom_backward(network: impl Fn() -> Network) -> impl Iterator<Item = (Path,
     })
 }
 
+/// The losses and the gradient of a batch, in as many micro-batches as the trainer takes.
+fn pass(trainer: &mut Trainer, batch: &TrainingBatch) -> Pass {
+    let staged = Staged::new(batch, &trainer.network, [0.0; 2]).unwrap();
+    let statistics = trainer.network.flat_statistics.detach_copy();
+    trainer.split(&staged, &statistics, &mut Laps::none(), &mut StepTimes::default()).unwrap()
+}
+
 #[test]
 fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
     let wide = Architecture { channels: 72, height: 5, ..small() };
@@ -95,9 +117,8 @@ fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
         let network = || seasoned(&architecture, 65);
         let batch = batch(&architecture, 37, 66);
         let gradient = |trainer: &mut Trainer| {
-            let outcome = trainer.forward_backward(&batch, 37, &mut Laps::none(), &mut StepTimes::default());
-            let (losses, gradient) = outcome.unwrap();
-            (losses.total, numbers(&gradient), numbers(&trainer.network.flat_statistics))
+            let Pass { losses, gradient } = pass(trainer, &batch);
+            (losses.total.double_value(&[]), numbers(&gradient), numbers(&trainer.network.flat_statistics))
         };
         let of = |precision| {
             let settings = TrainerSettings { precision, tower: TrainingKernel::Libtorch, ..settings() };
@@ -139,13 +160,19 @@ fn a_tower_by_hand_learns_a_small_batch_by_heart() {
     }
 }
 
+fn spoil_observations(batch: &mut TrainingBatch) {
+    let mut floats = batch.observations.to_floats();
+    floats[3] = f32::NAN;
+    batch.observations = Observations::Floats(floats);
+}
+
 #[test]
 fn a_step_by_hand_that_is_not_finite_changes_nothing() {
     for (path, mut trainer) in custom_backward(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
         trainer.step(&batch(&small(), 9, 1)).unwrap();
         let before = trainer.save().unwrap();
         let mut broken = batch(&small(), 9, 2);
-        broken.observations[5] = f32::NAN;
+        spoil_observations(&mut broken);
         assert!(matches!(trainer.step(&broken), Err(Error::NotFinite { .. })), "{path:?}");
         assert!(trainer.save().unwrap() == before, "{path:?}: a refused step left something behind");
     }
@@ -193,9 +220,9 @@ fn a_step_that_is_not_finite_changes_nothing() {
     trainer.step(&batch(&small(), 9, 63)).unwrap();
     let before = trainer.save().unwrap();
     for spoil in [
-        |batch: &mut crate::TrainingBatch| batch.observations[3] = f32::NAN,
-        |batch: &mut crate::TrainingBatch| batch.policies[8] = f32::INFINITY,
-        |batch: &mut crate::TrainingBatch| batch.wdl[2] = f32::NAN,
+        spoil_observations,
+        |batch: &mut TrainingBatch| batch.policies[8] = f32::INFINITY,
+        |batch: &mut TrainingBatch| batch.wdl[2] = f32::NAN,
     ] {
         let mut spoilt = batch(&small(), 9, 64);
         spoil(&mut spoilt);
@@ -329,8 +356,187 @@ fn a_timed_step_reports_its_parts_and_returns_the_same_losses() {
     crate::set_threads(1);
     let [mut timed, mut untimed] = [(); 2].map(|()| trainer(settings()));
     let batch = batch(&small(), 9, 70);
-    let (losses, times) = timed.step_timed(&batch, &mut clock).unwrap();
+    timed.queue(&batch, &mut clock).unwrap();
+    let Trained { losses, times, .. } = timed.collect(&mut clock).unwrap().unwrap();
     assert_eq!(losses, untimed.step(&batch).unwrap());
-    let [stage, forward, backward, optimiser] = [2, 4, 8, 16].map(Duration::from_secs);
+    let [stage, forward, backward, optimiser] = [2, 4, 8 + 64, 16].map(Duration::from_secs);
     assert_eq!(times, StepTimes { stage, forward, backward, optimiser });
+}
+
+/// Takes steps with `depth` of them always queued, as on an accelerator, and returns what each gave.
+fn queued_ahead(trainer: &mut Trainer, batches: &[TrainingBatch], depth: usize) -> Vec<Option<Trained>> {
+    let mut clock = stopped_clock();
+    let mut results = Vec::new();
+    for batch in batches {
+        trainer.queue(batch, &mut clock).unwrap();
+        while trainer.queued() > depth {
+            results.push(trainer.collect(&mut clock).unwrap().ok());
+        }
+    }
+    while let Some(result) = trainer.collect(&mut clock) {
+        results.push(result.ok());
+    }
+    results
+}
+
+fn stopped_clock() -> impl FnMut() -> Instant {
+    #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
+    let start = Instant::now();
+    move || start
+}
+
+#[test]
+fn steps_that_are_queued_ahead_give_the_same_bits_as_one_at_a_time_also_around_refused_ones() {
+    crate::set_threads(1);
+    let refused = [2, 3, 6];
+    let batches: Vec<TrainingBatch> = (0..9)
+        .map(|seed| {
+            let mut batch = batch(&small(), 9, seed);
+            batch.importance = vec![0.5; 9];
+            if refused.contains(&seed) {
+                spoil_observations(&mut batch);
+            }
+            batch
+        })
+        .collect();
+    let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
+    for settings in [settings(), sgd] {
+        // The learning rate changes with every step, so that a wrong count of steps shows.
+        let settings = TrainerSettings { warm_up_steps: 50, ..settings };
+        let [mut at_once, mut ahead] = [(); 2].map(|()| trainer(settings.clone()));
+        let expected = queued_ahead(&mut at_once, &batches, 0);
+        let got = queued_ahead(&mut ahead, &batches, 1);
+        assert_eq!(got, expected);
+        let is_refused: Vec<bool> = got.iter().map(Option::is_none).collect();
+        assert_eq!(is_refused, (0..9).map(|seed| refused.contains(&seed)).collect::<Vec<_>>());
+        assert_eq!((ahead.step_count(), ahead.learning_rate()), (6, at_once.learning_rate()));
+        assert!(ahead.save().unwrap() == at_once.save().unwrap(), "the states differ");
+    }
+}
+
+#[test]
+fn the_state_after_refused_steps_is_that_without_them() {
+    crate::set_threads(1);
+    let [mut clean, mut disturbed] = [(); 2].map(|()| trainer(settings()));
+    for seed in 0..3 {
+        clean.step(&batch(&small(), 9, seed)).unwrap();
+        disturbed.step(&batch(&small(), 9, seed)).unwrap();
+        let mut spoilt = batch(&small(), 9, 100 + seed);
+        spoil_observations(&mut spoilt);
+        disturbed.step(&spoilt).unwrap_err();
+    }
+    assert_eq!(disturbed.learning_rate(), clean.learning_rate());
+    assert!(disturbed.save().unwrap() == clean.save().unwrap(), "the states differ");
+}
+
+#[test]
+fn loading_drops_queued_steps() {
+    let mut trainer = trainer(settings());
+    trainer.step(&batch(&small(), 9, 1)).unwrap();
+    let files = trainer.save().unwrap();
+    trainer.queue(&batch(&small(), 9, 2), &mut stopped_clock()).unwrap();
+    trainer.load(&files).unwrap();
+    assert_eq!((trainer.queued(), trainer.step_count()), (0, 1));
+    assert!(trainer.save().unwrap() == files);
+}
+
+#[test]
+fn a_snapshot_holds_the_step_it_was_made_at() {
+    // Under the rules of MPS the training thread reads the device itself.
+    for rules in [DeviceRules::CPU, DeviceRules::MPS] {
+        let network = Network::new(&small(), Device::Cpu, 61).unwrap().with_rules(rules);
+        let mut trainer = Trainer::new(network, settings()).unwrap();
+        trainer.step(&batch(&small(), 9, 1)).unwrap();
+        let (published, files) = (trainer.published().unwrap(), trainer.save().unwrap());
+        let snapshots = [Contents::Average, Contents::All].map(|contents| trainer.snapshot(contents).unwrap());
+        trainer.step(&batch(&small(), 9, 2)).unwrap();
+        assert!(snapshots.iter().all(|snapshot| snapshot.published().unwrap() == published));
+        assert!(snapshots[1].files().unwrap() == files);
+        assert!(trainer.save().unwrap() != files);
+    }
+}
+
+/// Rows `rows` of a batch without importance.
+fn rows(batch: &TrainingBatch, rows: std::ops::Range<usize>) -> TrainingBatch {
+    let all = batch.policy_weights.len();
+    fn part<T: Clone>(values: &[T], all: usize, rows: std::ops::Range<usize>) -> Vec<T> {
+        let width = values.len() / all;
+        values[rows.start * width..rows.end * width].to_vec()
+    }
+    TrainingBatch {
+        observations: part(&batch.observations.to_floats(), all, rows.clone()).into_iter().collect(),
+        policies: part(&batch.policies, all, rows.clone()),
+        legal: part(&batch.legal, all, rows.clone()),
+        wdl: part(&batch.wdl, all, rows.clone()),
+        policy_weights: part(&batch.policy_weights, all, rows),
+        importance: Vec::new(),
+    }
+}
+
+#[test]
+fn two_micro_batches_have_the_mean_of_the_gradients_of_both_halves() {
+    let whole = TrainingBatch { policy_weights: vec![1.0; 12], ..batch(&complete(), 12, 71) };
+    let of = |batch: &TrainingBatch, micro_batch| {
+        let mut trainer = trainer_of(&complete(), TrainerSettings { micro_batch, ..settings() });
+        let pass = pass(&mut trainer, batch);
+        (numbers(&pass.gradient), pass.losses.total.double_value(&[]), trainer.micro_batches())
+    };
+    let (got, loss, micro_batches) = of(&whole, 6);
+    let halves = [0..6, 6..12].map(|half| of(&rows(&whole, half), 0));
+    let expected: Vec<f64> = halves[0].0.iter().zip(&halves[1].0).map(|(a, b)| (a + b) / 2.0).collect();
+    assert_eq!(micro_batches, 2);
+    assert_close(&got, &expected, 1e-6);
+    assert_close(&[loss], &[(halves[0].1 + halves[1].1) / 2.0], 1e-6);
+}
+
+#[test]
+fn a_step_that_runs_out_of_memory_is_taken_in_micro_batches_from_then_on() {
+    crate::set_threads(1);
+    let mut limited = trainer(settings());
+    limited.memory_positions = Some(4);
+    let mut configured = trainer(TrainerSettings { micro_batch: 4, ..settings() });
+    for seed in 0..3 {
+        let mut batch = batch(&small(), 13, seed);
+        batch.importance = vec![0.5; 13];
+        let [mut clock, mut other] = [(); 2].map(|()| stopped_clock());
+        limited.queue(&batch, &mut clock).unwrap();
+        configured.queue(&batch, &mut other).unwrap();
+        let results = [&mut limited, &mut configured].map(|trainer| trainer.collect(&mut clock).unwrap().unwrap());
+        assert_eq!(results[0], results[1]);
+        assert_eq!(results[0].value_errors.len(), 13);
+        assert_eq!([limited.micro_batches(), configured.micro_batches()], [4, 4]);
+    }
+    assert!(limited.save().unwrap() == configured.save().unwrap(), "the states differ");
+}
+
+#[test]
+fn a_step_whose_single_positions_do_not_fit_is_an_error_that_changes_nothing() {
+    let mut trainer = trainer(settings());
+    trainer.step(&batch(&small(), 9, 1)).unwrap();
+    let before = trainer.save().unwrap();
+    trainer.memory_positions = Some(0);
+    assert!(matches!(trainer.step(&batch(&small(), 9, 2)), Err(Error::OutOfMemory { .. })));
+    assert!(trainer.save().unwrap() == before, "something moved");
+}
+
+#[test]
+fn observations_in_bytes_and_in_float32_train_alike() {
+    crate::set_threads(1);
+    let bytes = batch(&small(), 9, 72);
+    let floats = TrainingBatch { observations: Observations::Floats(bytes.observations.to_floats()), ..bytes.clone() };
+    assert!(matches!(bytes.observations, Observations::Bytes(_)));
+    let [mut from_bytes, mut from_floats] = [(); 2].map(|()| trainer(settings()));
+    assert_eq!(from_bytes.step(&bytes).unwrap(), from_floats.step(&floats).unwrap());
+    assert!(from_bytes.save().unwrap() == from_floats.save().unwrap());
+}
+
+#[test]
+fn a_step_that_is_not_computed_is_counted_and_changes_no_weights() {
+    let mut trainer = trainer(settings());
+    let published = trainer.published().unwrap();
+    let mut clock = stopped_clock();
+    trainer.queue_nothing(&batch(&small(), 9, 73), &mut clock).unwrap();
+    let trained = trainer.collect(&mut clock).unwrap().unwrap();
+    assert_eq!((trainer.step_count(), trained.losses.total), (1, 0.0));
+    assert!(trainer.published().unwrap() == published);
 }

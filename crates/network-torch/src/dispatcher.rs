@@ -1,0 +1,119 @@
+//! Calls operators of libtorch by name, for those that tch does not wrap, through libtorch's stable C interface
+//! (`torch/csrc/stable/c/shim.h`, `torch/csrc/stable/stableivalue_conversions.h`).
+//!
+//! A value is passed as 64 bits: a number as its bits, a tensor as a handle and a list as a list of such values, both of
+//! which the dispatcher takes over, an optional value as a block of C++ memory, which the dispatcher frees.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use tch::Tensor;
+
+use crate::Error;
+
+/// The version of the interface that the values follow: 2.11.
+const ABI_VERSION: u64 = 2 << 56 | 11 << 48;
+
+type Handle = *mut c_void;
+
+unsafe extern "C" {
+    fn torch_call_dispatcher(name: *const c_char, overload: *const c_char, stack: *mut u64, version: u64) -> i32;
+    fn aoti_torch_new_tensor_handle(tensor: *const c_void, handle: *mut Handle) -> i32;
+    fn torch_new_list_reserve_size(size: usize, list: *mut Handle) -> i32;
+    fn torch_list_push_back(list: Handle, element: u64) -> i32;
+    /// C++'s `operator new`, on systems of 64 bits.
+    #[link_name = "_Znwm"]
+    fn operator_new(bytes: usize) -> *mut u64;
+}
+
+fn checked(status: i32, what: &'static str) -> Result<(), Error> {
+    // The interface returns no message; libtorch prints it.
+    if status == 0 { Ok(()) } else { Err(Error::Libtorch(format!("{what} failed"))) }
+}
+
+fn handle(tensor: &Tensor) -> Result<u64, Error> {
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: a tensor of tch is a pointer to an `at::Tensor`, which is what the interface calls a handle; the call
+    // makes another one.
+    checked(unsafe { aoti_torch_new_tensor_handle(tensor.as_ptr().cast(), &raw mut handle) }, "a tensor's handle")?;
+    Ok(handle as u64)
+}
+
+fn list(tensors: &[&Tensor]) -> Result<u64, Error> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: the call writes a new list to `list`.
+    checked(unsafe { torch_new_list_reserve_size(tensors.len(), &raw mut list) }, "a list of tensors")?;
+    for tensor in tensors {
+        // SAFETY: the list is the one made above, and takes over the handle.
+        checked(unsafe { torch_list_push_back(list, handle(tensor)?) }, "a list of tensors")?;
+    }
+    Ok(list as u64)
+}
+
+fn some(tensor: &Tensor) -> Result<u64, Error> {
+    let value = handle(tensor)?;
+    // SAFETY: `operator new` returns memory for the 8 bytes or does not return; the dispatcher deletes it.
+    unsafe {
+        let block = operator_new(size_of::<u64>());
+        block.write(value);
+        Ok(block as u64)
+    }
+}
+
+/// Calls an operator without results.
+fn call(name: &CStr, overload: &CStr, stack: &mut [u64]) -> Result<(), Error> {
+    // SAFETY: both names are C strings, and the stack holds one value for each argument of the schema, which the callers
+    // below state.
+    let status = unsafe { torch_call_dispatcher(name.as_ptr(), overload.as_ptr(), stack.as_mut_ptr(), ABI_VERSION) };
+    // A device whose memory runs out is not told apart here: the operators below allocate next to nothing.
+    if status == 0 { Ok(()) } else { Err(Error::Libtorch(format!("{} failed", name.to_string_lossy()))) }
+}
+
+/// The arguments of [`fused_adamw`] that are not tensors of the state.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AdamW<'a> {
+    /// `[1]`, float32: the learning rate.
+    pub(crate) learning_rate: &'a Tensor,
+    pub(crate) betas: [f64; 2],
+    pub(crate) weight_decay: f64,
+    pub(crate) epsilon: f64,
+    /// `[1]`, float32: the gradient is divided by it, in place.
+    pub(crate) scale: &'a Tensor,
+    /// `[1]`, float32: 1 makes the call change nothing.
+    pub(crate) is_refused: &'a Tensor,
+    /// `[1]`, float32: the number of this step, from 1.
+    pub(crate) step: &'a Tensor,
+}
+
+/// Steps `parameters` `[n]` by AdamW and updates both moments `[n]`, in one pass.
+///
+/// # Errors
+/// [`Error::Libtorch`] if the device has no such operator.
+pub(crate) fn fused_adamw(
+    parameters: &Tensor,
+    gradient: &Tensor,
+    [first, second]: [&Tensor; 2],
+    settings: AdamW<'_>,
+) -> Result<(), Error> {
+    let AdamW { learning_rate, betas, weight_decay, epsilon, scale, is_refused, step } = settings;
+    // _fused_adamw_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs,
+    // Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay,
+    // float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> ()
+    let mut stack = [
+        list(&[parameters])?,
+        list(&[gradient])?,
+        list(&[first])?,
+        list(&[second])?,
+        list(&[])?,
+        list(&[step])?,
+        handle(learning_rate)?,
+        betas[0].to_bits(),
+        betas[1].to_bits(),
+        weight_decay.to_bits(),
+        epsilon.to_bits(),
+        0,
+        0,
+        some(scale)?,
+        some(is_refused)?,
+    ];
+    call(c"aten::_fused_adamw_", c"tensor_lr", &mut stack)
+}

@@ -1,0 +1,55 @@
+use tch::{Device, Kind, Tensor};
+
+use crate::{Error, Losses, gpu, network};
+
+/// The number of scalars: policy and value loss, gradient norm, total loss, sum of squared weights, entropy, accuracy.
+pub(super) const SCALARS: usize = 7;
+
+/// The scalars and value errors of a step, on their way from the device.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// `[SCALARS + B]`, or `[SCALARS]` without value errors.
+    numbers: Tensor,
+    /// Where the numbers are being copied to pinned memory: the end of the copy.
+    copied: Option<gpu::Event>,
+}
+
+impl Measured {
+    /// Joins `scalars` `[SCALARS]` and `value_errors` `[B]`, so that one copy transfers both, and on CUDA begins it.
+    pub(super) fn new(scalars: &Tensor, value_errors: Option<&Tensor>) -> Result<Self, Error> {
+        let numbers = match value_errors {
+            Some(errors) => Tensor::f_cat(&[scalars, errors], 0)?,
+            None => scalars.shallow_clone(),
+        };
+        if let Device::Cuda(index) = numbers.device() {
+            // libtorch pins the memory of a copy that does not block. A blocking one, begun when the numbers are read,
+            // would be queued behind the next step.
+            let copy = numbers.f_to_device_(Device::Cpu, Kind::Float, true, false)?;
+            if let Ok(event) = gpu::Event::new(index).and_then(|event| event.record().map(|()| event)) {
+                return Ok(Self { numbers: copy, copied: Some(event) });
+            }
+        }
+        Ok(Self { numbers, copied: None })
+    }
+
+    /// Waits for the numbers: the losses, whose L2 term is scaled by the weight decay, and the value errors.
+    pub(super) fn read(self, weight_decay: f64) -> Result<(Losses, Vec<f32>), Error> {
+        let _guard = tch::no_grad_guard();
+        if let Some(event) = &self.copied {
+            event.wait()?;
+        }
+        let numbers = network::download(&self.numbers)?;
+        let (scalars, value_errors) = numbers.split_at(SCALARS);
+        let scalar = |index: usize| f64::from(scalars[index]);
+        let losses = Losses {
+            policy: scalar(0),
+            value: scalar(1),
+            gradient_norm: scalar(2),
+            total: scalar(3),
+            l2: 0.5 * weight_decay * scalar(4),
+            policy_entropy: scalar(5),
+            value_accuracy: scalar(6),
+        };
+        Ok((losses, value_errors.to_vec()))
+    }
+}

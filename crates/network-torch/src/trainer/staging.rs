@@ -1,0 +1,105 @@
+use tch::{Device, Kind, Tensor, kind::Element};
+use weights::Architecture;
+
+use crate::{
+    Error, Network, Observations, TrainingBatch,
+    losses::{self, Targets},
+};
+
+/// A batch, or some of its rows, on the device.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) positions: usize,
+    /// `[B, C, H, W]`, channels last in memory, float32.
+    pub(super) observations: Tensor,
+    pub(super) targets: Targets,
+    /// `[2]`: learning rates of the step, if the step before it is applied and if it is refused.
+    pub(super) learning_rates: Tensor,
+}
+
+impl Staged {
+    /// Copies a batch to the device of `network`: all float32 numbers in one copy, all bytes in another, which an
+    /// accelerator expands.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if the batch does not fit the network, [`Error::OutOfMemory`], [`Error::Libtorch`].
+    pub(super) fn new(batch: &TrainingBatch, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
+        let _guard = tch::no_grad_guard();
+        let &Architecture { planes, height, width, actions, .. } = network.architecture();
+        let positions = batch.positions(network.architecture())?;
+        let device = network.device();
+        let TrainingBatch { observations, policies, legal, wdl, policy_weights, importance } = batch;
+        let (bytes, floats): (&[u8], &[f32]) = match observations {
+            Observations::Bytes(bytes) => (bytes, &[]),
+            Observations::Floats(floats) => (&[], floats),
+        };
+        let pins = network.rules.pins_host_memory;
+        let numbers: [&[f32]; 6] = [policies, wdl, policy_weights, importance, &learning_rates, floats];
+        let mut numbers = Parts::upload(&numbers, device, pins)?;
+        let mut bytes = Parts::upload(&[legal, bytes], device, pins)?;
+
+        let by_action = [size(positions), size(actions)];
+        let (policies, wdl, policy_weights) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (legal, bytes) = (bytes.next()?, bytes.next()?);
+        let observations = if floats.numel() > 0 { floats } else { bytes };
+        let [rows, planes, height, width] = [positions, planes, height, width].map(size);
+        // Bytes are reordered before they are expanded: they are a quarter of the memory.
+        let by_cell = observations.f_view([rows, planes, height, width])?.f_permute([0, 2, 3, 1])?.f_reshape([-1])?;
+        let observations = by_cell.f_to_kind(Kind::Float)?.f_view([rows, height, width, planes])?;
+        let targets = Targets {
+            positions: size(positions),
+            policy_weight: losses::policy_weight(&policy_weights)?,
+            policies: policies.f_view(by_action)?,
+            illegal: legal.f_view(by_action)?.f_eq(0)?,
+            wdl: wdl.f_view([size(positions), 3])?,
+            policy_weights,
+            importance: (importance.numel() > 0).then_some(importance),
+        };
+        Ok(Self { positions, observations: observations.f_permute([0, 3, 1, 2])?, targets, learning_rates })
+    }
+
+    /// Rows `start..start + len` as a part of the same batch.
+    pub(super) fn rows(&self, start: usize, len: usize) -> Result<Self, Error> {
+        Ok(Self {
+            positions: len,
+            observations: self.observations.f_narrow(0, size(start), size(len))?,
+            targets: self.targets.rows(size(start), size(len))?,
+            learning_rates: self.learning_rates.shallow_clone(),
+        })
+    }
+}
+
+/// Slices that were copied to a device as one tensor, in their order.
+struct Parts {
+    tensor: Tensor,
+    lengths: std::vec::IntoIter<usize>,
+    start: usize,
+}
+
+impl Parts {
+    /// Copies the slices to `device` in one transfer. From pinned memory nothing waits for it: libtorch keeps that memory
+    /// until the transfer has ended, and then uses it for a later batch.
+    fn upload<T: Element + Copy>(slices: &[&[T]], device: Device, pins: bool) -> Result<Self, Error> {
+        let joined = Tensor::f_from_slice(&slices.concat())?;
+        let tensor = match device {
+            Device::Cpu => joined,
+            // Where the system cannot pin memory, the copy is slower but equally correct.
+            _ if pins => joined.f_pin_memory(device).unwrap_or(joined).f_to_device_(device, T::KIND, true, false)?,
+            _ => joined.f_to_device(device)?,
+        };
+        let lengths: Vec<usize> = slices.iter().map(|slice| slice.len()).collect();
+        Ok(Self { tensor, lengths: lengths.into_iter(), start: 0 })
+    }
+
+    /// The next slice, `[len]`.
+    fn next(&mut self) -> Result<Tensor, Error> {
+        let (start, len) = (self.start, self.lengths.next().expect("as many parts as slices are taken"));
+        self.start += len;
+        Ok(self.tensor.f_narrow(0, size(start), size(len))?)
+    }
+}
+
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("a batch fits memory")
+}

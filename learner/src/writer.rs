@@ -1,0 +1,203 @@
+//! The writing thread, which encodes, hashes and writes weights and checkpoints while training continues.
+//!
+//! The training thread gives it copies of its state, at most one of each kind at a time, so that memory is bounded by
+//! one publication and one checkpoint: with P parameters and running statistics, copies of 4 P bytes and of 16 P with AdamW,
+//! and as much again for the encoded bytes of the one that is being written. Jobs are done in order, so versions are numbered in the order of their steps.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender};
+use network_torch::Snapshot;
+use service::trace::Span;
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use crate::metrics;
+use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
+use learner::published::Published;
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The averaged weights, for actors.
+    Weights,
+    /// The whole state.
+    Checkpoint,
+}
+
+impl Kind {
+    /// Its name in metrics and logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// A copy of the trainer's state, to be written.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// The average, to be published.
+    Weights {
+        /// The copy.
+        snapshot: Snapshot,
+        /// Its training step.
+        training_step: u64,
+        /// The trace of the publication.
+        span: Option<Span>,
+    },
+    /// The whole state, to be a checkpoint.
+    Checkpoint {
+        /// The copy.
+        snapshot: Snapshot,
+        /// The progress of the run at its step.
+        progress: Progress,
+    },
+}
+
+/// A job that ended.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) kind: Kind,
+    pub(crate) training_step: u64,
+    /// The version of weights that was published; the reason where nothing was written.
+    pub(crate) outcome: anyhow::Result<Option<WeightsVersion>>,
+}
+
+/// The files of a run, and the callback that takes each published version.
+pub(crate) struct Writer<P> {
+    pub(crate) architecture: Architecture,
+    pub(crate) published: Published,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) publish: P,
+}
+
+impl<P: FnMut(Manifest, Bytes)> Writer<P> {
+    /// Publishes the newest version on disk, if there is one of this network.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub(crate) fn publish_newest(&mut self) -> anyhow::Result<Option<Manifest>> {
+        let kept = self.published.newest()?.filter(|(manifest, _)| manifest.architecture == self.architecture);
+        Ok(kept.map(|(manifest, bytes)| {
+            (self.publish)(manifest.clone(), bytes.into());
+            manifest
+        }))
+    }
+
+    /// Does every job until `jobs` closes.
+    pub(crate) fn work(mut self, jobs: &Receiver<Job>, written: &Sender<Written>) {
+        for job in jobs {
+            let begun = Instant::now();
+            let done = match job {
+                Job::Weights { snapshot, training_step, span } => {
+                    let outcome = self.weights(&snapshot, training_step, span).map(Some);
+                    Written { kind: Kind::Weights, training_step, outcome }
+                }
+                Job::Checkpoint { snapshot, progress } => {
+                    let training_step = progress.training_step;
+                    let outcome = self.checkpoint(snapshot, progress).map(|()| None);
+                    Written { kind: Kind::Checkpoint, training_step, outcome }
+                }
+            };
+            metrics::wrote(done.kind.name(), begun.elapsed());
+            if written.send(done).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn weights(
+        &mut self,
+        snapshot: &Snapshot,
+        training_step: u64,
+        mut span: Option<Span>,
+    ) -> anyhow::Result<WeightsVersion> {
+        let bytes = snapshot.published().context("read the averaged weights")?;
+        let manifest = Manifest {
+            version: self.published.next_version()?,
+            training_step,
+            digest: Digest::of(&bytes),
+            size_bytes: bytes.len() as u64,
+            architecture: self.architecture.clone(),
+        };
+        self.published.write(&manifest, &bytes)?;
+        let version = manifest.version;
+        tracing::info!("published weights {version} at training step {training_step}");
+        if let Some(span) = &mut span {
+            span.set("weights_version", version.0);
+            span.set("step", training_step);
+            span.set("bytes", bytes.len());
+        }
+        (self.publish)(manifest, bytes.into());
+        if let Some(span) = span {
+            span.end();
+        }
+        Ok(version)
+    }
+
+    fn checkpoint(&self, snapshot: Snapshot, progress: Progress) -> anyhow::Result<()> {
+        let files = snapshot.files().context("read the trainer's state")?;
+        // The copy's memory is on the device, and needed there.
+        drop(snapshot);
+        let path = self.checkpoints.write(&Checkpoint { progress, files })?;
+        tracing::info!("wrote checkpoint {}", path.display());
+        Ok(())
+    }
+}
+
+/// The training thread's end of the writing thread.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    jobs: Sender<Job>,
+    written: Receiver<Written>,
+    in_flight: Vec<Kind>,
+}
+
+/// The number of kinds, each of which has at most one job at a time.
+const KINDS: usize = 2;
+
+impl Writing {
+    /// Creates the channels of a writing thread: this end, then the arguments of [`Writer::work`].
+    pub(crate) fn new() -> (Self, Receiver<Job>, Sender<Written>) {
+        let (jobs, todo) = crossbeam_channel::bounded(KINDS);
+        let (done, written) = crossbeam_channel::bounded(KINDS);
+        (Self { jobs, written, in_flight: Vec::new() }, todo, done)
+    }
+
+    /// Returns whether a job of this kind has not ended.
+    pub(crate) fn is_writing(&self, kind: Kind) -> bool {
+        self.in_flight.contains(&kind)
+    }
+
+    /// Begins a job, of which none of its kind may be in flight.
+    pub(crate) fn begin(&mut self, job: Job) {
+        self.in_flight.push(match &job {
+            Job::Weights { .. } => Kind::Weights,
+            Job::Checkpoint { .. } => Kind::Checkpoint,
+        });
+        self.jobs
+            .try_send(job)
+            .expect("the channel has room for a job of each kind, and its thread ends after this end");
+    }
+
+    /// Returns the jobs that have ended since the last call.
+    pub(crate) fn ended(&mut self) -> Vec<Written> {
+        let ended: Vec<Written> = self.written.try_iter().collect();
+        self.in_flight.retain(|kind| ended.iter().all(|written| written.kind != *kind));
+        ended
+    }
+
+    /// Waits until no job is in flight, and returns those that ended.
+    pub(crate) fn wait(&mut self) -> Vec<Written> {
+        let mut all = self.ended();
+        while !self.in_flight.is_empty() {
+            let written = self.written.recv().expect("the writing thread ends after this end");
+            self.in_flight.retain(|kind| *kind != written.kind);
+            all.push(written);
+        }
+        all
+    }
+}
