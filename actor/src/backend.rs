@@ -6,7 +6,7 @@ pub(crate) mod simulated;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evaluators::{Backend, Calibration, Chosen, Host, Invalid, Store};
+use evaluators::{Backend, BatchMax, Calibration, Chosen, Host, Invalid, Store};
 use game::Game as _;
 use network_cpu::KernelPreference;
 use proto::inference::{Evaluations, EvaluationsSettings, Hello};
@@ -56,7 +56,7 @@ fn of_network(settings: &Settings, kernel: KernelPreference) -> Result<Chosen, C
         kernel,
         calibration: Calibration::OnRecentPositions,
         threads: settings.threads,
-        batch_max: selfplay.games * selfplay.leaves_per_tree,
+        batch_max: BatchMax::exactly(selfplay.games * selfplay.leaves_per_tree),
         torch_build: "build the actor with --features torch",
     };
     let file = RememberedFile::new(settings.directory.join("evaluators.json"));

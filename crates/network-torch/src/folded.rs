@@ -53,6 +53,44 @@ impl Folded {
         })
     }
 
+    /// Folds `network`, which is on the CPU, for evaluation on another device; [`to_device`](Self::to_device) moves it there.
+    pub(crate) fn on_host(network: &Network, precision: Precision, _device: Device) -> Result<Self, Error> {
+        Self::new(network, precision)
+    }
+
+    /// The architecture of the network.
+    pub(crate) fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
+    /// Moves the weights to `device`.
+    pub(crate) fn to_device(self, device: Device) -> Result<Self, Error> {
+        let _guard = tch::no_grad_guard();
+        let moved = |affine: Affine| -> Result<Affine, Error> {
+            Ok(Affine { weight: affine.weight.f_to_device(device)?, bias: affine.bias.f_to_device(device)? })
+        };
+        let block = |block: Block| -> Result<Block, Error> {
+            let excitation = |Excitation { hidden, output }| {
+                Ok::<_, Error>(Excitation { hidden: moved(hidden)?, output: moved(output)? })
+            };
+            Ok(Block {
+                first: moved(block.first)?,
+                pooling: block.pooling.map(moved).transpose()?,
+                second: moved(block.second)?,
+                excitation: block.excitation.map(excitation).transpose()?,
+            })
+        };
+        Ok(Self {
+            device,
+            stem: moved(self.stem)?,
+            blocks: self.blocks.into_iter().map(block).collect::<Result<_, _>>()?,
+            head: moved(self.head)?,
+            joined: moved(self.joined)?,
+            value: moved(self.value)?,
+            ..self
+        })
+    }
+
     /// Evaluates observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on
     /// the device.
     ///
