@@ -21,10 +21,15 @@ mod traces;
 mod uploader;
 mod workers;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
 pub use config::{ActorSection, Config, Identity, Kernel, Settings};
-use evaluators::Chosen;
+use evaluators::{Backend, Chosen};
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
+use service::Drain;
 
 use crate::state_dir::ActorStateDir;
 use crate::uploader::Uploader;
@@ -65,6 +70,7 @@ async fn play(
     let Chosen { backend, threads } = &evaluators;
     tracing::info!(actor = actor.id, epoch, threads, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
+    let sampling = tokio::spawn(sample_engine(Arc::clone(backend), context.drain.clone()));
 
     let subscriber = Subscriber::start(SubscriberSettings {
         endpoint: actor.learner.clone(),
@@ -80,5 +86,20 @@ async fn play(
     // Whatever ended the upload, the threads must not outlive it.
     context.drain.start();
     let played = workers.threads.join().await;
+    sampling.await.context("join the task that samples the engine")?;
     played.and(uploaded)
+}
+
+/// The interval at which the counters of an accelerator's engine become metrics.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Publishes the counters of the engine of an accelerator, if there is one, until the drain.
+async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
+    while let Some(counts) = backend.engine_counts() {
+        metrics::engine(&counts);
+        tokio::select! {
+            () = drain.wait() => return,
+            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+        }
+    }
 }

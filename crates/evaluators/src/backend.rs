@@ -17,6 +17,15 @@ pub trait Backend: Send + Sync {
     /// fails.
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error>;
 
+    /// Builds the evaluator as [`build`](Self::build) does, or returns `None` while another thread prepares the same
+    /// weights for all, so that the caller can go on with earlier weights.
+    ///
+    /// # Errors
+    /// Same as [`build`](Self::build).
+    fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        self.build(manifest, bytes).map(Some)
+    }
+
     /// Limits the batches in flight on a device that the threads share; no effect where each thread computes by itself.
     fn set_in_flight(&self, _depth: usize) {}
 
@@ -124,6 +133,10 @@ impl Backend for network_torch::Libtorch {
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
         Ok(self.evaluator(manifest, bytes)?)
+    }
+
+    fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        Ok(self.try_evaluator(manifest, bytes)?)
     }
 
     fn set_in_flight(&self, depth: usize) {

@@ -177,33 +177,19 @@ impl Measured {
         trial
     }
 
-    fn announce(&self, name: &str) {
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        if chosen.as_deref() != Some(name) {
-            tracing::info!(evaluator = name, "the fastest here for this network");
-            *chosen = Some(name.to_owned());
-        }
-    }
-}
-
-impl Backend for Measured {
-    fn describe(&self) -> String {
-        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        chosen.clone().unwrap_or_else(|| {
-            let all: Vec<String> = self.choices.iter().map(|choice| choice.backend.describe()).collect();
-            format!("the fastest of: {}", all.join("; "))
-        })
-    }
-
-    fn engine_counts(&self) -> Option<EngineCounts> {
-        self.choices.iter().find_map(|choice| choice.backend.engine_counts())
-    }
-
-    fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+    /// Builds an evaluator with `build` on every engine that takes the weights, and routes between them; `None` if one
+    /// of them is not ready.
+    fn routed(
+        &self,
+        manifest: &Manifest,
+        bytes: &Bytes,
+        build: impl Fn(&dyn Backend) -> Result<Option<Box<dyn Evaluator>>, Error>,
+    ) -> Result<Option<Box<dyn Evaluator>>, Error> {
         let (mut choices, mut evaluators, mut refused) = (Vec::new(), Vec::new(), None);
         for choice in &self.choices {
-            match choice.backend.build(manifest, bytes) {
-                Ok(evaluator) => {
+            match build(&*choice.backend) {
+                Ok(None) => return Ok(None),
+                Ok(Some(evaluator)) => {
                     choices.push(choice);
                     evaluators.push(evaluator);
                 }
@@ -229,7 +215,38 @@ impl Backend for Measured {
         let shared = (0..choices.len()).find(|&index| choices[index].is_shared && used(index));
         let in_flight = shared.map_or(String::new(), |index| format!(", {} in flight", measured[index].in_flight));
         self.announce(&format!("{}{in_flight}", routed.attributes().name));
-        Ok(Box::new(routed))
+        Ok(Some(Box::new(routed)))
+    }
+
+    fn announce(&self, name: &str) {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if chosen.as_deref() != Some(name) {
+            tracing::info!(evaluator = name, "the fastest here for this network");
+            *chosen = Some(name.to_owned());
+        }
+    }
+}
+
+impl Backend for Measured {
+    fn describe(&self) -> String {
+        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.clone().unwrap_or_else(|| {
+            let all: Vec<String> = self.choices.iter().map(|choice| choice.backend.describe()).collect();
+            format!("the fastest of: {}", all.join("; "))
+        })
+    }
+
+    fn engine_counts(&self) -> Option<EngineCounts> {
+        self.choices.iter().find_map(|choice| choice.backend.engine_counts())
+    }
+
+    fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+        let built = self.routed(manifest, bytes, |backend| backend.build(manifest, bytes).map(Some))?;
+        Ok(built.expect("a build that waits gives an evaluator"))
+    }
+
+    fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        self.routed(manifest, bytes, |backend| backend.try_build(manifest, bytes))
     }
 }
 

@@ -1,7 +1,7 @@
 mod accelerator;
 mod staging;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use game::{ObservationShape, Outcome};
@@ -284,22 +284,57 @@ impl Libtorch {
         format!("libtorch on {}, {}{in_flight}", self.device, self.precision())
     }
 
-    /// Builds an evaluator of a published version for one thread.
+    /// Builds an evaluator of a published version for one thread. On an accelerator the first thread prepares the
+    /// weights for all, and the others wait for it.
     ///
     /// # Errors
     /// Fails if the weights are not of the network that their manifest names, or if the device fails.
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, Error> {
-        let Manifest { architecture, version, .. } = manifest;
-        let (device, precision) = (self.device.device, self.precision().precision);
-        let Some(Engine { engine, .. }) = &self.engine else {
-            return Ok(Box::new(LibtorchEvaluator::new(architecture, *version, bytes, device, precision)?));
+        match &self.engine {
+            None => self.evaluator_of_thread(manifest, bytes),
+            Some(engine) => {
+                let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+                self.merged_evaluator(engine, &mut newest, manifest, bytes)
+            }
+        }
+    }
+
+    /// Builds an evaluator as [`evaluator`](Self::evaluator) does, or returns `None` while another thread prepares
+    /// weights.
+    ///
+    /// # Errors
+    /// Same as [`evaluator`](Self::evaluator).
+    pub fn try_evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        let Some(engine) = &self.engine else { return self.evaluator_of_thread(manifest, bytes).map(Some) };
+        let mut newest = match self.newest.try_lock() {
+            Ok(newest) => newest,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        // The lock is held while weights are prepared and copied to the device: other threads need the same ones.
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        self.merged_evaluator(engine, &mut newest, manifest, bytes).map(Some)
+    }
+
+    fn evaluator_of_thread(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, Error> {
+        let (device, precision) = (self.device.device, self.precision().precision);
+        let evaluator = LibtorchEvaluator::new(&manifest.architecture, manifest.version, bytes, device, precision)?;
+        Ok(Box::new(evaluator))
+    }
+
+    /// Builds an evaluator on the engine; `newest` is locked while weights are prepared and copied to the device,
+    /// because the other threads need the same ones.
+    fn merged_evaluator(
+        &self,
+        Engine { engine, .. }: &Engine,
+        newest: &mut Option<(Manifest, Weights<Accelerator>)>,
+        manifest: &Manifest,
+        bytes: &[u8],
+    ) -> Result<Box<dyn Evaluator>, Error> {
         if let Some((_, weights)) = newest.as_ref().filter(|(newest, _)| newest == manifest) {
             return Ok(Box::new(weights.evaluator()));
         }
         process::apply();
+        let Manifest { architecture, version, .. } = manifest;
+        let (device, precision) = (self.device.device, self.precision().precision);
         let network = Network::from_safetensors(architecture, bytes, Device::Cpu)?;
         let folded = Folded::on_host(&network, precision, device)?;
         let network = loaded(architecture, *version, (device, precision), CHUNK_ACCELERATED);

@@ -158,6 +158,16 @@ fn a_version_is_loaded_once_for_all_threads() {
 }
 
 #[test]
+fn a_thread_can_go_on_while_another_one_prepares_weights() {
+    let libtorch = accelerated(2);
+    let (manifest, bytes) = published(72);
+    let preparing = libtorch.newest.lock().unwrap();
+    assert!(libtorch.try_evaluator(&manifest, &bytes).unwrap().is_none());
+    drop(preparing);
+    assert!(libtorch.try_evaluator(&manifest, &bytes).unwrap().is_some());
+}
+
+#[test]
 fn weights_that_cannot_be_read_are_an_error_and_the_engine_stays_usable() {
     let libtorch = accelerated(2);
     let (manifest, bytes) = published(72);
