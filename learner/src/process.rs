@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::{Game, ObservationShape, Spec};
-use network_torch::{Decay, Network, Optimiser, Trainer, TrainerSettings};
+use network_torch::{Decay, Network, Optimiser, Purpose, Trainer, TrainerSettings};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -113,8 +113,10 @@ fn begin(settings: &Settings, architecture: Architecture, checkpoints: &Checkpoi
     if threads > 0 {
         network_torch::set_threads(threads);
     }
-    let device = network_torch::choose_device(device).context("choose learner.device")?;
-    let precision = network_torch::choose_precision(precision, device.device, &mut std::time::Instant::now);
+    let (purpose, clock) = (Purpose::Training, &mut std::time::Instant::now);
+    let device = network_torch::choose_device(device, purpose).context("choose learner.device")?;
+    let precision = network_torch::choose_precision(precision, device.device, purpose, clock)
+        .context("choose learner.precision")?;
     tracing::info!("training on {device}, {precision}; seed {}", settings.run.seed);
     metrics::device(device.name(), precision.precision.to_string());
     let (device, precision) = (device.device, precision.precision);

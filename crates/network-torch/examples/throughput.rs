@@ -13,13 +13,14 @@
 use std::time::{Duration, Instant};
 
 use network_torch::{
-    Device, Network, Precision, PrecisionPreference, Trainer, TrainerSettings, TrainingBatch, TrainingKernel,
+    Device, Network, Precision, PrecisionPreference, Purpose, Trainer, TrainerSettings, TrainingBatch, TrainingKernel,
 };
 use weights::Architecture;
 
 fn main() {
     network_torch::keep_memory();
-    println!("{}", network_torch::choose_precision(PrecisionPreference::Auto, Device::Cpu, &mut Instant::now));
+    let (auto, purpose) = (PrecisionPreference::Auto, Purpose::Training);
+    println!("{}", network_torch::choose_precision(auto, Device::Cpu, purpose, &mut Instant::now).unwrap());
     for blocks in [4, 6] {
         let architecture = Architecture {
             game: "connect_four".into(),

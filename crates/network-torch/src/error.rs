@@ -69,8 +69,7 @@ impl From<tch::TchError> for Error {
     /// Keeps the first line: the others are a C++ stack trace.
     fn from(error: tch::TchError) -> Self {
         let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-        let says = |text: &&str| message.contains(*text);
-        if OUT_OF_MEMORY.iter().any(|text| says(text)) {
+        if OUT_OF_MEMORY.iter().any(|text| message.contains(text)) {
             Self::OutOfMemory { message }
         } else {
             Self::Libtorch(message)

@@ -13,8 +13,8 @@ use tch::Device;
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::{
-    Chosen, ChosenPrecision, DevicePreference, Error, Network, Precision, PrecisionPreference, choose_device,
-    choose_precision, device::device_name, folded::Folded, gpu, layout, process,
+    Chosen, ChosenPrecision, DevicePreference, Error, Network, Precision, PrecisionPreference, Purpose, choose_device,
+    choose_precision, folded::Folded, fusing, gpu, layout, process, rules::device_name,
 };
 use accelerator::Accelerator;
 use staging::Staging;
@@ -219,7 +219,7 @@ impl Libtorch {
         preference: PrecisionPreference,
         clock: fn() -> Instant,
     ) -> Result<Self, Error> {
-        let device = choose_device(device)?;
+        let device = choose_device(device, Purpose::Inference)?;
         if device.device == Device::Cpu {
             process::set_threads(1);
             return Ok(Self::on(device, None, preference, clock));
@@ -277,11 +277,14 @@ impl Libtorch {
     }
 
     /// Returns a human-readable description: device and precision, the reasons for their choice, and on an accelerator
-    /// how many batches may be in flight. Measures the precision if that has not been done yet.
+    /// how many batches may be in flight and, once weights are loaded, how convolutions are computed. Measures the
+    /// precision if that has not been done yet.
     #[must_use]
     pub fn describe(&self) -> String {
+        let precision = self.precision().map_or_else(|error| error.to_string(), ToString::to_string);
         let in_flight = self.in_flight().map_or(String::new(), |depth| format!(", {depth} in flight"));
-        format!("libtorch on {}, {}{in_flight}", self.device, self.precision())
+        let fusing = fusing::description(self.device.device).map_or(String::new(), |fusing| format!(", {fusing}"));
+        format!("libtorch on {}, {precision}{in_flight}{fusing}", self.device)
     }
 
     /// Builds an evaluator of a published version for one thread. On an accelerator the first thread prepares the
@@ -315,7 +318,7 @@ impl Libtorch {
     }
 
     fn evaluator_of_thread(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, Error> {
-        let (device, precision) = (self.device.device, self.precision().precision);
+        let (device, precision) = (self.device.device, self.precision()?.precision);
         let evaluator = LibtorchEvaluator::new(&manifest.architecture, manifest.version, bytes, device, precision)?;
         Ok(Box::new(evaluator))
     }
@@ -334,7 +337,7 @@ impl Libtorch {
         }
         process::apply();
         let Manifest { architecture, version, .. } = manifest;
-        let (device, precision) = (self.device.device, self.precision().precision);
+        let (device, precision) = (self.device.device, self.precision()?.precision);
         let network = Network::from_safetensors(architecture, bytes, Device::Cpu)?;
         let folded = Folded::on_host(&network, precision, device)?;
         let network = loaded(architecture, *version, (device, precision), CHUNK_ACCELERATED);
@@ -346,8 +349,13 @@ impl Libtorch {
         Ok(Box::new(evaluator))
     }
 
-    fn precision(&self) -> &ChosenPrecision {
-        self.precision.get_or_init(|| choose_precision(self.preference, self.device.device, &mut || (self.clock)()))
+    fn precision(&self) -> Result<&ChosenPrecision, Error> {
+        if let Some(precision) = self.precision.get() {
+            return Ok(precision);
+        }
+        let (device, purpose) = (self.device.device, Purpose::Inference);
+        let precision = choose_precision(self.preference, device, purpose, &mut || (self.clock)())?;
+        Ok(self.precision.get_or_init(|| precision))
     }
 }
 

@@ -3,7 +3,8 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    Error, Network, Precision,
+    DeviceRules, Error, MemoryFormat, Network, Precision,
+    fusing::{self, Fusing, Sample},
     layers::{self, Affine, Excitation},
 };
 
@@ -13,13 +14,17 @@ use crate::{
 /// units of the value, with zeros where the other head's channels are. The time of small batches depends on the number
 /// of operations, not of multiplications.
 ///
-/// Rejected alternatives: weights packed beforehand for oneDNN force a blocked layout on the activations and halve the
-/// speed; libtorch's fused add and ReLU does not support bf16.
+/// On CUDA, bias, addition and ReLU are computed inside the convolutions: see [`Fusing`]. Rejected alternatives on the
+/// CPU: weights packed beforehand for oneDNN force a blocked layout on the activations and halve the speed; libtorch's
+/// fused add and ReLU does not support bf16.
 #[derive(Debug)]
 pub(crate) struct Folded {
     architecture: Architecture,
     device: Device,
-    kind: Kind,
+    precision: Precision,
+    rules: DeviceRules,
+    fusing: Fusing,
+    /// Takes the planes of an observation, and planes of zeros up to a multiple that the device prefers.
     stem: Affine,
     blocks: Vec<Block>,
     /// The 1×1 convolution of both heads.
@@ -38,24 +43,49 @@ struct Block {
 }
 
 impl Folded {
+    /// Folds `network` on its device.
     pub(crate) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
+        Self::on_host(network, precision, network.device())?.moved_to(network.device())
+    }
+
+    /// Folds `network` where it is, in the formats that `device` takes; [`moved_to`](Self::moved_to) takes it there.
+    pub(crate) fn on_host(network: &Network, precision: Precision, device: Device) -> Result<Self, Error> {
+        let rules = if device == network.device() { network.rules } else { DeviceRules::of(device) };
         let _guard = tch::no_grad_guard();
-        let (layers, kind) = (&network.layers, precision.kind());
+        let (layers, kind, format) = (&network.layers, precision.kind(), rules.memory_format);
+        let fold = |layer: &Layer| arrange(fold(network, layer)?, format)?.cast(kind);
+        let matrix = |layer: &Layer| linear(network, layer)?.cast(kind);
+        let block = |block: &::network::Block| -> Result<Block, Error> {
+            let excitation = |::network::Excitation { hidden, output }: &::network::Excitation| {
+                Ok::<_, Error>(Excitation { hidden: matrix(hidden)?, output: matrix(output)? })
+            };
+            Ok(Block {
+                first: fold(&block.first)?,
+                pooling: block.pooling.as_ref().map(matrix).transpose()?,
+                second: fold(&block.second)?,
+                excitation: block.excitation.as_ref().map(excitation).transpose()?,
+            })
+        };
+        let joined = join(network)?;
+        let joined = Affine { weight: format.columns(&joined.weight, 2 * HEAD_CHANNELS)?, bias: joined.bias };
         Ok(Self {
             device: network.device(),
-            kind,
-            stem: convolution(network, &layers.stem, kind)?,
-            blocks: layers.blocks.iter().map(|block| Block::new(network, block, kind)).collect::<Result<_, _>>()?,
-            head: channels_last(heads(network)?)?.cast(kind)?,
-            joined: join(network)?.cast(kind)?,
-            value: linear(network, &layers.value_output)?.cast(kind)?,
+            precision,
+            rules,
+            fusing: Fusing::Separate,
+            stem: arrange(pad_inputs(self::fold(network, &layers.stem)?, rules)?, format)?.cast(kind)?,
+            blocks: layers.blocks.iter().map(block).collect::<Result<_, _>>()?,
+            head: arrange(heads(network)?, format)?.cast(kind)?,
+            joined: joined.cast(kind)?,
+            value: matrix(&layers.value_output)?,
             architecture: network.architecture().clone(),
         })
     }
 
-    /// Folds `network`, which is on the CPU, for evaluation on another device; [`to_device`](Self::to_device) moves it there.
-    pub(crate) fn on_host(network: &Network, precision: Precision, _device: Device) -> Result<Self, Error> {
-        Self::new(network, precision)
+    /// The same network with its convolutions computed as `fusing` says.
+    #[cfg(test)]
+    pub(crate) fn with_fusing(self, fusing: Fusing) -> Self {
+        Self { fusing, ..self }
     }
 
     /// The architecture of the network.
@@ -63,8 +93,8 @@ impl Folded {
         &self.architecture
     }
 
-    /// Moves the weights to `device`.
-    pub(crate) fn to_device(self, device: Device) -> Result<Self, Error> {
+    /// Moves the weights to the device for which they were folded, and finds out there which operators can be fused.
+    pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let moved = |affine: Affine| -> Result<Affine, Error> {
             Ok(Affine { weight: affine.weight.f_to_device(device)?, bias: affine.bias.f_to_device(device)? })
@@ -80,7 +110,7 @@ impl Folded {
                 excitation: block.excitation.map(excitation).transpose()?,
             })
         };
-        Ok(Self {
+        let mut folded = Self {
             device,
             stem: moved(self.stem)?,
             blocks: self.blocks.into_iter().map(block).collect::<Result<_, _>>()?,
@@ -88,7 +118,29 @@ impl Folded {
             joined: moved(self.joined)?,
             value: moved(self.value)?,
             ..self
-        })
+        };
+        folded.fusing = fusing::on_device(&folded.architecture, device, folded.precision, || folded.samples())?;
+        Ok(folded)
+    }
+
+    /// Every size of convolution in the network, with inputs of a few batch sizes.
+    fn samples(&self) -> Result<Vec<Sample<'_>>, Error> {
+        let layers =
+            std::iter::once(&self.stem).chain(self.blocks.first().map(|block| &block.first)).chain([&self.head]);
+        let pairs = layers.flat_map(|layer| [16, 256].map(|positions| (layer, positions)));
+        pairs.map(|(layer, positions)| self.sample(layer, positions)).collect()
+    }
+
+    fn sample<'a>(&self, layer: &'a Affine, positions: i64) -> Result<Sample<'a>, Error> {
+        let Architecture { height, width, .. } = self.architecture;
+        let (outputs, inputs, ..) = layer.weight.size4()?;
+        let numbers = |channels: i64| -> Result<Tensor, Error> {
+            let shape = [positions, channels, size(height), size(width)];
+            let angles = Tensor::f_arange(shape.iter().product::<i64>(), (Kind::Float, self.device))?;
+            let numbers = angles.f_sin()?.f_view(shape)?.f_to_kind(self.precision.kind())?;
+            self.rules.memory_format.arrange(&numbers)
+        };
+        Ok(Sample { layer, x: numbers(inputs)?, skip: numbers(outputs)? })
     }
 
     /// Evaluates observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on
@@ -97,22 +149,23 @@ impl Folded {
     /// With CUDA this does not wait: observations in pinned memory must not change until the logits are read.
     pub(crate) fn forward(&self, observations: &Tensor, positions: usize) -> Result<Tensor, Error> {
         let Architecture { planes, height, width, actions, .. } = self.architecture;
-        let size = |n: usize| i64::try_from(n).expect("a batch fits memory");
-        let input = observations
+        let format = self.rules.memory_format;
+        let mut input = observations
             .f_view([size(positions), size(height), size(width), size(planes)])?
-            .f_to_device_(self.device, Kind::Float, self.device.is_cuda(), false)?
-            .f_permute([0, 3, 1, 2])?
-            .f_to_kind(self.kind)?;
-
-        let mut x = self.stem.convolve(&input)?;
-        let _ = x.f_relu_()?;
-        for block in &self.blocks {
-            x = block.forward(&x)?;
+            .f_to_device_(self.device, Kind::Float, self.rules.pins_host_memory, false)?
+            .f_to_kind(self.precision.kind())?;
+        let missing = padding(planes, self.rules);
+        if missing > 0 {
+            input = input.f_constant_pad_nd([0, missing])?;
         }
-        let mut features = self.head.convolve(&x)?;
-        let _ = features.f_relu_()?;
-        let features = features.f_permute([0, 2, 3, 1])?.f_reshape([size(positions), -1])?;
-        let both = self.joined.linear(&features)?;
+        let input = format.arrange(&input.f_permute([0, 3, 1, 2])?)?;
+
+        let mut x = self.fusing.convolve_relu(&self.stem, &input)?;
+        for block in &self.blocks {
+            x = block.forward(&x, self.fusing)?;
+        }
+        let features = self.fusing.convolve_relu(&self.head, &x)?;
+        let both = self.joined.linear(&format.flatten(&features)?)?;
         let policy = both.f_narrow(1, 0, size(actions))?;
         let hidden = both.f_narrow(1, size(actions), size(VALUE_HIDDEN))?.f_relu()?;
         let value = self.value.linear(&hidden)?;
@@ -121,39 +174,27 @@ impl Folded {
 }
 
 impl Block {
-    fn new(network: &Network, block: &::network::Block, kind: Kind) -> Result<Self, Error> {
-        let matrix = |layer: &Layer| linear(network, layer)?.cast(kind);
-        let excitation =
-            |::network::Excitation { hidden, output }: &::network::Excitation| -> Result<Excitation, Error> {
-                Ok(Excitation { hidden: matrix(hidden)?, output: matrix(output)? })
-            };
-        Ok(Self {
-            first: convolution(network, &block.first, kind)?,
-            pooling: block.pooling.as_ref().map(matrix).transpose()?,
-            second: convolution(network, &block.second, kind)?,
-            excitation: block.excitation.as_ref().map(excitation).transpose()?,
-        })
-    }
-
-    /// `[B, F, H, W]` to `[B, F, H, W]`.
-    fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let mut y = self.first.convolve(x)?;
-        if let Some(pooling) = &self.pooling {
-            layers::pool(&mut y, pooling)?;
+    /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first ReLU and excitation before the addition,
+    /// so that the convolution before either is not fused.
+    fn forward(&self, x: &Tensor, fusing: Fusing) -> Result<Tensor, Error> {
+        let y = match &self.pooling {
+            None => fusing.convolve_relu(&self.first, x)?,
+            Some(pooling) => {
+                let mut y = self.first.convolve(x)?;
+                layers::pool(&mut y, pooling)?;
+                let _ = y.f_relu_()?;
+                y
+            }
+        };
+        match &self.excitation {
+            None => fusing.convolve_add_relu(&self.second, &y, x),
+            Some(excitation) => {
+                let mut z = excitation.excite(&self.second.convolve(&y)?)?;
+                let _ = z.f_add_(x)?.f_relu_()?;
+                Ok(z)
+            }
         }
-        let _ = y.f_relu_()?;
-        let mut z = self.second.convolve(&y)?;
-        if let Some(excitation) = &self.excitation {
-            z = excitation.excite(&z)?;
-        }
-        let _ = z.f_add_(x)?.f_relu_()?;
-        Ok(z)
     }
-}
-
-/// A convolution with its batch norm folded in, channels last.
-fn convolution(network: &Network, layer: &Layer, kind: Kind) -> Result<Affine, Error> {
-    channels_last(fold(network, layer)?)?.cast(kind)
 }
 
 /// The convolutions in front of the two heads as one, the policy's channels first.
@@ -189,7 +230,6 @@ fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
 
 /// The two matrices over `[cells, 32]` features as one over `[cells, 64]`: the policy's channels first in each cell.
 fn join(network: &Network) -> Result<Affine, Error> {
-    let size = |n: usize| i64::try_from(n).expect("dimensions were checked");
     let layers = &network.layers;
     let (policy, value) = (linear(network, &layers.policy_output)?, linear(network, &layers.value_hidden)?);
     let by_cell = |weight: &Tensor| weight.f_view([weight.size()[0], -1, size(HEAD_CHANNELS)]);
@@ -203,10 +243,27 @@ fn join(network: &Network) -> Result<Affine, Error> {
     })
 }
 
-/// Reorders the weights in memory so that the input channel varies fastest.
-fn channels_last(affine: Affine) -> Result<Affine, Error> {
-    let weight = affine.weight.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?;
-    Ok(Affine { weight, bias: affine.bias })
+/// Reorders the weights of a convolution in memory.
+fn arrange(affine: Affine, format: MemoryFormat) -> Result<Affine, Error> {
+    Ok(Affine { weight: format.arrange(&affine.weight)?, bias: affine.bias })
+}
+
+/// Extends a convolution by inputs without effect, so that it takes as many planes as the device prefers.
+fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, Error> {
+    let (_, planes, ..) = affine.weight.size4()?;
+    match padding(usize::try_from(planes).expect("sizes are not negative"), rules) {
+        0 => Ok(affine),
+        missing => Ok(Affine { weight: affine.weight.f_constant_pad_nd([0, 0, 0, 0, 0, missing])?, bias: affine.bias }),
+    }
+}
+
+/// The number of planes of zeros behind `planes`.
+fn padding(planes: usize, rules: DeviceRules) -> i64 {
+    size(planes.next_multiple_of(rules.planes_multiple) - planes)
+}
+
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("dimensions were checked and a batch fits memory")
 }
 
 #[cfg(test)]

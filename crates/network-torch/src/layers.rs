@@ -3,35 +3,24 @@
 //! Two of them let a block see the whole board, global pooling and squeeze-and-excitation: both squeeze feature maps to
 //! numbers per channel and turn these into terms that are the same in every cell.
 
+use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
 
 use crate::Error;
+#[cfg(test)]
+use crate::tests::recorder::{self, Operation};
 
-/// The number format of convolutions and matrices.
+/// Share of the newest batch in the running statistics.
+pub(crate) const NORM_MOMENTUM: f64 = 0.1;
+
+/// The statistics that batch norms use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// float32.
-    F32,
-    /// bfloat16, sums in 32 bits.
-    Bf16,
-}
-
-impl Precision {
-    pub(crate) fn kind(self) -> Kind {
-        match self {
-            Self::F32 => Kind::Float,
-            Self::Bf16 => Kind::BFloat16,
-        }
-    }
-}
-
-impl std::fmt::Display for Precision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        })
-    }
+pub(crate) enum Mode {
+    /// The statistics of the batch, which also update the running ones.
+    Training,
+    /// The running statistics.
+    #[cfg_attr(not(test), expect(dead_code, reason = "evaluation uses the folded form; this is its oracle"))]
+    Evaluation,
 }
 
 /// A weight and its bias.
@@ -51,14 +40,53 @@ impl Affine {
 
     /// A convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn convolve(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let padding = self.weight.size()[2] / 2;
-        Ok(x.f_conv2d(&self.weight, Some(&self.bias), [1, 1], [padding, padding], [1, 1], 1)?)
+        convolve(x, &self.weight, Some(&self.bias))
     }
 
     /// A matrix: `[B, in]` to `[B, out]`.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor, Error> {
-        Ok(x.f_linear(&self.weight, Some(&self.bias))?)
+        let y = x.f_linear(&self.weight, Some(&self.bias))?;
+        #[cfg(test)]
+        recorder::record(Operation::Matrix, [x, &self.weight, &y]);
+        Ok(y)
     }
+}
+
+/// A convolution that keeps height and width: x `[B, in, H, W]`, weight `[out, in, K, K]` with odd K, bias `[out]`.
+pub(crate) fn convolve(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
+    let padding = weight.size()[2] / 2;
+    let y = x.f_conv2d(weight, bias, [1, 1], [padding, padding], [1, 1], 1)?;
+    #[cfg(test)]
+    recorder::record(Operation::Convolution, [x, weight, &y]);
+    Ok(y)
+}
+
+/// The tensors of a batch norm, `[C]` each.
+#[derive(Debug)]
+pub(crate) struct Norm<'a> {
+    pub(crate) scale: &'a Tensor,
+    pub(crate) shift: &'a Tensor,
+    pub(crate) mean: &'a Tensor,
+    pub(crate) variance: &'a Tensor,
+}
+
+/// Batch norm of x `[B, C, H, W]` with the statistics that `mode` names.
+pub(crate) fn normalise(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
+    let Norm { scale, shift, mean, variance } = norm;
+    let is_training = mode == Mode::Training;
+    let y = x.f_batch_norm(
+        Some(*scale),
+        Some(*shift),
+        Some(*mean),
+        Some(*variance),
+        is_training,
+        NORM_MOMENTUM,
+        NORM_EPSILON,
+        true,
+    )?;
+    #[cfg(test)]
+    recorder::record(Operation::BatchNorm, [x, scale, &y]);
+    Ok(y)
 }
 
 /// The spatial dimensions of `[B, C, H, W]`.

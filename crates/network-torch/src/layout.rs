@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use network::{Entry as FileEntry, Layers, Reader, Role, Tensor};
 
-use crate::Error;
+use crate::{Error, MemoryFormat};
 
 /// A tensor of the network and its place in a flat buffer.
 ///
@@ -116,6 +116,40 @@ pub(crate) fn channels_last(observations: &[f32], planes: usize, cells: usize, t
                 to[cell * planes + plane] = value;
             }
         }
+    }
+}
+
+impl MemoryFormat {
+    /// Returns a tensor `[B, C, H, W]` in this format, without a copy if it is in it. Gradients flow back.
+    ///
+    /// Rejected alternative: libtorch's `contiguous` keeps the strides of dimensions of size 1, by which convolutions
+    /// take a tensor for channels last and compute everything after it in that format.
+    pub(crate) fn arrange(self, tensor: &tch::Tensor) -> Result<tch::Tensor, Error> {
+        let (_, channels, height, width) = tensor.size4()?;
+        let channels_last = (height * width * channels, 1, width * channels, channels);
+        Ok(match self {
+            Self::ChannelsLast if tensor.stride4()? == channels_last => tensor.shallow_clone(),
+            Self::ChannelsLast => tensor.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
+            Self::ChannelsFirst => tensor.f_reshape([-1])?.f_view(tensor.size().as_slice())?,
+        })
+    }
+
+    /// Flattens `[B, C, H, W]` to `[B, H · W · C]` or `[B, C · H · W]`, whichever copies nothing.
+    pub(crate) fn flatten(self, x: &tch::Tensor) -> Result<tch::Tensor, Error> {
+        let batch = x.size()[0];
+        Ok(match self {
+            Self::ChannelsLast => x.f_permute([0, 2, 3, 1])?.f_reshape([batch, -1])?,
+            Self::ChannelsFirst => x.f_reshape([batch, -1])?,
+        })
+    }
+
+    /// Returns a matrix `[out, cells · channels]` with its columns in the order of [`flatten`](Self::flatten).
+    pub(crate) fn columns(self, matrix: &tch::Tensor, channels: usize) -> Result<tch::Tensor, Error> {
+        let (rows, channels) = (matrix.size()[0], i64::try_from(channels).expect("channels are few"));
+        Ok(match self {
+            Self::ChannelsLast => matrix.shallow_clone(),
+            Self::ChannelsFirst => matrix.f_view([rows, -1, channels])?.f_transpose(1, 2)?.f_reshape([rows, -1])?,
+        })
     }
 }
 

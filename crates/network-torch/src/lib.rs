@@ -1,8 +1,9 @@
 //! Trains and evaluates networks with libtorch.
 //!
 //! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights are
-//! passed in and out as plain numbers and bytes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains
-//! one on batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
+//! passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
+//! [`DeviceRules`] state what it takes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains one on
+//! batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
 //! [`Precision`], and [`Libtorch`] shares it between threads. [`Operands`] and [`DenseNetwork`] are workloads for
 //! benchmarks, which measure the time themselves.
 
@@ -12,6 +13,7 @@ mod device;
 mod error;
 mod evaluator;
 mod folded;
+mod fusing;
 pub mod gpu;
 mod layers;
 mod layout;
@@ -19,26 +21,26 @@ mod losses;
 mod network;
 mod optimiser;
 mod process;
+mod rules;
 mod tower;
 mod trainer;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
-pub use device::{
-    Chosen, ChosenPrecision, DeviceRules, Devices, MemoryFormat, Purpose, SubmittingThreads, choose_device,
-    choose_precision, device_name, devices,
-};
+pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precision, devices};
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
 pub use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-pub use layers::Precision;
 pub use losses::{Losses, TrainingBatch};
 pub use optimiser::{Decay, Optimiser};
 pub use process::{keep_memory, set_threads};
+pub use rules::{DeviceRules, MemoryFormat, Precision, Purpose, SubmittingThreads, device_name};
 pub use tch::Device;
 pub use trainer::{StepTimes, Trainer, TrainerSettings};
 
 #[cfg(test)]
 mod tests {
+    mod formats;
     pub(crate) mod networks;
+    pub(crate) mod recorder;
 }

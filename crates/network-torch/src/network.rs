@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    Error,
+    DeviceRules, Error,
     layout::{self, Entry, Layout},
 };
 
@@ -24,6 +24,8 @@ pub struct Network {
     /// The trained parameters in the order of the layout, each a view with its public shape.
     pub(crate) parameters: Vec<Tensor>,
     statistics: Vec<Tensor>,
+    /// What the device takes; the flat buffers have the same order on every device.
+    pub(crate) rules: DeviceRules,
 }
 
 impl Network {
@@ -108,11 +110,18 @@ impl Network {
             architecture: architecture.clone(),
             layers,
             layout,
+            rules: DeviceRules::of(flat_parameters.device()),
             flat_parameters,
             flat_statistics,
             parameters,
             statistics,
         })
+    }
+
+    /// The same network on a device that takes what `rules` state, for tests without such a device.
+    #[cfg(test)]
+    pub(crate) fn with_rules(self, rules: DeviceRules) -> Self {
+        Self { rules, ..self }
     }
 
     /// The tensor of a layer.

@@ -1,25 +1,14 @@
 //! The forward pass with batch norms in place: for training, and as the reference of the folded form.
 
-use network::{Block, Layer, NORM_EPSILON, Role};
+use network::{Block, HEAD_CHANNELS, Layer, Role};
 use tch::{Kind, Tensor};
 
 use crate::{
-    Error, Network,
-    layers::{self, Affine, Excitation},
+    Error, MemoryFormat, Network,
+    layers::{self, Affine, Excitation, Norm},
 };
 
-/// Share of the newest batch in the running statistics.
-pub(crate) const NORM_MOMENTUM: f64 = 0.1;
-
-/// The statistics that batch norms use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// The statistics of the batch, which also update the running ones.
-    Training,
-    /// The running statistics.
-    #[cfg_attr(not(test), expect(dead_code, reason = "evaluation uses the folded form; this is its oracle"))]
-    Evaluation,
-}
+pub(crate) use layers::{Mode, NORM_MOMENTUM};
 
 /// Logits, float32 or the kind of the parameters, whichever is wider.
 #[derive(Debug)]
@@ -30,11 +19,11 @@ pub(crate) struct Logits {
     pub(crate) value: Tensor,
 }
 
-/// Runs `network` on observations `[B, C, H, W]`, convolutions and matrices in `kind`, batch norms with parameters and
-/// statistics in their own kind.
+/// Runs `network` on observations `[B, C, H, W]` in any format, convolutions and matrices in `kind`, batch norms with
+/// parameters and statistics in their own kind.
 pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
-    let mut x = tower.normed(&network.layers.stem, observations)?;
+    let mut x = tower.normed(&network.layers.stem, &tower.format().arrange(observations)?)?;
     let _ = x.f_relu_()?;
     for block in &network.layers.blocks {
         x = tower.block(block, &x)?;
@@ -46,8 +35,8 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
 pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
     let layers = &network.layers;
-    let policy = tower.affine(&layers.policy_output)?.linear(&tower.head(&layers.policy, x)?)?;
-    let mut hidden = tower.affine(&layers.value_hidden)?.linear(&tower.head(&layers.value, x)?)?;
+    let policy = tower.head(&layers.policy, &layers.policy_output, x)?;
+    let mut hidden = tower.head(&layers.value, &layers.value_hidden, x)?;
     let _ = hidden.f_relu_()?;
     let value = tower.affine(&layers.value_output)?.linear(&hidden)?;
     let wide = if network.flat_parameters.kind() == Kind::Double { Kind::Double } else { Kind::Float };
@@ -78,27 +67,28 @@ impl Tower<'_> {
 
     /// Convolution that keeps height and width, then batch norm: `[B, C, H, W]` to `[B, F, H, W]`.
     fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
-        let weight = self.network.of(layer, Role::Convolution).f_to_kind(self.kind)?;
-        let padding = weight.size()[2] / 2;
-        let x = x.f_conv2d(&weight, None::<&Tensor>, [1, 1], [padding, padding], [1, 1], 1)?;
-        Ok(x.f_batch_norm(
-            Some(self.network.of(layer, Role::NormScale)),
-            Some(self.network.of(layer, Role::NormShift)),
-            Some(self.network.of(layer, Role::NormMean)),
-            Some(self.network.of(layer, Role::NormVariance)),
-            self.mode == Mode::Training,
-            NORM_MOMENTUM,
-            NORM_EPSILON,
-            true,
-        )?)
+        let part = |role| self.network.of(layer, role);
+        let weight = self.format().arrange(&part(Role::Convolution).f_to_kind(self.kind)?)?;
+        let norm = Norm {
+            scale: part(Role::NormScale),
+            shift: part(Role::NormShift),
+            mean: part(Role::NormMean),
+            variance: part(Role::NormVariance),
+        };
+        layers::normalise(&layers::convolve(x, &weight, None)?, &norm, self.mode)
     }
 
-    /// `[B, F, H, W]` to `[B, H · W · 32]`: with channels last in memory, the flattening copies nothing.
-    fn head(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+    /// The convolution of a head, its ReLU, and the matrix `output` over its features: `[B, F, H, W]` to `[B, out]`.
+    fn head(&self, layer: &Layer, output: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let mut x = self.normed(layer, x)?;
         let _ = x.f_relu_()?;
-        let batch = x.size()[0];
-        Ok(x.f_permute([0, 2, 3, 1])?.f_reshape([batch, -1])?)
+        let mut output = self.affine(output)?;
+        output.weight = self.format().columns(&output.weight, HEAD_CHANNELS)?;
+        output.linear(&self.format().flatten(&x)?)
+    }
+
+    fn format(&self) -> MemoryFormat {
+        self.network.rules.memory_format
     }
 
     /// A matrix with its bias.

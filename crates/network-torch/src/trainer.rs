@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    Decay, Error, Losses, Network, Optimiser, Precision, TrainingBatch, TrainingKernel,
+    Decay, Error, Losses, Network, Optimiser, Precision, Purpose, TrainingBatch, TrainingKernel,
     custom_backward::CustomBackward,
     layout,
     losses::{self, LossTensors, Targets},
@@ -132,9 +132,11 @@ impl Trainer {
     /// Creates a trainer of `network`; the average starts as a copy of its weights.
     ///
     /// # Errors
-    /// [`Error::Setting`] names a setting outside its range.
+    /// [`Error::Setting`] names a setting outside its range, [`Error::Device`] a precision in which the device does not
+    /// train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
         settings.check()?;
+        network.rules.check(network.device(), settings.precision, Purpose::Training)?;
         let _guard = tch::no_grad_guard();
         let moments = settings.optimiser.moment_names().iter();
         let may_be_by_hand = network.device() == Device::Cpu

@@ -101,7 +101,7 @@ impl inference::Device for Accelerator {
 
     fn load(&mut self, prepared: Folded) -> Result<Folded, DeviceError> {
         process::apply();
-        prepared.to_device(self.device).map_err(failure)
+        prepared.moved_to(self.device).map_err(failure)
     }
 
     fn submit(

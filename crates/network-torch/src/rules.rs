@@ -1,6 +1,45 @@
-use tch::Device;
+use inference::DevicePreference;
+use tch::{Device, Kind};
 
-use crate::{Precision, gpu, gpu::ComputeCapability};
+use crate::{Error, gpu, gpu::ComputeCapability};
+
+/// Returns the name of a device in a configuration.
+#[must_use]
+pub fn device_name(device: Device) -> String {
+    match device {
+        Device::Cpu => "cpu".to_owned(),
+        Device::Cuda(index) => DevicePreference::Cuda(index).to_string(),
+        Device::Mps => "mps".to_owned(),
+        Device::Vulkan => "vulkan".to_owned(),
+    }
+}
+
+/// The number format of convolutions and matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// float32.
+    F32,
+    /// bfloat16, sums in 32 bits.
+    Bf16,
+}
+
+impl Precision {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::F32 => Kind::Float,
+            Self::Bf16 => Kind::BFloat16,
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
 
 /// The use of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +161,14 @@ impl DeviceRules {
             (Precision::Bf16, Purpose::Inference) => self.bf16_inference,
             (Precision::Bf16, Purpose::Training) => self.bf16_training,
         }
+    }
+
+    /// Checks that `device`, which has these rules, computes in `precision` for `purpose`.
+    pub(crate) fn check(&self, device: Device, precision: Precision, purpose: Purpose) -> Result<(), Error> {
+        if self.permits(precision, purpose) {
+            return Ok(());
+        }
+        Err(Error::Device { device: device_name(device), reason: format!("{purpose} on it is in f32 only") })
     }
 }
 
