@@ -6,7 +6,7 @@ pub(crate) mod simulated;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evaluators::{Backend, Calibration, Chosen, Host, Invalid, Store};
+use evaluators::{Backend, BatchMax, Calibration, Chosen, Host, Invalid, Store};
 use game::Game as _;
 use network_cpu::KernelPreference;
 use proto::inference::{Evaluations, EvaluationsSettings, Hello};
@@ -49,14 +49,19 @@ fn local(settings: &Settings) -> Result<Chosen, ConfigError> {
 }
 
 fn of_network(settings: &Settings, kernel: KernelPreference) -> Result<Chosen, ConfigError> {
-    let Settings { actor, selfplay, .. } = settings;
+    let Settings { actor, selfplay, threads, .. } = settings;
+    let memory_bytes = service::machine::memory_bytes().unwrap_or(0);
+    let accelerator_games = settings.accelerator_games(threads.accelerator, memory_bytes);
     let wanted = evaluators::Settings {
         device: actor.device,
         precision: actor.precision,
         kernel,
         calibration: Calibration::OnRecentPositions,
-        threads: settings.threads,
-        batch_max: selfplay.games * selfplay.leaves_per_tree,
+        threads: *threads,
+        batch_max: BatchMax {
+            cpu: selfplay.games * selfplay.leaves_per_tree,
+            accelerator: accelerator_games * selfplay.leaves_per_tree,
+        },
         torch_build: "build the actor with --features torch",
     };
     let file = RememberedFile::new(settings.directory.join("evaluators.json"));

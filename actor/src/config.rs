@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evaluators::Threads;
+use game::Game as _;
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
@@ -23,6 +24,19 @@ const THREADS_MAX: usize = 1024;
 const DRAIN_SECONDS_MAX: f64 = 3600.0;
 /// The longest tolerated outage: to use one server only, name only one.
 const AWAY_SECONDS_MAX: f64 = 86_400.0;
+
+/// The positions in progress that keep an accelerator busy: three batches of 2,048, of which one is computed, one waits
+/// behind it, and one is searched.
+const ACCELERATOR_POSITIONS: usize = 3 * 2048;
+/// The most games of a thread, as for `selfplay.games`.
+const GAMES_MAX: usize = 65_536;
+/// The share of the memory that the trees of games on an accelerator may take: the learner and the replay server need
+/// the rest.
+const TREES_MEMORY_DIVISOR: u64 = 4;
+/// The memory of a node without its edges, in bytes: the node, its edge to the parent, and the state of a game.
+const NODE_BYTES: u64 = 512;
+/// The memory of one edge in bytes.
+const EDGE_BYTES: u64 = 24;
 
 /// The longest simulated delay, in microseconds: slower than any accelerator.
 const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
@@ -55,8 +69,12 @@ pub struct ActorSection {
     pub identity: Identity,
     /// Self-play threads, one evaluator each; 0: one per core, or two per core if an inference server evaluates, so
     /// that one searches while another waits for its batch. For the same reason there are at least two if an
-    /// accelerator evaluates.
+    /// accelerator evaluates. `zerofleet train` leaves some cores to the other processes.
     pub threads: usize,
+    /// The games of each thread if an accelerator evaluates, in place of `selfplay.games`, which fills no accelerator;
+    /// 0: as many as keep three batches of 2,048 positions in progress in all threads together, but no more trees than
+    /// fit a quarter of the memory.
+    pub accelerator_games: usize,
     /// True pins each self-play thread to one of the cpus that this process may run on: each to a separate core, as
     /// long as there are enough. If the system does not support that, a warning is logged once and threads are not
     /// pinned.
@@ -77,7 +95,8 @@ pub struct ActorSection {
     /// True lets the actor evaluate itself while the inference server is unreachable or rejects requests; else
     /// self-play waits.
     pub inference_fallback: bool,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the network
+    /// of the run; a named device that cannot be used is an error.
     pub device: DevicePreference,
     /// `auto`, `f32`, `bf16` or, with the CPU kernel, `int8`: calibrated on the positions of self-play, and used while
     /// its predictions match those of floating point.
@@ -107,6 +126,14 @@ pub enum Kernel {
     Network(KernelPreference),
     /// Answers are simulated, without a network: see `actor.simulated_delay_us`.
     Simulated,
+}
+
+impl Kernel {
+    /// Returns true if this kernel never evaluates on an accelerator.
+    #[must_use]
+    pub fn is_of_cpu(self) -> bool {
+        matches!(self, Self::Simulated | Self::Network(KernelPreference::Only(_)))
+    }
 }
 
 inference::configured_as_text!(Kernel);
@@ -144,6 +171,7 @@ impl Default for ActorSection {
             id: 0,
             identity: Identity::Fixed,
             threads: 0,
+            accelerator_games: 0,
             // Useful if no other process needs the cores; beside a learner on the same cores it keeps threads from idle
             // ones.
             pin_threads: false,
@@ -228,6 +256,30 @@ impl Config {
     }
 }
 
+impl Settings {
+    /// Returns the games of each of `threads` threads if an accelerator evaluates and the process may use
+    /// `memory_bytes`. Limited memory reduces them to `selfplay.games` at most.
+    #[must_use]
+    pub fn accelerator_games(&self, threads: usize, memory_bytes: u64) -> usize {
+        if self.actor.accelerator_games > 0 {
+            return self.actor.accelerator_games;
+        }
+        let positions = ACCELERATOR_POSITIONS.div_ceil(threads.max(1));
+        let wanted = positions.div_ceil(self.selfplay.leaves_per_tree.max(1));
+        let fitting = memory_bytes / TREES_MEMORY_DIVISOR / self.tree_bytes().max(1) / threads.max(1) as u64;
+        let fitting = usize::try_from(fitting).unwrap_or(usize::MAX).max(self.selfplay.games);
+        wanted.min(fitting)
+    }
+
+    /// Returns an estimate of the memory of one game's tree in bytes: after a move, the tree holds the nodes of the
+    /// subtree that is kept beside those of the new search.
+    fn tree_bytes(&self) -> u64 {
+        let actions = games::with_game!(self.game, |game| game.spec().actions);
+        let simulations = self.selfplay.full_simulations.max(self.selfplay.full_simulations_max);
+        2 * u64::from(simulations) * (NODE_BYTES + EDGE_BYTES * actions as u64)
+    }
+}
+
 impl ActorSection {
     /// Checks that two keys agree on a simulated evaluator.
     fn check_kernel(&self) -> Result<(), ConfigError> {
@@ -247,6 +299,7 @@ impl ActorSection {
 
     fn check(&self) -> Result<(), ConfigError> {
         ConfigError::within("actor.threads", self.threads, 0..=THREADS_MAX)?;
+        ConfigError::within("actor.accelerator_games", self.accelerator_games, 0..=GAMES_MAX)?;
         ConfigError::within("actor.unacknowledged_max", self.unacknowledged_max, 1..=UNACKNOWLEDGED_MAX)?;
         ConfigError::within("actor.drain_seconds", self.drain_seconds, 0.0..=DRAIN_SECONDS_MAX)?;
         ConfigError::within("actor.replay_away_seconds_max", self.replay_away_seconds_max, 0.0..=AWAY_SECONDS_MAX)?;
@@ -349,6 +402,40 @@ mod tests {
         }
         let error = simulated("simulated", 250, "http://127.0.0.1:7003").unwrap_err();
         assert!(error.contains("actor.kernel"), "{error}");
+    }
+
+    fn accelerator_games(game: &str, threads: usize, memory_gib: u64, change: fn(&mut Config)) -> usize {
+        let mut config = Config::default();
+        config.run.game = game.to_owned();
+        (config.selfplay.games, config.selfplay.full_simulations) = (128, 128);
+        change(&mut config);
+        config.settings().unwrap().accelerator_games(threads, memory_gib << 30)
+    }
+
+    #[test]
+    fn games_on_an_accelerator_fill_three_batches_of_2048_whatever_the_threads() {
+        for threads in [1, 2, 12, 16, 60] {
+            let games = accelerator_games("connect_four", threads, 64, |_| ());
+            assert!((6144..6144 + threads).contains(&(games * threads)), "{games} games in {threads} threads");
+        }
+        assert_eq!(accelerator_games("connect_four", 16, 64, |config| config.selfplay.leaves_per_game = 4), 96);
+    }
+
+    #[test]
+    fn games_on_an_accelerator_are_fewer_where_their_trees_would_not_fit_but_as_many_as_on_a_cpu() {
+        let (small, large) = (accelerator_games("hex-19", 8, 16, |_| ()), accelerator_games("hex-19", 8, 256, |_| ()));
+        assert!(128 < small && small < 768, "{small}");
+        assert_eq!(large, 768);
+        assert_eq!(accelerator_games("hex-19", 8, 0, |_| ()), 128);
+    }
+
+    #[test]
+    fn games_on_an_accelerator_that_are_configured_are_kept() {
+        let games = accelerator_games("hex-19", 8, 1, |config| config.actor.accelerator_games = 1000);
+        assert_eq!(games, 1000);
+        let mut config = Config::default();
+        config.actor.accelerator_games = usize::MAX;
+        assert!(config.settings().unwrap_err().to_string().contains("actor.accelerator_games"));
     }
 
     #[test]

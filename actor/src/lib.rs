@@ -21,10 +21,15 @@ mod traces;
 mod uploader;
 mod workers;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
 pub use config::{ActorSection, Config, Identity, Kernel, Settings};
-use evaluators::Chosen;
+use evaluators::{Backend, Chosen};
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
+use service::Drain;
 
 use crate::state_dir::ActorStateDir;
 use crate::uploader::Uploader;
@@ -54,17 +59,27 @@ fn settle(settings: Settings) -> anyhow::Result<(ActorStateDir, Settings)> {
     }
 }
 
+/// Returns the settings with the number of games that suits the evaluators.
+fn with_games(mut settings: Settings, evaluators: &Chosen, memory_bytes: u64) -> Settings {
+    if evaluators.backend.is_accelerated() {
+        settings.selfplay.games = settings.accelerator_games(evaluators.threads, memory_bytes);
+    }
+    settings
+}
+
 async fn play(
     settings: Settings,
     state_dir: ActorStateDir,
     evaluators: Chosen,
     context: service::Context,
 ) -> anyhow::Result<()> {
-    let actor = &settings.actor;
     let epoch = state_dir.next_epoch(0)?;
+    let settings = with_games(settings, &evaluators, service::machine::memory_bytes().unwrap_or(0));
     let Chosen { backend, threads } = &evaluators;
-    tracing::info!(actor = actor.id, epoch, threads, backend = %backend.describe(), "self-play");
+    let (actor, games) = (&settings.actor, settings.selfplay.games);
+    tracing::info!(actor = actor.id, epoch, threads, games, backend = %backend.describe(), "self-play");
     context.readiness.not_ready("waiting for the first weights");
+    let sampling = tokio::spawn(sample_engine(Arc::clone(backend), context.drain.clone()));
 
     let subscriber = Subscriber::start(SubscriberSettings {
         endpoint: actor.learner.clone(),
@@ -80,5 +95,60 @@ async fn play(
     // Whatever ended the upload, the threads must not outlive it.
     context.drain.start();
     let played = workers.threads.join().await;
+    sampling.await.context("join the task that samples the engine")?;
     played.and(uploaded)
+}
+
+/// The interval at which the counters of an accelerator's engine become metrics.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Publishes the counters of the engine of an accelerator, if there is one, until the drain.
+async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
+    while let Some(counts) = backend.engine_counts() {
+        metrics::engine(&counts);
+        tokio::select! {
+            () = drain.wait() => return,
+            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use evaluators::{Backend, Error};
+    use inference::Evaluator;
+    use weights::Manifest;
+
+    use super::*;
+
+    /// An accelerator that is never used.
+    struct Accelerator;
+
+    impl Backend for Accelerator {
+        fn is_accelerated(&self) -> bool {
+            true
+        }
+
+        fn describe(&self) -> String {
+            "an accelerator".to_owned()
+        }
+
+        fn build(&self, _: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+            Err(Error::Other("an accelerator that is never used".to_owned()))
+        }
+    }
+
+    #[test]
+    fn an_actor_plays_more_games_on_an_accelerator_only() {
+        let games = |backend: Arc<dyn Backend>| {
+            let settings = Config::default().settings().unwrap();
+            with_games(settings, &Chosen { backend, threads: 12 }, 1 << 36).selfplay.games
+        };
+        let cpu = |_: &Manifest, _: &Bytes| Err(Error::Other(String::new()));
+        assert_eq!(games(Arc::new(cpu)), Config::default().selfplay.games);
+        assert_eq!(games(Arc::new(Accelerator)), 512);
+    }
 }

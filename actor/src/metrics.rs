@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::metrics::{counter, gauge};
+use inference::EngineCounts;
 use selfplay::Round;
 
 use crate::replay_router::RouterStats;
@@ -86,6 +87,18 @@ pub(crate) fn full_simulations(simulations: u32) {
 pub(crate) fn loaded(version: u64, evaluator: String) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
     gauge!("zerofleet_actor_evaluator", "evaluator" => evaluator).set(version as f64);
+}
+
+/// Copies the counters of the engine of an accelerator.
+pub(crate) fn engine(counts: &EngineCounts) {
+    let &EngineCounts { batches, positions, padded_positions, out_of_memory, busy, in_flight, thread } = counts;
+    counter!("zerofleet_actor_device_batches_total").absolute(batches);
+    counter!("zerofleet_actor_device_positions_total").absolute(positions);
+    counter!("zerofleet_actor_device_padded_positions_total").absolute(padded_positions);
+    counter!("zerofleet_actor_device_too_large_total").absolute(out_of_memory);
+    for (part, time) in [("busy", busy), ("in_flight", in_flight), ("thread", thread)] {
+        gauge!("zerofleet_actor_device_seconds_total", "part" => part).set(time.as_secs_f64());
+    }
 }
 
 pub(crate) fn unacknowledged(trajectories: usize) {

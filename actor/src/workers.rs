@@ -239,11 +239,19 @@ impl<G: Game> Worker<G> {
         let version = published.manifest.version;
         let start = Instant::now();
         let fits = published.check_game(self.game.spec()).map_err(anyhow::Error::from);
-        let build = || self.around.backend.build(&published.manifest, &published.bytes);
+        // With earlier weights the thread goes on while another one prepares the new ones for all.
+        let build = || match self.evaluator {
+            Some(_) => self.around.backend.try_build(&published.manifest, &published.bytes),
+            None => self.around.backend.build(&published.manifest, &published.bytes).map(Some),
+        };
         let built = fits.and_then(|()| build().map_err(anyhow::Error::from));
         metrics::spent("load", start.elapsed());
         let evaluator = match built {
-            Ok(evaluator) => evaluator,
+            Ok(Some(evaluator)) => evaluator,
+            Ok(None) => {
+                self.around.weights.mark_changed();
+                return Ok(());
+            }
             Err(error) => {
                 let error = service::chain(&error);
                 tracing::error!(%version, error, "the weights cannot be used; self-play goes on without them");

@@ -51,7 +51,8 @@ pub struct ArenaSection {
     pub version_interval_seconds: f64,
     /// The share of one core that measuring may use, on average.
     pub cpu_share: f64,
-    /// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the network
+    /// of the run; a named device that cannot be used is an error.
     pub device: DevicePreference,
     /// The preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,
@@ -75,6 +76,7 @@ impl Default for ArenaSection {
             version_interval_seconds: 30.0,
             // Training has priority over measurement.
             cpu_share: 0.1,
+            // On a GPU it would take turns with self-play, and it may use little of a core.
             device: DevicePreference::Cpu,
             precision: PrecisionPreference::Auto,
             kernel: KernelPreference::Auto,

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use evaluators::{Calibration, Chosen, Host, Invalid, Store, Threads};
+use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
 use games::with_game;
 use proto::weights::{Published, Subscriber, SubscriberSettings};
 use service::{ConfigError, Context, Drain, RememberedFile};
@@ -70,7 +70,7 @@ fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
         calibration: Calibration::Off,
         threads: Threads::exactly(1),
         // The games of a match are searched together, from both sides; solved positions come in such batches too.
-        batch_max: 2 * openings_per_match,
+        batch_max: BatchMax::exactly(2 * openings_per_match),
         torch_build: "build the arena with --features torch",
     };
     let file = RememberedFile::new(settings.run.directory.join("arena-evaluators.json"));

@@ -2,9 +2,9 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
-//! [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`], [`learner`] and [`fleet`]. All of them
-//! write one [`report::Report`]; [`Turns`] sets the number and the duration of the turns of each measurement. Start with
-//! [`Bench`].
+//! [`merging`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`], [`learner`] and
+//! [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the number and the duration of the turns of each
+//! measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod fleet;
@@ -13,6 +13,7 @@ pub mod inference;
 pub mod kernel;
 pub mod learner;
 mod machine;
+pub mod merging;
 mod network;
 pub mod output;
 pub mod phases;
@@ -49,6 +50,8 @@ enum Part {
     Inference(self::inference::Args),
     /// Self-play, as a share of the speed of its evaluator alone.
     Selfplay(self::selfplay::Args),
+    /// Self-play on a simulated accelerator: merged requests beside a batch for each thread, and new weights.
+    Merging(merging::Args),
     /// The CPU kernel beside libtorch, OpenVINO and onnxruntime, as a share of the peak rate of the instructions.
     Kernel(kernel::Args),
     /// The search tree alone, with an evaluator of constant answers.
@@ -78,6 +81,7 @@ impl Bench {
             Part::Replay(args) => self::replay::run(&args, &mut io::stdout().lock()),
             Part::Inference(args) => self::inference::run(&args, &mut io::stdout().lock()),
             Part::Selfplay(args) => self::selfplay::run(&args, &mut io::stdout().lock()),
+            Part::Merging(args) => merging::run(&args, &mut io::stdout().lock()),
             Part::Kernel(args) => kernel::run(&args, &mut io::stdout().lock()),
             Part::Search(args) => self::search::run(&args, &mut io::stdout().lock()),
             Part::Hardware(args) => hardware::run(&args, &mut io::stdout().lock()),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use bytes::Bytes;
-use evaluators::{Backend, Calibration, Host, Invalid, Store};
+use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Store};
 use game::{Action, ObservationShape, Spec};
 use inference::{Batch, DevicePreference, Evaluator, PrecisionPreference, Predictions};
 use network_cpu::{KernelPreference, KernelVariant, Tower, TowerEvaluator, choose_variant};
@@ -138,8 +138,7 @@ impl Backend for LibtorchBackend {
     }
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {
-        let evaluator = self.0.evaluator(manifest, bytes);
-        Ok(Box::new(evaluator.map_err(|error| evaluators::Error::Other(error.to_string()))?))
+        self.0.evaluator(manifest, bytes).map_err(|error| evaluators::Error::Other(error.to_string()))
     }
 
     fn set_in_flight(&self, depth: usize) {
@@ -168,6 +167,7 @@ pub(crate) fn choose_evaluators(
     }
     let threads = evaluators::Threads::exactly(threads);
     let (calibration, torch_build) = (Calibration::Off, "use --device or --kernel libtorch");
+    let batch_max = BatchMax::exactly(batch_max);
     let settings = evaluators::Settings { device, precision, kernel, calibration, threads, batch_max, torch_build };
     let host = Host { clock: Instant::now, machine: service::machine::describe(), speeds: Store::none() };
     let chosen = evaluators::choose(&settings, host);

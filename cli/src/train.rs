@@ -53,6 +53,7 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
         plan.actors,
         plan.config.actor.threads,
     ));
+    plan.placement.lines().iter().for_each(|line| screen.print(line));
     if let Some(file) = &plan.unread {
         let (file, own) = (file.display(), run.config());
         screen.print(&format!(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
-use evaluators::{Backend, Calibration, Host, Invalid, Store, Threads};
+use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Store, Threads};
 use game::Game;
 use games::{GameKind, with_game};
 use inference::{DevicePreference, Evaluator, PrecisionPreference};
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
 
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto` (the faster of CPU and accelerator), `cpu`, `cuda`, `cuda:1` or `mps`.
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
 
@@ -70,7 +70,7 @@ impl Args {
             // Without calibration, a position always gets the same evaluation.
             calibration: Calibration::Off,
             threads: Threads::exactly(threads),
-            batch_max: BATCH_MAX,
+            batch_max: BatchMax::exactly(BATCH_MAX),
             torch_build: "use zerofleet-torch, which cargo build --release --package cli --features torch builds",
         };
         // A command stores no measured speeds: every start measures them.

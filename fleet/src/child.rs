@@ -26,7 +26,7 @@ const EXIT_USAGE: i32 = 2;
 /// Size of the end of a log that is read for its last line.
 const LOG_TAIL_BYTES: u64 = 4096;
 
-/// The command line of a process and the file for its output.
+/// The command line and the environment of a process, and the file for its output.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The name on the screen and of the log file: `actor-0`.
@@ -35,6 +35,8 @@ pub struct Settings {
     pub program: PathBuf,
     /// The arguments.
     pub arguments: Vec<OsString>,
+    /// Variables that the process gets in addition to those of this process.
+    pub environment: Vec<(String, String)>,
     /// The file to which standard output and standard error are appended.
     pub log: PathBuf,
 }
@@ -219,7 +221,7 @@ fn spawn(settings: &Settings) -> io::Result<std::process::Child> {
 /// values into the run file, and its own settings take precedence over them.
 fn command(settings: &Settings, variables: impl Iterator<Item = OsString>) -> Command {
     let mut command = Command::new(&settings.program);
-    command.args(&settings.arguments);
+    command.args(&settings.arguments).envs(settings.environment.iter().map(|(name, value)| (name, value)));
     for name in variables.filter(|name| is_override(name)) {
         command.env_remove(name);
     }

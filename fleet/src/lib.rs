@@ -2,7 +2,7 @@
 //!
 //! [`Fleet`] holds the processes of one run on this machine; a [`Member`] is one of them with its [`Role`], and its
 //! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
-//! command line, run file and preset, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run
+//! command line, run file and preset, [`placement`] gives each process its device, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run
 //! and [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which
 //! its processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
@@ -12,6 +12,7 @@ pub mod bottleneck;
 pub mod child;
 pub mod config;
 pub mod exposition;
+pub mod placement;
 pub mod plan;
 mod processes;
 pub mod run_directory;

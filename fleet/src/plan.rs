@@ -12,12 +12,11 @@ use service::config::Sources;
 use service::directory::replace;
 
 use crate::config::{self, Fleet as Config};
+use crate::placement::{Machine, Placement, place};
 use crate::run_directory::{Inference, Progress, RunDirectory};
 
 /// Default length of a run in minutes.
 const MINUTES_DEFAULT: f64 = 15.0;
-/// Cores per actor process. The threads of one process share an evaluation cache.
-const CORES_PER_ACTOR: usize = 8;
 
 /// Trains a network: starts every process of a run, shows their metrics and drains them in order.
 #[derive(Debug, Clone, clap::Args)]
@@ -30,7 +29,7 @@ pub struct Args {
     #[arg(long, help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
     pub game: Option<GameKind>,
 
-    /// Number of self-play processes [default: as fits the cores].
+    /// Number of self-play processes [default: one per GPU that evaluates, else as fits the cores].
     #[arg(long)]
     pub actors: Option<usize>,
 
@@ -67,11 +66,13 @@ pub struct Plan {
     pub run: RunDirectory,
     /// The configuration that the processes use.
     pub config: Config,
-    /// The configuration that is written to the run folder. It omits thread counts derived from this machine's cores,
-    /// so that every session derives them again.
+    /// The configuration that is written to the run folder. It omits what is derived from this machine, so that every
+    /// session derives it again.
     pub(crate) written: Config,
     /// Self-play processes.
     pub actors: usize,
+    /// The devices of the processes.
+    pub placement: Placement,
     /// The address of each replay server in the previous session; at least one server.
     pub replay: Vec<Option<SocketAddr>>,
     /// The progress of earlier sessions.
@@ -81,11 +82,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Reads the configuration and the run folder.
+    /// Reads the configuration and the run folder, and places the processes on this machine.
     ///
     /// # Errors
     /// An invalid configuration or option, a finished run, or another game or network than the run's.
     pub fn new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
+        Self::on(args, env, Machine::here)
+    }
+
+    /// Plans as [`new`](Self::new) does, for another machine.
+    fn on(
+        args: &Args,
+        env: impl Iterator<Item = (OsString, OsString)>,
+        machine: impl FnOnce() -> Machine,
+    ) -> anyhow::Result<Self> {
         let mut sets = args.sets.clone();
         sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
         let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
@@ -112,17 +122,22 @@ impl Plan {
         }
         config.run.directory = run.path().to_owned();
         config.learner.schedule_minutes = progress.minutes;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let actors = args.actors.unwrap_or_else(|| cores.div_ceil(CORES_PER_ACTOR));
-        if actors == 0 {
+        if args.actors == Some(0) {
             return Err(ConfigError::invalid("--actors", "must be at least 1").into());
         }
         let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
         progress.inference = args.inference.unwrap_or(progress.inference);
-        let written = config.clone();
-        share_cores(&mut config, progress.inference, cores, actors);
+        // Before the devices are tried, which takes some seconds.
         config.check()?;
-        Ok(Self { run, config, written, actors, replay, progress, unread })
+        let written = config.clone();
+        let placement = place(&machine(), &config, args.actors, progress.inference)?;
+        (config.actor.threads, config.inference.threads) = (placement.actor_threads, placement.inference_threads);
+        if placement.accelerator_games > 0 {
+            config.actor.accelerator_games = placement.accelerator_games;
+        }
+        config.check()?;
+        let actors = placement.actors.len();
+        Ok(Self { run, config, written, actors, placement, replay, progress, unread })
     }
 
     /// Replaces the run file in the run directory.
@@ -154,23 +169,6 @@ fn replay_servers(
         return Err(ConfigError::invalid("--replay-servers", reason));
     }
     Ok(before.iter().copied().map(Some).chain(iter::repeat(None)).take(count).collect())
-}
-
-/// Fills in thread counts that are not set. An actor that uses an inference server gets twice as many, so that some
-/// threads search while others wait.
-fn share_cores(config: &mut Config, inference: Inference, cores: usize, actors: usize) {
-    if inference == Inference::Remote && config.inference.threads == 0 {
-        config.inference.threads = threads_per_actor(cores, 1);
-    }
-    let is_remote = inference == Inference::Remote || !config.actor.inference.is_empty();
-    if config.actor.threads == 0 {
-        config.actor.threads = threads_per_actor(cores, actors) * if is_remote { 2 } else { 1 };
-    }
-}
-
-/// Returns the threads of each actor, leaving one core to the learner if there is more than one.
-fn threads_per_actor(cores: usize, actors: usize) -> usize {
-    (cores.saturating_sub(1) / actors).max(1)
 }
 
 /// Checks that game and network of an existing run do not change. Returns the run file `given` if it differs from the
@@ -209,6 +207,12 @@ fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placement::Accelerators;
+
+    /// A machine without accelerator.
+    fn machine() -> Machine {
+        Machine { cores: 16, memory_bytes: 1 << 36, accelerators: Accelerators::None("no driver".to_owned()) }
+    }
 
     /// A temporary folder of runs.
     struct Runs {
@@ -230,7 +234,7 @@ mod tests {
         /// Returns the plan for the run `first`.
         fn plan(&self, game: Option<&str>, config: Option<PathBuf>) -> anyhow::Result<Plan> {
             let game = game.map(|name| name.parse().unwrap());
-            Plan::new(&Args { game, config, ..self.args() }, std::iter::empty())
+            Plan::on(&Args { game, config, ..self.args() }, std::iter::empty(), machine)
         }
 
         fn args(&self) -> Args {
@@ -251,7 +255,8 @@ mod tests {
         /// file.
         fn threads(&self, actors: usize, sets: &[&str]) -> (usize, usize) {
             let sets = sets.iter().map(|&set| set.to_owned()).collect();
-            let plan = Plan::new(&Args { actors: Some(actors), sets, ..self.args() }, std::iter::empty()).unwrap();
+            let args = Args { actors: Some(actors), sets, ..self.args() };
+            let plan = Plan::on(&args, std::iter::empty(), machine).unwrap();
             plan.run.create().unwrap();
             plan.write_config().unwrap();
             (plan.config.actor.threads, config::load_run::<Config>(&plan.run).unwrap().actor.threads)
@@ -317,26 +322,12 @@ mod tests {
 
     #[test]
     fn threads_derived_from_the_cores_are_derived_again_and_configured_ones_stay() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runs = Runs::new();
-        for actors in [1, 2, cores, 1] {
-            assert_eq!(runs.threads(actors, &[]), (threads_per_actor(cores, actors), 0));
+        for (actors, threads) in [(1, 15), (2, 7), (16, 1), (1, 15)] {
+            assert_eq!(runs.threads(actors, &[]), (threads, 0));
         }
         assert_eq!(runs.threads(2, &["actor.threads=5"]), (5, 5));
         assert_eq!(runs.threads(1, &[]), (5, 5));
-        assert_eq!(runs.threads(1, &["actor.threads=0"]), (threads_per_actor(cores, 1), 0));
-    }
-
-    #[test]
-    fn actors_share_all_cores_but_one_and_search_on_two_threads_a_core_while_they_wait_for_a_server() {
-        let threads = |cores, actors, inference| {
-            let mut config = Config::default();
-            share_cores(&mut config, inference, cores, actors);
-            (config.actor.threads, config.inference.threads)
-        };
-        assert_eq!(threads(16, 1, Inference::Local), (15, 0));
-        assert_eq!(threads(16, 4, Inference::Local), (3, 0));
-        assert_eq!(threads(1, 4, Inference::Local), (1, 0));
-        assert_eq!(threads(16, 4, Inference::Remote), (6, 15));
+        assert_eq!(runs.threads(1, &["actor.threads=0"]), (15, 0));
     }
 }

@@ -12,6 +12,7 @@ use service::net::{ReservedPort, reserve_wanted};
 
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
+use crate::placement::Place;
 use crate::plan::Plan;
 use crate::run_directory::{Inference, read_json};
 use crate::wiring::{self, Role, Wiring};
@@ -106,7 +107,7 @@ impl Fleet {
     /// Starts every process of a run on free loopback ports, with the programs in the folder `binaries`. A replay
     /// server keeps the port of the previous session unless it is taken.
     pub fn start(plan: &Plan, binaries: &Path, rating: Rating, now: Instant) -> anyhow::Result<Self> {
-        let Plan { run, config, .. } = plan;
+        let Plan { run, config, placement, .. } = plan;
         let others = 2 + 3 + plan.actors + plan.replay.len();
         let wanted = plan.replay.iter().copied().chain(iter::repeat_n(None, others));
         let reserved = reserve_wanted(wanted).context("find free ports")?;
@@ -123,15 +124,17 @@ impl Fleet {
             inference: is_remote.then(|| endpoint(&inference)),
         };
         let mut members = Vec::new();
-        let mut start = |role: Role, name: String, listen: Option<SocketAddr>, sets: Vec<String>| {
+        let mut start = |role: Role, place: Place, name: String, listen: Option<SocketAddr>, sets: Vec<String>| {
             let (admin, listen) = (next(), listen.map(|address| address.to_string()));
-            let sets = sets.into_iter().chain(wiring.sets(role));
+            let sets = sets.into_iter().chain(placement.sets(role, place)).chain(wiring.sets(role));
             let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
             let log = run.logs().join(format!("{name}.log"));
             let program = binaries.join(role.program());
             let starting = format!("start {}", program.display());
-            let child = Child::start(child::Settings { name, program, arguments, log }, now).context(starting)?;
+            let environment = placement.environment(place).to_vec();
+            let settings = child::Settings { name, program, arguments, environment, log };
+            let child = Child::start(settings, now).context(starting)?;
             members.push(Member { role, child, admin });
             anyhow::Ok(())
         };
@@ -147,19 +150,22 @@ impl Fleet {
                     sets.push(format!("replay.archive={}/{name}", config.replay.archive.trim_end_matches('/')));
                 }
             }
-            start(Role::Replay, name, Some(*listen), sets)?;
+            start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;
         }
-        start(Role::Learner, named(Role::Learner), Some(learner), Vec::new())?;
+        start(Role::Learner, placement.learner, named(Role::Learner), Some(learner), Vec::new())?;
         if rating == Rating::On {
-            start(Role::Arena, named(Role::Arena), None, Vec::new())?;
+            start(Role::Arena, placement.arena, named(Role::Arena), None, Vec::new())?;
         }
-        if is_remote {
-            let sets = vec![format!("inference.threads={}", config.inference.threads)];
-            start(Role::Inference, named(Role::Inference), Some(inference), sets)?;
+        if let Some(place) = placement.inference {
+            let sets = vec![format!("inference.threads={}", placement.inference_threads)];
+            start(Role::Inference, place, named(Role::Inference), Some(inference), sets)?;
         }
-        for actor in 0..plan.actors {
-            let sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", config.actor.threads)];
-            start(Role::Actor, format!("actor-{actor}"), None, sets)?;
+        for (actor, &place) in placement.actors.iter().enumerate() {
+            let mut sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", placement.actor_threads)];
+            if placement.accelerator_games > 0 {
+                sets.push(format!("actor.accelerator_games={}", placement.accelerator_games));
+            }
+            start(Role::Actor, place, format!("actor-{actor}"), None, sets)?;
         }
         let fleet = Self { members, replay, _ports: reserved, agent: exposition::agent(SCRAPE_TIMEOUT) };
         fleet.list(&run.fleet())?;
@@ -257,8 +263,11 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use service::gpus::Gpu;
+
     use super::*;
     use crate::config::Fleet as Config;
+    use crate::placement::{Accelerators, Candidate, Machine, place};
     use crate::run_directory::{Progress, RunDirectory};
 
     /// Deadline for a shell script to start; it takes far less.
@@ -287,10 +296,11 @@ mod tests {
 
         /// Starts the fleet, and waits until every process has written its command line.
         fn start(&self, actors: usize, inference: Inference) -> Fleet {
-            self.start_with(actors, inference, 1)
+            let machine = Machine { cores: 16, memory_bytes: 0, accelerators: Accelerators::None(String::new()) };
+            self.start_on(&machine, actors, inference, 1)
         }
 
-        fn start_with(&self, actors: usize, inference: Inference, replay_servers: usize) -> Fleet {
+        fn start_on(&self, machine: &Machine, actors: usize, inference: Inference, replay_servers: usize) -> Fleet {
             let mut config = Config::default();
             (config.actor.threads, config.inference.threads) = (3, 5);
             config.replay.archive = "file:///archive/".to_owned();
@@ -298,7 +308,9 @@ mod tests {
             config.security.certificate = "certificate.pem".into();
             let progress = Progress { inference, ..Progress::default() };
             let (run, replay) = (self.run.clone(), vec![None; replay_servers]);
-            let plan = Plan { run, config: config.clone(), written: config, actors, replay, progress, unread: None };
+            let placement = place(machine, &config, Some(actors), inference).unwrap();
+            let written = config.clone();
+            let plan = Plan { run, config, written, actors, placement, replay, progress, unread: None };
             let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
             let begin = Instant::now();
             while self.lines("started").len() < fleet.members().len() {
@@ -359,7 +371,8 @@ mod tests {
     #[test]
     fn each_replay_server_has_a_folder_and_an_archive_of_its_own() {
         let stand_ins = StandIns::new();
-        let mut fleet = stand_ins.start_with(1, Inference::Local, 3);
+        let machine = Machine { cores: 16, memory_bytes: 0, accelerators: Accelerators::None(String::new()) };
+        let mut fleet = stand_ins.start_on(&machine, 1, Inference::Local, 3);
         fleet.drain().unwrap();
         let mut archives: Vec<_> = stand_ins
             .lines("started")
@@ -373,6 +386,29 @@ mod tests {
         let of = |number| Some(format!("file:///archive/replay-server-{number}"));
         // The first server uses the archive of the run file.
         assert_eq!(archives, [None, of(2), of(3)]);
+    }
+
+    #[test]
+    fn each_process_on_a_gpu_sees_that_gpu_only() {
+        let gpu = |index: usize| Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() };
+        let candidate = |index| Candidate { gpu: gpu(index), refused: None };
+        let accelerators = Accelerators::Cuda((0..3).map(candidate).collect());
+        let stand_ins = StandIns::new();
+        let machine = Machine { cores: 16, memory_bytes: 1 << 40, accelerators };
+        let mut fleet = stand_ins.start_on(&machine, 2, Inference::Local, 1);
+        fleet.drain().unwrap();
+        let started = stand_ins.lines("started");
+        let visible = |name: &str| {
+            let lines = started.iter().filter(|line| line.starts_with(name));
+            let mut visible: Vec<&str> = lines.map(|line| line.rsplit(' ').next().unwrap()).collect();
+            visible.sort_unstable();
+            visible
+        };
+        assert_eq!(visible("learner"), ["CUDA_VISIBLE_DEVICES=GPU-0"]);
+        assert_eq!(visible("actor"), ["CUDA_VISIBLE_DEVICES=GPU-1", "CUDA_VISIBLE_DEVICES=GPU-2"]);
+        assert_eq!(visible("arena"), visible("replay-server"), "the arena is on the CPU");
+        let actor = started.iter().find(|line| line.starts_with("actor")).unwrap();
+        assert!(actor.contains("--set actor.accelerator_games=2048"), "{actor}");
     }
 
     #[test]

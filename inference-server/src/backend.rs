@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use evaluators::{Calibration, Chosen, Host, Invalid, Store, Threads};
+use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
 use service::ConfigError;
 
 use crate::config::InferenceSection;
 
-/// The largest batch at which engines are compared if no batch size is configured.
-const MEASURED_BATCH_MAX: usize = 1024;
-/// The number of threads with an accelerator: while it computes one batch, the next one waits in its queue.
-const ACCELERATOR_THREADS: usize = 2;
+/// The largest batches at which engines are compared if no batch size is configured.
+const MEASURED_BATCH_MAX: BatchMax = BatchMax { cpu: 1024, accelerator: 4096 };
+/// The number of threads with an accelerator: each has at most one batch in flight, and another one forms the next
+/// batch.
+const ACCELERATOR_THREADS: usize = inference::DEPTH_MAX + 1;
 
 /// Chooses the configured engine, or the fastest on its device.
 ///
@@ -28,7 +29,10 @@ pub(crate) fn choose(section: &InferenceSection) -> Result<Chosen, ConfigError> 
         // Calibration would change the answer to the same request over time.
         calibration: Calibration::Off,
         threads,
-        batch_max: if section.batch_max == 0 { MEASURED_BATCH_MAX } else { section.batch_max },
+        batch_max: match section.batch_max {
+            0 => MEASURED_BATCH_MAX,
+            batch_max => BatchMax::exactly(batch_max),
+        },
         torch_build: "build the inference server with --features torch",
     };
     // This process keeps no files, so each start measures.

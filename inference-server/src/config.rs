@@ -53,10 +53,11 @@ pub struct InferenceSection {
     /// The manifest of a published version (`runs/NAME/weights/v000012.json`), with its weights in the same folder, to
     /// serve instead of a learner's. If empty, the learner's newest version is served.
     pub weights: String,
-    /// The number of threads that evaluate, one batch each; 0 uses one per core, or two with an accelerator: while it
-    /// computes one batch, the next one waits in its queue.
+    /// The number of threads that evaluate, one batch each; 0 uses one per core, or four with an accelerator, whose
+    /// engine merges their batches and keeps up to three in flight.
     pub threads: usize,
-    /// The preferred device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with the network
+    /// of the run; a named device that cannot be used is an error.
     pub device: DevicePreference,
     /// The preferred precision: `auto`, `f32` or `bf16`.
     pub precision: PrecisionPreference,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evaluators::Chosen;
+use evaluators::{Backend, Chosen};
 use game::{Game as _, Spec};
 use proto::inference::v1::inference_server::InferenceServer;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -112,6 +112,7 @@ async fn start_on(
     let (engine, handle) = Engine::start(Arc::clone(&versions), settings.queue(threads), timeout, &drain)?;
     let spec: Spec = games::with_game!(settings.game, |game| game.spec().clone());
     let batch_max = settings.inference.batch_max;
+    let counted = Arc::clone(&backend);
     let loader = Loader { backend, spec, threads, batch_max, versions, handle: handle.clone(), readiness };
     let bytes_max = settings.inference.weights_bytes_max;
     let following = match &settings.source {
@@ -129,16 +130,32 @@ async fn start_on(
     };
     let served = handle.clone();
     let serving = tokio::spawn(async move {
+        let sampling = tokio::spawn(sample_engine(counted, drain.clone()));
         let served = serve(Arc::new(settings), security, listener, served, drain.clone()).await;
         // The drain fires even if serving failed.
         drain.start();
         if let Some(following) = following {
             following.await.context("join the task that follows the learner")?;
         }
+        sampling.await.context("join the task that samples the engine")?;
         let joined = tokio::task::spawn_blocking(move || engine.join()).await.context("join the evaluating threads")?;
         served.and(joined)
     });
     Ok(Running { address, handle, serving })
+}
+
+/// The interval at which the counters of an accelerator's engine become metrics.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Publishes the counters of the engine of an accelerator, if there is one, until the drain.
+async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
+    while let Some(counts) = backend.engine_counts() {
+        metrics::engine(&counts);
+        tokio::select! {
+            () = drain.wait() => return,
+            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+        }
+    }
 }
 
 /// Serves until drained; the evaluating threads are stopped when it returns.

@@ -54,7 +54,9 @@ impl Loader {
         let manifest = &published.manifest;
         let build = |_| self.backend.build(manifest, &published.bytes);
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..self.threads).map(build).collect::<Result<_, _>>()?;
-        for evaluator in &mut evaluators {
+        // An engine serves all threads and selects its kernels once.
+        let warmed = if self.backend.engine_counts().is_some() { 1 } else { evaluators.len() };
+        for evaluator in evaluators.iter_mut().take(warmed) {
             self.warm_up(evaluator.as_mut()).context("evaluate with the new weights")?;
         }
         let preferred = evaluators.first().map_or(1, |evaluator| self.largest(evaluator.as_ref()));

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use ::metrics::{counter, gauge, histogram};
+use inference::EngineCounts;
 
 use crate::queue::Reason;
 use crate::rejection::{Names, Rejection};
@@ -52,6 +53,18 @@ pub(crate) fn weights_version(version: u64, resident: usize) {
 /// Publishes the evaluator of a version; that of the newest version is in use.
 pub(crate) fn evaluator(name: &str, version: u64) {
     gauge!("zerofleet_inference_evaluator", "evaluator" => name.to_owned()).set(version as f64);
+}
+
+/// Copies the counters of the engine of an accelerator.
+pub(crate) fn engine(counts: &EngineCounts) {
+    let &EngineCounts { batches, positions, padded_positions, out_of_memory, busy, in_flight, thread } = counts;
+    counter!("zerofleet_inference_device_batches_total").absolute(batches);
+    counter!("zerofleet_inference_device_positions_total").absolute(positions);
+    counter!("zerofleet_inference_device_padded_positions_total").absolute(padded_positions);
+    counter!("zerofleet_inference_device_too_large_total").absolute(out_of_memory);
+    for (part, time) in [("busy", busy), ("in_flight", in_flight), ("thread", thread)] {
+        gauge!("zerofleet_inference_device_seconds_total", "part" => part).set(time.as_secs_f64());
+    }
 }
 
 /// Records a batch that was evaluated, or failed.

@@ -59,7 +59,8 @@ pub struct LearnerSection {
     /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address that
     /// a host name resolves to is a server, and names are resolved again every few seconds.
     pub replay: String,
-    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with training
+    /// steps of the run's network and batch; a named device that cannot be used is an error.
     pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: PrecisionPreference,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::{Game, ObservationShape, Spec};
-use network_torch::{Chosen, Decay, Device, Network, Optimiser, Purpose, Trainer, TrainerSettings};
+use network_torch::{Decay, Device, Network, Optimiser, Trainer, TrainerSettings};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -17,7 +17,7 @@ use weights::{Architecture, Manifest};
 
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
-use crate::{metrics, pipeline};
+use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Settings};
 
@@ -63,8 +63,11 @@ async fn run_game<G: Game>(
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
     // The device is chosen before anything else of libtorch is used.
-    let preference = settings.learner.device;
-    let choose = move || network_torch::choose_device(preference, Purpose::Training).context("choose learner.device");
+    let architecture = architecture_of(&game, &settings);
+    let choose = {
+        let (settings, architecture) = (settings.clone(), architecture.clone());
+        move || device::choose(&settings, &architecture)
+    };
     let device = tokio::task::spawn_blocking(choose).await.context("join the choice of a device")??;
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
@@ -79,7 +82,6 @@ async fn run_game<G: Game>(
         tokio::spawn(async move { pipeline::draw(&settings, newest, name, drawn, drain).await })
     };
 
-    let architecture = architecture_of(&game, &settings);
     let readiness = context.readiness.clone();
     let stop = drain.token();
     let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
@@ -132,26 +134,19 @@ fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<Non
 /// Restores the run, or begins a new one.
 fn begin(
     settings: &Settings,
-    device: &Chosen,
+    device: &device::Chosen,
     architecture: Architecture,
     checkpoints: &Checkpoints,
 ) -> anyhow::Result<Start> {
-    let LearnerSection { threads, precision, .. } = settings.learner;
-    if threads > 0 {
-        network_torch::set_threads(threads);
-    }
     if let Some(step) = settings.simulated_step {
         tracing::warn!(
             step_us = step.as_micros(),
             "SIMULATED TRAINING: steps compute nothing and the weights never change (learner.simulated_step_us)"
         );
     }
-    let (purpose, clock) = (Purpose::Training, &mut std::time::Instant::now);
-    let precision = network_torch::choose_precision(precision, device.device, purpose, clock)
-        .context("choose learner.precision")?;
-    tracing::info!("training on {device}, {precision}; seed {}", settings.run.seed);
-    metrics::device(device.name(), precision.precision.to_string());
-    let (device, precision) = (device.device, precision.precision);
+    let &device::Chosen { device, precision, ref description } = device;
+    tracing::info!("training on {description}; seed {}", settings.run.seed);
+    metrics::device(network_torch::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let Some(found) = checkpoints.newest()? else {
         let network = Network::new(&architecture, device, settings.run.seed).context("make the network")?;
@@ -190,7 +185,7 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     Architecture { game: name, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
 }
 
-fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
+pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     let (optimiser, weight_decay) = match section.optimiser {
         OptimiserKind::Adamw => (Optimiser::adamw(), section.weight_decay),
         OptimiserKind::Sgd => (Optimiser::Sgd { momentum: section.momentum }, section.l2),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::TcpListener;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use experience::{Trajectory, TrajectoryId};
@@ -9,7 +10,7 @@ use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::v1::insert_request::Message;
 use proto::replay::{WriterError, v1};
 use tests::trajectories::{GAME, answered, list, of_actions, won, writer};
-use tests::{Cluster, Role, SMALL_TIC_TAC_TOE, wait_until};
+use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -19,14 +20,20 @@ fn id(sequence: u64) -> TrajectoryId {
 
 /// Starts a role that must fail, with exactly one error line that contains all of `words`.
 fn check_refused(cluster: &mut Cluster, role: Role, words: &[&str]) {
-    cluster.process(role).start().unwrap();
-    let output = cluster.process(role).ended(DEADLINE).unwrap();
-    assert!(!output.status.success(), "{role:?} must refuse");
+    check_process_refused(cluster.process(role), words);
+}
+
+/// Starts a process that must fail, with exactly one error line that contains all of `words`. Returns its exit status.
+fn check_process_refused(process: &mut Process, words: &[&str]) -> ExitStatus {
+    process.start().unwrap();
+    let output = process.ended(DEADLINE).unwrap();
+    assert!(!output.status.success(), "{process:?} must refuse");
     let errors = output.errors();
     assert_eq!(errors.len(), 1, "one error: {}", output.text);
     for word in words {
         assert!(errors[0].contains(word), "`{}` does not contain `{word}`", errors[0]);
     }
+    output.status
 }
 
 #[test]
@@ -41,6 +48,23 @@ fn a_wrong_key_is_refused_with_the_nearest_right_one() {
         cluster.process(role).argue(&["--set", set]);
         check_refused(&mut cluster, role, &words);
     }
+}
+
+#[test]
+fn a_named_device_that_cannot_be_used_ends_each_process_with_its_key() {
+    // No machine has a thousand devices. Status 2 keeps the supervisor of a run from restarting the process.
+    let refused = |process: &mut Process, section: &str| {
+        process.argue(&["--set", &format!("{section}.device=cuda:1000")]);
+        let key = format!("{section}.device: ");
+        let status = check_process_refused(process, &[&key, "cuda:1000"]);
+        assert_eq!(status.code(), Some(2), "{section}");
+    };
+    for (role, section) in [(Role::Learner, "learner"), (Role::Actor, "actor"), (Role::Arena, "arena")] {
+        let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+        refused(cluster.process(role), section);
+    }
+    let cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    refused(&mut cluster.inference_server().unwrap().0, "inference");
 }
 
 #[test]

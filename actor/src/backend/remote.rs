@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evaluators::Backend;
 use game::ObservationShape;
-use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use inference::{Attributes, Batch, EngineCounts, Error, Evaluator, Predictions};
 use proto::inference::{EvalError, Evaluations, Link, RejectReason, Rejection};
 use proto::limits::request_positions_max;
 use service::Drain;
@@ -66,6 +66,10 @@ impl Backend for Remote {
             Some(local) => format!("inference server at {endpoint}, and while it is away {}", local.describe()),
             None => format!("inference server at {endpoint}"),
         }
+    }
+
+    fn engine_counts(&self) -> Option<EngineCounts> {
+        self.local.as_ref()?.engine_counts()
     }
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {

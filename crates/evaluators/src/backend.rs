@@ -1,7 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use inference::Evaluator;
+use inference::{EngineCounts, Evaluator};
 use network_cpu::{ChosenVariant, Kernel};
 use weights::Manifest;
 
@@ -17,8 +17,33 @@ pub trait Backend: Send + Sync {
     /// fails.
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error>;
 
+    /// Returns true if an accelerator is among the engines, so that large batches pay.
+    fn is_accelerated(&self) -> bool {
+        false
+    }
+
+    /// Builds the evaluator as [`build`](Self::build) does, or returns `None` while another thread prepares the same
+    /// weights for all, so that the caller can go on with earlier weights.
+    ///
+    /// # Errors
+    /// Same as [`build`](Self::build).
+    fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        self.build(manifest, bytes).map(Some)
+    }
+
     /// Limits the batches in flight on a device that the threads share; no effect where each thread computes by itself.
     fn set_in_flight(&self, _depth: usize) {}
+
+    /// Returns the counters of the engine that merges the requests of all threads; `None` where each thread computes by
+    /// itself.
+    fn engine_counts(&self) -> Option<EngineCounts> {
+        None
+    }
+
+    /// Returns the name of the model of an accelerator, which determines its speed; `None` without one.
+    fn model(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A function that builds evaluators, for tests.
@@ -112,10 +137,22 @@ impl Backend for network_torch::Libtorch {
     }
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
-        Ok(Box::new(self.evaluator(manifest, bytes)?))
+        Ok(self.evaluator(manifest, bytes)?)
+    }
+
+    fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        Ok(self.try_evaluator(manifest, bytes)?)
     }
 
     fn set_in_flight(&self, depth: usize) {
         Self::set_in_flight(self, depth);
+    }
+
+    fn engine_counts(&self) -> Option<EngineCounts> {
+        self.counts()
+    }
+
+    fn model(&self) -> Option<String> {
+        Self::model(self)
     }
 }

@@ -25,8 +25,8 @@ pub struct Settings {
     pub calibration: Calibration,
     /// The numbers of evaluating threads.
     pub threads: Threads,
-    /// The largest batch of a thread.
-    pub batch_max: usize,
+    /// The largest batches of a thread.
+    pub batch_max: BatchMax,
     /// Instructions for getting a build with libtorch, for messages: `build it with --features torch`.
     pub torch_build: &'static str,
 }
@@ -39,6 +39,23 @@ pub enum Calibration {
     OnRecentPositions,
     /// A version always gives the same answer to the same position. Int8 is rejected.
     Off,
+}
+
+/// The number of positions in the largest batch of a thread, which depends on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchMax {
+    /// The number without an accelerator.
+    pub cpu: usize,
+    /// The number with an accelerator, which gains from larger batches.
+    pub accelerator: usize,
+}
+
+impl BatchMax {
+    /// Uses the same number on every device.
+    #[must_use]
+    pub fn exactly(batch_max: usize) -> Self {
+        Self { cpu: batch_max, accelerator: batch_max }
+    }
 }
 
 /// The number of evaluating threads, which depends on the device.
@@ -123,12 +140,15 @@ pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
     });
     let mut choices: Vec<Choice> = kernel.into_iter().chain(libtorch(settings, host.clock)?).collect();
     let is_accelerated = choices.iter().any(|choice| choice.is_shared);
-    let threads = if is_accelerated { settings.threads.accelerator } else { settings.threads.cpu };
+    let (threads, batch_max) = match is_accelerated {
+        true => (settings.threads.accelerator, settings.batch_max.accelerator),
+        false => (settings.threads.cpu, settings.batch_max.cpu),
+    };
     if choices.len() == 1 && !is_accelerated {
         // There is nothing to measure: no other engine, and no number of batches in flight.
         return Ok(Chosen { backend: Arc::from(choices.remove(0).backend), threads });
     }
-    let demand = Demand { threads, batch_max: settings.batch_max.clamp(1, MEASURED_BATCH_MAX) };
+    let demand = Demand { threads, batch_max: batch_max.clamp(1, MEASURED_BATCH_MAX) };
     Ok(Chosen { backend: Arc::new(Measured::new(choices, demand, host)), threads })
 }
 
@@ -139,7 +159,8 @@ fn libtorch(settings: &Settings, clock: fn() -> Instant) -> Result<Option<Choice
         return Ok(None);
     }
     let libtorch = network_torch::Libtorch::new(settings.device, settings.precision, clock)
-        .map_err(|error| Invalid { setting: "device", reason: error.to_string() })?;
+        .map_err(|error| Invalid { setting: "device", reason: error.to_string() })?
+        .report_to(|trouble| tracing::warn!(trouble, "a device changes how it is used"));
     let is_shared = libtorch.is_accelerated();
     Ok(Some(Choice { backend: Box::new(libtorch), is_shared }))
 }
@@ -171,7 +192,7 @@ mod tests {
             kernel: KernelPreference::Auto,
             calibration: Calibration::Off,
             threads: Threads { cpu: 3, accelerator: 5 },
-            batch_max: 8,
+            batch_max: BatchMax::exactly(8),
             torch_build: "take the torch build",
         }
     }

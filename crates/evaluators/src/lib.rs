@@ -12,5 +12,5 @@ mod choose;
 mod measured;
 
 pub use backend::{Backend, Error};
-pub use choose::{Calibration, Chosen, Host, Invalid, Settings, Threads, choose};
+pub use choose::{BatchMax, Calibration, Chosen, Host, Invalid, Settings, Threads, choose};
 pub use measured::Store;

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use game::ObservationShape;
-use inference::{Candidate, DEPTH_MAX, Evaluator, Routed, Speed, choose_depth, try_out};
+use inference::{
+    BATCH_SIZES, Candidate, DEPTH_MAX, EngineCounts, Evaluator, Routed, Speed, Trial, choose_depth, doubling_sizes,
+    try_out,
+};
 use serde::{Deserialize, Serialize};
 use weights::{Architecture, Manifest};
 
@@ -17,6 +20,9 @@ mod tests;
 
 /// The time spent on measuring each batch size of each engine.
 const TRIAL_TIME: Duration = Duration::from_millis(30);
+
+/// The most threads that call a shared device while it is measured; more change nothing, because their requests merge.
+const CALLERS_MAX: usize = 32;
 
 /// The evaluation load of a process.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +36,7 @@ pub(crate) struct Demand {
 /// One engine that may be chosen.
 pub(crate) struct Choice {
     pub(crate) backend: Box<dyn Backend>,
-    /// True if all threads share one device, whose queue holds as many batches as are in flight.
+    /// True if an engine merges the requests of all threads into batches for one device.
     pub(crate) is_shared: bool,
 }
 
@@ -56,10 +62,16 @@ impl Measured {
         Self { choices, demand, machine, speeds, chosen, clock: Arc::new(clock), known }
     }
 
-    /// The key of a measurement. On another machine, or for another network or load, the speeds are measured again.
+    /// The key of a measurement. On another machine or accelerator, or for another network or load, the speeds are
+    /// measured again.
     fn key(&self, architecture: &Architecture) -> String {
         let Demand { threads, batch_max } = self.demand;
-        format!("{}; {architecture:?}; {threads} threads, batches to {batch_max}", self.machine)
+        let shared = self.choices.iter().filter(|choice| choice.is_shared);
+        let models: String = shared
+            .map(|choice| choice.backend.model().unwrap_or_else(|| "an accelerator".to_owned()))
+            .map(|model| format!("; merged on {model}"))
+            .collect();
+        format!("{}{models}; {architecture:?}; {threads} threads, batches to {batch_max}", self.machine)
     }
 
     /// The speed of each evaluator, from the store or measured now.
@@ -86,13 +98,16 @@ impl Measured {
         let measured: Vec<Measurement> = (evaluators.iter_mut().zip(choices))
             .map(|(evaluator, choice)| self.measure(manifest, bytes, evaluator.as_mut(), choice))
             .collect();
+        let has_failed = measured.iter().any(|measured| measured.speeds.is_empty());
         known.insert(key, names.into_iter().zip(measured.iter().cloned()).collect());
-        self.speeds.save(&known);
+        // A device that failed this time may work at the next start.
+        if !has_failed {
+            self.speeds.save(&known);
+        }
         measured
     }
 
-    /// Measures the evaluations/s of all threads together; on a device that they share, at the best number of batches
-    /// in flight.
+    /// Measures the evaluations/s of all threads together.
     fn measure(
         &self,
         manifest: &Manifest,
@@ -100,54 +115,82 @@ impl Measured {
         evaluator: &mut dyn Evaluator,
         choice: &Choice,
     ) -> Measurement {
-        let architecture = &manifest.architecture;
-        let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
-        let position = (ObservationShape { planes, height, width }, architecture.actions);
-        let Demand { threads, batch_max } = self.demand;
-        // Each thread has at most one batch in flight.
-        let depth_max = if choice.is_shared { DEPTH_MAX.min(threads) } else { 1 };
-        let mut others: Vec<_> = (1..depth_max).map_while(|_| choice.backend.build(manifest, bytes).ok()).collect();
         let name = evaluator.attributes().name;
-        let (in_flight, trial) = choose_depth(1 + others.len(), |depth| {
-            choice.backend.set_in_flight(depth);
-            let mut callers: Vec<&mut dyn Evaluator> = vec![&mut *evaluator];
-            callers.extend(others.iter_mut().take(depth - 1).map(|other| &mut **other as &mut dyn Evaluator));
-            let trial = try_out(&mut callers, position, batch_max, TRIAL_TIME, &*self.clock);
-            if let Some((batch, why)) = &trial.failure {
-                tracing::warn!(evaluator = &*name, batch, depth, why, "an evaluator failed while it was measured");
-            }
-            trial
-        });
-        let times = if choice.is_shared { 1 } else { threads };
-        let all = |speed: &Speed| (speed.batch, speed.evaluations_per_second * times as f64);
-        let best = (trial.best() * times as f64).round();
+        let threads = self.demand.threads;
+        let (in_flight, trial, times) = if choice.is_shared {
+            let others = 1..threads.min(CALLERS_MAX);
+            let mut others: Vec<_> = others.map_while(|_| choice.backend.build(manifest, bytes).ok()).collect();
+            let mut callers: Vec<&mut dyn Evaluator> = vec![evaluator];
+            callers.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Evaluator));
+            let (in_flight, trial) = self.measure_shared(manifest, &mut callers, &*choice.backend);
+            (in_flight, trial, 1.0)
+        } else {
+            let sizes = doubling_sizes(self.demand.batch_max);
+            (1, self.try_out(manifest, &mut [evaluator], &sizes, TRIAL_TIME), threads as f64)
+        };
+        let all = |speed: &Speed| (speed.batch, speed.evaluations_per_second * times);
+        let best = (trial.best() * times).round();
         tracing::info!(evaluator = &*name, evaluations_per_second = best, in_flight, "measured at its best batch");
         Measurement { in_flight, speeds: trial.speeds.iter().map(all).collect() }
     }
 
-    fn announce(&self, name: &str) {
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        if chosen.as_deref() != Some(name) {
-            tracing::info!(evaluator = name, "the fastest here for this network");
-            *chosen = Some(name.to_owned());
+    /// Measures a device that threads share: the best number of batches in flight with the largest requests, then a few
+    /// smaller sizes of requests, all with as many callers as there are threads.
+    fn measure_shared(
+        &self,
+        manifest: &Manifest,
+        callers: &mut [&mut dyn Evaluator],
+        backend: &dyn Backend,
+    ) -> (usize, Trial) {
+        let Demand { threads, batch_max } = self.demand;
+        // Each size of the device selects its kernels first, which may take long.
+        let merged_max = threads.saturating_mul(batch_max);
+        for size in BATCH_SIZES.into_iter().filter(|&size| size <= merged_max) {
+            self.try_out(manifest, &mut callers[..1], &[size], Duration::ZERO);
         }
+        let (in_flight, largest) = choose_depth(DEPTH_MAX.min(threads), |depth| {
+            backend.set_in_flight(depth);
+            self.try_out(manifest, callers, &[batch_max], TRIAL_TIME)
+        });
+        backend.set_in_flight(in_flight);
+        let mut smaller = [batch_max / 64, batch_max / 8].map(|size| size.max(1)).to_vec();
+        smaller.retain(|&size| size < batch_max);
+        let mut trial = self.try_out(manifest, callers, &smaller, TRIAL_TIME);
+        trial.speeds.extend(largest.speeds);
+        (in_flight, trial)
     }
-}
 
-impl Backend for Measured {
-    fn describe(&self) -> String {
-        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        chosen.clone().unwrap_or_else(|| {
-            let all: Vec<String> = self.choices.iter().map(|choice| choice.backend.describe()).collect();
-            format!("the fastest of: {}", all.join("; "))
-        })
+    /// Measures evaluators at batches of the given sizes, and logs a failure.
+    fn try_out(
+        &self,
+        manifest: &Manifest,
+        evaluators: &mut [&mut dyn Evaluator],
+        sizes: &[usize],
+        time: Duration,
+    ) -> Trial {
+        let Architecture { planes, height, width, actions, .. } = manifest.architecture;
+        let position = (ObservationShape { planes, height, width }, actions);
+        let trial = try_out(evaluators, position, sizes, time, &*self.clock);
+        if let Some((batch, why)) = &trial.failure {
+            let evaluator = &*evaluators[0].attributes().name;
+            tracing::warn!(evaluator, batch, why, "an evaluator failed while it was measured");
+        }
+        trial
     }
 
-    fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+    /// Builds an evaluator with `build` on every engine that takes the weights, and routes between them; `None` if one
+    /// of them is not ready.
+    fn routed(
+        &self,
+        manifest: &Manifest,
+        bytes: &Bytes,
+        build: impl Fn(&dyn Backend) -> Result<Option<Box<dyn Evaluator>>, Error>,
+    ) -> Result<Option<Box<dyn Evaluator>>, Error> {
         let (mut choices, mut evaluators, mut refused) = (Vec::new(), Vec::new(), None);
         for choice in &self.choices {
-            match choice.backend.build(manifest, bytes) {
-                Ok(evaluator) => {
+            match build(&*choice.backend) {
+                Ok(None) => return Ok(None),
+                Ok(Some(evaluator)) => {
                     choices.push(choice);
                     evaluators.push(evaluator);
                 }
@@ -173,7 +216,42 @@ impl Backend for Measured {
         let shared = (0..choices.len()).find(|&index| choices[index].is_shared && used(index));
         let in_flight = shared.map_or(String::new(), |index| format!(", {} in flight", measured[index].in_flight));
         self.announce(&format!("{}{in_flight}", routed.attributes().name));
-        Ok(Box::new(routed))
+        Ok(Some(Box::new(routed)))
+    }
+
+    fn announce(&self, name: &str) {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if chosen.as_deref() != Some(name) {
+            tracing::info!(evaluator = name, "the fastest here for this network");
+            *chosen = Some(name.to_owned());
+        }
+    }
+}
+
+impl Backend for Measured {
+    fn is_accelerated(&self) -> bool {
+        self.choices.iter().any(|choice| choice.is_shared)
+    }
+
+    fn describe(&self) -> String {
+        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.clone().unwrap_or_else(|| {
+            let all: Vec<String> = self.choices.iter().map(|choice| choice.backend.describe()).collect();
+            format!("the fastest of: {}", all.join("; "))
+        })
+    }
+
+    fn engine_counts(&self) -> Option<EngineCounts> {
+        self.choices.iter().find_map(|choice| choice.backend.engine_counts())
+    }
+
+    fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+        let built = self.routed(manifest, bytes, |backend| backend.build(manifest, bytes).map(Some))?;
+        Ok(built.expect("a build that waits gives an evaluator"))
+    }
+
+    fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        self.routed(manifest, bytes, |backend| backend.try_build(manifest, bytes))
     }
 }
 

@@ -50,4 +50,12 @@ pub enum Error {
     /// The device or the remote end failed.
     #[error("the evaluator failed: {0}")]
     Backend(String),
+    /// A device has failed, and the evaluators on it are not usable again.
+    #[error("the device {device} failed: {reason}")]
+    Lost {
+        /// The name of the device.
+        device: String,
+        /// The cause.
+        reason: String,
+    },
 }

@@ -122,11 +122,11 @@ impl Routed {
         Ok(to)
     }
 
-    /// Halves the batch limit of a candidate after a failure at `positions`; at a limit of 0 it is not used again.
-    fn reduce_limit(&mut self, candidate: usize, positions: usize, why: &str) {
-        self.limits[candidate] = positions / 2;
+    /// Reduces the batch limit of a candidate after a failure at `positions`; at a limit of 0 it is not used again.
+    fn reduce_limit(&mut self, candidate: usize, positions: usize, limit: usize, why: &str) {
+        self.limits[candidate] = limit;
         let name = self.candidates[candidate].evaluator.attributes().name;
-        let then = match (positions / 2, self.fastest(positions)) {
+        let then = match (limit, self.fastest(positions)) {
             (0, Some(other)) => format!("{} takes over", self.candidates[other].evaluator.attributes().name),
             (0, None) => "nothing is left to evaluate with".to_owned(),
             (half, _) => format!("trying batches of {half}"),
@@ -158,14 +158,22 @@ impl Evaluator for Routed {
             match result {
                 Ok(to) if to >= batch.len() => return Ok(()),
                 Ok(to) => from = to,
-                Err(Error::Backend(why)) => {
+                Err(error) => {
+                    let (limit, why) = match &error {
+                        // A smaller batch may fit into the memory.
+                        Error::Backend(why) => (positions / 2, why.clone()),
+                        Error::Lost { .. } => (0, error.to_string()),
+                        Error::Shape { .. } | Error::NotFinite { .. } => return Err(error),
+                    };
                     if from == 0 {
                         // The evaluator may have written some answers.
                         predictions.clear();
                     }
-                    self.reduce_limit(candidate, positions, &why);
+                    self.reduce_limit(candidate, positions, limit, &why);
+                    if self.fastest(positions).is_none() {
+                        return Err(error);
+                    }
                 }
-                Err(error) => return Err(error),
             }
         }
     }

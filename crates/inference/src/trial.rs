@@ -53,7 +53,16 @@ pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -
     chosen
 }
 
-/// Measures batches of 1, 2, 4… positions up to `batch_max`, each for about `time` by the clock `now`.
+/// Returns 1, 2, 4… up to `batch_max`, and `batch_max` itself; at least 1.
+#[must_use]
+pub fn doubling_sizes(batch_max: usize) -> Vec<usize> {
+    let batch_max = batch_max.max(1);
+    let powers = std::iter::successors(Some(1), |size: &usize| size.checked_mul(2));
+    powers.take_while(|&size| size < batch_max).chain([batch_max]).collect()
+}
+
+/// Measures batches of the given `sizes`, ascending, each for about `time` by the clock `now`. Sizes above the largest
+/// batch of the evaluators are replaced by it.
 ///
 /// Each of `evaluators`, which must be alike, is called in a loop on its own thread; speeds are the sum over all of
 /// them. The first batch of a size is not counted, because it selects kernels and grows buffers.
@@ -63,16 +72,17 @@ pub fn choose_depth(depth_max: usize, mut measure: impl FnMut(usize) -> Trial) -
 pub fn try_out(
     evaluators: &mut [&mut dyn Evaluator],
     (shape, actions): (ObservationShape, usize),
-    batch_max: usize,
+    sizes: &[usize],
     time: Duration,
     now: &(dyn Fn() -> Instant + Sync),
 ) -> Trial {
     let mut trial = Trial::default();
     let mut batch = Batch::new(shape);
     let legal: Vec<Action> = (0..actions).filter_map(|action| u16::try_from(action).ok()).map(Action).collect();
-    let batch_max = batch_max.clamp(1, evaluators[0].attributes().max_batch);
-    let mut size = 1;
-    loop {
+    let max_batch = evaluators[0].attributes().max_batch;
+    let mut sizes: Vec<usize> = sizes.iter().map(|&size| size.clamp(1, max_batch)).collect();
+    sizes.dedup();
+    for size in sizes {
         while batch.len() < size {
             let position = batch.len();
             // Speed does not depend on the content of a position, but zeros everywhere might be too favourable.
@@ -87,11 +97,11 @@ pub fn try_out(
             }
         }
         let is_slow = now().saturating_duration_since(begun) > PATIENCE * time;
-        if size == batch_max || is_slow {
+        if is_slow {
             return trial;
         }
-        size = (2 * size).min(batch_max);
     }
+    trial
 }
 
 /// The evaluations/s of all evaluators together, which start at the same time.

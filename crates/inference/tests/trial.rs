@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evaluator_doubles::{Fault, Faulty, Uniform};
 use game::ObservationShape;
-use inference::{Attributes, Batch, Error, Evaluator, Predictions, Speed, Trial, choose_depth, try_out};
+use inference::{Attributes, Batch, Error, Evaluator, Predictions, Speed, Trial, choose_depth, doubling_sizes, try_out};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 
@@ -43,7 +43,7 @@ fn measured(call_us: u64, position_us: u64, batch_max: usize) -> Trial {
     let mut evaluator = ClockAdvancing { inner: Uniform::new(SHAPE), clock: clock.clone(), call_us, position_us };
     let zero = zero();
     let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
-    try_out(&mut [&mut evaluator], (SHAPE, 9), batch_max, Duration::from_millis(20), &now)
+    try_out(&mut [&mut evaluator], (SHAPE, 9), &doubling_sizes(batch_max), Duration::from_millis(20), &now)
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_failure_ends_the_trial_and_keeps_the_speeds_measured_so_far() {
     let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
     // Each size takes two batches, so the fifth batch is the first of four positions.
     let mut evaluator = Faulty::new(SHAPE, Fault::Backend, 4);
-    let trial = try_out(&mut [&mut evaluator], (SHAPE, 9), 64, Duration::from_millis(20), &now);
+    let trial = try_out(&mut [&mut evaluator], (SHAPE, 9), &doubling_sizes(64), Duration::from_millis(20), &now);
     assert_eq!(trial.speeds.iter().map(|speed| speed.batch).collect::<Vec<_>>(), [1, 2]);
     let (batch, why) = trial.failure.unwrap();
     assert!(batch == 4 && why.contains("the test made it fail"), "{batch}: {why}");
@@ -88,7 +88,7 @@ fn evaluators_are_called_concurrently_and_measured_together() {
     let (mut one, mut other) = (evaluator(), evaluator());
     let zero = zero();
     let now = || zero + Duration::from_micros(clock.load(Ordering::Relaxed));
-    let trial = try_out(&mut [&mut one, &mut other], (SHAPE, 9), 4, Duration::from_millis(20), &now);
+    let trial = try_out(&mut [&mut one, &mut other], (SHAPE, 9), &doubling_sizes(4), Duration::from_millis(20), &now);
     // The clock advances by a millisecond for each batch of any thread, like a device that computes one batch at a
     // time.
     for Speed { batch, evaluations_per_second } in trial.speeds {
@@ -103,7 +103,7 @@ fn one_failing_evaluator_of_several_ends_the_trial() {
     let zero = zero();
     let now = || zero + Duration::from_millis(30 * calls.fetch_add(1, Ordering::Relaxed));
     let (mut good, mut bad) = (Uniform::new(SHAPE), Faulty::new(SHAPE, Fault::Backend, 0));
-    let trial = try_out(&mut [&mut good, &mut bad], (SHAPE, 9), 64, Duration::from_millis(20), &now);
+    let trial = try_out(&mut [&mut good, &mut bad], (SHAPE, 9), &doubling_sizes(64), Duration::from_millis(20), &now);
     assert!(trial.speeds.is_empty(), "{trial:?}");
     assert_eq!(trial.failure.unwrap().0, 1);
 }

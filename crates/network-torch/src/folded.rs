@@ -88,6 +88,11 @@ impl Folded {
         Self { fusing, ..self }
     }
 
+    /// The architecture of the network.
+    pub(crate) fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
     /// Moves the weights to the device for which they were folded, and finds out there which operators can be fused.
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();

@@ -9,6 +9,10 @@ use std::ptr::{NonNull, null_mut};
 
 use crate::Error;
 
+mod completion;
+
+pub(crate) use completion::Completion;
+
 /// The generation of a CUDA device, ordered by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ComputeCapability {

@@ -7,13 +7,30 @@ use std::process::Command;
 #[must_use]
 pub fn cpu_model() -> String {
     let listed = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| model_in(&text));
-    listed.or_else(reported).unwrap_or_else(|| "unknown".to_owned())
+    listed.or_else(|| system_control("machdep.cpu.brand_string")).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// The number of cores that this process may use.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The memory of this machine in bytes, or the smaller limit of its container; `None` if the system does not report it.
+#[must_use]
+pub fn memory_bytes() -> Option<u64> {
+    let read = |path| fs::read_to_string(path).ok();
+    let listed = read("/proc/meminfo").and_then(|text| total_in(&text));
+    let total = listed.or_else(|| system_control("hw.memsize")?.parse().ok())?;
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limits = limits.into_iter().filter_map(|path| read(path)?.trim().parse().ok());
+    Some(limits.fold(total, u64::min))
+}
+
+/// The total memory in bytes that Linux lists.
+fn total_in(meminfo: &str) -> Option<u64> {
+    let kibibytes = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?;
+    kibibytes.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
 /// Describes the machine by its host name, if it has one, its CPU model and its cores: the key of stored measurements.
@@ -36,16 +53,23 @@ fn model_in(cpuinfo: &str) -> Option<String> {
     models.find(|model| !model.is_empty()).map(str::to_owned)
 }
 
-/// The CPU model that macOS reports.
-fn reported() -> Option<String> {
-    let output = Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output().ok()?;
-    let model = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    (output.status.success() && !model.is_empty()).then_some(model)
+/// The value of `name` that macOS reports.
+fn system_control(name: &str) -> Option<String> {
+    let output = Command::new("sysctl").args(["-n", name]).output().ok()?;
+    let value = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (output.status.success() && !value.is_empty()).then_some(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_listed_in_kibibytes_and_this_machine_has_some() {
+        assert_eq!(total_in("MemTotal:       16384 kB\nMemFree: 1 kB\n"), Some(16 << 20));
+        assert_eq!(total_in("MemFree: 1 kB\n"), None);
+        assert!(memory_bytes().is_some_and(|bytes| bytes > 1 << 26));
+    }
 
     #[test]
     fn the_first_model_that_linux_lists_counts() {

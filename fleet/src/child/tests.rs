@@ -8,6 +8,7 @@ fn shell(folder: &std::path::Path, script: &str) -> Settings {
         name: "actor-0".to_owned(),
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],
+        environment: Vec::new(),
         log: folder.join("actor-0.log"),
     }
 }

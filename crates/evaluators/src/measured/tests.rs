@@ -149,6 +149,8 @@ fn stored_speeds_in_an_earlier_format_are_measured_again() {
 /// one millisecond with others in flight.
 #[derive(Clone, Default)]
 struct Queue {
+    model: Option<&'static str>,
+    is_lost: bool,
     depth: Arc<AtomicUsize>,
     clock_us: Arc<AtomicU64>,
     calls: Arc<AtomicUsize>,
@@ -172,6 +174,10 @@ impl Backend for Queue {
     fn set_in_flight(&self, depth: usize) {
         self.depth.store(depth, Ordering::Relaxed);
     }
+
+    fn model(&self) -> Option<String> {
+        self.model.map(str::to_owned)
+    }
 }
 
 impl Evaluator for OnQueue {
@@ -180,17 +186,19 @@ impl Evaluator for OnQueue {
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        let Queue { depth, clock_us, calls } = &self.queue;
+        let Queue { is_lost, depth, clock_us, calls, .. } = &self.queue;
         calls.fetch_add(1, Ordering::Relaxed);
         let us = if depth.load(Ordering::Relaxed) == 1 { 2000 } else { 1000 };
         clock_us.fetch_add(us, Ordering::Relaxed);
+        if *is_lost {
+            return Err(Error::Lost { device: "queue".to_owned(), reason: "it burns".to_owned() });
+        }
         self.inner.evaluate(batch, predictions)
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "an Instant has no other beginning")]
-fn queue(memory: &Memory, threads: usize) -> (Measured, Queue) {
-    let queue = Queue::default();
+fn queue(memory: &Memory, threads: usize, queue: Queue) -> (Measured, Queue) {
     let choices = vec![Choice { backend: Box::new(queue.clone()), is_shared: true }];
     let mut measured = Measured::new(choices, Demand { threads, batch_max: 4 }, host(memory));
     let (zero, us) = (Instant::now(), Arc::clone(&queue.clock_us));
@@ -201,19 +209,56 @@ fn queue(memory: &Memory, threads: usize) -> (Measured, Queue) {
 #[test]
 fn the_fastest_depth_is_set_described_and_stored() {
     let memory = Memory::default();
-    let (first, device) = queue(&memory, 4);
+    let (first, device) = queue(&memory, 4, Queue::default());
     first.build(&manifest(), &Bytes::new()).unwrap();
     // A third batch in flight gains nothing.
     assert_eq!((device.depth.load(Ordering::Relaxed), &*first.describe()), (2, "queue, 2 in flight"));
-    let (second, device) = queue(&memory, 4);
+    let (second, device) = queue(&memory, 4, Queue::default());
     second.build(&manifest(), &Bytes::new()).unwrap();
     assert_eq!((device.depth.load(Ordering::Relaxed), device.calls.load(Ordering::Relaxed)), (2, 0));
 }
 
 #[test]
+fn a_shared_device_is_measured_with_all_threads_at_a_few_sizes() {
+    let memory = Memory::default();
+    let (measured, _) = queue(&memory, 4, Queue::default());
+    measured.build(&manifest(), &Bytes::new()).unwrap();
+    let stored: Speeds = serde_json::from_slice(memory.lock().unwrap().as_deref().unwrap()).unwrap();
+    let [queue] = stored.values().map(|speeds| &speeds["queue"]).collect::<Vec<_>>()[..] else { panic!("{stored:?}") };
+    // A millisecond for each batch of any thread.
+    let rounded: Vec<_> =
+        queue.speeds().iter().map(|speed| (speed.batch, speed.evaluations_per_second.round())).collect();
+    assert_eq!(rounded, [(1, 1000.0), (4, 4000.0)]);
+}
+
+#[test]
+fn speeds_of_another_model_of_accelerator_are_measured_again() {
+    let memory = Memory::default();
+    let of_model = |model| queue(&memory, 2, Queue { model: Some(model), ..Queue::default() });
+    for (model, is_measured) in [("H100", true), ("H100", false), ("A100", true), ("A100", false), ("H100", false)] {
+        let (measured, queue) = of_model(model);
+        measured.build(&manifest(), &Bytes::new()).unwrap();
+        assert_eq!(queue.calls.load(Ordering::Relaxed) > 0, is_measured, "{model}");
+    }
+}
+
+#[test]
+fn a_device_that_was_lost_while_it_was_measured_is_measured_again_at_the_next_start() {
+    let memory = Memory::default();
+    let (lost, _) = queue(&memory, 2, Queue { is_lost: true, ..Queue::default() });
+    let mut evaluator = lost.build(&manifest(), &Bytes::new()).unwrap();
+    let mut batch = Batch::new(TicTacToe::new().spec().observation);
+    batch.push(&[game::Action(0)], |_| ());
+    assert!(matches!(evaluator.evaluate(&batch, &mut Predictions::new()), Err(Error::Lost { .. })));
+    let (next, device) = queue(&memory, 2, Queue::default());
+    next.build(&manifest(), &Bytes::new()).unwrap();
+    assert!(device.calls.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
 fn no_more_batches_are_in_flight_than_there_are_threads() {
     let memory = Memory::default();
-    let (measured, device) = queue(&memory, 1);
+    let (measured, device) = queue(&memory, 1, Queue::default());
     measured.build(&manifest(), &Bytes::new()).unwrap();
     assert_eq!((device.depth.load(Ordering::Relaxed), &*measured.describe()), (1, "queue, 1 in flight"));
 }

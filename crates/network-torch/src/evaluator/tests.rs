@@ -1,11 +1,9 @@
-use std::sync::Arc;
-
 use game::{Action, ObservationShape};
-use inference::{Batch, BufferPool, Evaluator, Predictions};
+use inference::{Batch, Evaluator, Predictions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind};
-use weights::{Architecture, WeightsVersion};
+use weights::{Architecture, Digest, WeightsVersion};
 
 use super::*;
 use crate::{
@@ -86,45 +84,105 @@ fn the_conformance_suite_passes_in_both_precisions() {
     evaluator_doubles::conformance::run(&mut evaluator(Precision::Bf16), shape(&small()), 7, 0.02);
 }
 
-/// The same evaluator with `slots` slots.
-fn in_slots(slots: usize) -> LibtorchEvaluator {
-    let bytes = seasoned(&small(), 72).to_safetensors().unwrap();
-    let on = (Device::Cpu, Precision::F32);
-    LibtorchEvaluator::in_slots(&small(), WeightsVersion(9), &bytes, on, Arc::new(BufferPool::new(slots))).unwrap()
-}
-
-#[test]
-fn the_conformance_suite_passes_in_one_slot_and_in_two() {
-    for slots in [1, 2] {
-        evaluator_doubles::conformance::run(&mut in_slots(slots), shape(&small()), 7, 1e-5);
-    }
-}
-
-#[test]
-fn several_threads_in_a_few_slots_get_the_answers_that_one_gets() {
-    // With several threads per operation, the threads of concurrent operations would wait for each other.
+/// libtorch with an engine, for which the CPU stands in as an accelerator.
+#[expect(clippy::disallowed_methods, reason = "batches are timed with a real clock")]
+fn accelerated(in_flight: usize) -> Libtorch {
+    // With several threads per operation, the threads of concurrent tests would wait for each other.
     crate::set_threads(1);
-    let sizes = [1, 5, 37, CHUNK + 3];
-    let mut alone = evaluator(Precision::F32);
-    let expected = sizes.map(|size| evaluated(&mut alone, &positions(size)));
-    for slots in [1, 2] {
-        let shared = in_slots(slots);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let (mut evaluator, expected) = (shared.beside(), &expected);
-                scope.spawn(move || {
-                    for turn in 0..4 {
-                        let which = (thread + turn) % sizes.len();
-                        let answers = evaluated(&mut evaluator, &positions(sizes[which]));
-                        for i in 0..sizes[which] {
-                            assert_eq!(answers.priors(i), expected[which].priors(i));
-                            assert_eq!(answers.value(i), expected[which].value(i));
-                        }
-                    }
-                });
-            }
-        });
+    let device = Chosen { device: Device::Cpu, reason: "stands in".to_owned() };
+    let engine = Engine::start(Device::Cpu, in_flight, Instant::now).unwrap();
+    Libtorch::on(device, Some(engine), PrecisionPreference::F32, Instant::now)
+}
+
+/// A published version and its bytes; the seed stands for its weights.
+fn published(version: u64) -> (Manifest, Vec<u8>) {
+    let bytes = seasoned(&small(), version).to_safetensors().unwrap();
+    let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
+    let manifest =
+        Manifest { version: WeightsVersion(version), training_step: 0, digest, size_bytes, architecture: small() };
+    (manifest, bytes)
+}
+
+fn assert_near(a: &Predictions, b: &Predictions) {
+    assert_eq!(a.len(), b.len());
+    for i in 0..a.len() {
+        assert!((a.value(i).value() - b.value(i).value()).abs() < 1e-5);
+        assert!(a.priors(i).iter().zip(b.priors(i)).all(|(a, b)| (a - b).abs() < 1e-5));
     }
+}
+
+#[test]
+fn the_conformance_suite_passes_on_an_engine() {
+    let (manifest, bytes) = published(72);
+    for in_flight in 1..=3 {
+        let libtorch = accelerated(in_flight);
+        let mut evaluator = libtorch.evaluator(&manifest, &bytes).unwrap();
+        evaluator_doubles::conformance::run(evaluator.as_mut(), shape(&small()), 7, 1e-5);
+    }
+}
+
+#[test]
+fn requests_of_several_threads_and_versions_get_the_answers_that_one_thread_gets() {
+    let libtorch = &accelerated(2);
+    let sizes = [1, 5, 37, CHUNK + 3];
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let (manifest, bytes) = published(72 + thread % 2);
+            scope.spawn(move || {
+                let mut merged = libtorch.evaluator(&manifest, &bytes).unwrap();
+                let (device, precision) = (Device::Cpu, Precision::F32);
+                let mut alone =
+                    LibtorchEvaluator::new(&small(), manifest.version, &bytes, device, precision).unwrap();
+                for turn in 0..4 {
+                    let batch = positions(sizes[(thread as usize + turn) % sizes.len()]);
+                    let mut answers = Predictions::new();
+                    merged.evaluate(&batch, &mut answers).unwrap();
+                    assert_near(&answers, &evaluated(&mut alone, &batch));
+                }
+            });
+        }
+    });
+    let counts = libtorch.counts().unwrap();
+    assert!(counts.batches > 0 && counts.positions >= 24 && counts.padded_positions >= counts.positions);
+}
+
+#[test]
+fn a_version_is_loaded_once_for_all_threads() {
+    let libtorch = accelerated(2);
+    let (manifest, bytes) = published(72);
+    let first = libtorch.evaluator(&manifest, &bytes).unwrap();
+    // The bytes are not read again.
+    let second = libtorch.evaluator(&manifest, &[]).unwrap();
+    assert_eq!(first.attributes(), second.attributes());
+    assert_eq!((&*first.attributes().name, first.attributes().weights_version), ("libtorch cpu f32", 72));
+}
+
+#[test]
+fn a_thread_can_go_on_while_another_one_prepares_weights() {
+    let libtorch = accelerated(2);
+    let (manifest, bytes) = published(72);
+    let preparing = libtorch.newest.lock().unwrap();
+    assert!(libtorch.try_evaluator(&manifest, &bytes).unwrap().is_none());
+    drop(preparing);
+    assert!(libtorch.try_evaluator(&manifest, &bytes).unwrap().is_some());
+}
+
+#[test]
+fn weights_that_cannot_be_read_are_an_error_and_the_engine_stays_usable() {
+    let libtorch = accelerated(2);
+    let (manifest, bytes) = published(72);
+    assert!(matches!(libtorch.evaluator(&manifest, &bytes[..9]).map(drop), Err(Error::Network(_))));
+    let mut predictions = Predictions::new();
+    libtorch.evaluator(&manifest, &bytes).unwrap().evaluate(&positions(3), &mut predictions).unwrap();
+    assert_eq!(predictions.len(), 3);
+}
+
+#[test]
+fn on_the_cpu_every_thread_computes_by_itself() {
+    #[expect(clippy::disallowed_methods, reason = "precisions are timed with a real clock")]
+    let libtorch = Libtorch::new(DevicePreference::Cpu, PrecisionPreference::F32, Instant::now).unwrap();
+    assert!(!libtorch.is_accelerated() && libtorch.counts().is_none() && libtorch.in_flight().is_none());
+    assert_eq!(libtorch.describe(), "libtorch on cpu (configured), f32 (configured)");
 }
 
 #[test]

@@ -1,0 +1,325 @@
+//! The batching engine: merges the requests of many threads into batches for one device.
+//!
+//! A thread that evaluates writes its observations into a buffer of its own, in the order that the device takes, sends
+//! it to the one thread that uses the device, and sleeps until the logits are in its second buffer. The device thread
+//! copies rows of several requests into one batch, keeps a few batches in flight, and wakes the threads whose answers
+//! are complete. It outlives weights versions: each request holds the version that answers it, and batches of different
+//! versions can be in flight together. [`schedule`] decides when a batch is submitted and how large it is.
+
+mod device;
+mod device_thread;
+mod queue;
+mod request;
+mod schedule;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use game::{ObservationShape, Outcome};
+
+use crate::{Attributes, Batch, Error, Evaluator, Predictions};
+pub use device::{Device, DeviceError};
+use device_thread::DeviceThread;
+use request::{Buffers, Reply, Request};
+pub use schedule::BATCH_SIZES;
+
+/// The maximum useful number of batches in flight on one device: further ones only wait for those before them.
+pub const DEPTH_MAX: usize = 3;
+
+/// The settings of a [`BatchingEngine`].
+pub struct EngineSettings {
+    /// The name of the device, for errors and for the name of its thread: `cuda:1`.
+    pub device: Arc<str>,
+    /// The sizes of batches, ascending and at least one, at most [`BATCH_SIZES`] in number.
+    pub batch_sizes: Vec<usize>,
+    /// The number of batches in flight until [`BatchingEngine::set_in_flight`] changes it.
+    pub in_flight: usize,
+    /// The limit of that number.
+    pub in_flight_max: usize,
+    /// The clock.
+    pub clock: Box<dyn Fn() -> Instant + Send>,
+    /// Receives a human-readable text when batches of a size do not fit into the memory of the device.
+    pub report: Box<dyn Fn(String) + Send>,
+}
+
+/// A network as its callers use it: what they send and receive.
+#[derive(Debug, Clone)]
+pub struct LoadedNetwork {
+    /// The attributes of its evaluators.
+    pub attributes: Attributes,
+    /// The shape of an observation.
+    pub shape: ObservationShape,
+    /// A: the number of actions.
+    pub actions: usize,
+    /// Copies observations `[B, C, H, W]` into a slice of the same length, in the order that the device takes.
+    pub write_rows: fn(ObservationShape, &[f32], &mut [f32]),
+}
+
+impl LoadedNetwork {
+    /// The number of logits of a position: those of the policy, then win, draw and loss.
+    fn logits(&self) -> usize {
+        self.actions + Outcome::RESULTS
+    }
+}
+
+/// The counters of an engine since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineCounts {
+    /// The number of batches computed.
+    pub batches: u64,
+    /// The number of positions in them.
+    pub positions: u64,
+    /// The sum of the sizes of the batches, padding included.
+    pub padded_positions: u64,
+    /// The number of batches that were too large for the memory of the device.
+    pub out_of_memory: u64,
+    /// The time for which at least one batch was in flight.
+    pub busy: Duration,
+    /// The sum over all batches of the time in flight; divided by [`busy`](Self::busy), the mean number in flight.
+    pub in_flight: Duration,
+    /// The time that the device thread spent on copying, submitting and waking its callers.
+    pub thread: Duration,
+}
+
+/// Merges the requests of all its evaluators into batches for one device. Dropping it ends and joins the device thread;
+/// evaluators that still exist then fail.
+pub struct BatchingEngine<D: Device> {
+    shared: Arc<Shared<D>>,
+    in_flight_max: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<D: Device> fmt::Debug for BatchingEngine<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchingEngine").field("device", &self.shared.device).finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> BatchingEngine<D> {
+    /// Starts the thread that owns `device`.
+    ///
+    /// # Errors
+    /// If the system cannot start a thread.
+    pub fn start(device: D, settings: EngineSettings) -> std::io::Result<Self> {
+        let EngineSettings { device: name, batch_sizes, in_flight, in_flight_max, clock, report } = settings;
+        let in_flight_max = in_flight_max.clamp(1, DEPTH_MAX);
+        let shared = Arc::new(Shared {
+            device: Arc::clone(&name),
+            inbox: Mutex::new(Inbox::default()),
+            arrived: Condvar::new(),
+            end: OnceLock::new(),
+            in_flight: AtomicUsize::new(in_flight.clamp(1, in_flight_max)),
+            numbers: AtomicU64::new(0),
+            counts: Mutex::default(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let work = move || DeviceThread::new(of_thread, device, batch_sizes, clock, report).run();
+        let thread = std::thread::Builder::new().name(format!("device-{name}")).spawn(work)?;
+        Ok(Self { shared, in_flight_max, thread: Some(thread) })
+    }
+
+    /// Copies weights to the device, between two batches, and waits until they are there. They are freed, on the device
+    /// thread, when the result and all its evaluators are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the device rejects them, [`Error::Lost`] if it has failed.
+    pub fn load(&self, prepared: D::Prepared, network: LoadedNetwork) -> Result<Weights<D>, Error> {
+        let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
+        let (reply, loaded) = mpsc::sync_channel(1);
+        {
+            let mut inbox = self.shared.inbox();
+            if self.shared.end.get().is_some() {
+                drop(inbox);
+                return Err(self.shared.lost());
+            }
+            inbox.loads.push(Load { number, prepared, reply });
+        }
+        self.shared.arrived.notify_one();
+        match loaded.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(DeviceError::OutOfMemory(reason) | DeviceError::Failed(reason))) => {
+                return Err(Error::Backend(format!("{} cannot take the weights: {reason}", self.shared.device)));
+            }
+            Err(mpsc::RecvError) => return Err(self.shared.lost()),
+        }
+        Ok(Weights(Arc::new(Version { number, network, shared: Arc::clone(&self.shared) })))
+    }
+
+    /// Limits the batches in flight from now on, to at least one and at most the limit in the settings.
+    pub fn set_in_flight(&self, depth: usize) {
+        self.shared.in_flight.store(depth.clamp(1, self.in_flight_max), Ordering::Relaxed);
+        self.shared.arrived.notify_one();
+    }
+
+    /// Returns the maximum number of batches in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.shared.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counters so far.
+    #[must_use]
+    pub fn counts(&self) -> EngineCounts {
+        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Device> Drop for BatchingEngine<D> {
+    fn drop(&mut self) {
+        self.shared.inbox().is_closed = true;
+        self.shared.arrived.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, its callers have received the error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Weights on the device of an engine. Cheap to clone.
+pub struct Weights<D: Device>(Arc<Version<D>>);
+
+impl<D: Device> Clone for Weights<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Device> fmt::Debug for Weights<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weights").field("network", &self.0.network).finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> Weights<D> {
+    /// Creates an evaluator for one thread.
+    #[must_use]
+    pub fn evaluator(&self) -> BatchedEvaluator<D> {
+        let caller = self.0.shared.numbers.fetch_add(1, Ordering::Relaxed);
+        BatchedEvaluator { version: Arc::clone(&self.0), caller, reply: Arc::default(), buffers: Buffers::default() }
+    }
+}
+
+/// The weights of one version; the device thread holds those on the device, by the same number.
+struct Version<D: Device> {
+    number: u64,
+    network: LoadedNetwork,
+    shared: Arc<Shared<D>>,
+}
+
+impl<D: Device> Drop for Version<D> {
+    fn drop(&mut self) {
+        self.shared.inbox().unloads.push(self.number);
+        self.shared.arrived.notify_one();
+    }
+}
+
+/// The part of an engine that its thread and its evaluators share.
+struct Shared<D: Device> {
+    device: Arc<str>,
+    inbox: Mutex<Inbox<D>>,
+    /// Notified when the inbox or the depth changes.
+    arrived: Condvar,
+    /// The reason for which the device thread accepts nothing further, set with the inbox locked.
+    end: OnceLock<String>,
+    in_flight: AtomicUsize,
+    /// The next number of a version or a caller.
+    numbers: AtomicU64,
+    counts: Mutex<EngineCounts>,
+}
+
+/// Messages to the device thread. Each evaluator has at most one request, so their number is bounded.
+struct Inbox<D: Device> {
+    requests: Vec<Request<D>>,
+    loads: Vec<Load<D>>,
+    /// The versions whose last holder is gone.
+    unloads: Vec<u64>,
+    is_closed: bool,
+}
+
+impl<D: Device> Default for Inbox<D> {
+    fn default() -> Self {
+        Self { requests: Vec::new(), loads: Vec::new(), unloads: Vec::new(), is_closed: false }
+    }
+}
+
+/// Weights to copy to the device.
+struct Load<D: Device> {
+    number: u64,
+    prepared: D::Prepared,
+    reply: mpsc::SyncSender<Result<(), DeviceError>>,
+}
+
+impl<D: Device> Shared<D> {
+    fn inbox(&self) -> MutexGuard<'_, Inbox<D>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> Error {
+        let reason = self.end.get().map_or("its thread panicked", |reason| reason);
+        Error::Lost { device: self.device.to_string(), reason: reason.to_owned() }
+    }
+
+    /// Sends a request. After the end of the device thread the request is answered with the reason.
+    fn send(&self, request: Request<D>) {
+        let mut inbox = self.inbox();
+        if self.end.get().is_some() {
+            drop(inbox);
+            // A request that is dropped answers itself; it must not hold the lock meanwhile.
+            drop(request);
+            return;
+        }
+        inbox.requests.push(request);
+        drop(inbox);
+        self.arrived.notify_one();
+    }
+}
+
+/// The evaluator of one thread on the device of an engine.
+pub struct BatchedEvaluator<D: Device> {
+    version: Arc<Version<D>>,
+    caller: u64,
+    reply: Arc<Reply>,
+    /// The memory of its requests.
+    buffers: Buffers,
+}
+
+impl<D: Device> fmt::Debug for BatchedEvaluator<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchedEvaluator").field("network", &self.version.network).finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> Evaluator for BatchedEvaluator<D> {
+    fn attributes(&self) -> Attributes {
+        self.version.network.attributes.clone()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        predictions.clear();
+        let LoadedNetwork { attributes, shape, actions, write_rows } = &self.version.network;
+        batch.check(*shape, *actions, attributes.max_batch)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let row = self.version.network.logits();
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.observations.resize(batch.len() * shape.len(), 0.0);
+        buffers.logits.resize(batch.len() * row, 0.0);
+        write_rows(*shape, batch.observations(), &mut buffers.observations);
+        let (version, reply) = (Arc::clone(&self.version), Arc::clone(&self.reply));
+        self.version.shared.send(Request::new(version, self.caller, batch.len(), buffers, reply));
+        let (result, buffers) = self.reply.wait();
+        self.buffers = buffers;
+        result?;
+        for (i, logits) in self.buffers.logits.chunks_exact(row).enumerate() {
+            let (policy, wdl) = logits.split_at(*actions);
+            if !predictions.push_logits(policy, batch.legal(i), [wdl[0], wdl[1], wdl[2]]) {
+                return Err(Error::NotFinite { weights_version: attributes.weights_version });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,327 @@
+//! The rule by which a device thread forms batches: which size, and whether to wait for more positions. It is pure:
+//! times are arguments, and nothing here waits.
+//!
+//! Evaluating threads take turns: with a depth of two, one third of all games is computed, one third is queued behind it
+//! and one third is searched. The *target* is that third, rounded to a batch size. While the device has work, the rule
+//! waits for the target, because a batch that is full costs less for each position; shortly before the device would run
+//! out of work it submits what waits. It therefore never waits while the device has nothing to do.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The sizes of batches on a device. Kernels are selected for each size when it is first used, and the selections are
+/// kept for a limited number of sizes, so there are few.
+pub const BATCH_SIZES: [usize; 12] = [16, 32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096];
+
+/// Up to this size the time of a batch is mostly that of launching its kernels, so padding costs nothing.
+const PADDED_FREELY_MAX: usize = 64;
+/// The divisor of a larger size that gives its largest padding: a quarter.
+const PADDING: usize = 4;
+/// The weight of the newest batch in the mean duration of its size.
+const NEWEST: f64 = 0.125;
+/// The share of the expected duration of a batch after which the next one is submitted even if it is not full. The rest
+/// covers variations, and the time to submit.
+const HOLD: f64 = 0.85;
+/// The number of times that each batch in flight is checked for its end while the rule waits for positions.
+const CHECKS: u32 = 16;
+
+/// A batch to submit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Portion {
+    /// The size of the batch, one of the sizes of the device.
+    pub(super) size: usize,
+    /// The number of positions in it, at most `size`; the others are padding.
+    pub(super) positions: usize,
+}
+
+/// The next action of the device thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Submit a batch.
+    Submit(Portion),
+    /// Wait for requests, but at most until the given time.
+    Hold(Duration),
+    /// Wait for the end of the oldest batch in flight.
+    Await,
+    /// Wait for requests; nothing is in flight and nothing waits.
+    Idle,
+}
+
+/// A batch in flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flight {
+    pub(super) portion: Portion,
+    /// The time at which the device began with it; `None` while the batches before it are computed.
+    pub(super) begun: Option<Duration>,
+}
+
+/// The positions that wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// Those that can share the next batch, because one weights version answers them.
+    pub(super) together: usize,
+    /// Those of all versions.
+    pub(super) all: usize,
+    /// True if the oldest of them has waited long enough and must not wait for others.
+    pub(super) is_overdue: bool,
+}
+
+/// The state of the rule.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    /// The usable sizes, ascending; never empty.
+    sizes: Vec<usize>,
+    /// The maximum number of batches in flight.
+    pub(super) depth: usize,
+    /// The mean duration of a batch, in seconds, by size.
+    durations: HashMap<usize, f64>,
+    callers: HashMap<u64, Caller>,
+    submitted: u64,
+}
+
+/// An evaluator that sends requests, one at a time.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    /// The number of positions in its last request.
+    positions: usize,
+    /// The number of batches submitted before its last request or answer.
+    seen: u64,
+}
+
+impl Schedule {
+    /// Creates the rule for batches of the given sizes, ascending, of which there is at least one.
+    pub(super) fn new(sizes: Vec<usize>, depth: usize) -> Self {
+        assert!(!sizes.is_empty() && sizes.is_sorted(), "there are sizes, ascending: {sizes:?}");
+        Self { sizes, depth, durations: HashMap::new(), callers: HashMap::new(), submitted: 0 }
+    }
+
+    /// Records a request.
+    pub(super) fn arrived(&mut self, caller: u64, positions: usize) {
+        self.callers.insert(caller, Caller { positions, seen: self.submitted });
+    }
+
+    /// Records the answer to a request, from which on its caller prepares the next one.
+    pub(super) fn answered(&mut self, caller: u64) {
+        if let Some(caller) = self.callers.get_mut(&caller) {
+            caller.seen = self.submitted;
+        }
+    }
+
+    /// Records a submission.
+    pub(super) fn submitted(&mut self) {
+        self.submitted += 1;
+        // A caller that has not been seen for several rounds is blocked elsewhere or no longer exists.
+        let (submitted, rounds) = (self.submitted, 4 + 2 * (self.depth as u64 + 1));
+        self.callers.retain(|_, caller| submitted - caller.seen <= rounds);
+    }
+
+    /// Records the duration of a batch.
+    pub(super) fn took(&mut self, size: usize, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let mean = self.durations.entry(size).or_insert(seconds);
+        *mean += NEWEST * (seconds - *mean);
+    }
+
+    /// Excludes batches of `size` and larger ones, because memory is too small for them. Returns the largest remaining
+    /// size; with `None` the device is unusable.
+    pub(super) fn exclude_from(&mut self, size: usize) -> Option<usize> {
+        let kept = self.sizes.iter().filter(|&&kept| kept < size).count();
+        if kept == 0 {
+            return None;
+        }
+        self.sizes.truncate(kept);
+        Some(self.largest())
+    }
+
+    /// Returns the next action, given the positions that wait and the batches in flight, oldest first.
+    pub(super) fn next(&self, now: Duration, waiting: Waiting, flights: &[Flight]) -> Step {
+        let under_way: usize = flights.iter().map(|flight| flight.portion.positions).sum();
+        let Some(oldest) = flights.first() else {
+            return if waiting.all == 0 { Step::Idle } else { Step::Submit(self.portion(waiting.together)) };
+        };
+        if flights.len() >= self.depth {
+            return Step::Await;
+        }
+        let is_complete = waiting.all + under_way >= self.population();
+        if waiting.all > 0 && (waiting.together >= self.target() || waiting.is_overdue || is_complete) {
+            return Step::Submit(self.portion(waiting.together));
+        }
+        if is_complete {
+            // No caller can send anything before it is answered.
+            return Step::Await;
+        }
+        let duration = self.durations.get(&oldest.portion.size).copied().unwrap_or_default();
+        let end = oldest.begun.unwrap_or(now) + Duration::from_secs_f64(HOLD * duration);
+        if now < end {
+            return Step::Hold(end.min(now + Duration::from_secs_f64(duration) / CHECKS));
+        }
+        if flights.len() == 1 && waiting.all > 0 { Step::Submit(self.portion(waiting.together)) } else { Step::Await }
+    }
+
+    /// The number of positions for which the rule waits while the device has work.
+    pub(super) fn target(&self) -> usize {
+        let population = self.population();
+        let share = population / (self.depth + 1);
+        let nearest = self.sizes.iter().rev().min_by_key(|size| size.abs_diff(share)).copied();
+        // A batch smaller than a request would cut each of them.
+        let request = population.div_ceil(self.callers.len().max(1));
+        nearest.unwrap_or(1).max(self.at_least(request).unwrap_or(self.largest()))
+    }
+
+    /// The number of positions in one request of each caller.
+    fn population(&self) -> usize {
+        self.callers.values().map(|caller| caller.positions).sum()
+    }
+
+    /// The batch to form when `waiting` positions, at least one, wait.
+    fn portion(&self, waiting: usize) -> Portion {
+        let full = |size| Portion { size, positions: size };
+        let target = self.target();
+        if waiting >= target {
+            return full(target);
+        }
+        let below = self.sizes.iter().rfind(|&&size| size <= waiting).copied();
+        match (self.at_least(waiting), below) {
+            (Some(above), Some(below))
+                if above > PADDED_FREELY_MAX && (above - waiting) * PADDING > above =>
+            {
+                full(below)
+            }
+            (Some(above), _) => Portion { size: above, positions: waiting },
+            (None, _) => full(self.largest()),
+        }
+    }
+
+    fn at_least(&self, positions: usize) -> Option<usize> {
+        self.sizes.iter().find(|&&size| size >= positions).copied()
+    }
+
+    fn largest(&self) -> usize {
+        self.sizes.last().copied().expect("sizes are never empty")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// A schedule of `callers` threads of `positions` positions each, whose batches take 10 ms.
+    fn schedule(depth: usize, callers: u64, positions: usize) -> Schedule {
+        let mut schedule = Schedule::new(BATCH_SIZES.to_vec(), depth);
+        (0..callers).for_each(|caller| schedule.arrived(caller, positions));
+        BATCH_SIZES.iter().for_each(|&size| schedule.took(size, ms(10)));
+        schedule
+    }
+
+    fn flight(positions: usize, begun: Option<u64>) -> Flight {
+        Flight { portion: Portion { size: positions, positions }, begun: begun.map(ms) }
+    }
+
+    fn waiting(positions: usize) -> Waiting {
+        Waiting { together: positions, all: positions, is_overdue: false }
+    }
+
+    fn submit(size: usize, positions: usize) -> Step {
+        Step::Submit(Portion { size, positions })
+    }
+
+    #[test]
+    fn sixteen_threads_of_384_games_form_three_groups_of_2048() {
+        let schedule = schedule(2, 16, 384);
+        assert_eq!(schedule.target(), 2048);
+        assert_eq!(schedule.next(ms(0), waiting(4096), &[flight(2048, Some(0))]), submit(2048, 2048));
+        assert_eq!(schedule.next(ms(0), waiting(4096), &[flight(2048, Some(0)), flight(2048, None)]), Step::Await);
+    }
+
+    #[test]
+    fn the_target_is_the_nearest_size_to_a_share_and_at_least_a_request() {
+        for (depth, callers, positions, target) in [
+            (1, 2, 128, 128),
+            (2, 1, 384, 512),
+            (2, 3, 384, 512),
+            (2, 48, 128, 2048),
+            (2, 64, 1024, 4096),
+            (3, 16, 384, 1536),
+            (2, 1, 5000, 4096),
+            (2, 4, 1, 16),
+        ] {
+            assert_eq!(schedule(depth, callers, positions).target(), target, "{depth} {callers} {positions}");
+        }
+    }
+
+    #[test]
+    fn a_device_without_work_gets_whatever_waits() {
+        let schedule = schedule(2, 16, 384);
+        assert_eq!(schedule.next(ms(0), waiting(384), &[]), submit(512, 384));
+        assert_eq!(schedule.next(ms(0), waiting(1), &[]), submit(16, 1));
+        assert_eq!(schedule.next(ms(0), waiting(0), &[]), Step::Idle);
+    }
+
+    #[test]
+    fn a_partial_batch_is_held_until_the_device_has_nearly_run_out_of_work() {
+        let schedule = schedule(2, 16, 384);
+        let flights = [flight(2048, Some(100))];
+        let Step::Hold(until) = schedule.next(ms(101), waiting(1900), &flights) else { panic!("not held") };
+        assert!(until > ms(101) && until <= ms(102), "{until:?}");
+        assert_eq!(schedule.next(ms(101), waiting(2100), &flights), submit(2048, 2048));
+        assert_eq!(schedule.next(ms(109), waiting(1900), &flights), submit(2048, 1900));
+        assert_eq!(schedule.next(ms(109), waiting(0), &flights), Step::Await);
+    }
+
+    #[test]
+    fn nothing_is_held_if_every_caller_waits_or_if_the_duration_is_unknown() {
+        let mut schedule = schedule(2, 3, 100);
+        assert_eq!(schedule.next(ms(0), waiting(200), &[flight(100, Some(0))]), submit(128, 128));
+        assert_eq!(schedule.next(ms(0), waiting(0), &[flight(300, Some(0))]), Step::Await);
+        schedule.durations.clear();
+        assert_eq!(schedule.next(ms(0), waiting(100), &[flight(100, Some(0))]), submit(128, 100));
+    }
+
+    #[test]
+    fn an_overdue_request_waits_for_no_others() {
+        let waiting = Waiting { is_overdue: true, ..waiting(20) };
+        assert_eq!(schedule(2, 16, 384).next(ms(0), waiting, &[flight(2048, Some(0))]), submit(32, 20));
+    }
+
+    #[test]
+    fn with_a_third_batch_allowed_the_device_never_runs_out_of_work_while_two_are_in_flight() {
+        let schedule = schedule(3, 16, 384);
+        let flights = [flight(1536, Some(0)), flight(1536, None)];
+        assert!(matches!(schedule.next(ms(1), waiting(400), &flights), Step::Hold(_)));
+        assert_eq!(schedule.next(ms(9), waiting(400), &flights), Step::Await);
+    }
+
+    #[test]
+    fn padding_is_at_most_a_quarter_of_a_large_batch() {
+        let schedule = schedule(2, 100, 384);
+        for positions in 1..4096 {
+            let Portion { size, positions: taken } = schedule.portion(positions);
+            assert!(BATCH_SIZES.contains(&size) && taken <= positions.min(size) && taken > 0);
+            assert!(size <= PADDED_FREELY_MAX || (size - taken) * PADDING <= size, "{positions}: {taken} of {size}");
+        }
+    }
+
+    #[test]
+    fn callers_that_are_blocked_elsewhere_are_no_longer_waited_for() {
+        let mut schedule = schedule(2, 16, 384);
+        for _ in 0..20 {
+            schedule.arrived(3, 384);
+            schedule.submitted();
+        }
+        assert_eq!(schedule.population(), 384);
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_memory_are_excluded_with_all_larger_ones() {
+        let mut schedule = schedule(2, 16, 1024);
+        assert_eq!(schedule.exclude_from(2048), Some(1536));
+        assert_eq!((schedule.target(), schedule.portion(9000)), (1536, Portion { size: 1536, positions: 1536 }));
+        assert_eq!(schedule.exclude_from(32), Some(16));
+        assert_eq!(schedule.portion(9000), Portion { size: 16, positions: 16 });
+        assert_eq!(schedule.exclude_from(16), None);
+    }
+}

@@ -1,0 +1,59 @@
+use tch::{Device, Kind, Tensor};
+
+use crate::Error;
+
+/// A buffer on the CPU for copies to or from a device. It is kept from batch to batch, and pinned where that allows a
+/// copy while a batch is computed.
+#[derive(Debug)]
+pub(super) struct Staging {
+    pub(super) device: Device,
+    /// `[capacity]`, float32, contiguous, on the CPU.
+    tensor: Option<Tensor>,
+    capacity: usize,
+}
+
+impl Staging {
+    /// Creates a buffer for copies to or from `device`; nothing is allocated yet.
+    pub(super) fn new(device: Device) -> Self {
+        Self { device, tensor: None, capacity: 0 }
+    }
+
+    /// The first `len` numbers as a tensor `[len]` in the same memory.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if memory cannot be allocated.
+    pub(super) fn tensor(&mut self, len: usize) -> Result<Tensor, Error> {
+        let tensor = match self.tensor.take() {
+            Some(tensor) if self.capacity >= len => tensor,
+            _ => {
+                // Batches differ by a little from call to call.
+                self.capacity = len.next_power_of_two();
+                allocate(self.capacity, self.device)?
+            }
+        };
+        Ok(self.tensor.insert(tensor).f_narrow(0, 0, i64::try_from(len).expect("a batch fits memory"))?)
+    }
+
+    /// The first `len` numbers, for writing. Tensors in the same memory must not be in use meanwhile.
+    ///
+    /// # Errors
+    /// Same as [`tensor`](Self::tensor).
+    pub(super) fn numbers(&mut self, len: usize) -> Result<&mut [f32], Error> {
+        let tensor = self.tensor(len)?;
+        // SAFETY: the tensor is float32, contiguous, on the CPU and at least `len` long; `self.tensor` keeps its memory
+        // for as long as `self` is borrowed. Nothing else accesses it: other tensors of this memory live only while a
+        // batch is submitted, and a device that copies from it has finished once the answers of that batch were read; a
+        // buffer whose batch failed is dropped.
+        Ok(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), len) })
+    }
+}
+
+fn allocate(capacity: usize, device: Device) -> Result<Tensor, Error> {
+    let size = i64::try_from(capacity).expect("a batch fits memory");
+    let plain = Tensor::f_zeros([size], (Kind::Float, Device::Cpu))?;
+    if !device.is_cuda() {
+        return Ok(plain);
+    }
+    // Where the system cannot pin memory, copies are slower but equally correct.
+    Ok(plain.f_pin_memory(device).unwrap_or(plain))
+}

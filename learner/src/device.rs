@@ -1,0 +1,417 @@
+//! The choice of the device for training: the named one, or the faster of accelerator and CPU.
+//!
+//! Under `auto`, both take training steps of the run's network and batch with throwaway weights, so that neither the
+//! weights nor the random numbers of the run depend on the comparison. Its result is stored in the run directory. Start
+//! with [`choose`].
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use network_torch::{
+    Device, DevicePreference, Network, Precision, Purpose, Trainer, TrainerSettings, TrainingBatch, device_name,
+};
+use serde::{Deserialize, Serialize};
+use service::{ConfigError, RememberedFile, gpus, machine};
+use weights::Architecture;
+
+use learner::config::{LearnerSection, Settings};
+
+use crate::process::trainer_settings;
+
+/// The time for the steps of one device.
+const TRIAL_TIME: Duration = Duration::from_millis(2500);
+/// The share of the batch in the first step; the network may be too large for whole batches on one of the devices.
+const FIRST_SHARE: usize = 64;
+/// The growth of the positions from one measured step to the next.
+const GROWTH: usize = 4;
+/// The steps of the whole batch, of which the fastest counts.
+const WHOLE_STEPS: usize = 3;
+/// A device whose estimate from a part of the batch takes this many times as long as the other one is not measured
+/// further: whole batches are more efficient, but not by this much.
+const HOPELESS: f64 = 4.0;
+
+/// The device for training.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) device: Device,
+    pub(crate) precision: Precision,
+    /// Device and precision with the reasons, for the log.
+    pub(crate) description: String,
+}
+
+/// Chooses the device and the precision for training.
+///
+/// # Errors
+/// [`ConfigError`] names `learner.device` or `learner.precision` if its value cannot be used.
+pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result<Chosen, ConfigError> {
+    let section = &settings.learner;
+    if section.threads > 0 {
+        network_torch::set_threads(section.threads);
+    }
+    let found = network_torch::choose_device(section.device, Purpose::Training)
+        .map_err(|error| ConfigError::invalid("learner.device", error))?;
+    let chosen = |subject: Subject, reason: &str| Chosen {
+        description: format!("{} ({reason}), {}", device_name(subject.device), subject.precision_reason),
+        device: subject.device,
+        precision: subject.precision,
+    };
+    let unsuitable = |error| ConfigError::invalid("learner.precision", error);
+    let accelerator = Subject::new(found.device, section);
+    if section.device != DevicePreference::Auto || found.device == Device::Cpu {
+        return Ok(chosen(accelerator.map_err(unsuitable)?, &found.reason));
+    }
+    let cpu = Subject::new(Device::Cpu, section).map_err(unsuitable)?;
+    let accelerator = match accelerator {
+        Ok(accelerator) => accelerator,
+        Err(error) => return Ok(chosen(cpu, &error.to_string())),
+    };
+    let file = RememberedFile::new(settings.run.directory.join("learner-devices.json"));
+    let key = key(section, architecture, found.device);
+    let comparison = remembered(&file, &key).unwrap_or_else(|| {
+        let compared = Comparison::new(&accelerator, &cpu, section, architecture);
+        remember(&file, key, &compared);
+        compared
+    });
+    let reason = comparison.describe(section.batch_size, &found.name());
+    Ok(chosen(if comparison.is_accelerator_faster() { accelerator } else { cpu }, &reason))
+}
+
+/// A device with the precision of training on it.
+struct Subject {
+    device: Device,
+    precision: Precision,
+    precision_reason: String,
+}
+
+impl Subject {
+    /// Chooses the precision on `device`.
+    ///
+    /// # Errors
+    /// The configured precision cannot be used there.
+    fn new(device: Device, section: &LearnerSection) -> Result<Self, network_torch::Error> {
+        let (purpose, clock) = (Purpose::Training, &mut Instant::now);
+        let chosen = network_torch::choose_precision(section.precision, device, purpose, clock)?;
+        Ok(Self { device, precision: chosen.precision, precision_reason: chosen.to_string() })
+    }
+
+    /// Measures training steps of a throwaway network.
+    fn measure(
+        &self,
+        section: &LearnerSection,
+        architecture: &Architecture,
+        rival: Option<&Speed>,
+    ) -> Result<Speed, network_torch::Error> {
+        let settings = TrainerSettings { precision: self.precision, ..trainer_settings(section) };
+        let mut trainer = Trainer::new(Network::new(architecture, self.device, 0)?, settings)?;
+        let mut step = |positions| {
+            let batch = batch(architecture, positions);
+            let start = Instant::now();
+            trainer.step(&batch).map(|_| start.elapsed())
+        };
+        measure(section.batch_size, rival, &mut step)
+    }
+}
+
+/// Returns a batch of cells that are marked here and there, with uniform policies.
+fn batch(architecture: &Architecture, positions: usize) -> TrainingBatch {
+    let Architecture { planes, height, width, actions, .. } = *architecture;
+    let cells = positions * planes * height * width;
+    TrainingBatch {
+        observations: (0..cells).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect(),
+        policies: vec![1.0 / actions as f32; positions * actions],
+        legal: std::iter::repeat_n(true, positions * actions).map(Into::into).collect(),
+        wdl: [1.0, 0.0, 0.0].repeat(positions),
+        policy_weights: vec![1.0; positions],
+        importance: Vec::new(),
+    }
+}
+
+/// The duration of a training step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Speed {
+    /// The time of a step of the whole batch in seconds, or its estimate in proportion to the positions.
+    step_seconds: f64,
+    /// The positions that were measured.
+    positions: usize,
+}
+
+/// Measures steps of a growing number of positions up to `batch`, and returns the speed of the last; `step` returns its
+/// duration. Steps that would not fit the time are left out, and so are all further ones of a device that is far slower
+/// than `rival`.
+///
+/// # Errors
+/// The first step fails.
+fn measure<E>(
+    batch: usize,
+    rival: Option<&Speed>,
+    step: &mut dyn FnMut(usize) -> Result<Duration, E>,
+) -> Result<Speed, E> {
+    let mut speed: Option<Speed> = None;
+    let (mut positions, mut spent) = (batch.div_ceil(FIRST_SHARE), Duration::ZERO);
+    loop {
+        // The first step of a size loads kernels.
+        let (first, mut took) = match step(positions).and_then(|first| Ok((first, step(positions)?))) {
+            Ok(steps) => steps,
+            // A device without memory for more positions is judged by fewer.
+            Err(error) => return speed.ok_or(error),
+        };
+        spent += first + took;
+        let mut repeats = if positions == batch { 1..WHOLE_STEPS } else { 0..0 };
+        while repeats.next().is_some() && spent + took <= TRIAL_TIME {
+            let again = step(positions)?;
+            spent += again;
+            took = took.min(again);
+        }
+        let measured = Speed { step_seconds: took.as_secs_f64() * batch as f64 / positions as f64, positions };
+        let next = (positions * GROWTH).min(batch);
+        let next_steps = 2.0 * took.as_secs_f64() * next as f64 / positions as f64;
+        let is_hopeless = rival.is_some_and(|rival| measured.step_seconds > HOPELESS * rival.step_seconds);
+        if positions == batch || is_hopeless || spent.as_secs_f64() + next_steps > TRIAL_TIME.as_secs_f64() {
+            return Ok(measured);
+        }
+        speed = Some(measured);
+        positions = next;
+    }
+}
+
+/// The speeds of an accelerator and the CPU, or the reasons why they have none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Comparison {
+    accelerator: Result<Speed, String>,
+    cpu: Result<Speed, String>,
+}
+
+impl Comparison {
+    fn new(accelerator: &Subject, cpu: &Subject, section: &LearnerSection, architecture: &Architecture) -> Self {
+        let readable = |speed: Result<Speed, network_torch::Error>| speed.map_err(|error| error.to_string());
+        let accelerator = readable(accelerator.measure(section, architecture, None));
+        let cpu = readable(cpu.measure(section, architecture, accelerator.as_ref().ok()));
+        Self { accelerator, cpu }
+    }
+
+    fn is_accelerator_faster(&self) -> bool {
+        match (&self.accelerator, &self.cpu) {
+            (Ok(accelerator), Ok(cpu)) => accelerator.step_seconds <= cpu.step_seconds,
+            (accelerator, _) => accelerator.is_ok(),
+        }
+    }
+
+    fn describe(&self, batch: usize, accelerator: &str) -> String {
+        let one = |device: &str, speed: &Result<Speed, String>| match speed {
+            Ok(Speed { step_seconds, positions }) if *positions == batch => {
+                format!("{:.1} ms on {device}", step_seconds * 1e3)
+            }
+            Ok(Speed { step_seconds, positions }) => {
+                format!("about {:.1} ms on {device} (measured with {positions})", step_seconds * 1e3)
+            }
+            Err(error) => format!("fails on {device} ({error})"),
+        };
+        let (accelerator, cpu) = (one(accelerator, &self.accelerator), one("cpu", &self.cpu));
+        format!("measured: a training step of {batch} positions takes {accelerator}, {cpu}")
+    }
+}
+
+/// The key of a comparison. With another machine, GPU, network, batch or arithmetic it is made again.
+fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Device) -> String {
+    let model = match accelerator {
+        Device::Cuda(number) => gpus::gpus().ok().and_then(|gpus| {
+            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            gpus::of_cuda(&gpus, number, visible.as_deref()).map(|gpu| gpu.name.clone())
+        }),
+        _ => None,
+    };
+    let model = model.unwrap_or_else(|| device_name(accelerator));
+    let LearnerSection { batch_size, threads, precision, kernel, .. } = section;
+    format!(
+        "{}; {model}; {architecture:?}; batch {batch_size}; {threads} threads, {precision}, {kernel:?}",
+        machine::describe()
+    )
+}
+
+type Comparisons = BTreeMap<String, Comparison>;
+
+/// Returns the comparison that an earlier start made.
+fn remembered(file: &RememberedFile, key: &str) -> Option<Comparison> {
+    all(file).remove(key)
+}
+
+fn remember(file: &RememberedFile, key: String, compared: &Comparison) {
+    // A failure may have been temporary.
+    if compared.accelerator.is_err() {
+        return;
+    }
+    let mut comparisons = all(file);
+    comparisons.insert(key, compared.clone());
+    match serde_json::to_vec_pretty(&comparisons) {
+        Ok(text) => file.write(&text),
+        Err(error) => tracing::warn!(%error, "measured speeds cannot be stored"),
+    }
+}
+
+fn all(file: &RememberedFile) -> Comparisons {
+    let Some(text) = file.read() else { return Comparisons::default() };
+    serde_json::from_slice(&text).unwrap_or_else(|error| {
+        tracing::warn!(%error, "stored speeds cannot be read; measuring again");
+        Comparisons::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use inference::PrecisionPreference;
+
+    use super::*;
+
+    /// A device on which each step takes a constant time and a time for each position, and more positions than its
+    /// memory holds fail.
+    struct FakeDevice {
+        constant: Duration,
+        per_position: Duration,
+        positions_max: usize,
+    }
+
+    impl FakeDevice {
+        fn new(constant_us: u64, per_position_us: u64) -> Self {
+            let [constant, per_position] = [constant_us, per_position_us].map(Duration::from_micros);
+            Self { constant, per_position, positions_max: usize::MAX }
+        }
+
+        /// Returns the speed, the positions of each step, and the time that all steps took.
+        fn measure(
+            &self,
+            batch: usize,
+            rival_seconds: Option<f64>,
+        ) -> (Result<Speed, &'static str>, Vec<usize>, Duration) {
+            let rival = rival_seconds.map(|step_seconds| Speed { step_seconds, positions: batch });
+            let (mut steps, mut spent) = (Vec::new(), Duration::ZERO);
+            let mut step = |positions: usize| {
+                if positions > self.positions_max {
+                    return Err("out of memory");
+                }
+                let took = self.constant + self.per_position * u32::try_from(positions).unwrap();
+                steps.push(positions);
+                spent += took;
+                Ok(took)
+            };
+            let speed = measure(batch, rival.as_ref(), &mut step);
+            (speed, steps, spent)
+        }
+
+        fn positions(&self, batch: usize, rival_seconds: Option<f64>) -> usize {
+            self.measure(batch, rival_seconds).0.unwrap().positions
+        }
+    }
+
+    #[test]
+    fn a_fast_device_is_measured_with_whole_batches() {
+        let (speed, steps, _) = FakeDevice::new(1000, 10).measure(1024, None);
+        let speed = speed.unwrap();
+        assert_eq!(speed.positions, 1024);
+        assert!((speed.step_seconds - 0.01124).abs() < 1e-9, "{speed:?}");
+        assert_eq!(steps, [16, 16, 64, 64, 256, 256, 1024, 1024, 1024, 1024]);
+    }
+
+    #[test]
+    fn a_slow_device_is_judged_by_a_part_of_the_batch_within_the_time() {
+        let (speed, steps, spent) = FakeDevice::new(0, 10_000).measure(4096, None);
+        assert!((speed.unwrap().step_seconds - 40.96).abs() < 1e-6);
+        assert_eq!(steps, [64, 64], "the next size would not fit the time");
+        assert!(spent < TRIAL_TIME, "{spent:?}");
+    }
+
+    #[test]
+    fn a_device_far_slower_than_its_rival_is_not_measured_further() {
+        let device = FakeDevice::new(0, 100);
+        assert_eq!(device.positions(1024, Some(0.01)), 16);
+        assert_eq!(device.positions(1024, Some(0.03)), 1024);
+    }
+
+    #[test]
+    fn a_device_without_memory_for_whole_batches_is_judged_by_those_it_takes() {
+        let device = FakeDevice { positions_max: 300, ..FakeDevice::new(0, 10) };
+        assert_eq!(device.positions(1024, None), 256);
+        let device = FakeDevice { positions_max: 3, ..FakeDevice::new(0, 10) };
+        assert_eq!(device.measure(1024, None).0, Err("out of memory"));
+    }
+
+    #[test]
+    fn the_smallest_batches_are_measured() {
+        assert_eq!(FakeDevice::new(10, 10).positions(1, None), 1);
+        assert_eq!(FakeDevice::new(10, 10).positions(3, None), 3);
+    }
+
+    fn speed(step_ms: f64, positions: usize) -> Result<Speed, String> {
+        Ok(Speed { step_seconds: step_ms / 1e3, positions })
+    }
+
+    #[test]
+    fn the_faster_device_is_chosen_and_both_figures_are_stated() {
+        let tiny = Comparison { accelerator: speed(3.0, 256), cpu: speed(1.25, 256) };
+        assert!(!tiny.is_accelerator_faster());
+        assert_eq!(
+            tiny.describe(256, "cuda"),
+            "measured: a training step of 256 positions takes 3.0 ms on cuda, 1.2 ms on cpu"
+        );
+        let large = Comparison { accelerator: speed(3.0, 256), cpu: speed(900.0, 4) };
+        assert!(large.is_accelerator_faster());
+        assert!(large.describe(256, "mps").ends_with("takes 3.0 ms on mps, about 900.0 ms on cpu (measured with 4)"));
+        let failed = Comparison { accelerator: Err("no kernel".to_owned()), cpu: speed(1.0, 256) };
+        assert!(!failed.is_accelerator_faster());
+        assert!(failed.describe(256, "cuda").contains("fails on cuda (no kernel), 1.0 ms on cpu"));
+    }
+
+    fn architecture() -> Architecture {
+        Architecture {
+            game: "tic_tac_toe".to_owned(),
+            planes: 2,
+            height: 3,
+            width: 3,
+            actions: 9,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+        }
+    }
+
+    fn section() -> LearnerSection {
+        LearnerSection { batch_size: 8, precision: PrecisionPreference::F32, ..LearnerSection::default() }
+    }
+
+    #[test]
+    fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
+        let network = || Network::new(&architecture(), Device::Cpu, 7).unwrap().to_safetensors().unwrap();
+        let before = network();
+        let subject = Subject::new(Device::Cpu, &section()).unwrap();
+        let compared = Comparison::new(&subject, &subject, &section(), &architecture());
+        for speed in [compared.accelerator, compared.cpu] {
+            let speed = speed.unwrap();
+            assert!(speed.step_seconds > 0.0 && speed.positions > 0, "{speed:?}");
+        }
+        assert_eq!(network(), before);
+    }
+
+    #[test]
+    fn a_comparison_is_stored_for_its_machine_network_and_batch_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RememberedFile::new(folder.path().join("learner-devices.json"));
+        let key = |batch_size| key(&LearnerSection { batch_size, ..section() }, &architecture(), Device::Mps);
+        let compared = Comparison { accelerator: speed(3.0, 256), cpu: speed(1.0, 256) };
+        remember(&file, key(256), &compared);
+        assert_eq!(remembered(&file, &key(256)), Some(compared));
+        assert_eq!(remembered(&file, &key(512)), None);
+        remember(&file, key(512), &Comparison { accelerator: Err("busy".to_owned()), cpu: speed(1.0, 512) });
+        assert_eq!(remembered(&file, &key(512)), None, "a failure is not kept");
+        file.write(b"not JSON");
+        assert_eq!(remembered(&file, &key(256)), None);
+    }
+
+    #[test]
+    fn a_named_device_that_cannot_be_used_is_an_error_that_names_the_key() {
+        let mut config = learner::config::Config::default();
+        // No machine has a thousand devices.
+        config.learner.device = DevicePreference::Cuda(1000);
+        let error = choose(&config.settings().unwrap(), &architecture()).unwrap_err().to_string();
+        assert!(error.starts_with("learner.device: the device cuda:1000 cannot be used: "), "{error}");
+    }
+}
