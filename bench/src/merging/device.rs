@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use game::{ObservationShape, Outcome, Spec};
 use inference::{
-    Attributes, BATCH_SIZES, Batch, BatchingEngine, DEPTH_MAX, Device, DeviceError, EngineCounts, EngineSettings, Error,
-    Evaluator, LoadedNetwork, Predictions, Weights,
+    Attributes, BATCH_SIZES, Batch, BatchingEngine, DEPTH_MAX, Device, DeviceError, EngineCounts, EngineSettings,
+    Error, Evaluator, LoadedNetwork, Predictions, Weights,
 };
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -85,12 +85,7 @@ impl Device for Simulated {
         Ok(())
     }
 
-    fn submit(
-        &mut self,
-        (): &(),
-        size: usize,
-        stage: &mut dyn FnMut(&mut [f32]),
-    ) -> Result<InFlight, DeviceError> {
+    fn submit(&mut self, (): &(), size: usize, stage: &mut dyn FnMut(&mut [f32])) -> Result<InFlight, DeviceError> {
         let mut observations = self.observations.pop_front().unwrap_or_default();
         observations.resize(size * self.shape.len(), 0.0);
         stage(&mut observations);
@@ -165,11 +160,7 @@ impl Merged {
         }
     }
 
-    fn evaluator_of(
-        &self,
-        version: u64,
-        newest: &mut (u64, Weights<Simulated>),
-    ) -> anyhow::Result<Box<dyn Evaluator>> {
+    fn evaluator_of(&self, version: u64, newest: &mut (u64, Weights<Simulated>)) -> anyhow::Result<Box<dyn Evaluator>> {
         if newest.0 != version {
             std::thread::sleep(self.prepare);
             *newest = (version, self.engine.load((), self.network.clone())?);

@@ -226,7 +226,8 @@ fn a_shared_device_is_measured_with_all_threads_at_a_few_sizes() {
     let stored: Speeds = serde_json::from_slice(memory.lock().unwrap().as_deref().unwrap()).unwrap();
     let [queue] = stored.values().map(|speeds| &speeds["queue"]).collect::<Vec<_>>()[..] else { panic!("{stored:?}") };
     // A millisecond for each batch of any thread.
-    let rounded: Vec<_> = queue.speeds().iter().map(|speed| (speed.batch, speed.evaluations_per_second.round())).collect();
+    let rounded: Vec<_> =
+        queue.speeds().iter().map(|speed| (speed.batch, speed.evaluations_per_second.round())).collect();
     assert_eq!(rounded, [(1, 1000.0), (4, 4000.0)]);
 }
 
