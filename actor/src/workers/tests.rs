@@ -168,6 +168,45 @@ fn weights_change_between_moves_only() {
     assert!(!bench.searches(), "the new weights find none that they did not begin");
 }
 
+/// A backend whose weights another thread prepares for the first `rounds` attempts that need not wait.
+struct Prepared {
+    inner: Arc<dyn Backend>,
+    rounds: AtomicUsize,
+}
+
+impl Backend for Prepared {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {
+        self.inner.build(manifest, bytes)
+    }
+
+    fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, evaluators::Error> {
+        let left = |rounds: usize| rounds.checked_sub(1);
+        match self.rounds.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) {
+            Ok(_) => Ok(None),
+            Err(_) => self.inner.build(manifest, bytes).map(Some),
+        }
+    }
+}
+
+#[test]
+fn a_thread_plays_on_with_old_weights_while_another_one_prepares_the_new_ones() {
+    let mut bench = bench(|_, _| Ok(()));
+    let inner = Arc::clone(&bench.worker.around.backend);
+    bench.worker.around.backend = Arc::new(Prepared { inner, rounds: AtomicUsize::new(2) });
+    bench.publish(1);
+    bench.play(1);
+    assert_eq!(bench.version(), Some(1), "the first weights are waited for");
+    bench.publish(2);
+    for expected in [1, 1, 2] {
+        bench.play(1);
+        assert_eq!(bench.version(), Some(expected));
+    }
+}
+
 #[test]
 fn a_search_that_its_weights_cannot_finish_begins_again_with_the_next() {
     for failure in [|| Error::NotFinite { weights_version: 1 }, || Error::Backend("gone".into())] {

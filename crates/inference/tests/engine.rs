@@ -251,7 +251,8 @@ impl Bench {
 fn batch(positions: usize, mark: usize) -> Batch {
     let mut batch = Batch::new(SHAPE);
     for i in 0..positions {
-        let legal: Vec<Action> = (0..9).filter(|action| !(*action as usize + i).is_multiple_of(4)).map(Action).collect();
+        let legal: Vec<Action> =
+            (0..9).filter(|action| !(*action as usize + i).is_multiple_of(4)).map(Action).collect();
         batch.push(&legal, |planes| planes[i % 18] = 1.0 + (mark * 5000 + i) as f32);
     }
     batch
@@ -323,7 +324,12 @@ fn versions_are_answered_side_by_side_and_never_mixed() {
 
 /// Lets the device compute one batch of version `first` until `body`, which receives evaluators of `others` more
 /// threads, has sent enough for another batch.
-fn while_a_batch_is_in_flight(bench: &Bench, first: u64, others: usize, body: impl FnOnce(Vec<BatchedEvaluator<Simulated>>)) {
+fn while_a_batch_is_in_flight(
+    bench: &Bench,
+    first: u64,
+    others: usize,
+    body: impl FnOnce(Vec<BatchedEvaluator<Simulated>>),
+) {
     let weights = bench.load(first).unwrap();
     let mut evaluators: Vec<_> = (0..=others).map(|_| weights.evaluator()).collect();
     // The engine learns how large requests are and how long a batch takes.
@@ -462,9 +468,11 @@ fn after_the_loss_of_a_device_another_evaluator_takes_over_at_once() {
     let reports = Arc::clone(&bench.machine);
     let mut routed = Routed::new(candidates, 64, Box::new(move |text| reports.log().reports.push(text)));
     assert_answered(&mut routed, 5, &batch(64, 1));
-    assert_eq!(answers(&mut routed, &batch(64, 1)).unwrap(), answers(&mut Hashing::new(SHAPE, 5), &batch(64, 1)).unwrap());
-    let expected =
-        "machine failed at a batch of 64: the device cuda:7 failed: it burns; hashing takes over".to_owned();
+    assert_eq!(
+        answers(&mut routed, &batch(64, 1)).unwrap(),
+        answers(&mut Hashing::new(SHAPE, 5), &batch(64, 1)).unwrap()
+    );
+    let expected = "machine failed at a batch of 64: the device cuda:7 failed: it burns; hashing takes over".to_owned();
     assert_eq!(bench.machine.log().reports, [expected]);
 }
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use evaluator_doubles::{Fault, Faulty, Uniform};
 use game::ObservationShape;
-use inference::{Attributes, Batch, Error, Evaluator, Predictions, Speed, Trial, choose_depth, doubling_sizes, try_out};
+use inference::{
+    Attributes, Batch, Error, Evaluator, Predictions, Speed, Trial, choose_depth, doubling_sizes, try_out,
+};
 
 const SHAPE: ObservationShape = ObservationShape { planes: 2, height: 3, width: 3 };
 

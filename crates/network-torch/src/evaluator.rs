@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use game::{ObservationShape, Outcome};
 use inference::{
-    Attributes, BATCH_SIZES, Batch, BatchingEngine, EngineCounts, EngineSettings, Evaluator, LoadedNetwork, Predictions,
-    Weights,
+    Attributes, BATCH_SIZES, Batch, BatchingEngine, EngineCounts, EngineSettings, Evaluator, LoadedNetwork,
+    Predictions, Weights,
 };
 use tch::Device;
 use weights::{Architecture, Manifest, WeightsVersion};

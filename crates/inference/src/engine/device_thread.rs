@@ -226,15 +226,18 @@ impl<D: Device> DeviceThread<D> {
         };
         self.count(|counts| counts.out_of_memory += 1);
         self.queue.put_back(parts);
-        match self.schedule.exclude_from(size) {
-            Some(smaller) => {
-                let device = &self.shared.device;
-                let text = format!("{device} has too little memory for batches of {size}, using up to {smaller}: {reason}");
-                (self.report)(text);
-                Ok(())
-            }
-            None => Err(format!("too little memory for the smallest batch, of {size}: {reason}")),
+        let before = self.schedule.largest();
+        if !self.schedule.exclude_from(size) {
+            return Err(format!("too little memory for the smallest batch, of {size}: {reason}"));
         }
+        // Several batches of a size may have been in flight.
+        let (device, smaller) = (&self.shared.device, self.schedule.largest());
+        if smaller < before {
+            (self.report)(format!(
+                "{device} has too little memory for batches of {size}, using up to {smaller}: {reason}"
+            ));
+        }
+        Ok(())
     }
 
     /// Sends the complete answers.

@@ -109,7 +109,10 @@ mod tests {
     fn a_version_that_fills_a_batch_comes_first_but_overtakes_a_request_at_most_twice() {
         let mut queue = queue(&[(OLD, 3), (NEW, 40)]);
         for overtaken in 0..2 {
-            assert_eq!(queue.next(8, 2), (NEW, Waiting { together: 40 - 8 * overtaken, all: 43 - 8 * overtaken, is_overdue: false }));
+            assert_eq!(
+                queue.next(8, 2),
+                (NEW, Waiting { together: 40 - 8 * overtaken, all: 43 - 8 * overtaken, is_overdue: false })
+            );
             queue.take(NEW, 8);
         }
         assert_eq!(queue.next(8, 2), (OLD, Waiting { together: 3, all: 27, is_overdue: true }));

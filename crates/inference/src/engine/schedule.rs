@@ -73,8 +73,8 @@ pub(super) struct Schedule {
     sizes: Vec<usize>,
     /// The maximum number of batches in flight.
     pub(super) depth: usize,
-    /// The mean duration of a batch, in seconds, by size.
-    durations: HashMap<usize, f64>,
+    /// The mean duration of a batch, in seconds, by size; `None` after the first one, which selected kernels.
+    durations: HashMap<usize, Option<f64>>,
     callers: HashMap<u64, Caller>,
     submitted: u64,
 }
@@ -118,19 +118,28 @@ impl Schedule {
     /// Records the duration of a batch.
     pub(super) fn took(&mut self, size: usize, duration: Duration) {
         let seconds = duration.as_secs_f64();
-        let mean = self.durations.entry(size).or_insert(seconds);
-        *mean += NEWEST * (seconds - *mean);
+        let Some(mean) = self.durations.get_mut(&size) else {
+            self.durations.insert(size, None);
+            return;
+        };
+        *mean = match *mean {
+            // After a much shorter batch the earlier ones were disturbed, and the device would run out of work.
+            Some(mean) if seconds > mean / 2.0 => Some(mean + NEWEST * (seconds - mean)),
+            _ => Some(seconds),
+        };
     }
 
-    /// Excludes batches of `size` and larger ones, because memory is too small for them. Returns the largest remaining
-    /// size; with `None` the device is unusable.
-    pub(super) fn exclude_from(&mut self, size: usize) -> Option<usize> {
+    /// Excludes batches of `size` and larger ones, because memory is too small for them. Returns false if no size would
+    /// be left.
+    pub(super) fn exclude_from(&mut self, size: usize) -> bool {
         let kept = self.sizes.iter().filter(|&&kept| kept < size).count();
-        if kept == 0 {
-            return None;
-        }
-        self.sizes.truncate(kept);
-        Some(self.largest())
+        self.sizes.truncate(kept.max(1));
+        kept > 0
+    }
+
+    /// The largest usable size.
+    pub(super) fn largest(&self) -> usize {
+        self.sizes.last().copied().expect("sizes are never empty")
     }
 
     /// Returns the next action, given the positions that wait and the batches in flight, oldest first.
@@ -150,7 +159,7 @@ impl Schedule {
             // No caller can send anything before it is answered.
             return Step::Await;
         }
-        let duration = self.durations.get(&oldest.portion.size).copied().unwrap_or_default();
+        let duration = self.durations.get(&oldest.portion.size).copied().flatten().unwrap_or_default();
         let end = oldest.begun.unwrap_or(now) + Duration::from_secs_f64(HOLD * duration);
         if now < end {
             return Step::Hold(end.min(now + Duration::from_secs_f64(duration) / CHECKS));
@@ -182,9 +191,7 @@ impl Schedule {
         }
         let below = self.sizes.iter().rfind(|&&size| size <= waiting).copied();
         match (self.at_least(waiting), below) {
-            (Some(above), Some(below))
-                if above > PADDED_FREELY_MAX && (above - waiting) * PADDING > above =>
-            {
+            (Some(above), Some(below)) if above > PADDED_FREELY_MAX && (above - waiting) * PADDING > above => {
                 full(below)
             }
             (Some(above), _) => Portion { size: above, positions: waiting },
@@ -194,10 +201,6 @@ impl Schedule {
 
     fn at_least(&self, positions: usize) -> Option<usize> {
         self.sizes.iter().find(|&&size| size >= positions).copied()
-    }
-
-    fn largest(&self) -> usize {
-        self.sizes.last().copied().expect("sizes are never empty")
     }
 }
 
@@ -213,7 +216,9 @@ mod tests {
     fn schedule(depth: usize, callers: u64, positions: usize) -> Schedule {
         let mut schedule = Schedule::new(BATCH_SIZES.to_vec(), depth);
         (0..callers).for_each(|caller| schedule.arrived(caller, positions));
-        BATCH_SIZES.iter().for_each(|&size| schedule.took(size, ms(10)));
+        for duration in [ms(900), ms(10)] {
+            BATCH_SIZES.iter().for_each(|&size| schedule.took(size, duration));
+        }
         schedule
     }
 
@@ -306,6 +311,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_batch_of_a_size_and_disturbed_ones_do_not_delay_later_batches() {
+        let mut schedule = schedule(2, 16, 384);
+        assert_eq!(schedule.durations[&512], Some(0.01), "the first batch took 900 ms");
+        schedule.took(512, ms(18));
+        assert_eq!(schedule.durations[&512], Some(0.011));
+        schedule.took(512, ms(5));
+        assert_eq!(schedule.durations[&512], Some(0.005));
+    }
+
+    #[test]
     fn callers_that_are_blocked_elsewhere_are_no_longer_waited_for() {
         let mut schedule = schedule(2, 16, 384);
         for _ in 0..20 {
@@ -318,10 +333,10 @@ mod tests {
     #[test]
     fn sizes_that_do_not_fit_memory_are_excluded_with_all_larger_ones() {
         let mut schedule = schedule(2, 16, 1024);
-        assert_eq!(schedule.exclude_from(2048), Some(1536));
+        assert!(schedule.exclude_from(2048));
         assert_eq!((schedule.target(), schedule.portion(9000)), (1536, Portion { size: 1536, positions: 1536 }));
-        assert_eq!(schedule.exclude_from(32), Some(16));
+        assert!(schedule.exclude_from(32));
         assert_eq!(schedule.portion(9000), Portion { size: 16, positions: 16 });
-        assert_eq!(schedule.exclude_from(16), None);
+        assert!(!schedule.exclude_from(16));
     }
 }

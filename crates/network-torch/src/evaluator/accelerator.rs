@@ -58,12 +58,7 @@ impl Accelerator {
         Ok(Slot { observations: Staging::new(self.device), completion })
     }
 
-    fn queue(
-        &mut self,
-        folded: &Folded,
-        size: usize,
-        stage: &mut dyn FnMut(&mut [f32]),
-    ) -> Result<InFlight, Error> {
+    fn queue(&mut self, folded: &Folded, size: usize, stage: &mut dyn FnMut(&mut [f32])) -> Result<InFlight, Error> {
         process::apply();
         let _guard = tch::no_grad_guard();
         let &Architecture { planes, height, width, .. } = folded.architecture();

@@ -131,8 +131,7 @@ fn requests_of_several_threads_and_versions_get_the_answers_that_one_thread_gets
             scope.spawn(move || {
                 let mut merged = libtorch.evaluator(&manifest, &bytes).unwrap();
                 let (device, precision) = (Device::Cpu, Precision::F32);
-                let mut alone =
-                    LibtorchEvaluator::new(&small(), manifest.version, &bytes, device, precision).unwrap();
+                let mut alone = LibtorchEvaluator::new(&small(), manifest.version, &bytes, device, precision).unwrap();
                 for turn in 0..4 {
                     let batch = positions(sizes[(thread as usize + turn) % sizes.len()]);
                     let mut answers = Predictions::new();
