@@ -232,7 +232,8 @@ impl Install {
         let (cpu, cuda): (Vec<&Wheel>, Vec<&Wheel>) = wheels.iter().partition(|wheel| !wanted.cpu(wheel).is_empty());
         let count = wheels.len();
         let unpack = |number: usize, wheel: &Wheel, target: &Path| {
-            eprintln!("libtorch {VERSION}: {number} of {count}: {} ({} MB)", wheel.requirement, wheel.download_mb);
+            let size_mb = wheel.download_mb(self.platform);
+            eprintln!("libtorch {VERSION}: {number} of {count}: {} ({size_mb} MB)", wheel.requirement);
             let downloads = work.path().join("download");
             python.download_wheel(wheel.requirement, &downloads)?;
             wheel.unpack(&python, &downloads, target, wanted)?;
@@ -244,7 +245,7 @@ impl Install {
             for (index, wheel) in cpu.iter().enumerate() {
                 unpack(index + 1, wheel, &fresh)?;
             }
-            self.replace(&fresh, &work.path().join("old"), wanted)?;
+            self.replace(&fresh, &work.path().join("old"))?;
         }
         for (index, wheel) in cuda.iter().enumerate() {
             let part = work.path().join("part");
@@ -267,13 +268,12 @@ impl Install {
 
     /// Puts the files in `fresh` in the place of the folder, with the intact CUDA libraries and the licences of the old
     /// folder.
-    fn replace(&self, fresh: &Path, old: &Path, wanted: &Wanted) -> Result<()> {
+    fn replace(&self, fresh: &Path, old: &Path) -> Result<()> {
         self.platform.finish(fresh)?;
-        for name in self.platform.cuda_libraries() {
-            let kept = self.folder.join("lib").join(name);
-            if !wanted.cuda.contains(name) && kept.exists() {
-                move_file(&kept, &fresh.join("lib").join(name))?;
-            }
+        // All of them are missing by the stamp of another version.
+        let missing = Stamp::missing_cuda(&self.folder, self.platform, Check::Stamp)?;
+        for name in self.platform.cuda_libraries().filter(|name| missing.iter().all(|(missing, _)| missing != name)) {
+            move_file(&self.folder.join("lib").join(name), &fresh.join("lib").join(name))?;
         }
         Stamp::write(fresh, self.platform)?;
         if self.folder.exists() {
@@ -302,52 +302,47 @@ impl Install {
         let sizes = Sizes::of(self.platform, wanted);
         ensure_that!(
             free_mb >= sizes.peak_mb,
-            "{} MB are free in {}, and {} MB are needed while libtorch is fetched{}",
-            free_mb,
+            "{free_mb} MB are free in {}, and {} MB are needed while libtorch is fetched{}",
             self.tools.display(),
             sizes.peak_mb,
-            if wanted.cuda.is_empty() { "" } else { " (without the CUDA half, `cargo xtask libtorch --cpu`, fewer)" }
+            if wanted.cuda.is_empty() { "" } else { " (fewer without the CUDA half: `cargo xtask libtorch --cpu`)" }
         );
         eprintln!("libtorch {VERSION}: {sizes}; {free_mb} MB are free");
         Ok(())
     }
 }
 
-/// Sizes that are printed before a download.
+/// Sizes of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sizes {
     wheels: usize,
     download_mb: u64,
+    /// An upper bound.
     installed_mb: u64,
     /// The room that is needed while fetching.
     peak_mb: u64,
 }
 
 impl Sizes {
-    fn of(platform: &Platform, wanted: &Wanted) -> Self {
-        let wheels = wanted.wheels(platform);
-        let installed_mb = wanted.installed_mb(platform);
-        let largest_mb = wheels.iter().map(|wheel| wheel.download_mb).max().unwrap_or(0);
-        Self {
-            wheels: wheels.len(),
-            download_mb: wheels.iter().map(|wheel| wheel.download_mb).sum(),
-            installed_mb,
-            // pip writes a wheel twice; the extracted files of all wheels stay.
-            peak_mb: installed_mb + 2 * largest_mb,
-        }
+    fn of(platform: &'static Platform, wanted: &Wanted) -> Self {
+        let sizes: Vec<u64> = wanted.wheels(platform).into_iter().map(|wheel| wheel.download_mb(platform)).collect();
+        let download_mb: u64 = sizes.iter().sum();
+        let installed_mb = download_mb * platform.installed_percent / 100;
+        // pip writes a wheel twice.
+        let peak_mb = installed_mb + 2 * sizes.iter().copied().max().unwrap_or(0);
+        Self { wheels: sizes.len(), download_mb, installed_mb, peak_mb }
     }
 }
 
 impl std::fmt::Display for Sizes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let minutes = |mbit_per_s: u64| (self.download_mb * 8).div_ceil(mbit_per_s * 60);
         let Self { wheels, download_mb, installed_mb, .. } = self;
-        let minutes = |mbit_per_s: u64| (download_mb * 8).div_ceil(mbit_per_s * 60);
+        let (fast, slow) = (minutes(500), minutes(50));
         write!(
             f,
-            "downloading {download_mb} MB in {wheels} wheels, once: about {} min at 500 Mbit/s, {} min at 50 Mbit/s; \
-             {installed_mb} MB on the disk",
-            minutes(500),
-            minutes(50)
+            "downloading {download_mb} MB in {wheels} wheels, once: {fast} min at 500 Mbit/s, {slow} min at 50 Mbit/s; \
+             at most {installed_mb} MB on the disk"
         )
     }
 }

@@ -27,17 +27,6 @@ const SYSTEM: [&str; 11] = [
 ];
 /// Libraries that come with the driver.
 const DRIVER: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
-/// Folders that the loader searches besides its cache.
-const FOLDERS: [&str; 7] = [
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/lib64",
-    "/usr/lib64",
-    "/usr/lib",
-];
-
 /// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Checked {
@@ -65,13 +54,10 @@ pub(super) fn check(lib: &Path) -> Result<Checked> {
             loads.insert(name, needed(&path)?);
         }
     }
+    // `/sbin` is not on the path of every user.
     let cache = workspace::output(Command::new("ldconfig").arg("-p"))
-        .or_else(|_| workspace::output(Command::new("/sbin/ldconfig").arg("-p")))
-        .unwrap_or_default();
-    Ok(resolve(&loads, &|name| {
-        cache.lines().any(|line| line.trim_start().split(' ').next() == Some(name))
-            || FOLDERS.iter().any(|folder| Path::new(folder).join(name).exists())
-    }))
+        .or_else(|_| workspace::output(Command::new("/sbin/ldconfig").arg("-p")))?;
+    Ok(resolve(&loads, &|name| cache.lines().any(|line| line.trim_start().split(' ').next() == Some(name))))
 }
 
 /// Returns the libraries that the header of a library names.

@@ -165,9 +165,23 @@ fn a_complete_cuda_half_is_not_fetched_again_and_survives_a_new_cpu_half() {
     assert!(wanted.cpu && wanted.cuda.is_empty());
     let [fresh, old] = ["fresh", "old"].map(|name| fetched.install.tools.join(name));
     install(&fresh, &LINUX_X86);
-    fetched.install.replace(&fresh, &old, &wanted).unwrap();
+    fetched.install.replace(&fresh, &old).unwrap();
     assert!(fetched.packages(Halves::CpuAndCuda, Check::Bytes).is_empty(), "both halves are complete");
     assert!(fetched.install.folder.join(LICENSES).join("nvidia-cublas").exists());
+}
+
+#[test]
+fn a_cuda_half_of_another_version_is_not_kept() {
+    let fetched = Fetched::with(&all_cuda());
+    let stamp = fetched.install.folder.join("stamp.json");
+    let other = fs::read_to_string(&stamp).unwrap().replace("2.11.0", "2.10.0");
+    fs::write(&stamp, other).unwrap();
+    assert!(fetched.install.wanted(Halves::Cpu, Check::Stamp).unwrap().cpu);
+    let [fresh, old] = ["fresh", "old"].map(|name| fetched.install.tools.join(name));
+    install(&fresh, &LINUX_X86);
+    fetched.install.replace(&fresh, &old).unwrap();
+    assert!(fetched.packages(Halves::Cpu, Check::Bytes).is_empty());
+    assert!(!fetched.lib("libtorch_cuda.so").exists());
 }
 
 #[test]
@@ -187,14 +201,14 @@ fn sizes_and_times_are_those_of_the_missing_wheels() {
     let fetched = Fetched::with(&[]);
     let wanted = fetched.install.wanted(Halves::CpuAndCuda, Check::Stamp).unwrap();
     let text = Sizes::of(&LINUX_X86, &wanted).to_string();
-    let expected = "downloading 2499 MB in 13 wheels, once: about 1 min at 500 Mbit/s, 7 min at 50 Mbit/s; 3037 MB on \
+    let expected = "downloading 2499 MB in 13 wheels, once: 1 min at 500 Mbit/s, 7 min at 50 Mbit/s; at most 3123 MB on \
                     the disk";
     assert_eq!(text, expected);
     let cufft = Fetched::with(&all_cuda());
     fs::remove_file(cufft.lib("libcufft.so.12")).unwrap();
     let wanted = cufft.install.wanted(Halves::CpuAndCuda, Check::Stamp).unwrap();
     let sizes = Sizes::of(&LINUX_X86, &wanted);
-    assert_eq!((sizes.wheels, sizes.download_mb, sizes.installed_mb, sizes.peak_mb), (1, 214, 287, 287 + 2 * 214));
+    assert_eq!((sizes.wheels, sizes.download_mb, sizes.peak_mb), (1, 214, 267 + 2 * 214));
 }
 
 #[test]
