@@ -17,6 +17,7 @@ pub mod cpus;
 pub mod descriptors;
 pub mod directory;
 mod drain;
+pub mod gpus;
 pub mod identity;
 pub mod machine;
 pub mod net;

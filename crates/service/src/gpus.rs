@@ -1,0 +1,216 @@
+//! NVIDIA GPUs, read through NVML, the library of their driver.
+//!
+//! The library is opened at run time, so one program serves machines with and without it. Start reading at [`Gpus`].
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+
+/// A GPU and its load at one time. A value that the driver does not report is `None`.
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
+pub struct Gpu {
+    /// The index in NVML and in `nvidia-smi`: by PCI bus, all GPUs of the machine or container.
+    pub index: usize,
+    /// The model, such as `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// The identity, such as `GPU-8f5c…`; empty if the driver does not report it.
+    pub uuid: String,
+    /// The version of the driver, such as `580.82.07`.
+    pub driver: String,
+    /// The compute capability, such as 9.0.
+    pub compute_capability: Option<ComputeCapability>,
+    /// The memory of the device.
+    pub memory_total_bytes: Option<u64>,
+    /// The memory that all processes and the driver hold.
+    pub memory_used_bytes: Option<u64>,
+    /// The memory that this process holds. The driver knows process ids of the host only, so in a container with its
+    /// own process ids this is `None`.
+    pub memory_held_bytes: Option<u64>,
+    /// The share of the driver's last sampling period (0.2 to 1 s) in which at least one kernel ran, of any process.
+    pub busy_share: Option<f64>,
+}
+
+impl Gpu {
+    /// Returns the major version of the driver.
+    #[must_use]
+    pub fn driver_major(&self) -> Option<u32> {
+        self.driver.split('.').next()?.parse().ok()
+    }
+}
+
+/// The generation of a GPU's instruction set. Versions compare in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct ComputeCapability {
+    /// The digits before the dot.
+    pub major: u32,
+    /// The digits after it.
+    pub minor: u32,
+}
+
+impl std::fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// An open NVML. Opening takes milliseconds and a reading much less, so a process that reads repeatedly keeps this.
+#[derive(Debug)]
+pub struct Gpus {
+    nvml: Nvml,
+    driver: String,
+}
+
+impl Gpus {
+    /// Opens NVML.
+    ///
+    /// # Errors
+    /// The reason, for a person to read: the library is missing, or the driver does not answer.
+    pub fn open() -> Result<Self, String> {
+        if cfg!(target_os = "macos") {
+            return Err("macOS has no NVIDIA driver".to_owned());
+        }
+        let nvml = Nvml::init().map_err(|error| unopened(&error))?;
+        let driver = nvml.sys_driver_version().unwrap_or_default();
+        Ok(Self { nvml, driver })
+    }
+
+    /// Reads every GPU, in the order of their indices. A GPU that does not answer is left out.
+    ///
+    /// # Errors
+    /// If the driver no longer answers.
+    pub fn read(&self) -> Result<Vec<Gpu>, String> {
+        let count = self.nvml.device_count().map_err(|error| format!("the NVIDIA driver lists no GPUs: {error}"))?;
+        Ok((0..count).filter_map(|index| self.gpu(index)).collect())
+    }
+
+    fn gpu(&self, index: u32) -> Option<Gpu> {
+        let device = self.nvml.device_by_index(index).ok()?;
+        let memory = device.memory_info().ok();
+        let capability = device.cuda_compute_capability().ok();
+        let version = |part: i32| u32::try_from(part).ok();
+        Some(Gpu {
+            index: usize::try_from(index).ok()?,
+            name: device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()),
+            uuid: device.uuid().unwrap_or_default(),
+            driver: self.driver.clone(),
+            compute_capability: capability.and_then(|capability| {
+                Some(ComputeCapability { major: version(capability.major)?, minor: version(capability.minor)? })
+            }),
+            memory_total_bytes: memory.as_ref().map(|memory| memory.total),
+            memory_used_bytes: memory.as_ref().map(|memory| memory.used),
+            memory_held_bytes: device.running_compute_processes().ok().and_then(|list| held(&list, std::process::id())),
+            busy_share: device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0),
+        })
+    }
+}
+
+/// Reads every GPU once; [`Gpus`] reads repeatedly.
+///
+/// # Errors
+/// Those of [`Gpus::open`] and [`Gpus::read`]. A machine without an NVIDIA driver is one of them.
+pub fn gpus() -> Result<Vec<Gpu>, String> {
+    Gpus::open()?.read()
+}
+
+/// The GPU that a program sees as CUDA device `ordinal`, where `visible` is the value of `CUDA_VISIBLE_DEVICES`.
+///
+/// CUDA numbers the visible devices from zero, in the order of the variable; without it, the fastest comes first, which
+/// is the order of NVML where all GPUs are of one model. `None` if the variable hides the device or names a partition
+/// of a GPU.
+#[must_use]
+pub fn of_cuda<'a>(gpus: &'a [Gpu], ordinal: usize, visible: Option<&str>) -> Option<&'a Gpu> {
+    let Some(visible) = visible else { return gpus.get(ordinal) };
+    let named = visible.split(',').map(str::trim).nth(ordinal).filter(|named| !named.is_empty())?;
+    let by_index = |index: usize| gpus.iter().find(|gpu| gpu.index == index);
+    // CUDA accepts any unambiguous beginning of an identity.
+    let by_identity = || gpus.iter().find(|gpu| named.starts_with("GPU-") && gpu.uuid.starts_with(named));
+    named.parse().ok().map_or_else(by_identity, by_index)
+}
+
+/// The memory that process `id` holds; `None` if it is not listed with its memory.
+fn held(listed: &[ProcessInfo], id: u32) -> Option<u64> {
+    let of_process = listed.iter().filter(|process| process.pid == id);
+    of_process.fold(None, |held, process| match process.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(held.unwrap_or(0) + bytes),
+        UsedGpuMemory::Unavailable => held,
+    })
+}
+
+/// Describes why NVML cannot be opened, with what to do where that is known.
+fn unopened(error: &NvmlError) -> String {
+    match error {
+        NvmlError::LibloadingError(_) => "no NVIDIA driver is installed (its library libnvidia-ml.so.1 is missing); in a \
+             container: it was started without GPUs, see `docker run --gpus all`"
+            .to_owned(),
+        NvmlError::DriverNotLoaded => {
+            "the NVIDIA driver is installed but not loaded: `sudo modprobe nvidia`, or restart the machine".to_owned()
+        }
+        NvmlError::LibRmVersionMismatch => {
+            "the NVIDIA driver was updated while an earlier version is loaded: restart the machine".to_owned()
+        }
+        NvmlError::NoPermission => "this user may not use the NVIDIA driver: check /dev/nvidia*".to_owned(),
+        error => format!("the NVIDIA driver does not answer: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(index: usize, uuid: &str) -> Gpu {
+        Gpu { index, uuid: uuid.to_owned(), driver: "580.82.07".to_owned(), ..Gpu::default() }
+    }
+
+    #[test]
+    fn cuda_numbers_the_visible_gpus_in_the_order_of_the_variable() {
+        let gpus = [gpu(0, "GPU-aa"), gpu(1, "GPU-bb"), gpu(2, "GPU-cc")];
+        let index = |ordinal, visible| of_cuda(&gpus, ordinal, visible).map(|gpu| gpu.index);
+        assert_eq!(index(1, None), Some(1));
+        assert_eq!(index(3, None), None);
+        assert_eq!((index(0, Some("2,0")), index(1, Some("2,0")), index(2, Some("2,0"))), (Some(2), Some(0), None));
+        assert_eq!(index(0, Some("GPU-b")), Some(1), "the beginning of an identity is enough");
+        for hidden in ["", "-1", "NoDevFiles", "MIG-bb", "GPU-dd", "7"] {
+            assert_eq!(index(0, Some(hidden)), None, "{hidden}");
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_process_is_the_sum_over_its_entries_and_unknown_without_any() {
+        let entry = |pid, used_gpu_memory| ProcessInfo {
+            pid,
+            used_gpu_memory,
+            gpu_instance_id: None,
+            compute_instance_id: None,
+        };
+        let listed = [
+            entry(7, UsedGpuMemory::Used(3)),
+            entry(8, UsedGpuMemory::Used(50)),
+            entry(7, UsedGpuMemory::Used(4)),
+            entry(9, UsedGpuMemory::Unavailable),
+        ];
+        assert_eq!([held(&listed, 7), held(&listed, 9), held(&listed, 10)], [Some(7), None, None]);
+    }
+
+    #[test]
+    fn the_major_version_of_a_driver_is_its_first_number() {
+        assert_eq!(gpu(0, "").driver_major(), Some(580));
+        assert_eq!(Gpu::default().driver_major(), None);
+    }
+
+    #[test]
+    fn compute_capabilities_compare_by_version() {
+        let capability = |major, minor| ComputeCapability { major, minor };
+        assert!(capability(7, 5) < capability(8, 0) && capability(9, 0) < capability(12, 0));
+        assert_eq!(capability(7, 5).to_string(), "7.5");
+    }
+
+    /// Holds on every machine: one without a driver gives a reason, one with a driver complete readings.
+    #[test]
+    fn this_machine_lists_its_gpus_or_gives_a_reason() {
+        match gpus() {
+            Ok(gpus) => assert!(gpus.iter().all(|gpu| !gpu.name.is_empty() && !gpu.driver.is_empty()), "{gpus:?}"),
+            Err(reason) => assert!(!reason.is_empty() && !reason.contains('\n'), "{reason}"),
+        }
+    }
+}
