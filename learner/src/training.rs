@@ -240,6 +240,7 @@ impl<P: FnMut(Manifest, Bytes)> Training<P> {
         self.version = manifest.version;
         self.published_step = Some(step);
         metrics::published(manifest.version);
+        metrics::placed(&self.trainer);
         tracing::info!("published weights {} at training step {step}", manifest.version);
         if let Some(span) = &mut span {
             span.set("weights_version", manifest.version.0);

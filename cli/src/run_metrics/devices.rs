@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet::exposition::Exposition;
+use fleet::exposition::{Exposition, Series};
 use serde::{Deserialize, Serialize};
 use service::devices::CPU;
 
 use super::{Processes, RunMetrics};
 use crate::screen::number;
+
+/// The order of devices and their identity: the CPU last, then the number, the identity, and the name of a device without
+/// an identity.
+type Key = (bool, Option<String>, Option<String>, String);
 
 /// A device at one time, and the processes that compute on it. Values that no process reports are missing: all of them
 /// on a CPU.
@@ -18,6 +22,10 @@ pub(crate) struct DeviceUse {
     pub device: String,
     /// The model: `NVIDIA H100 80GB HBM3`.
     pub name: Option<String>,
+    /// The number in `nvidia-smi`. Processes that each see another GPU have the same name for it.
+    pub gpu: Option<String>,
+    /// The identity, which differs on two machines.
+    pub uuid: Option<String>,
     /// The roles of the processes that compute on it.
     pub roles: BTreeSet<String>,
     /// The share of time in which it computed, for all programs.
@@ -42,11 +50,11 @@ impl DeviceUse {
 
     /// Returns every device of the readings of a run, with the means of its rates and shares, and its most memory.
     pub(crate) fn over(readings: &[RunMetrics]) -> Vec<Self> {
-        let mut by_device: BTreeMap<(bool, &str), Vec<&Self>> = BTreeMap::new();
+        let mut by_device: BTreeMap<Key, Vec<&Self>> = BTreeMap::new();
         for used in readings.iter().flat_map(|reading| &reading.devices) {
-            by_device.entry((used.device == CPU, &used.device)).or_default().push(used);
+            by_device.entry(used.key()).or_default().push(used);
         }
-        let merge = |((_, device), uses): ((bool, &str), Vec<&Self>)| {
+        let merge = |uses: Vec<&Self>| {
             let values =
                 |value: fn(&Self) -> Option<f64>| uses.iter().filter_map(|used| value(used)).collect::<Vec<_>>();
             let mean = |value| {
@@ -54,8 +62,10 @@ impl DeviceUse {
             };
             let most = |value| values(value).into_iter().reduce(f64::max);
             Self {
-                device: device.to_owned(),
+                device: uses[0].device.clone(),
                 name: uses.iter().find_map(|used| used.name.clone()),
+                gpu: uses[0].gpu.clone(),
+                uuid: uses[0].uuid.clone(),
                 roles: uses.iter().flat_map(|used| used.roles.clone()).collect(),
                 busy_share: mean(|used| used.busy_share),
                 memory_held_bytes: most(|used| used.memory_held_bytes),
@@ -65,7 +75,7 @@ impl DeviceUse {
                 downloaded_per_second: mean(|used| used.downloaded_per_second),
             }
         };
-        by_device.into_iter().map(merge).collect()
+        by_device.into_values().map(merge).collect()
     }
 
     /// Formats the device as one line; unknown values are left out.
@@ -81,7 +91,8 @@ impl DeviceUse {
         });
         let figures: Vec<String> = busy.into_iter().chain(memory).collect();
         let figures = if figures.is_empty() { String::new() } else { format!(": {}", figures.join(", ")) };
-        format!("{}{} ({}){figures}", self.device, name.unwrap_or_default(), roles.join(", "))
+        let device = self.gpu.as_ref().map_or_else(|| self.device.clone(), |gpu| format!("GPU {gpu}"));
+        format!("{device}{} ({}){figures}", name.unwrap_or_default(), roles.join(", "))
     }
 
     /// Returns every metric with its name in event files: `device/cuda:1/busy_share`.
@@ -97,8 +108,23 @@ impl DeviceUse {
         named.into_iter().filter_map(scalar).collect()
     }
 
+    /// The device as this process describes it, without its load.
+    fn named(device: &str, exposition: &Exposition) -> Self {
+        let is_info =
+            |series: &&Series| series.name == "zerofleet_device_info" && series.label("device") == Some(device);
+        let info = exposition.series.iter().find(is_info);
+        let label = |label| info?.label(label).filter(|value| !value.is_empty()).map(str::to_owned);
+        let [name, gpu, uuid] = ["name", "gpu", "uuid"].map(label);
+        Self { device: device.to_owned(), name, gpu, uuid, ..Self::default() }
+    }
+
+    fn key(&self) -> Key {
+        let device = if self.uuid.is_some() { String::new() } else { self.device.clone() };
+        (self.device == CPU, self.gpu.clone(), self.uuid.clone(), device)
+    }
+
     /// Adds what another process reports of this device.
-    fn add(&mut self, role: &str, exposition: &Exposition, info: Option<&str>) {
+    fn add(&mut self, role: &str, exposition: &Exposition) {
         let device = self.device.clone();
         let get = |name: &str| exposition.get(&format!("zerofleet_device_{name}"), &[("device", &device)]);
         let transfer = |direction| {
@@ -106,7 +132,6 @@ impl DeviceUse {
             exposition.get("zerofleet_device_transfer_bytes_per_second", &labels)
         };
         self.roles.insert(role.to_owned());
-        self.name = info.map(str::to_owned).or(self.name.take());
         // Processes read the same device at different times.
         let most = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(f64::max);
         self.busy_share = most(self.busy_share, get("busy_share"));
@@ -121,23 +146,15 @@ impl DeviceUse {
 
 /// Returns the devices that tensors of these processes are on, the CPU last.
 pub(super) fn of(processes: &Processes<'_>) -> Vec<DeviceUse> {
-    // Devices of one name on different machines differ by their identity.
-    let mut found: BTreeMap<(bool, String, String), DeviceUse> = BTreeMap::new();
+    let mut found: BTreeMap<Key, DeviceUse> = BTreeMap::new();
     for (role, rates) in &processes.0 {
         let Some(exposition) = rates.newest() else { continue };
         let placed =
             exposition.series.iter().filter(|series| series.name == "zerofleet_device_tensors" && series.value > 0.0);
         let devices: BTreeSet<&str> = placed.filter_map(|series| series.label("device")).collect();
         for device in devices {
-            let info = exposition
-                .series
-                .iter()
-                .find(|series| series.name == "zerofleet_device_info" && series.label("device") == Some(device));
-            let label = |label| info.and_then(|info| info.label(label)).unwrap_or_default();
-            let key = (device == CPU, device.to_owned(), label("uuid").to_owned());
-            let entry = found.entry(key);
-            let used = entry.or_insert_with(|| DeviceUse { device: device.to_owned(), ..DeviceUse::default() });
-            used.add(role.name(), exposition, Some(label("name")).filter(|name| !name.is_empty()));
+            let used = DeviceUse::named(device, exposition);
+            found.entry(used.key()).or_insert(used).add(role.name(), exposition);
         }
     }
     found.into_values().collect()
@@ -166,7 +183,7 @@ mod tests {
 
     const LEARNER: &str = "zerofleet_device_tensors{what=\"parameters\",device=\"cuda\"} 1\n\
         zerofleet_device_tensors{what=\"moments\",device=\"cuda\"} 1\n\
-        zerofleet_device_info{device=\"cuda\",name=\"NVIDIA H100\",uuid=\"GPU-a\"} 1\n\
+        zerofleet_device_info{device=\"cuda\",name=\"NVIDIA H100\",gpu=\"0\",uuid=\"GPU-a\"} 1\n\
         zerofleet_device_memory_held_bytes{device=\"cuda\"} 3\n\
         zerofleet_device_memory_used_bytes{device=\"cuda\"} 9\n\
         zerofleet_device_memory_bytes{device=\"cuda\"} 80\n\
@@ -174,7 +191,7 @@ mod tests {
         zerofleet_device_transfer_bytes_per_second{device=\"cuda\",direction=\"upload\"} 7\n";
     const ACTOR: &str = "zerofleet_device_tensors{what=\"weights\",device=\"cpu\"} 0\n\
         zerofleet_device_tensors{what=\"weights\",device=\"cuda\"} 1\n\
-        zerofleet_device_info{device=\"cuda\",name=\"NVIDIA H100\",uuid=\"GPU-a\"} 1\n\
+        zerofleet_device_info{device=\"cuda\",name=\"NVIDIA H100\",gpu=\"0\",uuid=\"GPU-a\"} 1\n\
         zerofleet_device_memory_held_bytes{device=\"cuda\"} 4\n\
         zerofleet_device_busy_share{device=\"cuda\"} 0.75\n";
     const ON_THE_CPU: &str = "zerofleet_device_tensors{what=\"weights\",device=\"cpu\"} 1\n";
@@ -206,6 +223,8 @@ mod tests {
         };
         let line = gpu.line();
         assert_eq!(line, "cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB");
+        let second = DeviceUse { gpu: Some("1".to_owned()), ..gpu.clone() };
+        assert_eq!(second.line(), line.replace("cuda", "GPU 1"));
         let bare = DeviceUse { name: None, busy_share: None, memory_used_bytes: None, ..gpu.clone() };
         assert_eq!(bare.line(), "cuda (actor, learner)");
         let cpu =

@@ -77,7 +77,9 @@ impl Snapshot {
         metrics.engines.values_mut().for_each(|engine| *engine = sanitize(engine, ENGINE_LENGTH_MAX));
         for used in &mut metrics.devices {
             used.device = sanitize(&used.device, LABEL_LENGTH_MAX);
-            used.name = used.name.as_deref().map(|name| sanitize(name, LABEL_LENGTH_MAX));
+            for label in [&mut used.name, &mut used.gpu, &mut used.uuid].into_iter().flatten() {
+                *label = sanitize(label, LABEL_LENGTH_MAX);
+            }
         }
         let mut processes: Vec<Row> = roster
             .processes()

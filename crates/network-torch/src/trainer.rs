@@ -126,6 +126,8 @@ pub struct Trainer {
     staged: Vec<f32>,
     /// The value errors `[B]` of the last step; empty if its batch had no importance.
     value_errors: Vec<f32>,
+    /// The device that the observations of the last batch were on.
+    batch_device: Option<Device>,
 }
 
 impl Trainer {
@@ -152,7 +154,20 @@ impl Trainer {
             progress: 0.0,
             staged: Vec::new(),
             value_errors: Vec::new(),
+            batch_device: None,
         })
+    }
+
+    /// Returns the kinds of tensors of the training, each with the device on which libtorch reports them; the batch is
+    /// that of the last step.
+    pub fn placement(&self) -> impl Iterator<Item = (&'static str, Device)> {
+        let tensors = [
+            ("parameters", Some(&self.network.flat_parameters)),
+            ("average", Some(&self.average_parameters)),
+            ("moments", self.moments.first()),
+        ];
+        let placed = tensors.into_iter().filter_map(|(what, tensor)| Some((what, tensor?.device())));
+        placed.chain(self.batch_device.map(|device| ("batch", device)))
     }
 
     /// Takes one training step: forward, backward, clip, optimiser, average.
@@ -369,6 +384,7 @@ impl Trainer {
         self.staged.resize(batch.observations.len(), 0.0);
         layout::channels_last(&batch.observations, planes, height * width, &mut self.staged);
         let observations = network::upload(&self.staged, device)?;
+        self.batch_device = Some(observations.device());
         let observations = observations.f_view([size(positions), size(height), size(width), size(planes)])?;
         let by_action = [size(positions), size(actions)];
         let legal = network::upload(&batch.legal, device)?.f_view(by_action)?;

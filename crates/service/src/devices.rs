@@ -85,13 +85,13 @@ impl<R: FnMut(usize) -> Option<(Gpu, Transfers)>> Sampler<R> {
                     }
                 }
                 // The GPU of an Apple machine is a part of its processor, and no driver reports its load.
-                None => info(device, &machine::cpu_model(), ""),
+                None => info(device, &machine::cpu_model(), "", ""),
             }
         }
     }
 
     fn export(&mut self, device: &str, gpu: &Gpu, transfers: Transfers) {
-        info(device, &gpu.name, &gpu.uuid);
+        info(device, &gpu.name, &gpu.index.to_string(), &gpu.uuid);
         let labels = [("device", device.to_owned())];
         if let Some(held) = gpu.memory_held_bytes {
             let most = self.held_bytes_max.entry(device.to_owned()).or_default();
@@ -120,9 +120,9 @@ impl<R: FnMut(usize) -> Option<(Gpu, Transfers)>> Sampler<R> {
     }
 }
 
-fn info(device: &str, name: &str, uuid: &str) {
-    let (device, name, uuid) = (device.to_owned(), name.to_owned(), uuid.to_owned());
-    gauge!("zerofleet_device_info", "device" => device, "name" => name, "uuid" => uuid).set(1.0);
+fn info(device: &str, name: &str, gpu: &str, uuid: &str) {
+    let labels = [("device", device), ("name", name), ("gpu", gpu), ("uuid", uuid)];
+    gauge!("zerofleet_device_info", &labels.map(|(label, value)| (label, value.to_owned()))).set(1.0);
 }
 
 /// The ordinal of a CUDA device: 0 of `cuda`, 1 of `cuda:1`; `None` for another device.
@@ -156,6 +156,7 @@ mod tests {
 
     fn gpu(held: u64) -> Gpu {
         Gpu {
+            index: 3,
             name: "NVIDIA H100".to_owned(),
             uuid: "GPU-a".to_owned(),
             memory_total_bytes: Some(80),
@@ -177,7 +178,7 @@ mod tests {
         });
         let expected = [
             "zerofleet_device_busy_share{device=\"cuda:1\"} 0.5",
-            "zerofleet_device_info{device=\"cuda:1\",name=\"NVIDIA H100\",uuid=\"GPU-a\"} 1",
+            "zerofleet_device_info{device=\"cuda:1\",name=\"NVIDIA H100\",gpu=\"3\",uuid=\"GPU-a\"} 1",
             "zerofleet_device_memory_bytes{device=\"cuda:1\"} 80",
             "zerofleet_device_memory_held_bytes_max{device=\"cuda:1\"} 20",
             "zerofleet_device_memory_held_bytes{device=\"cuda:1\"} 10",

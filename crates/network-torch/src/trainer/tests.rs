@@ -334,3 +334,13 @@ fn a_timed_step_reports_its_parts_and_returns_the_same_losses() {
     let [stage, forward, backward, optimiser] = [2, 4, 8, 16].map(Duration::from_secs);
     assert_eq!(times, StepTimes { stage, forward, backward, optimiser });
 }
+
+#[test]
+fn tensors_of_the_training_are_on_the_device_of_the_network() {
+    let mut trainer = trainer(settings());
+    let kinds = |trainer: &Trainer| trainer.placement().map(|(what, _)| what).collect::<Vec<_>>();
+    assert_eq!(kinds(&trainer), ["parameters", "average", "moments"], "no batch has been seen");
+    trainer.step(&batch(&small(), 4, 62)).unwrap();
+    assert_eq!(kinds(&trainer), ["parameters", "average", "moments", "batch"]);
+    assert!(trainer.placement().all(|(_, device)| device == trainer.network.device()));
+}
