@@ -22,6 +22,8 @@ use machine::Facts;
 /// Reports what a run with these options would find here: CPU, GPUs, libtorch, devices of each role, ports, disk and
 /// limits. Exits with 1 if something would stop it.
 #[derive(Debug, Clone, clap::Args)]
+// The group of the run's options has the same name.
+#[group(skip)]
 pub(crate) struct Args {
     /// The run.
     #[command(flatten)]

@@ -5,8 +5,8 @@
 //! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
 //! weights of a run, `trained`, here or on an inference server, `remote`. `replay` and `inference` send requests to
-//! live servers, and `top` shows a whole fleet. `doctor` reports what a run would find on
-//! this machine. `bench` runs another program.
+//! live servers, and `top` shows a whole fleet. `doctor` reports what a run would find on this machine. `bench` runs
+//! another program.
 
 mod bench;
 mod client_security;

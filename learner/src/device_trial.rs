@@ -20,6 +20,8 @@ pub struct DeviceTrial {
     pub working: Vec<String>,
     /// The devices that do not work, each followed by a colon and the reason.
     pub missing: Vec<String>,
+    /// The working devices that cannot train, each followed by a colon and the reason.
+    pub cannot_train: Vec<String>,
     /// The device that `auto` chooses for training.
     pub training: Choice,
     /// The accelerator that `auto` compares with the CPU for evaluation, or the CPU.
@@ -27,6 +29,12 @@ pub struct DeviceTrial {
 }
 
 impl DeviceTrial {
+    /// Returns the reason why this device cannot train; `None` if it can.
+    #[must_use]
+    pub fn training_refusal(&self, device: &str) -> Option<&str> {
+        self.refusal(device).or_else(|| reason_of(&self.cannot_train, device))
+    }
+
     /// Returns the reason why this device cannot be used; `None` if it works.
     #[must_use]
     pub fn refusal(&self, device: &str) -> Option<&str> {
@@ -39,6 +47,10 @@ impl DeviceTrial {
         let first = device.starts_with("cuda").then(|| of("cuda")).flatten();
         Some(of(device).or(first).unwrap_or("libtorch does not list it"))
     }
+}
+
+fn reason_of<'a>(refused: &'a [String], device: &str) -> Option<&'a str> {
+    refused.iter().find_map(|refused| refused.strip_prefix(device)?.strip_prefix(": "))
 }
 
 /// The files of libtorch; `None` where one is not loaded, or the system does not tell.
@@ -75,5 +87,14 @@ mod tests {
         let refusals = ["cpu", "cuda", "cuda:1", "mps", "xpu"].map(|device| trial.refusal(device));
         let none = Some("libtorch does not list it");
         assert_eq!(refusals, [None, Some("no driver"), Some("no driver"), Some("no MPS"), none]);
+    }
+
+    #[test]
+    fn a_device_may_evaluate_and_not_train() {
+        let working = vec!["cpu".to_owned(), "mps".to_owned()];
+        let cannot_train = vec!["mps: its step differs".to_owned()];
+        let trial = DeviceTrial { working, cannot_train, ..DeviceTrial::default() };
+        assert_eq!((trial.refusal("mps"), trial.training_refusal("mps")), (None, Some("its step differs")));
+        assert_eq!((trial.training_refusal("cpu"), trial.training_refusal("cuda").is_some()), (None, true));
     }
 }

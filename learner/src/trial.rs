@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use learner::device_trial::{Choice, DeviceTrial, Libtorch};
-use network_torch::{DevicePreference, choose_device, device_name, devices};
+use network_torch::{Device, DevicePreference, Error, choose_device, device_name, devices};
 
 /// Prints a [`DeviceTrial`] as one line of JSON.
 pub(crate) fn print() -> ExitCode {
@@ -22,12 +22,24 @@ fn trial() -> DeviceTrial {
     };
     DeviceTrial {
         working: found.working.iter().map(|&device| device_name(device)).collect(),
+        cannot_train: found.working.iter().filter_map(|&device| cannot_train(device)).collect(),
         missing: found.missing,
         training: chosen(),
         inference: chosen(),
         // Last, since the trials load the CUDA half.
         libtorch: loaded(&fs::read_to_string("/proc/self/maps").unwrap_or_default()),
     }
+}
+
+/// Tries a training step on a device that evaluates; returns the name of a device that fails it, with the reason.
+fn cannot_train(device: Device) -> Option<String> {
+    let name = device_name(device);
+    let refused = choose_device(name.parse().ok()?).err()?;
+    let reason = match refused {
+        Error::Device { reason, .. } => reason,
+        other => other.to_string(),
+    };
+    Some(format!("{name}: {reason}"))
 }
 
 /// Finds the files of libtorch among the files that Linux has mapped into this process.

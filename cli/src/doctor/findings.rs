@@ -22,6 +22,11 @@ const FREE_BYTES_NOTED: u64 = 5_000_000_000;
 /// Open files that every process has: libraries, logs, the replay log, and connections of a small fleet.
 const DESCRIPTORS_MIN: u64 = 256;
 
+/// Where messages of devices are explained.
+const MESSAGES: &str = "docs/doctor.md explains the messages of devices";
+/// The reason of `auto` for the CPU.
+const NO_ACCELERATOR: &str = "no accelerator works, for the reasons above";
+
 /// A judged fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
@@ -165,6 +170,13 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
     let version = trial.libtorch.version.as_deref().map_or_else(String::new, |version| format!("{version}, "));
     let cpu_half = path(&trial.libtorch.cpu_half).unwrap_or_else(|| "loaded".to_owned());
     let mut found = vec![Finding::fine("libtorch", format!("{version}CPU half: {cpu_half}"))];
+    if cfg!(target_os = "macos") {
+        found.push(match trial.refusal("mps") {
+            None => Finding::fine("libtorch", "works on mps"),
+            Some(reason) => Finding::note("libtorch", format!("does not work on mps: {reason}"), MESSAGES),
+        });
+        return found;
+    }
     let has_gpu = facts.gpus.as_ref().is_ok_and(|gpus| !gpus.is_empty());
     found.push(match path(&trial.libtorch.cuda_half) {
         Some(cuda_half) => Finding::fine("libtorch", format!("CUDA half: {cuda_half}")),
@@ -182,9 +194,13 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
     }
     let of_listed_gpu =
         |missing: &&String| missing.starts_with("cuda") && has_gpu && trial.libtorch.cuda_half.is_some();
-    found.extend(trial.missing.iter().filter(of_listed_gpu).map(|missing| {
-        Finding::note("libtorch", format!("does not work on {missing}"), "see docs/doctor.md for messages of devices")
-    }));
+    found.extend(
+        trial
+            .missing
+            .iter()
+            .filter(of_listed_gpu)
+            .map(|missing| Finding::note("libtorch", format!("does not work on {missing}"), MESSAGES)),
+    );
     found
 }
 
@@ -215,27 +231,34 @@ fn device(facts: &Facts, section: &'static str, role: Role, wanted: DevicePrefer
         (Err(_), DevicePreference::Auto) => Finding::fine(section, "unknown: the devices could not be tried"),
         (Err(reason), wanted) => {
             let text = format!("{key} is {wanted}, and the devices could not be tried: {reason}");
-            Finding::fault(section, text, format!("mend that, or set {key}=auto"))
+            Finding::fault(section, text, format!("see docs/doctor.md; --set {key}=auto trains without it"))
         }
         (Ok(trial), DevicePreference::Auto) => automatic(trial, section, role, has_libtorch),
-        (Ok(trial), wanted) => match trial.refusal(&wanted.to_string()) {
+        (Ok(trial), wanted) => match refusal(trial, role, &wanted.to_string()) {
             None => Finding::fine(section, format!("{wanted} ({key} is {wanted})")),
             Some(reason) => {
                 let text = format!("{key} is {wanted}, which cannot be used: {reason}");
-                Finding::fault(section, text, format!("mend that, or set {key}=auto to train without it"))
+                Finding::fault(section, text, format!("see docs/doctor.md; --set {key}=auto trains without it"))
             }
         },
     }
 }
 
+/// Returns the reason why a role cannot use a device.
+fn refusal<'a>(trial: &'a DeviceTrial, role: Role, device: &str) -> Option<&'a str> {
+    if role == Role::Learner { trial.training_refusal(device) } else { trial.refusal(device) }
+}
+
 /// Returns the device that `auto` chooses.
 fn automatic(trial: &DeviceTrial, section: &'static str, role: Role, has_libtorch: bool) -> Finding {
     if role == Role::Learner {
-        return Finding::fine(section, format!("{} (auto: {})", trial.training.device, trial.training.reason));
+        let device = &trial.training.device;
+        let reason = if device == CPU { NO_ACCELERATOR } else { &trial.training.reason };
+        return Finding::fine(section, format!("{device} (auto: {reason})"));
     }
     let accelerator = Some(trial.inference.device.as_str()).filter(|device| *device != CPU);
     match (accelerator, has_libtorch) {
-        (None, _) => Finding::fine(section, format!("cpu (auto: {})", trial.inference.reason)),
+        (None, _) => Finding::fine(section, format!("cpu (auto: {NO_ACCELERATOR})")),
         (Some(device), true) => Finding::fine(
             section,
             format!("{device} or the CPU, whichever is faster with the network at the start (auto)"),
@@ -251,8 +274,9 @@ fn automatic(trial: &DeviceTrial, section: &'static str, role: Role, has_libtorc
 
 fn ports(facts: &Facts) -> Vec<Finding> {
     let needed = facts.ports.needed;
+    let actors = facts.plan.as_ref().map_or(0, |run| run.actors);
     let mut found = vec![match &facts.ports.refused {
-        None => Finding::fine("ports", format!("{needed} free ports for a run on 127.0.0.1")),
+        None => Finding::fine("ports", format!("{needed} free ports on 127.0.0.1 for a run with {actors} actor(s)")),
         Some(error) => {
             let remedy = "check with `ss -tan` what holds the ports of 127.0.0.1";
             Finding::fault("ports", format!("a run needs {needed} free ports on 127.0.0.1: {error}"), remedy)

@@ -42,6 +42,7 @@ fn without_gpu() -> Facts {
             },
             working: vec!["cpu".to_owned()],
             missing: vec![format!("cuda: {NO_CUDA_HALF}"), "mps: this libtorch has no MPS".to_owned()],
+            cannot_train: Vec::new(),
             training: choice.clone(),
             inference: choice,
         }),
@@ -83,6 +84,7 @@ fn with_gpu() -> Facts {
             libtorch,
             working: vec!["cpu".to_owned(), "cuda".to_owned()],
             missing: vec!["mps: this libtorch has no MPS".to_owned()],
+            cannot_train: Vec::new(),
             training: choice.clone(),
             inference: choice,
         }),
@@ -129,9 +131,9 @@ fn a_machine_without_a_gpu_trains_on_its_cpu_and_nothing_is_at_fault() {
         "cpu        A CPU; usable: AVX2, AVX-512; not usable: AVX-512 VNNI, AVX-512 bf16,\n           AMX\n",
         "gpu        none: no NVIDIA driver is installed\n",
         "libtorch   2.11.0, CPU half: /lib/libtorch_cpu.so\n           CUDA half not loaded: libtorch_cuda.so: ",
-        "learner    cpu (auto: no accelerator: libtorch_cuda.so: cannot open shared\n           object file)\n",
+        "learner    cpu (auto: no accelerator works, for the reasons above)\n",
         "arena      cpu (arena.device is cpu)\n",
-        "ports      8 free ports for a run on 127.0.0.1\n",
+        "ports      8 free ports on 127.0.0.1 for a run with 1 actor(s)\n",
         "disk       50.0 GB of 100.0 GB free in /runs\n",
         "files      a process may open 65536 files\n\nnothing here would stop a run\n",
     ] {
@@ -165,8 +167,17 @@ fn a_named_device_that_works_is_fine_and_one_that_does_not_is_a_fault_with_its_r
     assert_fault(&facts, "learner", &format!("learner.device is cuda, which cannot be used: {NO_CUDA_HALF}"), "=auto");
     let page = page::page(&findings(&facts));
     assert!(page.contains("learner    FAULT learner.device is cuda"), "{page}");
-    assert!(page.contains("           -> mend that, or set learner.device=auto to train without it\n"), "{page}");
+    assert!(page.contains("           -> see docs/doctor.md; --set learner.device=auto trains without it\n"), "{page}");
     assert!(page.ends_with("\n1 fault would stop a run\n"), "{page}");
+}
+
+#[test]
+fn a_device_that_evaluates_and_cannot_train_is_a_fault_of_the_learner_only() {
+    let mut facts = on(DevicePreference::Cuda(0), with_gpu());
+    facts.trial.as_mut().unwrap().cannot_train = vec!["cuda: the training step differs by 3.1e-2".to_owned()];
+    facts.plan.as_mut().unwrap().config.actor.device = DevicePreference::Cuda(0);
+    assert_fault(&facts, "learner", "the training step differs by 3.1e-2", "auto");
+    assert_eq!(complaints(&facts, "actor"), []);
 }
 
 #[test]
@@ -310,6 +321,12 @@ fn a_learner_that_crashes_hangs_or_lacks_libtorch_is_a_reason() {
     let lacking = trial_of(&format!("echo '{missing}' >&2; exit 127"), PATIENT).unwrap_err();
     assert!(lacking.contains("run cargo xtask libtorch"), "{lacking}");
     assert!(trial_of("echo nonsense", PATIENT).unwrap_err().contains("another version"));
+}
+
+#[test]
+fn the_options_of_every_command_are_consistent() {
+    use clap::CommandFactory as _;
+    crate::Cli::command().debug_assert();
 }
 
 #[test]
