@@ -86,6 +86,9 @@ pub(crate) fn full_simulations(simulations: u32) {
 /// Sets the weights version, and the evaluator's description; the one with the newest version is in use.
 pub(crate) fn loaded(version: u64, evaluator: String) {
     gauge!("zerofleet_actor_weights_version").set(version as f64);
+    if let Some(device) = evaluators::device_of(&evaluator) {
+        service::devices::placed("weights", device);
+    }
     gauge!("zerofleet_actor_evaluator", "evaluator" => evaluator).set(version as f64);
 }
 

@@ -31,6 +31,9 @@ pub(crate) fn version(version: WeightsVersion) {
 /// Publishes the evaluator of a version; that of the newest version is in use.
 pub(crate) fn evaluator(name: &str, version: WeightsVersion) {
     gauge!("zerofleet_arena_evaluator", "evaluator" => name.to_owned()).set(version.0 as f64);
+    if let Some(device) = evaluators::device_of(name) {
+        service::devices::placed("weights", device);
+    }
 }
 
 /// Returns the label of the method of choosing actions: the highest prior of the network, or a search.

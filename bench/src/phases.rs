@@ -118,7 +118,8 @@ pub(crate) fn describe(benchmark: &str, title: &str, run: &training_run::RunArgs
     report
         .note(format!("measured: {:.1} s, {:.0} s after the first training step", window.seconds, run.warm_up_seconds));
     for accelerator in accelerators {
-        let memory = accelerator.memory_bytes.map_or_else(|| "unknown memory".to_owned(), |held| bytes(held as f64));
+        let memory =
+            accelerator.memory_used_bytes.map_or_else(|| "unknown memory".to_owned(), |held| bytes(held as f64));
         let (name, busy) = (&accelerator.name, percent(accelerator.busy_share));
         report.note(format!("accelerator: {name}, busy {busy} of the time, {memory} in use"));
     }
@@ -131,12 +132,12 @@ pub(crate) fn describe(benchmark: &str, title: &str, run: &training_run::RunArgs
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accelerator::Accelerator;
     use crate::report::Unit;
     use crate::tests::{args, parsed};
     use crate::training_run::Window;
     use crate::training_run::tests::{actor, learner, usage};
     use fleet::config::Fleet as Config;
+    use service::gpus::Gpu;
 
     /// The report of ten seconds in which self-play threads evaluated and the learner waited for eight.
     fn report(line: &str) -> Report {
@@ -199,8 +200,9 @@ mod tests {
 
     #[test]
     fn accelerators_are_listed_with_their_use_and_memory() {
-        let busy = Accelerator { name: "A".to_owned(), busy_share: Some(0.25), memory_bytes: Some(3_000_000) };
-        let accelerators = vec![busy.clone(), Accelerator { busy_share: None, memory_bytes: None, ..busy }];
+        let name = "A".to_owned();
+        let busy = Gpu { name, busy_share: Some(0.25), memory_used_bytes: Some(3_000_000), ..Gpu::default() };
+        let accelerators = vec![busy.clone(), Gpu { busy_share: None, memory_used_bytes: None, ..busy }];
         let window = Window { seconds: 1.0, begin: Vec::new(), end: Vec::new() };
         let measured = Measured { config: Config::default(), actors: 1, window, accelerators };
         let text = describe("phases", "A run", &args::<Args>("").run, &measured).markdown();

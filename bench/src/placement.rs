@@ -2,8 +2,8 @@
 //! accelerator.
 //!
 //! It measures a real run as [`phases`](crate::phases) does, and where there is an accelerator a second one on the CPU
-//! alone. Devices are those that the processes report; the placement of each kind of data follows from their code, and
-//! `placed` lists it. Start with [`run`].
+//! alone. The devices of tensors are those on which libtorch reports them, which the processes export as metrics; other
+//! data is in the memory of the host. `placed` lists both. Start with [`run`].
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use game::Game;
 use games::{GameKind, with_game};
 
 use crate::output::Destination;
-use crate::phases::{RATES, describe, learner_device, rates};
+use crate::phases::{RATES, describe, rates};
 use crate::report::{Report, Unit, Value, bytes, number, value_of};
 use crate::training_run::{self, Measured, Window};
 
@@ -64,9 +64,9 @@ enum Placement {
 
 /// Computes the report of a run.
 fn report(args: &Args, measured: &Measured) -> (Report, Placement) {
-    let Measured { config, window, .. } = measured;
+    let Measured { window, .. } = measured;
     let (rates, devices) = (rates(window), Devices::new(window));
-    let tensors = placed(&devices, &config.arena.device.to_string());
+    let tensors = placed(&devices);
     let is_elsewhere = |placed: &Placed| placed.device.as_deref().is_some_and(|device| device != CPU);
     let placement = if tensors.iter().any(is_elsewhere) { Placement::Accelerated } else { Placement::Cpu };
     let mut report = describe("placement", "The devices of a run", &args.run, measured);
@@ -102,8 +102,8 @@ fn copies(game: GameKind, devices: &Devices, rates: &[Value]) -> String {
     let to_learner = (of("training steps/s"), of("positions trained on/s").map(|rate| rate * trained));
     format!(
         "copied to the learner's device: {}; to that of self-play and back: {}",
-        copied(devices.learner.as_deref(), to_learner),
-        copied(devices.of_evaluator(), (batches, of("evaluations/s").map(|rate| rate * evaluated))),
+        copied(devices.batch.as_deref(), to_learner),
+        copied(devices.self_play.as_deref(), (batches, of("evaluations/s").map(|rate| rate * evaluated))),
     )
 }
 
@@ -134,61 +134,71 @@ struct Placed {
     computed_by: Option<String>,
 }
 
-/// The choices that processes report.
+/// What the processes report: the devices of their tensors, and the code that computes with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Devices {
-    /// The device of the learner.
-    learner: Option<String>,
-    /// Its precision.
+    /// The batches that the learner trains on.
+    batch: Option<String>,
+    /// The parameters of training, with their gradients.
+    parameters: Option<String>,
+    /// The moments of the optimiser.
+    moments: Option<String>,
+    /// The averaged weights.
+    average: Option<String>,
+    /// The precision of training.
     precision: Option<String>,
+    /// The weights of self-play.
+    self_play: Option<String>,
     /// The evaluator of self-play.
     evaluator: Option<String>,
+    /// The weights of rated games.
+    rated: Option<String>,
+    /// The evaluator of rated games.
+    rated_evaluator: Option<String>,
 }
 
 impl Devices {
     fn new(window: &Window) -> Self {
         let label = |role, name, label| window.label(role, name, label).map(str::to_owned);
+        let learner = |what| window.device_of(Role::Learner, what);
         Self {
-            learner: learner_device(window).map(str::to_owned),
+            batch: learner("batch"),
+            parameters: learner("parameters"),
+            moments: learner("moments"),
+            average: learner("average"),
             precision: label(Role::Learner, "zerofleet_learner_device", "precision"),
+            self_play: window.device_of(Role::Actor, "weights"),
             evaluator: label(Role::Actor, "zerofleet_actor_evaluator", "evaluator"),
+            rated: window.device_of(Role::Arena, "weights"),
+            rated_evaluator: label(Role::Arena, "zerofleet_arena_evaluator", "evaluator"),
         }
-    }
-
-    /// Returns the device of self-play from the description of its evaluator: `libtorch on DEVICE (why), precision`,
-    /// `libtorch DEVICE precision` if that was measured to be fastest at some batch, or the CPU kernel. Of several
-    /// devices it returns the last, which evaluates the large batches.
-    fn of_evaluator(&self) -> Option<&str> {
-        let evaluator = self.evaluator.as_deref()?;
-        let measured = || evaluator.split(", ").filter_map(|part| part.strip_prefix("libtorch ")).last();
-        let device = evaluator.strip_prefix("libtorch on ").or_else(measured);
-        Some(device.and_then(|device| device.split_whitespace().next()).unwrap_or(CPU))
     }
 }
 
 /// Lists the kinds of data of a run, in the order in which a position passes through them.
-fn placed(devices: &Devices, arena: &str) -> Vec<Placed> {
+fn placed(devices: &Devices) -> Vec<Placed> {
     let placed = |what, process, device: Option<&str>, computed_by| Placed {
         what,
         process,
         device: device.map(str::to_owned),
         computed_by,
     };
-    let (learner, evaluator) = (devices.learner.as_deref(), devices.of_evaluator());
-    // The arena does not report its choice.
-    let arena = Some(arena).filter(|device| *device != "auto");
+    let Devices { batch, parameters, moments, average, self_play, evaluator, rated, rated_evaluator, .. } = devices;
     let torch = devices.precision.as_ref().map(|precision| format!("libtorch, {precision}"));
     let ours = |what: &str| Some(what.to_owned());
+    let host = Some(CPU);
     vec![
-        placed("positions, trees, position cache", "actor", Some(CPU), ours("search and rules")),
-        placed("observations of a batch, priors and values", "actor", Some(CPU), ours("rules; the evaluator's ends")),
-        placed("weights and activations of self-play", "actor", evaluator, devices.evaluator.clone()),
-        placed("trajectories, items", "replay-server", Some(CPU), ours("replay table and log")),
-        placed("samples, batches as they are made", "learner", Some(CPU), ours("rules, one thread")),
-        placed("batches as they are trained on", "learner", learner, torch.clone()),
-        placed("parameters, activations, gradients, moments, average", "learner", learner, torch),
-        placed("published weights", "learner, actor, arena", Some(CPU), ours("nothing: bytes that are sent")),
-        placed("weights and activations of rated games", "arena", arena, ours("as arena.device and arena.kernel say")),
+        placed("positions, trees, position cache", "actor", host, ours("search and rules")),
+        placed("observations of a batch, priors and values", "actor", host, ours("rules; the evaluator's ends")),
+        placed("weights and activations of self-play", "actor", self_play.as_deref(), evaluator.clone()),
+        placed("trajectories, items", "replay-server", host, ours("replay table and log")),
+        placed("samples, batches as they are made", "learner", host, ours("rules, one thread")),
+        placed("batches as they are trained on", "learner", batch.as_deref(), torch.clone()),
+        placed("parameters, activations, gradients", "learner", parameters.as_deref(), torch.clone()),
+        placed("moments of the optimiser", "learner", moments.as_deref(), torch.clone()),
+        placed("averaged weights", "learner", average.as_deref(), torch),
+        placed("published weights", "learner, actor, arena", host, ours("nothing: bytes that are sent")),
+        placed("weights and activations of rated games", "arena", rated.as_deref(), rated_evaluator.clone()),
     ]
 }
 
@@ -204,10 +214,13 @@ mod tests {
         let played = "zerofleet_actor_moves_total 5000\n\
                   zerofleet_actor_evaluations_total 60000\n\
                   zerofleet_actor_batches_total 1000\n\
+                  zerofleet_device_tensors{what=\"weights\",device=\"cpu\"} 1\n\
                   zerofleet_actor_evaluator{evaluator=\"CPU kernel, avx2\"} 4";
         let trained = format!(
             "zerofleet_learner_steps_total 20\n\
          zerofleet_learner_positions_total 5120\n\
+         zerofleet_device_tensors{{what=\"batch\",device=\"{device}\"}} 1\n\
+         zerofleet_device_tensors{{what=\"parameters\",device=\"{device}\"}} 1\n\
          zerofleet_learner_device{{device=\"{device}\",precision=\"f32\"}} 1"
         );
         let threads: Vec<(u64, &str, f64)> = (0..9).map(|id| (id, "train", 1.0)).collect();
@@ -269,11 +282,18 @@ mod tests {
         assert!(parsed::<Args>(["--game", "chess"]).is_err());
     }
 
-    fn devices(learner: &str, evaluator: &str) -> Devices {
+    fn devices(learner: &str, self_play: &str) -> Devices {
+        let learner = Some(learner.to_owned());
         Devices {
-            learner: Some(learner.to_owned()),
+            batch: learner.clone(),
+            parameters: learner.clone(),
+            moments: learner.clone(),
+            average: learner,
             precision: Some("bf16".to_owned()),
-            evaluator: Some(evaluator.to_owned()),
+            self_play: Some(self_play.to_owned()),
+            evaluator: Some("an evaluator".to_owned()),
+            rated: Some(CPU.to_owned()),
+            rated_evaluator: None,
         }
     }
 
@@ -283,36 +303,30 @@ mod tests {
 
     #[test]
     fn on_a_machine_without_accelerator_everything_is_on_the_cpu() {
-        let placed = placed(&devices("cpu", "CPU kernel, avx512-bf16"), "cpu");
+        let placed = placed(&devices("cpu", "cpu"));
         assert!(placed.iter().all(|placed| placed.device.as_deref() == Some("cpu")), "{placed:?}");
         let evaluator = placed.iter().find(|placed| placed.what.starts_with("weights and activations of self-play"));
-        assert_eq!(evaluator.unwrap().computed_by.as_deref(), Some("CPU kernel, avx512-bf16"));
+        assert_eq!(evaluator.unwrap().computed_by.as_deref(), Some("an evaluator"));
     }
 
     #[test]
-    fn an_accelerator_holds_parameters_and_activations_and_the_cpu_the_search_trees() {
-        let devices = devices("cuda", "libtorch on cuda:1 (the first CUDA device works), bf16 (measured)");
-        let placed = placed(&devices, "cpu");
-        assert_eq!(device(&placed, "parameters").as_deref(), Some("cuda"));
-        assert_eq!(device(&placed, "weights and activations of self-play").as_deref(), Some("cuda:1"));
-        assert_eq!(device(&placed, "positions, trees").as_deref(), Some("cpu"));
-    }
-
-    #[test]
-    fn the_device_of_an_evaluator_is_read_from_its_description() {
-        let of = |evaluator: &str| devices("cuda", evaluator).of_evaluator().map(str::to_owned);
-        assert_eq!(of("libtorch cuda:1 bf16, 2 in flight").as_deref(), Some("cuda:1"));
-        let both = "cpu avx2-f32, libtorch mps f32 from batches of 16, 3 in flight";
-        assert_eq!(of(both).as_deref(), Some("mps"));
-        assert_eq!(of("cpu avx2-f32").as_deref(), Some("cpu"));
-        let description =
-            "libtorch on cpu (using the CPU: libtorch finds no CUDA device, libtorch has no MPS), f32 (asked for)";
-        assert_eq!(of(description).as_deref(), Some("cpu"));
+    fn tensors_are_where_the_processes_report_them_and_the_search_trees_on_the_cpu() {
+        let reported = Devices { moments: Some("cpu".to_owned()), ..devices("cuda", "cuda:1") };
+        let placed = placed(&reported);
+        for (what, expected) in [
+            ("parameters", "cuda"),
+            ("batches as they are trained on", "cuda"),
+            ("moments", "cpu"),
+            ("weights and activations of self-play", "cuda:1"),
+            ("positions, trees", "cpu"),
+        ] {
+            assert_eq!(device(&placed, what).as_deref(), Some(expected), "{what}");
+        }
     }
 
     #[test]
     fn the_placement_of_unreported_devices_is_unknown() {
-        let placed = placed(&Devices::default(), "auto");
+        let placed = placed(&Devices::default());
         assert_eq!(device(&placed, "parameters"), None);
         assert_eq!(device(&placed, "weights and activations of rated games"), None);
         assert_eq!(device(&placed, "weights and activations of self-play"), None);
@@ -327,13 +341,13 @@ mod tests {
 
     #[test]
     fn on_the_cpu_nothing_is_copied() {
-        let found = copies(GameKind::TicTacToe, &devices("cpu", "CPU kernel"), &WORK);
+        let found = copies(GameKind::TicTacToe, &devices("cpu", "cpu"), &WORK);
         assert_eq!(found, "copied to the learner's device: none; to that of self-play and back: none");
     }
 
     #[test]
     fn an_accelerator_is_sent_every_batch() {
-        let found = copies(GameKind::TicTacToe, &devices("cuda", "libtorch on cuda (works), bf16"), &WORK);
+        let found = copies(GameKind::TicTacToe, &devices("cuda", "cuda:1"), &WORK);
         let (planes, actions) = sizes(&games::TicTacToe::new());
         let trained = bytes(100.0 * 4.0 * (planes + 2.0 * actions + 4.0));
         let evaluated = bytes(600.0 * 4.0 * (planes + actions + 3.0));

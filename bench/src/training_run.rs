@@ -5,14 +5,16 @@
 
 mod temporary_folder;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use games::GameKind;
 use service::Drain;
+use service::gpus::{Gpu, Gpus};
 
-use super::accelerator::{self, Accelerator};
+use super::accelerator;
 use super::usage::{self, ThreadUsage, Usage};
 use fleet::Role;
 use fleet::child::Event;
@@ -79,7 +81,7 @@ pub(super) struct Measured {
     pub(super) actors: usize,
     pub(super) window: Window,
     /// The accelerators, averaged over the window.
-    pub(super) accelerators: Vec<Accelerator>,
+    pub(super) accelerators: Vec<Gpu>,
 }
 
 /// Trains as `zerofleet train` does, with or without an arena, in a temporary folder, and reads the metrics of its
@@ -127,7 +129,7 @@ struct Session {
 }
 
 impl Session {
-    fn measure(&mut self, warm_up: Duration, measured: Duration) -> anyhow::Result<(Window, Vec<Accelerator>)> {
+    fn measure(&mut self, warm_up: Duration, measured: Duration) -> anyhow::Result<(Window, Vec<Gpu>)> {
         self.wait_for_the_first_step()?;
         self.run_for(warm_up)?;
         let (began, begin) = self.read()?;
@@ -154,12 +156,15 @@ impl Session {
     }
 
     /// Waits for `time` and returns the mean load of the accelerators, if there are any.
-    fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<Accelerator>> {
+    fn watch_accelerators_for(&mut self, time: Duration) -> anyhow::Result<Vec<Gpu>> {
         let start = Instant::now();
-        let mut readings = vec![accelerator::read()];
+        // A machine without a driver has no accelerator that could be read.
+        let gpus = Gpus::open().ok();
+        let read = || gpus.as_ref().and_then(|gpus| gpus.read().ok()).unwrap_or_default();
+        let mut readings = vec![read()];
         while !readings[0].is_empty() && start.elapsed() + ACCELERATOR_INTERVAL < time {
             self.run_for(ACCELERATOR_INTERVAL)?;
-            readings.push(accelerator::read());
+            readings.push(read());
         }
         self.run_for(time.saturating_sub(start.elapsed()))?;
         Ok(accelerator::mean(&readings))
@@ -253,6 +258,16 @@ impl Window {
         let of_role = self.end.iter().filter(|reading| reading.role == role);
         let series = of_role.flat_map(|reading| &reading.exposition.series).filter(|series| series.name == name);
         series.max_by(|a, b| a.value.total_cmp(&b.value))?.label(label)
+    }
+
+    /// Returns the devices on which the processes of a role report their tensors of this kind, most often one.
+    pub(crate) fn device_of(&self, role: Role, what: &str) -> Option<String> {
+        let of_role = self.end.iter().filter(|reading| reading.role == role);
+        let placed = of_role.flat_map(|reading| &reading.exposition.series).filter(|series| {
+            series.name == "zerofleet_device_tensors" && series.label("what") == Some(what) && series.value > 0.0
+        });
+        let devices: BTreeSet<&str> = placed.filter_map(|series| series.label("device")).collect();
+        (!devices.is_empty()).then(|| devices.into_iter().collect::<Vec<_>>().join(", "))
     }
 
     /// CPU time of the threads of a role whose names begin with `name`.
@@ -363,6 +378,20 @@ pub(crate) mod tests {
         let window = Window { seconds: 1.0, begin: vec![actor("")], end };
         assert_eq!(window.label(Role::Actor, "evaluator", "evaluator"), Some("new (f32)"));
         assert_eq!(window.label(Role::Learner, "evaluator", "evaluator"), None);
+    }
+
+    #[test]
+    fn the_device_of_tensors_is_the_one_that_they_are_on_now() {
+        let tensors = |device: &str, value: u8| {
+            format!("zerofleet_device_tensors{{what=\"weights\",device=\"{device}\"}} {value}\n")
+        };
+        let moved = actor(&(tensors("cpu", 0) + &tensors("cuda", 1)));
+        let window = |end| Window { seconds: 1.0, begin: Vec::new(), end };
+        assert_eq!(window(vec![moved.clone()]).device_of(Role::Actor, "weights").as_deref(), Some("cuda"));
+        let both = window(vec![moved, actor(&tensors("cpu", 1))]);
+        assert_eq!(both.device_of(Role::Actor, "weights").as_deref(), Some("cpu, cuda"));
+        assert_eq!(both.device_of(Role::Actor, "parameters"), None);
+        assert_eq!(both.device_of(Role::Learner, "weights"), None);
     }
 
     #[test]

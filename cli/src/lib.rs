@@ -1,14 +1,16 @@
-//! The command line of zerofleet: train, play, eval, picture, replay, inference, top.
+//! The command line of zerofleet: train, play, eval, picture, replay, inference, top, doctor.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
 //! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
 //! weights of a run, `trained`, here or on an inference server, `remote`. `replay` and `inference` send requests to
-//! live servers, and `top` shows a whole fleet. `bench` runs another program.
+//! live servers, and `top` shows a whole fleet. `doctor` reports what a run would find on this machine. `bench` runs
+//! another program.
 
 mod bench;
 mod client_security;
+mod doctor;
 mod eval;
 mod inference;
 mod picture;
@@ -49,6 +51,7 @@ enum Command {
     Replay(replay::Args),
     Inference(inference::Args),
     Top(top::Args),
+    Doctor(doctor::Args),
 }
 
 impl Cli {
@@ -57,6 +60,7 @@ impl Cli {
         let mut out = io::stdout();
         match self.command {
             Command::Bench(args) => return args.run(),
+            Command::Doctor(args) => return args.run(&mut out),
             Command::Train(args) => train::run(args),
             Command::Play(args) => args.run(),
             Command::Eval(args) => args.run(),

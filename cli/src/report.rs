@@ -11,11 +11,12 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
+use service::devices::CPU;
 use service::directory::replace;
 
 use crate::picture;
 use crate::record;
-use crate::run_metrics::RunMetrics;
+use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
 use crate::screen::{clock, elo, number, percent, precise};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
@@ -58,6 +59,7 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow:
         seed: config.run.seed,
         minutes: config.learner.schedule_minutes,
         restarts,
+        devices: DeviceUse::over(&readings),
         last,
     };
     replace(&run.path().join("summary.md"), summary.markdown().as_bytes())?;
@@ -91,6 +93,8 @@ pub(crate) struct Summary {
     pub minutes: f64,
     /// Restarts in this session, by process.
     pub restarts: Vec<(String, u32)>,
+    /// The devices of the run: means of rates and shares, and the most memory.
+    pub devices: Vec<DeviceUse>,
     /// The last reading of the metrics.
     pub last: RunMetrics,
 }
@@ -126,6 +130,9 @@ impl Summary {
         row("replay", format!("{} items, window {}", number(r.replay_items), number(r.window_items)));
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());
+        }
+        for line in device_lines(&self.devices) {
+            row(if line == CPU { "device" } else { "device (mean load, most memory)" }, line);
         }
         for (role, share) in shares(r) {
             row(&format!("time of {role}"), share);
@@ -210,6 +217,27 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_reported_with_its_mean_load_and_its_most_memory() {
+        let used = |busy: f64, bytes: f64| DeviceUse {
+            device: "cuda".to_owned(),
+            name: Some("NVIDIA H100".to_owned()),
+            roles: ["actor".to_owned()].into(),
+            busy_share: Some(busy),
+            memory_held_bytes: Some(bytes),
+            memory_bytes: Some(8e9),
+            ..DeviceUse::default()
+        };
+        let cpu = DeviceUse { device: "cpu".to_owned(), ..DeviceUse::default() };
+        let run = [vec![], vec![used(0.9, 4e9), cpu.clone()], vec![used(0.7, 2e9), cpu.clone()]];
+        let readings = run.map(|devices| RunMetrics { devices, ..RunMetrics::default() });
+        let lines = device_lines(&DeviceUse::over(&readings));
+        assert_eq!(lines, ["cuda H100 (actor): busy 80 %, 4.0 of 8.0 GB", "cpu ()"]);
+        let summary = Summary { devices: vec![cpu], ..summary(RunMetrics::default()) };
+        assert_eq!(row(&summary, "device (mean load, most memory)").as_deref(), None, "a CPU has neither");
+        assert_eq!(row(&summary, "device").unwrap(), "cpu");
+    }
+
+    #[test]
     fn a_repeated_report_is_identical_including_restarts() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
@@ -256,6 +284,7 @@ mod tests {
             seed: 1,
             minutes: 2.0,
             restarts: vec![("actor-0".to_owned(), 0), ("learner".to_owned(), 3)],
+            devices: Vec::new(),
             last: RunMetrics { elapsed_seconds: 60.0, ..last },
         }
     }

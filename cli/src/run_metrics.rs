@@ -1,9 +1,11 @@
 //! Computes the metrics of a run at one time from the expositions of its processes.
 //!
-//! [`RunMetrics`] lists them, [`Processes`] computes one value from the processes of a role, and [`CounterRates`] holds
-//! the recent expositions of a process. Counters of actors restart with every actor process; [`Meter`] adds them up
-//! over restarts and sessions. Values that a process keeps over its restarts (steps, items, rated games) are used
-//! unchanged. Missing values stay missing.
+//! [`RunMetrics`] lists them, [`DeviceUse`] those of a device, [`Processes`] computes one value from the processes of a
+//! role, and [`CounterRates`] holds the recent expositions of a process. Counters of actors restart with every actor
+//! process; [`Meter`] adds them up over restarts and sessions. Values that a process keeps over its restarts (steps,
+//! items, rated games) are used unchanged. Missing values stay missing.
+
+mod devices;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use fleet::Role;
 use fleet::exposition::{Exposition, Series, increase};
+use service::devices::CPU;
+
+pub(crate) use devices::DeviceUse;
 
 /// Time over which rates are computed: long enough for a few batches of finished games, short enough to show a stall.
 const RATE_SPAN: Duration = Duration::from_secs(20);
@@ -96,6 +101,8 @@ pub(crate) struct RunMetrics {
     pub seconds: BTreeMap<String, f64>,
     /// The training device and the evaluators, by role.
     pub engines: BTreeMap<String, String>,
+    /// The devices that tensors are on, the CPU last.
+    pub devices: Vec<DeviceUse>,
 }
 
 impl RunMetrics {
@@ -146,6 +153,7 @@ impl RunMetrics {
             opponents: processes.opponents(),
             rated_games: arena("games_total"),
             engines: processes.engines(),
+            devices: devices::of(processes),
             ..Self::default()
         }
     }
@@ -184,7 +192,8 @@ impl RunMetrics {
         let named = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let accuracy = self.accuracy.iter().map(|(name, value)| (format!("accuracy/{name}"), *value));
         let opponents = self.opponents.iter().map(|(name, value)| (format!("elo/{name}"), *value));
-        named.chain(accuracy).chain(opponents).collect()
+        let devices = self.devices.iter().flat_map(DeviceUse::scalars);
+        named.chain(accuracy).chain(opponents).chain(devices).collect()
     }
 }
 
@@ -333,6 +342,16 @@ fn engine(role: Role, rates: &CounterRates) -> Option<String> {
 /// Formats engines as one line: `actor cpu avx512-f32, learner cuda bf16`.
 pub(crate) fn engines_line(engines: &BTreeMap<String, String>) -> String {
     engines.iter().map(|(role, engine)| format!("{role} {engine}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Formats devices, one a line: `cuda H100 80GB HBM3 (actor, learner): busy 87 %, 12.3 of 85.0 GB`. A run whose devices
+/// are all CPUs has the line `cpu`.
+pub(crate) fn device_lines(devices: &[DeviceUse]) -> Vec<String> {
+    match devices {
+        [] => Vec::new(),
+        _ if devices.iter().all(|used| used.device == CPU) => vec![CPU.to_owned()],
+        _ => devices.iter().map(DeviceUse::line).collect(),
+    }
 }
 
 fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {

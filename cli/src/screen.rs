@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::run_metrics::{RunMetrics, engines_line};
+use crate::run_metrics::{RunMetrics, device_lines, engines_line};
 
 /// Interval between lines where there is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
@@ -43,13 +43,14 @@ impl Screen {
         match self {
             Self::Live(bar) => {
                 bar.set_prefix(time);
-                bar.set_message(details.map(|(name, text)| format!("{name:9} {text}")).join("\n"));
+                let lines: Vec<_> = details.iter().map(|(name, text)| format!("{name:9} {text}")).collect();
+                bar.set_message(lines.join("\n"));
                 bar.set_position(metrics.elapsed_seconds as u64);
             }
             Self::Plain { last } => {
                 if last.is_none_or(|last| now.duration_since(last) >= PLAIN_INTERVAL) {
                     *last = Some(now);
-                    let details = details.map(|(name, text)| format!("{name} {text}"));
+                    let details: Vec<_> = details.iter().map(|(name, text)| format!("{name} {text}")).collect();
                     print_line(&format!("{time} | {}", details.join(" | ")));
                 }
             }
@@ -83,7 +84,7 @@ fn time_line(elapsed_seconds: f64, total: Duration) -> String {
 }
 
 /// Returns the lines below the time, as name and text, each of at most eighty columns for numbers of the usual size.
-fn detail_lines(r: &RunMetrics) -> [(&'static str, String); 8] {
+fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let opponents: Vec<String> = r.opponents.iter().map(|(name, elo)| format!("{name} {elo:.0}")).collect();
     let [games, positions, evaluations, steps] =
         [r.games_per_second, r.positions_per_second, r.evaluations_per_second, r.steps_per_second].map(number);
@@ -92,7 +93,7 @@ fn detail_lines(r: &RunMetrics) -> [(&'static str, String); 8] {
     let [raw, searched] = ["raw", "search"].map(|search| percent(r.accuracy_of(search, "preserving")));
     let (version, lag) = (whole(r.weights_version), whole(r.weights_lag));
     let or_missing = |text: String| if text.is_empty() { MISSING.to_owned() } else { text };
-    [
+    let mut lines = vec![
         ("self-play", format!("{games} games/s · {positions} positions/s · {evaluations} evaluations/s")),
         ("batches", format!("{} positions · cache hits {}", number(r.batch_mean), percent(r.cache_hit_share))),
         ("replay", format!("{items} items · window {window} · {ratio} samples per insert")),
@@ -101,7 +102,9 @@ fn detail_lines(r: &RunMetrics) -> [(&'static str, String); 8] {
         ("strength", format!("solved {raw} raw, {searched} with search · Elo {}", elo(r))),
         ("opponents", or_missing(opponents.join(" · "))),
         ("engines", or_missing(engines_line(&r.engines))),
-    ]
+    ];
+    lines.extend(device_lines(&r.devices).into_iter().map(|line| ("devices", line)));
+    lines
 }
 
 /// Formats a rating with its confidence interval.

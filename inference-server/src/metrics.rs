@@ -53,6 +53,9 @@ pub(crate) fn weights_version(version: u64, resident: usize) {
 /// Publishes the evaluator of a version; that of the newest version is in use.
 pub(crate) fn evaluator(name: &str, version: u64) {
     gauge!("zerofleet_inference_evaluator", "evaluator" => name.to_owned()).set(version as f64);
+    if let Some(device) = evaluators::device_of(name) {
+        service::devices::placed("weights", device);
+    }
 }
 
 /// Copies the counters of the engine of an accelerator.

@@ -7,9 +7,15 @@ mod priorities;
 mod process;
 mod targets;
 mod training;
+mod trial;
 mod writer;
 
 fn main() -> std::process::ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == learner::device_trial::OPTION) {
+        return trial::print();
+    }
     network_torch::keep_memory();
-    service::run("learner", "Trains the network of a run and publishes its weights", games::preset, process::run)
+    let about = "Trains the network of a run and publishes its weights; with --devices alone it prints the devices of this \
+                 machine";
+    service::run("learner", about, games::preset, process::run)
 }

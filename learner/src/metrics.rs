@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use network_torch::{Losses, StepTimes};
+use network_torch::{Losses, StepTimes, Trainer, device_name};
 use weights::WeightsVersion;
 
 /// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
@@ -67,6 +67,13 @@ pub(crate) fn held_up(publish: Duration, checkpoint: Duration) {
 /// Sets the device and precision of training.
 pub(crate) fn device(device: String, precision: String) {
     gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
+}
+
+/// Sets the devices of the trainer's tensors, as libtorch reports them.
+pub(crate) fn placed(trainer: &Trainer) {
+    for (what, device) in trainer.placement() {
+        service::devices::placed(what, &device_name(device));
+    }
 }
 
 /// Sets the gauges of training progress: at the start, to the values at which the previous run of the process ended.

@@ -332,6 +332,7 @@ impl Training {
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
         writing.begin(Job::Weights { snapshot, training_step, span });
+        metrics::placed(&self.trainer);
         Ok(())
     }
 

@@ -75,6 +75,12 @@ impl Snapshot {
         let fleet = Processes(answering.filter_map(|process| Some((process.role?, &process.rates))).collect());
         let mut metrics = RunMetrics::of(&fleet);
         metrics.engines.values_mut().for_each(|engine| *engine = sanitize(engine, ENGINE_LENGTH_MAX));
+        for used in &mut metrics.devices {
+            used.device = sanitize(&used.device, LABEL_LENGTH_MAX);
+            for label in [&mut used.name, &mut used.gpu, &mut used.uuid].into_iter().flatten() {
+                *label = sanitize(label, LABEL_LENGTH_MAX);
+            }
+        }
         let mut processes: Vec<Row> = roster
             .processes()
             .map(|(address, process)| row(address.to_string(), process, metrics.weights_version, now, unix_seconds))
@@ -128,6 +134,7 @@ impl Snapshot {
                 "accuracy_search": metrics.accuracy_of("search", "preserving"),
             },
             "engines": metrics.engines,
+            "devices": metrics.devices,
             "bottleneck": self.bottleneck,
             "cost": self.cost,
         })

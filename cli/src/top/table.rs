@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::run_metrics::{RunMetrics, engines_line};
+use crate::run_metrics::{RunMetrics, device_lines, engines_line};
 use crate::screen::{MISSING, clock, elo, number, percent, whole};
 use fleet::Role;
 
@@ -55,6 +55,7 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     if !metrics.engines.is_empty() {
         lines.push(("engines", engines_line(&metrics.engines)));
     }
+    lines.extend(device_lines(&metrics.devices).into_iter().map(|line| ("devices", line)));
     if let Some(cost) = &snapshot.cost {
         lines.push(("cost", format!("{} so far, {} an hour", money(cost.so_far), money(cost.per_hour))));
     }

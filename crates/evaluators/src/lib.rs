@@ -9,8 +9,10 @@
 
 mod backend;
 mod choose;
+mod device;
 mod measured;
 
 pub use backend::{Backend, Error};
 pub use choose::{BatchMax, Calibration, Chosen, Host, Invalid, Settings, Threads, choose};
+pub use device::device_of;
 pub use measured::Store;

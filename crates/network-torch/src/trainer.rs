@@ -150,6 +150,8 @@ pub struct Trainer {
     step: u64,
     progress: f64,
     queued: VecDeque<Queued>,
+    /// The device that the observations of the last batch were on.
+    batch_device: Option<Device>,
     /// The most positions run through the network at once, once a batch was split.
     micro_batch: Option<usize>,
     micro_batches: usize,
@@ -202,9 +204,22 @@ impl Trainer {
             step: 0,
             progress: 0.0,
             queued: VecDeque::new(),
+            batch_device: None,
             #[cfg(test)]
             memory_positions: None,
         })
+    }
+
+    /// Returns the kinds of tensors of the training, each with the device on which libtorch reports them; the batch is
+    /// that of the last step.
+    pub fn placement(&self) -> impl Iterator<Item = (&'static str, Device)> {
+        let tensors = [
+            ("parameters", Some(&self.network.flat_parameters)),
+            ("average", Some(&self.average_parameters)),
+            ("moments", self.moments.first()),
+        ];
+        let placed = tensors.into_iter().filter_map(|(what, tensor)| Some((what, tensor?.device())));
+        placed.chain(self.batch_device.map(|device| ("batch", device)))
     }
 
     /// Takes one training step: forward, backward, clip, optimiser, average.
@@ -278,6 +293,7 @@ impl Trainer {
     fn queue_in_laps(&mut self, batch: &TrainingBatch, laps: &mut Laps<'_>) -> Result<(), Error> {
         process::apply();
         let staged = Staged::new(batch, &self.network, self.learning_rates())?;
+        self.batch_device = Some(staged.observations.device());
         let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         if let (Some(lowered), None) = (&self.lowered, &self.custom_backward) {
             lowered.cast_again(&self.network)?;

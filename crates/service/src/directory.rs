@@ -56,6 +56,25 @@ pub struct FileError {
     pub source: io::Error,
 }
 
+/// The space of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// The bytes available to a process without privileges.
+    pub free_bytes: u64,
+    /// The total size in bytes.
+    pub bytes: u64,
+}
+
+/// Reads the space of the file system that holds `folder`.
+///
+/// # Errors
+/// The folder does not exist, or the file system does not report its space.
+pub fn room(folder: &Path) -> io::Result<Room> {
+    let stat = rustix::fs::statvfs(folder)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(Room { free_bytes: bytes(stat.f_bavail), bytes: bytes(stat.f_blocks) })
+}
+
 /// Creates `path` if it is missing and checks that a file can be written and removed there.
 pub fn writable(path: &Path) -> Result<(), DirectoryError> {
     fs::create_dir_all(path).map_err(|source| DirectoryError::Create { path: path.to_owned(), source })?;
@@ -175,6 +194,14 @@ impl RememberedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_free_and_total_bytes_of_a_file_system_are_read_from_a_folder_that_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let Room { free_bytes, bytes } = room(folder.path()).unwrap();
+        assert!(0 < bytes && free_bytes <= bytes, "{free_bytes} of {bytes} bytes are free");
+        assert_eq!(room(&folder.path().join("missing")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn a_replaced_file_holds_the_new_contents_and_leaves_no_other_file() {

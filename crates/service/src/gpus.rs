@@ -3,6 +3,7 @@
 //! The library is opened at run time, so one program serves machines with and without it. Start reading at [`Gpus`].
 
 use nvml_wrapper::Nvml;
+use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -54,6 +55,16 @@ impl std::fmt::Display for ComputeCapability {
     }
 }
 
+/// Bytes per second between the host and a GPU over its bus, of all processes. A value that the driver does not report
+/// is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Transfers {
+    /// To the GPU.
+    pub uploaded_per_second: Option<f64>,
+    /// From the GPU.
+    pub downloaded_per_second: Option<f64>,
+}
+
 /// An open NVML. Opening takes milliseconds and a reading much less, so a process that reads repeatedly keeps this.
 #[derive(Debug)]
 pub struct Gpus {
@@ -82,6 +93,18 @@ impl Gpus {
     pub fn read(&self) -> Result<Vec<Gpu>, String> {
         let count = self.nvml.device_count().map_err(|error| format!("the NVIDIA driver lists no GPUs: {error}"))?;
         Ok((0..count).filter_map(|index| self.gpu(index)).collect())
+    }
+
+    /// Measures the transfers between host and GPU `index` (in NVML's order) for about 40 ms.
+    #[must_use]
+    pub fn transfers(&self, index: usize) -> Transfers {
+        let device = u32::try_from(index).ok().and_then(|index| self.nvml.device_by_index(index).ok());
+        // The driver reports kilobytes per second.
+        let rate = |counter| Some(f64::from(device.as_ref()?.pcie_throughput(counter).ok()?) * 1e3);
+        Transfers {
+            uploaded_per_second: rate(PcieUtilCounter::Receive),
+            downloaded_per_second: rate(PcieUtilCounter::Send),
+        }
     }
 
     fn gpu(&self, index: u32) -> Option<Gpu> {
@@ -140,9 +163,11 @@ fn held(listed: &[ProcessInfo], id: u32) -> Option<u64> {
 /// Describes why NVML cannot be opened, with what to do where that is known.
 fn unopened(error: &NvmlError) -> String {
     match error {
-        NvmlError::LibloadingError(_) => "no NVIDIA driver is installed (its library libnvidia-ml.so.1 is missing); in a \
+        NvmlError::LibloadingError(_) => {
+            "no NVIDIA driver is installed (its library libnvidia-ml.so.1 is missing); in a \
              container: it was started without GPUs, see `docker run --gpus all`"
-            .to_owned(),
+                .to_owned()
+        }
         NvmlError::DriverNotLoaded => {
             "the NVIDIA driver is installed but not loaded: `sudo modprobe nvidia`, or restart the machine".to_owned()
         }

@@ -15,6 +15,7 @@ mod args;
 pub mod config;
 pub mod cpus;
 pub mod descriptors;
+pub mod devices;
 pub mod directory;
 mod drain;
 pub mod gpus;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{self, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
-use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, net, trace};
+use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, devices, net, trace};
 
 /// The exit code of a process that failed.
 const EXIT_FAILURE: u8 = 1;
@@ -104,11 +104,13 @@ where
     let metrics = telemetry::install_metrics()?;
     telemetry::export_start_time();
     identity.export_metric();
+    let ended = drain.clone();
     let result = runtime.block_on(async {
         if common.exit_with_parent {
             drain.on_end_of(std::io::stdin())?;
         }
         let exporter = collector.map(|collector| trace::start(collector, section.trace_share, identity));
+        devices::start(drain.clone());
         let readiness = Readiness::starting();
         let listener = net::bind(common.admin).await?;
         let admin = Admin::start(listener, metrics.clone(), readiness.clone())?;
@@ -121,6 +123,8 @@ where
         }
         result
     });
+    // Tasks that run until the drain also end after a body that returned by itself.
+    ended.start();
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     if result.is_ok() {
         tracing::info!(process = name, "ended");

@@ -540,3 +540,13 @@ fn a_step_that_is_not_computed_is_counted_and_changes_no_weights() {
     assert_eq!((trainer.step_count(), trained.losses.total), (1, 0.0));
     assert!(trainer.published().unwrap() == published);
 }
+
+#[test]
+fn tensors_of_the_training_are_on_the_device_of_the_network() {
+    let mut trainer = trainer(settings());
+    let kinds = |trainer: &Trainer| trainer.placement().map(|(what, _)| what).collect::<Vec<_>>();
+    assert_eq!(kinds(&trainer), ["parameters", "average", "moments"], "no batch has been seen");
+    trainer.step(&batch(&small(), 4, 62)).unwrap();
+    assert_eq!(kinds(&trainer), ["parameters", "average", "moments", "batch"]);
+    assert!(trainer.placement().all(|(_, device)| device == trainer.network.device()));
+}

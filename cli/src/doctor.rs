@@ -1,0 +1,70 @@
+//! `zerofleet doctor`: one page about what a run would find on this machine.
+//!
+//! `machine` reads the system, `trial` lets the program `learner` try the devices, and `findings` judges both: a fault
+//! stops a run, a note does not. `page` formats them. It starts no process of a run and changes nothing.
+
+mod findings;
+mod machine;
+mod page;
+mod trial;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use fleet::plan::{self, Plan};
+use serde_json::json;
+
+use findings::{Verdict, findings};
+use machine::Facts;
+
+/// Reports what a run with these options would find here: CPU, GPUs, libtorch, devices of each role, ports, disk and
+/// limits. Exits with 1 if something would stop it.
+#[derive(Debug, Clone, clap::Args)]
+// The group of the run's options has the same name.
+#[group(skip)]
+pub(crate) struct Args {
+    /// The run.
+    #[command(flatten)]
+    run: plan::Args,
+
+    /// An address that a process or container will listen on; may be repeated. `zerofleet train` picks free ports.
+    #[arg(long = "port", value_name = "ADDRESS:PORT")]
+    ports: Vec<SocketAddr>,
+
+    /// Print one JSON object instead of a page.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Prints the findings.
+    ///
+    /// # Errors
+    /// An output that cannot be written.
+    pub(crate) fn run(&self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+        let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let plan = Plan::new(&self.run, env.into_iter());
+        let facts = Facts::read(&self.run, plan, &self.ports);
+        let found = findings(&facts);
+        if self.json {
+            let faults = found.iter().filter(|finding| finding.verdict == Verdict::Fault).count();
+            let gpus = facts.gpus.as_ref().ok();
+            let devices = facts.trial.as_ref().ok();
+            writeln!(out, "{}", json!({ "faults": faults, "findings": found, "gpus": gpus, "devices": devices }))?;
+        } else {
+            write!(out, "{}", page::page(&found))?;
+        }
+        Ok(exit_code(&found))
+    }
+}
+
+/// Returns failure if a finding would stop a run.
+fn exit_code(found: &[findings::Finding]) -> ExitCode {
+    let is_fault = |finding: &findings::Finding| finding.verdict == Verdict::Fault;
+    if found.iter().any(is_fault) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! Judges the facts of a machine: what is fine, what deserves a note, and what would stop a run.
+
+use fleet::Role;
+use fleet::run_directory::Inference;
+use inference::DevicePreference;
+use learner::device_trial::DeviceTrial;
+use network_cpu::KernelVariant;
+use serde::Serialize;
+use service::devices::CPU;
+use service::gpus::{ComputeCapability, Gpu, of_cuda};
+
+use super::machine::{Container, Disk, Facts, Memory, Run};
+
+/// The major version of the NVIDIA driver from which on CUDA 13 works.
+const DRIVER_MAJOR_MIN: u32 = 580;
+/// The compute capability from which on libtorch has kernels.
+const CAPABILITY_MIN: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
+/// Free space without which a run soon stops: a checkpoint of a large network, and a replay log of some minutes.
+const FREE_BYTES_MIN: u64 = 500_000_000;
+/// Free space below which a long run may fill the disk.
+const FREE_BYTES_NOTED: u64 = 5_000_000_000;
+/// Open files that every process has: libraries, logs, the replay log, and connections of a small fleet.
+const DESCRIPTORS_MIN: u64 = 256;
+
+/// Where messages of devices are explained.
+const MESSAGES: &str = "docs/doctor.md explains the messages of devices";
+/// The reason of `auto` for the CPU.
+const NO_ACCELERATOR: &str = "no accelerator works, for the reasons above";
+
+/// A judged fact.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// What it is about: `cpu`, `gpu`, `learner`, …
+    pub(super) section: &'static str,
+    pub(super) verdict: Verdict,
+    pub(super) text: String,
+    /// What to do about it.
+    pub(super) remedy: Option<String>,
+}
+
+/// The consequence of a fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// None.
+    Fine,
+    /// A run works, and not as well as it could.
+    Note,
+    /// A run stops, or does not start.
+    Fault,
+}
+
+impl Finding {
+    fn fine(section: &'static str, text: impl Into<String>) -> Self {
+        Self { section, verdict: Verdict::Fine, text: text.into(), remedy: None }
+    }
+
+    fn note(section: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { section, verdict: Verdict::Note, text: text.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn fault(section: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fault, ..Self::note(section, text, remedy) }
+    }
+}
+
+/// Returns all findings, in the order of the page.
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut found = vec![Finding::fine("system", system(facts)), Finding::fine("cpu", cpu(facts))];
+    found.extend(gpus(facts));
+    found.extend(libtorch(facts));
+    match &facts.plan {
+        Ok(run) => {
+            found.extend(
+                run.in_use
+                    .iter()
+                    .map(|error| Finding::fault("run", error, "stop that process, or choose another run with --run")),
+            );
+            found.extend(devices(facts, run));
+        }
+        Err(error) => found.push(Finding::fault("run", error, "correct the option, the run file or the run")),
+    }
+    if let Err(missing) = &facts.programs {
+        found.push(Finding::fault("programs", missing, "build all programs of a run: cargo xtask train"));
+    }
+    found.extend(ports(facts));
+    found.push(disk(&facts.disk));
+    found.push(descriptors(facts.descriptors));
+    found
+}
+
+fn system(facts: &Facts) -> String {
+    let Container { cores, memory_bytes } = facts.container;
+    let mut text = format!("{}, {} cores", facts.system, facts.cores);
+    if let Some(cores) = cores {
+        text += &format!(" (limited to {cores:.1} by the control group)");
+    }
+    if let Some(Memory { bytes, available_bytes }) = facts.memory {
+        text += &format!(", {} memory, {} available", gigabytes(bytes), gigabytes(available_bytes));
+    }
+    if let Some(limit) = memory_bytes {
+        text += &format!(" (limited to {} by the control group)", gigabytes(limit));
+    }
+    text
+}
+
+fn cpu(facts: &Facts) -> String {
+    const FEATURES: [(KernelVariant, &str); 6] = [
+        (KernelVariant::Avx2F32, "AVX2"),
+        (KernelVariant::Avx512F32, "AVX-512"),
+        (KernelVariant::Avx512I8, "AVX-512 VNNI"),
+        (KernelVariant::Avx512Bf16, "AVX-512 bf16"),
+        (KernelVariant::AmxBf16, "AMX"),
+        (KernelVariant::NeonF32, "NEON"),
+    ];
+    let has = |feature: &&(KernelVariant, &str)| facts.variants.contains(&feature.0);
+    let (with, without): (Vec<_>, Vec<_>) = FEATURES.iter().partition(has);
+    // An instruction set of another architecture is not missing.
+    let is_arm = facts.variants.contains(&KernelVariant::NeonF32);
+    let of_here = |feature: &&&(KernelVariant, &str)| (feature.0 == KernelVariant::NeonF32) == is_arm;
+    let names = |features: &[&(KernelVariant, &'static str)]| {
+        let names: Vec<&str> = features.iter().filter(of_here).map(|(_, name)| *name).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    format!("{}; usable: {}; not usable: {}", facts.cpu, names(&with), names(&without))
+}
+
+fn gpus(facts: &Facts) -> Vec<Finding> {
+    let gpus = match &facts.gpus {
+        Ok(gpus) if !gpus.is_empty() => gpus,
+        Ok(_) => return vec![Finding::fine("gpu", "none: the NVIDIA driver lists none")],
+        Err(_) if cfg!(target_os = "macos") => return vec![Finding::fine("gpu", "that of the processor (MPS)")],
+        Err(reason) => return vec![Finding::fine("gpu", format!("none: {reason}"))],
+    };
+    let mut found: Vec<Finding> = gpus.iter().map(gpu).collect();
+    let is_hidden = of_cuda(gpus, 0, facts.visible.as_deref()).is_none();
+    if let Some(visible) = facts.visible.as_deref().filter(|visible| is_hidden && !visible.starts_with("MIG-")) {
+        let text = format!("CUDA_VISIBLE_DEVICES={visible} hides every GPU from a run");
+        found.push(Finding::note("gpu", text, "unset it, or set it to the numbers above"));
+    }
+    found
+}
+
+fn gpu(gpu: &Gpu) -> Finding {
+    let memory = match (gpu.memory_used_bytes, gpu.memory_total_bytes) {
+        (Some(used), Some(total)) => format!(", {} of {} in use", gigabytes(used), gigabytes(total)),
+        _ => String::new(),
+    };
+    let capability = gpu.compute_capability.map_or_else(|| "unknown".to_owned(), |capability| capability.to_string());
+    let text = format!("{}: {}, compute capability {capability}, driver {}{memory}", gpu.index, gpu.name, gpu.driver);
+    if gpu.compute_capability.is_some_and(|capability| capability < CAPABILITY_MIN) {
+        let remedy = format!("use another GPU: libtorch needs compute capability {CAPABILITY_MIN} or above");
+        return Finding::note("gpu", format!("{text}; too old"), remedy);
+    }
+    if gpu.driver_major().is_some_and(|major| major < DRIVER_MAJOR_MIN) {
+        let remedy = format!("update the NVIDIA driver to version {DRIVER_MAJOR_MIN} or above, which CUDA 13 needs");
+        return Finding::note("gpu", format!("{text}; this driver is too old"), remedy);
+    }
+    Finding::fine("gpu", text)
+}
+
+fn libtorch(facts: &Facts) -> Vec<Finding> {
+    let trial = match &facts.trial {
+        Ok(trial) => trial,
+        Err(reason) => {
+            return vec![Finding::fault("libtorch", reason, "run `cargo xtask libtorch`, or see the messages above")];
+        }
+    };
+    let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let version = trial.libtorch.version.as_deref().map_or_else(String::new, |version| format!("{version}, "));
+    let cpu_half = path(&trial.libtorch.cpu_half).unwrap_or_else(|| "loaded".to_owned());
+    let mut found = vec![Finding::fine("libtorch", format!("{version}CPU half: {cpu_half}"))];
+    if cfg!(target_os = "macos") {
+        found.push(match trial.refusal("mps") {
+            None => Finding::fine("libtorch", "works on mps"),
+            Some(reason) => Finding::note("libtorch", format!("does not work on mps: {reason}"), MESSAGES),
+        });
+        return found;
+    }
+    let has_gpu = facts.gpus.as_ref().is_ok_and(|gpus| !gpus.is_empty());
+    found.push(match path(&trial.libtorch.cuda_half) {
+        Some(cuda_half) => Finding::fine("libtorch", format!("CUDA half: {cuda_half}")),
+        None => {
+            let text = format!("CUDA half not loaded: {}", trial.refusal("cuda").unwrap_or("it is not needed"));
+            match has_gpu {
+                true => Finding::note("libtorch", text, "fetch it: cargo xtask libtorch --cuda"),
+                false => Finding::fine("libtorch", text),
+            }
+        }
+    });
+    let accelerators: Vec<&str> = trial.working.iter().map(String::as_str).filter(|name| *name != CPU).collect();
+    if !accelerators.is_empty() {
+        found.push(Finding::fine("libtorch", format!("works on {}", accelerators.join(", "))));
+    }
+    let of_listed_gpu =
+        |missing: &&String| missing.starts_with("cuda") && has_gpu && trial.libtorch.cuda_half.is_some();
+    found.extend(
+        trial
+            .missing
+            .iter()
+            .filter(of_listed_gpu)
+            .map(|missing| Finding::note("libtorch", format!("does not work on {missing}"), MESSAGES)),
+    );
+    found
+}
+
+/// Returns the device of each role of a run.
+fn devices(facts: &Facts, run: &Run) -> Vec<Finding> {
+    let config = &run.config;
+    let is_remote = run.inference == Inference::Remote;
+    let mut roles =
+        vec![("learner", Role::Learner, config.learner.device), ("actor", Role::Actor, config.actor.device)];
+    if is_remote {
+        roles.push(("inference", Role::Inference, config.inference.device));
+    }
+    roles.push(("arena", Role::Arena, config.arena.device));
+    roles.into_iter().map(|(section, role, wanted)| device(facts, section, role, wanted)).collect()
+}
+
+fn device(facts: &Facts, section: &'static str, role: Role, wanted: DevicePreference) -> Finding {
+    let key = format!("{section}.device");
+    let has_libtorch = facts.with_libtorch.contains(&role);
+    let program = role.program();
+    match (&facts.trial, wanted) {
+        (_, DevicePreference::Cpu) => Finding::fine(section, format!("cpu ({key} is cpu)")),
+        (_, wanted) if wanted.is_accelerator() && !has_libtorch => Finding::fault(
+            section,
+            format!("{key} is {wanted}, and this program `{program}` has no libtorch"),
+            format!("build it: cargo build --release --package {program} --features torch"),
+        ),
+        (Err(_), DevicePreference::Auto) => Finding::fine(section, "unknown: the devices could not be tried"),
+        (Err(reason), wanted) => {
+            let text = format!("{key} is {wanted}, and the devices could not be tried: {reason}");
+            Finding::fault(section, text, format!("see docs/doctor.md; --set {key}=auto trains without it"))
+        }
+        (Ok(trial), DevicePreference::Auto) => automatic(trial, section, role, has_libtorch),
+        (Ok(trial), wanted) => match refusal(trial, role, &wanted.to_string()) {
+            None => Finding::fine(section, format!("{wanted} ({key} is {wanted})")),
+            Some(reason) => {
+                let text = format!("{key} is {wanted}, which cannot be used: {reason}");
+                Finding::fault(section, text, format!("see docs/doctor.md; --set {key}=auto trains without it"))
+            }
+        },
+    }
+}
+
+/// Returns the reason why a role cannot use a device.
+fn refusal<'a>(trial: &'a DeviceTrial, role: Role, device: &str) -> Option<&'a str> {
+    if role == Role::Learner { trial.training_refusal(device) } else { trial.refusal(device) }
+}
+
+/// Returns the device that `auto` chooses.
+fn automatic(trial: &DeviceTrial, section: &'static str, role: Role, has_libtorch: bool) -> Finding {
+    if role == Role::Learner {
+        let device = &trial.training.device;
+        let reason = if device == CPU { NO_ACCELERATOR } else { &trial.training.reason };
+        return Finding::fine(section, format!("{device} (auto: {reason})"));
+    }
+    let accelerator = Some(trial.inference.device.as_str()).filter(|device| *device != CPU);
+    match (accelerator, has_libtorch) {
+        (None, _) => Finding::fine(section, format!("cpu (auto: {NO_ACCELERATOR})")),
+        (Some(device), true) => Finding::fine(
+            section,
+            format!("{device} or the CPU, whichever is faster with the network at the start (auto)"),
+        ),
+        (Some(device), false) => {
+            let program = role.program();
+            let text = format!("cpu (auto: {device} works, and this program `{program}` has no libtorch)");
+            let remedy = format!("to use it: cargo build --release --package {program} --features torch");
+            Finding::note(section, text, remedy)
+        }
+    }
+}
+
+fn ports(facts: &Facts) -> Vec<Finding> {
+    let needed = facts.ports.needed;
+    let actors = facts.plan.as_ref().map_or(0, |run| run.actors);
+    let mut found = vec![match &facts.ports.refused {
+        None => Finding::fine("ports", format!("{needed} free ports on 127.0.0.1 for a run with {actors} actor(s)")),
+        Some(error) => {
+            let remedy = "check with `ss -tan` what holds the ports of 127.0.0.1";
+            Finding::fault("ports", format!("a run needs {needed} free ports on 127.0.0.1: {error}"), remedy)
+        }
+    }];
+    found.extend(facts.ports.named.iter().map(|(address, free)| match free {
+        Ok(()) => Finding::fine("ports", format!("{address} is free")),
+        Err(error) => {
+            let remedy = "stop the process that holds it, or choose another port (0 picks a free one)";
+            Finding::fault("ports", format!("cannot listen on {address}: {error}"), remedy)
+        }
+    }));
+    found
+}
+
+fn disk(disk: &Disk) -> Finding {
+    let folder = disk.folder.display();
+    if let Some(error) = &disk.refused {
+        return Finding::fault("disk", error, "choose another folder with --runs");
+    }
+    match &disk.room {
+        Err(error) => Finding::note("disk", format!("{folder}: free space is unknown: {error}"), "check it by hand"),
+        Ok(room) => {
+            let text = format!("{} of {} free in {folder}", gigabytes(room.free_bytes), gigabytes(room.bytes));
+            let remedy = "free space, or choose another folder with --runs";
+            match room.free_bytes {
+                ..FREE_BYTES_MIN => Finding::fault("disk", text, remedy),
+                ..FREE_BYTES_NOTED => Finding::note("disk", text, remedy),
+                _ => Finding::fine("disk", text),
+            }
+        }
+    }
+}
+
+fn descriptors(limit: Option<u64>) -> Finding {
+    match limit {
+        None => Finding::fine("files", "the limit of open files is unknown"),
+        Some(limit) if limit < DESCRIPTORS_MIN => Finding::fault(
+            "files",
+            format!("a process may open {limit} files, and a run needs {DESCRIPTORS_MIN}"),
+            "raise the hard limit: `ulimit -Hn`, LimitNOFILE= of systemd, or --ulimit nofile= of docker",
+        ),
+        Some(limit) => Finding::fine("files", format!("a process may open {limit} files")),
+    }
+}
+
+/// Formats bytes in units of 10^9.
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
+}

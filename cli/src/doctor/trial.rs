@@ -1,0 +1,75 @@
+//! Lets the program `learner` try the devices, in a process of its own: a driver may crash or hang.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
+use learner::device_trial::{DeviceTrial, OPTION};
+
+/// Time for all devices. The first use of a GPU takes some seconds, on slow disks up to a minute.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// Interval between checks whether the process has ended.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Runs `learner --devices`.
+///
+/// # Errors
+/// The reason why there is no result, for a person to read.
+pub(super) fn try_devices(learner: &Path, time_limit: Duration) -> Result<DeviceTrial, String> {
+    let mut child = Command::new(learner)
+        .arg(OPTION)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("{} cannot be started: {error}", learner.display()))?;
+    let (printed, errors) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
+    let Some(status) = wait(&mut child, time_limit) else {
+        let seconds = time_limit.as_secs();
+        return Err(format!(
+            "`learner {OPTION}` did not end within {seconds} s: a driver may hang, and so would a run"
+        ));
+    };
+    let text = |output: Receiver<Vec<u8>>| String::from_utf8_lossy(&output.recv().unwrap_or_default()).into_owned();
+    let errors = text(errors);
+    if lacks_libtorch(&errors) {
+        return Err(format!("{LIBTORCH_REMEDY}: {}", errors.trim()));
+    }
+    if !status.success() {
+        let last = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
+        return Err(format!("`learner {OPTION}` failed ({status}), and so would a run; last line: {last}"));
+    }
+    serde_json::from_str(&text(printed)).map_err(|error| format!("`learner {OPTION}` is of another version: {error}"))
+}
+
+/// Waits for the end of a process; kills it after `time_limit` and then returns `None`.
+fn wait(child: &mut Child, time_limit: Duration) -> Option<std::process::ExitStatus> {
+    let begin = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if begin.elapsed() < time_limit => std::thread::sleep(POLL),
+            _ => break,
+        }
+    }
+    // It may have ended by itself. A process that waits in a driver ends when the driver lets it; it is not awaited.
+    let _ = child.kill();
+    let _ = child.try_wait();
+    None
+}
+
+/// Reads an output on another thread, so that the process never waits for a full pipe.
+fn read_all(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (done, result) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error counts.
+        let _ = output.map(|mut output| output.read_to_end(&mut bytes));
+        // The receiver is gone if the process was killed.
+        let _ = done.send(bytes);
+    });
+    result
+}

@@ -1,0 +1,224 @@
+//! The devices that a process computes on, as metrics: `zerofleet_device_…` of docs/metrics.md.
+//!
+//! A process calls [`placed`] with the device on which its tensors are. While one of them is an accelerator, a task of
+//! [`run`](crate::run) reads its load and memory once a second. A process on the CPU exports only the placement.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use metrics::gauge;
+
+use crate::gpus::{Gpu, Gpus, Transfers, of_cuda};
+use crate::{Drain, machine};
+
+/// The name of the CPU as a device.
+pub const CPU: &str = "cpu";
+/// Interval between readings; the figures of a driver cover about as long.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The device of each kind of tensors of this process.
+static PLACED: std::sync::Mutex<BTreeMap<&'static str, String>> = std::sync::Mutex::new(BTreeMap::new());
+
+/// Exports the device on which tensors are: `what` is their kind (`weights`, `parameters`, …), `device` the name of the
+/// device in a configuration (`cpu`, `cuda:1`, `mps`). A later call replaces the device of the same kind.
+pub fn placed(what: &'static str, device: &str) {
+    let mut placed = PLACED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(before) = placed.insert(what, device.to_owned()).filter(|before| before != device) {
+        gauge!("zerofleet_device_tensors", "what" => what, "device" => before).set(0.0);
+    }
+    gauge!("zerofleet_device_tensors", "what" => what, "device" => device.to_owned()).set(1.0);
+}
+
+/// Starts the readings, which end with the drain. Must be called on a runtime.
+pub(crate) fn start(drain: Drain) {
+    let runtime = tokio::runtime::Handle::current();
+    // A driver may block for as long as a failing device does: neither a worker of the runtime nor the end of the
+    // process may wait for it. A blocking task is abandoned when the runtime shuts down.
+    tokio::task::spawn_blocking(move || {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        // NVML is opened with the first reading, so that a process on the CPU never does.
+        let mut gpus: Option<Result<Gpus, String>> = None;
+        let mut sampler = Sampler::new(|ordinal| {
+            let gpus = gpus.get_or_insert_with(|| Gpus::open().inspect_err(|reason| unread(reason)));
+            let gpus = gpus.as_ref().ok()?;
+            let all = gpus.read().ok()?;
+            let gpu = of_cuda(&all, ordinal, visible.as_deref())?.clone();
+            let transfers = gpus.transfers(gpu.index);
+            Some((gpu, transfers))
+        });
+        while runtime.block_on(async { tokio::time::timeout(INTERVAL, drain.wait()).await.is_err() }) {
+            sampler.sample(&accelerators());
+        }
+    });
+}
+
+/// Logs once why the metrics of a device are missing.
+fn unread(reason: &str) {
+    tracing::warn!(reason, "load and memory of the device are not measured");
+}
+
+/// The accelerators that tensors of this process are on.
+fn accelerators() -> BTreeSet<String> {
+    let placed = PLACED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    placed.values().filter(|device| *device != CPU).cloned().collect()
+}
+
+/// Exports readings of devices; `R` reads a CUDA device by its ordinal.
+struct Sampler<R> {
+    read: R,
+    /// The most memory that this process was seen to hold, by device.
+    held_bytes_max: BTreeMap<String, u64>,
+}
+
+impl<R: FnMut(usize) -> Option<(Gpu, Transfers)>> Sampler<R> {
+    fn new(read: R) -> Self {
+        Self { read, held_bytes_max: BTreeMap::new() }
+    }
+
+    /// Reads these devices and sets their metrics. A value that cannot be read keeps its last reading.
+    fn sample(&mut self, devices: &BTreeSet<String>) {
+        for device in devices {
+            match ordinal(device) {
+                Some(ordinal) => {
+                    if let Some((gpu, transfers)) = (self.read)(ordinal) {
+                        self.export(device, &gpu, transfers);
+                    }
+                }
+                // The GPU of an Apple machine is a part of its processor, and no driver reports its load.
+                None => info(device, &machine::cpu_model(), "", ""),
+            }
+        }
+    }
+
+    fn export(&mut self, device: &str, gpu: &Gpu, transfers: Transfers) {
+        info(device, &gpu.name, &gpu.index.to_string(), &gpu.uuid);
+        let labels = [("device", device.to_owned())];
+        if let Some(held) = gpu.memory_held_bytes {
+            let most = self.held_bytes_max.entry(device.to_owned()).or_default();
+            *most = held.max(*most);
+            gauge!("zerofleet_device_memory_held_bytes", &labels).set(held as f64);
+            gauge!("zerofleet_device_memory_held_bytes_max", &labels).set(*most as f64);
+        }
+        if let Some(used) = gpu.memory_used_bytes {
+            gauge!("zerofleet_device_memory_used_bytes", &labels).set(used as f64);
+        }
+        if let Some(total) = gpu.memory_total_bytes {
+            gauge!("zerofleet_device_memory_bytes", &labels).set(total as f64);
+        }
+        if let Some(share) = gpu.busy_share {
+            gauge!("zerofleet_device_busy_share", &labels).set(share);
+        }
+        for (direction, rate) in
+            [("upload", transfers.uploaded_per_second), ("download", transfers.downloaded_per_second)]
+        {
+            if let Some(rate) = rate {
+                gauge!("zerofleet_device_transfer_bytes_per_second", "device" => device.to_owned(),
+                       "direction" => direction)
+                .set(rate);
+            }
+        }
+    }
+}
+
+fn info(device: &str, name: &str, gpu: &str, uuid: &str) {
+    let labels = [("device", device), ("name", name), ("gpu", gpu), ("uuid", uuid)];
+    gauge!("zerofleet_device_info", &labels.map(|(label, value)| (label, value.to_owned()))).set(1.0);
+}
+
+/// The ordinal of a CUDA device: 0 of `cuda`, 1 of `cuda:1`; `None` for another device.
+fn ordinal(device: &str) -> Option<usize> {
+    match device.strip_prefix("cuda")? {
+        "" => Some(0),
+        index => index.strip_prefix(':')?.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    /// Returns the metrics that `work` exports, as lines.
+    fn exported(work: impl FnOnce()) -> Vec<String> {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, work);
+        let text = recorder.handle().render();
+        let mut lines: Vec<String> =
+            text.lines().filter(|line| line.starts_with("zerofleet_device_")).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    fn named(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn gpu(held: u64) -> Gpu {
+        Gpu {
+            index: 3,
+            name: "NVIDIA H100".to_owned(),
+            uuid: "GPU-a".to_owned(),
+            memory_total_bytes: Some(80),
+            memory_used_bytes: Some(30),
+            memory_held_bytes: Some(held),
+            busy_share: Some(0.5),
+            ..Gpu::default()
+        }
+    }
+
+    #[test]
+    fn a_device_exports_its_name_its_load_and_its_memory_with_the_peak() {
+        let mut held = [20, 10].into_iter();
+        let transfers = Transfers { uploaded_per_second: Some(7.0), downloaded_per_second: None };
+        let lines = exported(|| {
+            let mut sampler = Sampler::new(|ordinal| (ordinal == 1).then(|| (gpu(held.next().unwrap()), transfers)));
+            sampler.sample(&named(&["cuda:1"]));
+            sampler.sample(&named(&["cuda:1"]));
+        });
+        let expected = [
+            "zerofleet_device_busy_share{device=\"cuda:1\"} 0.5",
+            "zerofleet_device_info{device=\"cuda:1\",name=\"NVIDIA H100\",gpu=\"3\",uuid=\"GPU-a\"} 1",
+            "zerofleet_device_memory_bytes{device=\"cuda:1\"} 80",
+            "zerofleet_device_memory_held_bytes_max{device=\"cuda:1\"} 20",
+            "zerofleet_device_memory_held_bytes{device=\"cuda:1\"} 10",
+            "zerofleet_device_memory_used_bytes{device=\"cuda:1\"} 30",
+            "zerofleet_device_transfer_bytes_per_second{device=\"cuda:1\",direction=\"upload\"} 7",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_device_whose_driver_does_not_answer_exports_nothing_and_a_process_on_the_cpu_reads_nothing() {
+        assert_eq!(exported(|| Sampler::new(|_| None).sample(&named(&["cuda"]))), [""; 0]);
+        assert_eq!(exported(|| Sampler::new(|_| panic!("nothing is read")).sample(&named(&[]))), [""; 0]);
+    }
+
+    #[test]
+    fn the_gpu_of_an_apple_machine_has_a_name_and_no_load() {
+        let lines = exported(|| Sampler::new(|_| panic!("no driver reports it")).sample(&named(&["mps"])));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("zerofleet_device_info{device=\"mps\""), "{lines:?}");
+    }
+
+    #[test]
+    fn tensors_that_move_are_on_their_new_device_only() {
+        let lines = exported(|| {
+            placed("weights", "cuda");
+            placed("weights", CPU);
+            placed("weights", CPU);
+        });
+        let expected = [
+            "zerofleet_device_tensors{what=\"weights\",device=\"cpu\"} 1",
+            "zerofleet_device_tensors{what=\"weights\",device=\"cuda\"} 0",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(accelerators(), named(&[]));
+    }
+
+    #[test]
+    fn only_cuda_devices_have_an_ordinal() {
+        let ordinals = ["cuda", "cuda:3", "mps", "cuda:x", "cpu"].map(ordinal);
+        assert_eq!(ordinals, [Some(0), Some(3), None, None, None]);
+    }
+}
