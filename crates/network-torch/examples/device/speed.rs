@@ -14,7 +14,7 @@ use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::output::Kind;
 use crate::towers::{CONNECT_FOUR, plain, positions, trained_weights, training_batch};
-use crate::{Result, Settings, cores};
+use crate::{Result, Settings, Size, cores};
 
 /// Threads that evaluate at the same time, so that the device has the next batch while one is computed.
 const CALLERS: usize = 3;
@@ -100,8 +100,12 @@ pub(super) fn learner(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Prints a share of the peak, with a bar if the tower is the one that the bar is for.
+/// Prints a share of the peak, with a bar if the tower is the one that the bar is for. Small networks on a CPU are
+/// bound by other limits.
 fn share(settings: &Settings, ([blocks, channels], of_the_bar, what): (Tower, Tower, &str), share: f64, bar: f64) {
+    if settings.size == Size::Small {
+        return;
+    }
     let name = format!("{blocks}x{channels}: {what}, share of the bf16 peak");
     if [blocks, channels] == of_the_bar {
         settings.at_least(Kind::Speed, &name, (share, "share"), bar);
