@@ -27,6 +27,8 @@ const SELFPLAY_BAR: f64 = 0.85;
 const BUSY_BAR: f64 = 0.9;
 /// A run ends within this time after SIGINT, in seconds.
 const DRAIN_BAR_SECONDS: f64 = 10.0;
+/// A run that has not ended is killed this long after the signal, in seconds: later than the bar, which measures it.
+const DRAIN_KILL_SECONDS: u64 = 20;
 /// Device memory that other programs may take or free meanwhile, in MiB.
 const MEMORY_BAR_MEBIBYTES: f64 = 64.0;
 /// The accuracy with search on the solved positions of Connect Four, and the time until it, in seconds.
@@ -183,57 +185,54 @@ pub(super) fn reference(session: &mut Session) -> Result<()> {
 
 /// Self-play beside its network alone, and the load of the GPU meanwhile.
 pub(super) fn selfplay(session: &mut Session) -> Result<()> {
-    let towers: &[(&str, &str)] = session.sized(&[("20", "256"), ("6", "64")], &[("2", "16")]);
-    let games: &[&str] = session.sized(&["1024", "128"], &["32"]);
+    let settings: &[[&str; 3]] =
+        session.sized(&[["20", "256", "1024"], ["6", "64", "1024"], ["20", "256", "128"]], &[["2", "16", "32"]]);
     let seconds = session.sized(4.0, 1.0);
     let threads = session.sized(cores().min(16), cores()).to_string();
-    for (blocks, channels) in towers {
-        for games in games {
-            // Without cache and reuse, every simulation is one evaluation.
-            let duration = seconds.to_string();
-            let mut arguments =
-                vec!["selfplay", "--json", "--device", session.device(), "--blocks", blocks, "--channels", channels];
-            arguments.extend(["--precision", "bf16", "--threads", &threads, "--games", games, "--seconds", &duration]);
-            arguments.extend(["--whole-only", "--repeats", "1", "--cache-positions", "0"]);
-            arguments.extend(["--subtree-reuse", "false", "--symmetry-reuse", "false"]);
-            arguments.extend(session.sized(None, Some(["--kernel", "libtorch"])).into_iter().flatten());
-            let command = session.command(&session.program("zerofleet-bench"), &arguments);
-            let sampler = session.has_gpu().then(|| Sampler::start(session.work())).transpose()?;
-            let ended = session.wait(command)?;
-            let load = sampler.map(|sampler| sampler.stop(seconds)).transpose()?.flatten();
-            let name = format!("{blocks}x{channels}, {threads} threads of {games} games");
-            let rate =
-                ended.failure.is_none().then(|| report_value(&ended.output, "self-play", "evaluations/s")).flatten();
-            let Some(rate) = rate else {
-                let failure = ended.failure.unwrap_or_else(|| "its report has no evaluations/s".to_owned());
-                session.claim(&format!("{name}: bench selfplay"), &failure, false);
-                continue;
-            };
-            session.value(&name, rate, "evaluations/s");
-            // Only games enough for full batches have to reach the bars.
-            let has_bar = session.has_gpu() && *games != "128";
-            let tower = format!("{blocks}x{channels} bf16, batch");
-            match session.best("sweep", |name| name.starts_with(&tower)) {
-                Some(raw) => {
-                    share(session, &format!("{name}: share of the network alone"), rate / raw, SELFPLAY_BAR, has_bar)
-                }
-                None => {
-                    session.skipped(&format!("{name}: share of the network alone"), "the step sweep did not measure it")
-                }
+    for [blocks, channels, games] in settings {
+        // Without cache and reuse, every simulation is one evaluation.
+        let duration = seconds.to_string();
+        let mut arguments =
+            vec!["selfplay", "--json", "--device", session.device(), "--blocks", blocks, "--channels", channels];
+        arguments.extend(["--precision", "bf16", "--threads", &threads, "--games", games, "--seconds", &duration]);
+        arguments.extend(["--whole-only", "--repeats", "1", "--cache-positions", "0"]);
+        arguments.extend(["--subtree-reuse", "false", "--symmetry-reuse", "false"]);
+        arguments.extend(session.sized(None, Some(["--kernel", "libtorch"])).into_iter().flatten());
+        let command = session.command(&session.program("zerofleet-bench"), &arguments);
+        let sampler = session.has_gpu().then(|| Sampler::start(session.work())).transpose()?;
+        let ended = session.wait(command)?;
+        let load = sampler.map(|sampler| sampler.stop(seconds)).transpose()?.flatten();
+        let name = format!("{blocks}x{channels}, {threads} threads of {games} games");
+        let rate = ended.failure.is_none().then(|| report_value(&ended.output, "self-play", "evaluations/s")).flatten();
+        let Some(rate) = rate else {
+            let failure = ended.failure.unwrap_or_else(|| "its report has no evaluations/s".to_owned());
+            session.claim(&format!("{name}: bench selfplay"), &failure, false);
+            continue;
+        };
+        session.value(&name, rate, "evaluations/s");
+        // Only games enough for full batches have to reach the bars.
+        let has_bar = session.has_gpu() && *games != "128";
+        let tower = format!("{blocks}x{channels} bf16, batch");
+        match session.best("sweep", |name| name.starts_with(&tower)) {
+            Some(raw) => {
+                share(session, &format!("{name}: share of the network alone"), rate / raw, SELFPLAY_BAR, has_bar)
             }
-            match load {
-                Some(load) => {
-                    share(
-                        session,
-                        &format!("{name}: share of time in which a kernel runs"),
-                        load.busy_share,
-                        BUSY_BAR,
-                        has_bar,
-                    );
-                    session.value(&format!("{name}: device memory held"), load.memory_mebibytes, "MiB");
-                }
-                None => session.skipped(&format!("{name}: share of time in which a kernel runs"), "no GPU was sampled"),
+            None => {
+                session.skipped(&format!("{name}: share of the network alone"), "the step sweep did not measure it")
             }
+        }
+        match load {
+            Some(load) => {
+                share(
+                    session,
+                    &format!("{name}: share of time in which a kernel runs"),
+                    load.busy_share,
+                    BUSY_BAR,
+                    has_bar,
+                );
+                session.value(&format!("{name}: device memory held"), load.memory_mebibytes, "MiB");
+            }
+            None => session.skipped(&format!("{name}: share of time in which a kernel runs"), "no GPU was sampled"),
         }
     }
     Ok(())
@@ -260,7 +259,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     let sets = [format!("learner.device={device}"), format!("actor.device={device}")];
     let mut arguments = vec!["placement", "--json", "--set", &sets[0], "--set", &sets[1]];
     arguments.extend(session.sized(
-        ["--game", "connect_four", "--seconds", "15", "--warm-up-seconds", "5"],
+        ["--game", "connect_four", "--seconds", "10", "--warm-up-seconds", "4"],
         ["--game", "tic_tac_toe", "--seconds", "3", "--warm-up-seconds", "1"],
     ));
     let ended = session.wait(session.command(&session.program("zerofleet-bench"), &arguments))?;
@@ -297,7 +296,7 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
     let mut child = start(command, session.work())?;
     let metrics = runs.join("run").join("metrics.jsonl");
     // What is left after the wait is for the end of the run.
-    let wait = session.left().saturating_sub(Duration::from_secs(25));
+    let wait = session.left().saturating_sub(Duration::from_secs(DRAIN_KILL_SECONDS + 5));
     let begun = Instant::now();
     let mut trained = false;
     while !trained && begun.elapsed() < wait && child.try_wait().context("watch the run")?.is_none() {
@@ -312,14 +311,16 @@ pub(super) fn drain(session: &mut Session) -> Result<()> {
         if let Some(status) = child.try_wait().context("wait for the run")? {
             break status;
         }
-        if signalled.elapsed() > Duration::from_secs(20) {
+        if signalled.elapsed() > Duration::from_secs(DRAIN_KILL_SECONDS + 5) {
             // Its processes end with it.
             child.kill().context("kill the run")?;
-            bail!("the run did not end within 20 s of SIGINT: {}", last_line(session.work()));
+            bail!("the run did not end after SIGINT: {}", last_line(session.work()));
         }
         thread::sleep(Duration::from_millis(50));
     };
     let seconds = signalled.elapsed().as_secs_f64();
+    let log = fs::read_to_string(session.work().join("run.log")).unwrap_or_default();
+    session.log(&format!("zerofleet train, stopped by SIGINT:\n{log}({status})"));
     let found = if trained { "yes".to_owned() } else { last_line(session.work()) };
     session.claim("it had trained before SIGINT", &found, trained);
     session.claim("its exit status", &status.to_string(), status.success());
@@ -343,7 +344,7 @@ fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &
     let sets = ["learner", "actor", "arena"].map(|role| format!("{role}.device={device}"));
     let mut arguments = vec!["train", "--runs", &runs, "--run", "run", "--game", game, "--minutes", minutes];
     arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
-    session.command(&session.program("zerofleet"), &arguments)
+    session.command_that_drains(&session.program("zerofleet"), &arguments, DRAIN_KILL_SECONDS)
 }
 
 /// Starts a run whose output goes to the file `run.log`.

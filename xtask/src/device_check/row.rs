@@ -144,13 +144,18 @@ impl Row {
     }
 }
 
-/// The verdict on a step: the worst of its rows. A step without rows has failed, since it has checked nothing.
+/// The verdict on a step: the worst of its rows. It is skipped only if all of them are, and a step without rows has
+/// failed, since it has checked nothing.
 pub(super) fn verdict_of(rows: &[Row], step: &str) -> Verdict {
-    let worst = rows.iter().filter(|row| row.step == step).map(Row::verdict).max();
-    match worst.unwrap_or(Verdict::Fail) {
+    let mut verdicts: Vec<Verdict> = rows.iter().filter(|row| row.step == step).map(Row::verdict).collect();
+    if verdicts.iter().any(|&verdict| verdict != Verdict::Skip) {
+        verdicts.retain(|&verdict| verdict != Verdict::Skip);
+    }
+    match verdicts.into_iter().max() {
+        None => Verdict::Fail,
         // Values without a bar are what the step was for.
-        Verdict::None => Verdict::Pass,
-        worst => worst,
+        Some(Verdict::None) => Verdict::Pass,
+        Some(worst) => worst,
     }
 }
 
@@ -205,7 +210,7 @@ fn number_text(number: f64) -> String {
             }
             text
         }
-        middle if middle >= 100.0 => format!("{number:.0}"),
+        middle if middle >= 100.0 || number.fract() == 0.0 => format!("{number:.0}"),
         small if small >= 0.01 => format!("{number:.3}"),
         _ => format!("{number:.1e}"),
     }
@@ -258,6 +263,7 @@ mod tests {
             AT_MOST(1.0, Kind::Speed),
             AT_MOST(0.0, Kind::Correctness),
             Row::skipped("sweep", "all", "no CUDA device"),
+            Row::skipped("learner", "share of the peak", "no CUDA device"),
             Row::value("learner", "rate", 1.0, "positions/s"),
         ];
         let verdicts = ["numbers", "sweep", "learner", "train"].map(|step| verdict_of(&rows, step));
@@ -279,12 +285,12 @@ mod tests {
         assert!(lines[1].contains("cuda (configured)") && !table.contains("more"), "{table}");
         assert!(lines[2].starts_with(' ') && lines[2].ends_with(" -"), "{table}");
         assert!(lines[3].contains("4.0e-3 relative") && lines[3].contains("<= 0.001  FAIL"), "{table}");
-        assert!(lines[4].contains("lo…") && lines[4].ends_with("SKIP"), "{table}");
+        assert!(lines[4].contains('…') && lines[4].ends_with("SKIP"), "{table}");
     }
 
     #[test]
     fn numbers_are_short_and_large_ones_grouped() {
-        let texts = [230_512.4, 1e6, -12_345.0, 480.2, 35.25, 0.0123, 0.000_2, 0.0].map(number_text);
-        assert_eq!(texts, ["230,512", "1,000,000", "-12,345", "480", "35.250", "0.012", "2.0e-4", "0"]);
+        let texts = [230_512.4, 1e6, -12_345.0, 480.2, 35.25, 8.0, 0.0123, 0.000_2, 0.0].map(number_text);
+        assert_eq!(texts, ["230,512", "1,000,000", "-12,345", "480", "35.250", "8", "0.012", "2.0e-4", "0"]);
     }
 }

@@ -96,10 +96,10 @@ impl Session {
     /// Runs a step; an error of it becomes a row that fails.
     pub(super) fn run(&mut self, step: &Step, limit: Duration) {
         (self.step, self.deadline) = (step.name, Instant::now() + limit);
-        let _ = writeln!(self.log, "\n==== {}, at most {} s", step.name, limit.as_secs());
+        self.log(&format!("\n==== {}, at most {} s", step.name, limit.as_secs()));
         if let Err(error) = (step.check)(self) {
             let text = format!("{error:#}");
-            let _ = writeln!(self.log, "{text}");
+            self.log(&text);
             self.claim("the step was completed", &text, false);
         }
     }
@@ -189,6 +189,11 @@ impl Session {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
+    /// Adds a text to the log. A log that cannot be written does not fail the check.
+    pub(super) fn log(&mut self, text: &str) {
+        let _ = writeln!(self.log, "{text}");
+    }
+
     pub(super) fn claim(&mut self, name: &str, found: &str, holds: bool) {
         self.rows.push(Row::claim(self.step, name, found, holds));
     }
@@ -221,8 +226,13 @@ impl Session {
 
     /// A command of a program, with the libraries in its search path, under `timeout` for what is left of the step.
     pub(super) fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        self.command_that_drains(program, arguments, KILL_AFTER_SECONDS)
+    }
+
+    /// A command of a program that is killed only some seconds after a signal.
+    pub(super) fn command_that_drains(&self, program: &Path, arguments: &[&str], seconds: u64) -> Command {
         let mut command = Command::new("timeout");
-        command.arg(format!("--kill-after={KILL_AFTER_SECONDS}")).arg(self.left().as_secs().max(1).to_string());
+        command.arg(format!("--kill-after={seconds}")).arg(self.left().as_secs().max(1).to_string());
         command.arg(program).args(arguments).stdin(Stdio::null());
         let earlier = std::env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty());
         let earlier: Vec<PathBuf> = earlier.iter().flat_map(|path| std::env::split_paths(path)).collect();
@@ -238,7 +248,7 @@ impl Session {
     /// It cannot be started, or a file cannot be written.
     pub(super) fn wait(&mut self, mut command: Command) -> Result<Ended> {
         let line = workspace::line(&command);
-        let _ = writeln!(self.log, "\n$ {line}");
+        self.log(&format!("\n$ {line}"));
         // Files instead of pipes: a program that fills a pipe would wait for its reader.
         let [output, errors] = ["output", "errors"].map(|name| self.work().join(name));
         let create = |path: &Path| File::create(path).with_context(|| format!("create {}", path.display()));
@@ -246,7 +256,7 @@ impl Session {
         let status = command.status().with_context(|| format!("start {line}"))?;
         let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let [output, errors] = [read(&output)?, read(&errors)?];
-        let _ = writeln!(self.log, "{output}{errors}({status})");
+        self.log(&format!("{output}{errors}({status})"));
         let failure = match status.code() {
             Some(0) => None,
             // What `timeout` returns after its signal, and after its kill.
@@ -300,4 +310,78 @@ fn locate(python: &OsString) -> Result<Libtorch, String> {
     // The error repeats the script; its last line is the reason.
     let found = found.map_err(|error| format!("{error:#}").lines().last().unwrap_or_default().to_owned())?;
     serde_json::from_str(&found).map_err(|error| format!("Python printed `{}`: {error}", found.trim()))
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    //! Steps with a shell script in place of the program `device`.
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::super::steps;
+    use super::*;
+
+    /// Runs the step `abi` with a script as its program, and returns the session.
+    fn checked(script: &str) -> Session {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("bin").join(DEVICE);
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let options = Options {
+            pack: false,
+            run: true,
+            steps: Vec::new(),
+            output: PathBuf::new(),
+            out: folder.path().to_owned(),
+            folder: None,
+            device: Wanted::Cpu,
+            libtorch: Some("/libraries".into()),
+            budget_seconds: None,
+        };
+        let mut session = Session::new(folder.path(), &options, folder.path()).unwrap();
+        session.run(steps::chosen(&["abi".to_owned()]).unwrap()[0], Duration::from_secs(60));
+        let log = fs::read_to_string(folder.path().join("steps.log")).unwrap();
+        assert!(log.contains("==== abi") && log.contains("device abi --device cpu --small"), "{log}");
+        session
+    }
+
+    const ROW: &str = r#"{"step": "x", "name": "n", "value": "$*, $LD_LIBRARY_PATH", "unit": "", "bar": "holds",
+        "kind": "correctness", "ok": true}"#;
+
+    fn print_row() -> String {
+        format!("cat <<END\nnote\n{}\nEND", ROW.replace('\n', " "))
+    }
+
+    #[test]
+    fn a_program_runs_with_the_device_its_size_and_the_libraries_and_its_rows_are_those_of_the_step() {
+        let session = checked(&print_row());
+        let [row] = session.rows() else { panic!("{:?}", session.rows()) };
+        let text = row.value.as_str().unwrap();
+        assert!(text.starts_with("abi --device cpu --small, /libraries"), "{text}");
+        assert_eq!((row.step.as_str(), session.verdict("abi")), ("abi", Verdict::Pass));
+    }
+
+    #[test]
+    fn a_program_that_fails_keeps_its_rows_and_fails_the_step_with_its_last_error() {
+        let session = checked(&(print_row() + "\necho first >&2; echo out of memory >&2; exit 3"));
+        let [_, row] = session.rows() else { panic!("{:?}", session.rows()) };
+        assert!(row.value.as_str().unwrap().ends_with(": out of memory"), "{row:?}");
+        assert_eq!(session.verdict("abi"), Verdict::Fail);
+    }
+
+    #[test]
+    fn a_program_that_prints_nothing_or_no_rows_fails_the_step() {
+        assert_eq!(checked("exit 0").verdict("abi"), Verdict::Fail);
+        let session = checked("echo '{\"step\": 1}'");
+        assert_eq!((session.verdict("abi"), session.rows().len()), (Verdict::Fail, 1));
+    }
+
+    #[test]
+    fn a_program_that_is_ended_by_its_limit_is_reported_so() {
+        // The status with which `timeout` ends.
+        let session = checked("exit 124");
+        assert!(session.rows()[0].value.as_str().unwrap().contains("did not end in time"), "{:?}", session.rows());
+    }
 }

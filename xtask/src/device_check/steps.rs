@@ -38,7 +38,8 @@ const RUN: &[&str] = &["zerofleet", "replay-server", "learner", "actor", "arena"
 pub(super) const PROGRAMS: [&str; 8] =
     [DEVICE, "zerofleet", "replay-server", "learner", "actor", "arena", "inference-server", "zerofleet-bench"];
 
-/// The steps in the order in which they run. Later ones compare with the figures of earlier ones.
+/// The steps in the order in which they run. Later ones compare with the figures of earlier ones, and PyTorch, which
+/// measures as much as it has time for, comes last.
 pub(super) const STEPS: [Step; 15] = [
     Step { name: "env", limit_seconds: 30, programs: &PROGRAMS, default: true, check: checks::env },
     Step { name: "load", limit_seconds: 45, programs: &[DEVICE], default: true, check: checks::load },
@@ -48,7 +49,6 @@ pub(super) const STEPS: [Step; 15] = [
     Step { name: "threads", limit_seconds: 40, programs: &[DEVICE], default: true, check: checks::threads },
     Step { name: "precision", limit_seconds: 20, programs: &[DEVICE], default: true, check: checks::precision },
     Step { name: "sweep", limit_seconds: 70, programs: &[DEVICE], default: true, check: checks::sweep },
-    Step { name: "reference", limit_seconds: 100, programs: &[], default: true, check: checks::reference },
     Step {
         name: "selfplay",
         limit_seconds: 90,
@@ -59,6 +59,7 @@ pub(super) const STEPS: [Step; 15] = [
     Step { name: "learner", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::learner },
     Step { name: "run", limit_seconds: 120, programs: RUN, default: true, check: checks::run },
     Step { name: "drain", limit_seconds: 60, programs: RUN, default: true, check: checks::drain },
+    Step { name: "reference", limit_seconds: 100, programs: &[], default: true, check: checks::reference },
     Step { name: "connect4", limit_seconds: 560, programs: RUN, default: false, check: checks::connect4 },
     Step { name: "connect4-cpu", limit_seconds: 560, programs: RUN, default: false, check: checks::connect4_cpu },
 ];
@@ -132,7 +133,7 @@ mod tests {
     fn named_steps_run_in_the_order_of_the_table_and_an_unknown_one_is_named() {
         assert_eq!(chosen_names(&["connect4", "sweep", "env"]), ["env", "sweep", "connect4"]);
         let error = chosen(&names(&["sweeep"])).unwrap_err().to_string();
-        assert!(error.contains("`sweeep`") && error.contains("sweep, reference"), "{error}");
+        assert!(error.contains("`sweeep`") && error.contains("sweep, selfplay"), "{error}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     let bench = Bench { architecture, weights, libtorch: &libtorch };
     let device = settings.device()?.device;
     let depths: &[usize] = if libtorch.is_accelerated() { &[1, 2, 4] } else { &[1] };
-    let time = settings.sized(Duration::from_secs(4), Duration::from_secs(2));
+    let time = settings.sized(Duration::from_secs(3), Duration::from_secs(2));
     let expected = bench.alone()?;
     // The first round sets up what the allocator and the kernels keep.
     bench.round(&expected, time / 4)?;
