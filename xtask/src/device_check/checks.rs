@@ -1,7 +1,7 @@
 //! What each step runs and asserts.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::gpu::{self, Sampler};
 use super::row::Kind;
 use super::session::{Session, cores};
-use super::steps::PROGRAMS;
 use crate::{libtorch, workspace};
 
 /// The first driver that runs CUDA 13, and the lowest compute capability of its kernels.
@@ -53,9 +52,7 @@ pub(super) fn env(session: &mut Session) -> Result<()> {
         Some(version) => session.claim("Python's torch", &version, version.starts_with(libtorch::VERSION)),
         None => session.skipped("Python's torch", "its libraries are not used here"),
     }
-    let programs: Vec<PathBuf> =
-        PROGRAMS.map(|name| session.program(name)).into_iter().filter(|path| path.exists()).collect();
-    let mut files = programs.clone();
+    let mut files = session.programs()?;
     match session.library("libtorch_cuda.so") {
         Some(library) => files.push(library),
         None if session.has_gpu() => session.claim("libtorch_cuda.so", "it is in no folder of libtorch", false),

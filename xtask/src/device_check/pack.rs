@@ -8,7 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::steps::{self, DEVICE, Step};
+use super::session::DEVICE;
+use super::steps::{self, Step};
 use crate::{libtorch, workspace};
 
 /// The largest archive: it is carried to machines that take little.

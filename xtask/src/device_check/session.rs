@@ -14,10 +14,11 @@ use tempfile::TempDir;
 
 use super::gpu::{self, Gpu};
 use super::row::{self, Kind, Row, Verdict};
-use super::steps::{DEVICE, Step};
 use super::{Options, Wanted};
 use crate::{libtorch, workspace};
 
+/// The program that computes on a device: an example of network-torch.
+pub(super) const DEVICE: &str = "device";
 /// The time between the end signal of a program that took too long and its kill, in seconds.
 const KILL_AFTER_SECONDS: u64 = 5;
 
@@ -94,10 +95,10 @@ impl Session {
     }
 
     /// Runs a step; an error of it becomes a row that fails.
-    pub(super) fn run(&mut self, step: &Step, limit: Duration) {
-        (self.step, self.deadline) = (step.name, Instant::now() + limit);
-        self.log(&format!("\n==== {}, at most {} s", step.name, limit.as_secs()));
-        if let Err(error) = (step.check)(self) {
+    pub(super) fn run(&mut self, step: &'static str, limit: Duration, check: fn(&mut Self) -> Result<()>) {
+        (self.step, self.deadline) = (step, Instant::now() + limit);
+        self.log(&format!("\n==== {step}, at most {} s", limit.as_secs()));
+        if let Err(error) = check(self) {
             let text = format!("{error:#}");
             self.log(&text);
             self.claim("the step was completed", &text, false);
@@ -105,8 +106,8 @@ impl Session {
     }
 
     /// Records that a step was not run.
-    pub(super) fn skip(&mut self, step: &Step, reason: &str) {
-        self.rows.push(Row::skipped(step.name, "all", reason));
+    pub(super) fn skip(&mut self, step: &str, reason: &str) {
+        self.rows.push(Row::skipped(step, "all", reason));
     }
 
     pub(super) fn verdict(&self, step: &str) -> Verdict {
@@ -177,6 +178,17 @@ impl Session {
     /// The path of a program of the archive.
     pub(super) fn program(&self, name: &str) -> PathBuf {
         self.binaries.join(name)
+    }
+
+    /// Every program of the archive.
+    ///
+    /// # Errors
+    /// Its folder cannot be listed.
+    pub(super) fn programs(&self) -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(&self.binaries).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let mut programs: Vec<PathBuf> = entries.context("list the programs")?.iter().map(fs::DirEntry::path).collect();
+        programs.sort();
+        Ok(programs)
     }
 
     /// A folder for files that the check does not keep.
@@ -319,7 +331,6 @@ mod tests {
 
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::super::steps;
     use super::*;
 
     /// Runs the step `abi` with a script as its program, and returns the session.
@@ -341,7 +352,7 @@ mod tests {
             budget_seconds: None,
         };
         let mut session = Session::new(folder.path(), &options, folder.path()).unwrap();
-        session.run(steps::chosen(&["abi".to_owned()]).unwrap()[0], Duration::from_secs(60));
+        session.run("abi", Duration::from_secs(60), |session| session.device_step("abi", &[], &[]));
         let log = fs::read_to_string(folder.path().join("steps.log")).unwrap();
         assert!(log.contains("==== abi") && log.contains("device abi --device cpu --small"), "{log}");
         session

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::checks;
-use super::session::Session;
+use super::session::{DEVICE, Session};
 
 /// The time of all default steps together, in seconds: a borrowed machine grants ten minutes, with its start.
 const BUDGET_SECONDS: u64 = 480;
@@ -30,8 +30,6 @@ pub(super) struct Step {
     pub(super) check: fn(&mut Session) -> Result<()>,
 }
 
-/// The program that computes on a device: an example of network-torch.
-pub(super) const DEVICE: &str = "device";
 /// The programs of a training run.
 const RUN: &[&str] = &["zerofleet", "replay-server", "learner", "actor", "arena", "zerofleet-bench"];
 /// Every program of the archive besides this one.
