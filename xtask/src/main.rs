@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::libtorch::{Check, Choice};
-use xtask::{certs, ci, deny, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
+use xtask::{certs, ci, deny, device_check, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
 
 /// Runs the development tasks of the repository.
 #[derive(Parser)]
@@ -46,6 +46,9 @@ enum Chore {
     /// Build container images of binaries built here, and the other files that `docker compose up` needs; see
     /// docs/cluster.md.
     Image(image::Options),
+    /// Check on a machine with a GPU that zerofleet computes correctly and fast: pack the check here, run it there; see
+    /// docs/device-check.md.
+    DeviceCheck(device_check::Options),
     /// Make an authority, certificates and tokens for every service of a cluster.
     Certs(certs::Options),
     /// Run every test, or those whose name contains a text.
@@ -94,6 +97,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         }
         Chore::Train { options } => train::run(&root, &options),
         Chore::Image(options) => image::run(&root, &options),
+        Chore::DeviceCheck(options) => device_check::run(&root, &options),
         Chore::Certs(options) => certs::make(&certs::Options { out: root.join(&options.out), ..options }),
         Chore::Test { filter } => suite::run(&root, filter.as_deref()).map(drop),
         Chore::Ci => ci::run(&root),

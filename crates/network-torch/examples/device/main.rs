@@ -1,0 +1,117 @@
+//! Checks what a device computes and how fast: `cargo run --release -p network-torch --example device -- STEP`.
+//!
+//! `cargo xtask device-check` packs this program and runs its steps on a machine with a GPU; docs/device-check.md
+//! describes them. Each step prints one JSON object per line: the step, the name of a quantity, its value and unit, the
+//! bar that it has to meet, and whether it does. A step exits with a failure only if it could not measure. Start with
+//! [`Step`].
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program that measures reads the clock and the arguments, and prints"
+)]
+
+mod abi;
+mod load;
+mod memory;
+mod numbers;
+mod output;
+mod speed;
+mod threads;
+mod towers;
+mod train;
+
+use std::process::ExitCode;
+
+use network_torch::{Chosen, DevicePreference, choose_device};
+
+/// Errors of libtorch, of evaluators and of arguments, which all end the step.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A step and its function.
+type Step = (&'static str, fn(&Settings) -> Result<()>);
+
+const STEPS: [Step; 8] = [
+    ("load", load::load),
+    ("precision", load::precision),
+    ("abi", abi::run),
+    ("numbers", numbers::run),
+    ("train", train::run),
+    ("threads", threads::run),
+    ("sweep", speed::sweep),
+    ("learner", speed::learner),
+];
+
+/// The sizes of what is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    /// Networks and batches for a GPU.
+    Full,
+    /// A few seconds on two cores of a CPU.
+    Small,
+}
+
+/// The options of a step.
+#[derive(Debug, Clone)]
+struct Settings {
+    /// The step, which is part of every line of output.
+    step: &'static str,
+    preference: DevicePreference,
+    size: Size,
+    /// The arithmetic of the step `numbers`: `f32`, `tf32` or `bf16`.
+    arithmetic: String,
+}
+
+impl Settings {
+    /// Parses `STEP [--device NAME] [--small] [--arithmetic NAME]`.
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(Self, Step)> {
+        let names = STEPS.map(|(name, _)| name).join(", ");
+        let name = arguments.next().ok_or_else(|| format!("expected a step: {names}"))?;
+        let step = STEPS.into_iter().find(|(step, _)| *step == name);
+        let step = step.ok_or_else(|| format!("there is no step `{name}`: expected {names}"))?;
+        let mut settings =
+            Self { step: step.0, preference: DevicePreference::Auto, size: Size::Full, arithmetic: "bf16".to_owned() };
+        while let Some(option) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{option} needs a value"));
+            match option.as_str() {
+                "--device" => settings.preference = value()?.parse()?,
+                "--arithmetic" => settings.arithmetic = value()?,
+                "--small" => settings.size = Size::Small,
+                _ => return Err(format!("there is no option `{option}`").into()),
+            }
+        }
+        Ok((settings, step))
+    }
+
+    /// The device; the first call of libtorch.
+    fn device(&self) -> Result<Chosen> {
+        let chosen = choose_device(self.preference)?;
+        eprintln!("device: {chosen}");
+        Ok(chosen)
+    }
+
+    /// The first of two values on a GPU, the second one for a trial on a CPU.
+    fn sized<T>(&self, full: T, small: T) -> T {
+        match self.size {
+            Size::Full => full,
+            Size::Small => small,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let outcome = Settings::parse(std::env::args().skip(1)).and_then(|(settings, (_, step))| step(&settings));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,165 @@
+//! Many threads that evaluate on one device while weights change.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use inference::{Batch, Evaluator, Predictions};
+use network_torch::{Libtorch, PrecisionPreference};
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use crate::memory::held_bytes;
+use crate::output::Kind;
+use crate::towers::{CONNECT_FOUR, distance, plain, positions, trained_weights};
+use crate::{Result, Settings};
+
+/// Threads that evaluate.
+const THREADS: usize = 8;
+/// Networks that take turns.
+const NETWORKS: u64 = 3;
+/// The interval between two weights versions.
+const SWAP: Duration = Duration::from_millis(100);
+/// The change of the memory held that a depth may leave behind, in MiB.
+const MEMORY_BAR: f64 = 64.0;
+
+/// Runs the threads at several depths of batches in flight.
+pub(super) fn run(settings: &Settings) -> Result<()> {
+    let architecture = settings.sized(plain(6, 64, CONNECT_FOUR), plain(2, 16, CONNECT_FOUR));
+    // One precision, so that all answers have the same bar.
+    let libtorch = Libtorch::new(settings.preference, PrecisionPreference::Bf16, Instant::now)?;
+    let weights: Vec<Vec<u8>> =
+        (0..NETWORKS).map(|seed| trained_weights(&architecture, seed)).collect::<Result<_>>()?;
+    let bench = Bench { architecture, weights, libtorch: &libtorch };
+    let device = settings.device()?.device;
+    let depths: &[usize] = if libtorch.is_accelerated() { &[1, 2, 4] } else { &[1] };
+    let time = settings.sized(Duration::from_secs(3), Duration::from_secs(2));
+    let expected = bench.alone()?;
+    // The first round sets up what the allocator and the kernels keep.
+    bench.round(&expected, time / 4)?;
+    for &depth in depths {
+        libtorch.set_in_flight(depth);
+        let before = held_bytes(device);
+        let round = bench.round(&expected, time)?;
+        let of = |what: &str| format!("{THREADS} threads, {depth} in flight: {what}");
+        // Merged batches have other sizes than those of one thread, for which other kernels may be chosen.
+        settings.at_most(Kind::Correctness, &of("error against one thread"), (round.error, "relative"), 2e-2);
+        settings.value(&of("weights versions"), round.versions as f64, "");
+        settings.value(&of("batches"), round.batches as f64, "");
+        match before.zip(held_bytes(device)) {
+            Some((before, after)) => {
+                let mebibytes = (after as f64 - before as f64).abs() / f64::from(1 << 20);
+                settings.at_most(Kind::Correctness, &of("change of memory held"), (mebibytes, "MiB"), MEMORY_BAR);
+            }
+            None => settings.skipped(&of("change of memory held"), "the system does not report it"),
+        }
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    architecture: Architecture,
+    weights: Vec<Vec<u8>>,
+    libtorch: &'a Libtorch,
+}
+
+/// The results of all threads.
+struct Round {
+    /// The largest relative error of a batch.
+    error: f64,
+    batches: u64,
+    versions: u64,
+}
+
+impl Bench<'_> {
+    /// The batch of a thread: each has another size and other positions.
+    fn batch(&self, thread: usize) -> Batch {
+        positions(&self.architecture, 32 + 24 * thread, 100 + thread as u64)
+    }
+
+    /// A version of the network that its number selects.
+    fn version(&self, number: u64) -> (Manifest, &[u8]) {
+        let bytes = &self.weights[usize::try_from(number % NETWORKS).expect("a small number")];
+        let manifest = Manifest {
+            version: WeightsVersion(number + 1),
+            training_step: number,
+            digest: Digest::of(bytes),
+            size_bytes: bytes.len() as u64,
+            architecture: self.architecture.clone(),
+        };
+        (manifest, bytes)
+    }
+
+    /// The answers to each thread's batch by each network, one at a time.
+    fn alone(&self) -> Result<Vec<Vec<Predictions>>> {
+        let by_network = |number| {
+            let (manifest, bytes) = self.version(number);
+            let mut evaluator = self.libtorch.evaluator(&manifest, bytes)?;
+            let answers = |thread| {
+                let mut predictions = Predictions::new();
+                evaluator.evaluate(&self.batch(thread), &mut predictions)?;
+                Ok(predictions)
+            };
+            (0..THREADS).map(answers).collect()
+        };
+        (0..NETWORKS).map(by_network).collect()
+    }
+
+    /// Evaluates in all threads for `time`, with new weights at every [`SWAP`].
+    fn round(&self, expected: &[Vec<Predictions>], time: Duration) -> Result<Round> {
+        let (number, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let worker = |thread| self.evaluate(thread, expected, &number, &stop);
+        let results: Vec<Result<(f64, u64)>> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || worker(thread))).collect();
+            let start = Instant::now();
+            while start.elapsed() < time {
+                thread::sleep(SWAP);
+                number.fetch_add(1, Ordering::Relaxed);
+            }
+            stop.store(true, Ordering::Relaxed);
+            workers.into_iter().map(|worker| worker.join().expect("a thread panicked")).collect()
+        });
+        let mut round = Round { error: 0.0, batches: 0, versions: number.into_inner() };
+        for result in results {
+            let (error, batches) = result?;
+            round.error = if error.is_nan() { f64::NAN } else { round.error.max(error) };
+            round.batches += batches;
+        }
+        Ok(round)
+    }
+
+    /// Returns the largest error and the number of batches of one thread.
+    fn evaluate(
+        &self,
+        thread: usize,
+        expected: &[Vec<Predictions>],
+        number: &AtomicU64,
+        stop: &AtomicBool,
+    ) -> Result<(f64, u64)> {
+        let batch = self.batch(thread);
+        let mut predictions = Predictions::new();
+        let (mut largest, mut batches, mut current) = (0.0_f64, 0, None);
+        while !stop.load(Ordering::Relaxed) {
+            let newest = number.load(Ordering::Relaxed);
+            let evaluator = match &mut current {
+                Some((version, evaluator)) if *version == newest => evaluator,
+                _ => {
+                    let (manifest, bytes) = self.version(newest);
+                    &mut current.insert((newest, self.libtorch.evaluator(&manifest, bytes)?)).1
+                }
+            };
+            evaluator.evaluate(&batch, &mut predictions)?;
+            batches += 1;
+            let expected = &expected[usize::try_from(newest % NETWORKS)?][thread];
+            let (error, whole) = (0..batch.len()).fold((0.0, 0.0), |(error, whole), i| {
+                let (more_error, more_whole) = distance(&predictions, i, expected, i);
+                (error + more_error, whole + more_whole)
+            });
+            let relative = (error / whole).sqrt();
+            if relative.is_nan() {
+                return Ok((relative, batches));
+            }
+            largest = largest.max(relative);
+        }
+        Ok((largest, batches))
+    }
+}

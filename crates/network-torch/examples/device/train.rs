@@ -1,0 +1,94 @@
+//! Training steps of a device beside those of the CPU, a refused step, and a restored checkpoint.
+
+use network_torch::{
+    Device, Error, Network, Precision, Trainer, TrainerSettings, TrainingBatch, TrainingKernel, set_threads,
+};
+use weights::Architecture;
+
+use crate::output::Kind;
+use crate::towers::{CONNECT_FOUR, complete, name, numbers, plain, training_batch};
+use crate::{Result, Settings, cores};
+
+/// Training steps that are compared.
+const STEPS: u64 = 20;
+
+/// Compares networks and precisions, then checks a step that is refused and a checkpoint.
+pub(super) fn run(settings: &Settings) -> Result<()> {
+    let device = settings.device()?.device;
+    let rows = settings.sized(256, 32);
+    let networks = settings.sized(
+        [plain(6, 64, CONNECT_FOUR), complete(6, 64, CONNECT_FOUR)],
+        [plain(2, 16, CONNECT_FOUR), complete(3, 16, CONNECT_FOUR)],
+    );
+    for architecture in &networks {
+        let batches: Vec<_> = (0..STEPS).map(|step| training_batch(architecture, rows, step)).collect();
+        // On the CPU the two runs differ in the number of threads, and so in the order of sums.
+        set_threads(cores());
+        let (expected, expected_loss) = trained(architecture, (Device::Cpu, Precision::F32), &batches)?;
+        set_threads(1);
+        let (got, _) = trained(architecture, (device, Precision::F32), &batches)?;
+        let of = |what: &str| format!("{}: {what} after {STEPS} steps", name(architecture));
+        let parameters = relative(&got, &expected);
+        settings.at_most(Kind::Correctness, &of("parameters in f32"), (parameters, "relative"), 1e-3);
+        let (_, loss) = trained(architecture, (device, Precision::Bf16), &batches)?;
+        let loss = (loss / expected_loss - 1.0).abs();
+        settings.at_most(Kind::Correctness, &of("loss in bf16"), (loss, "relative"), 0.05);
+    }
+    let [_, architecture] = &networks;
+    refusal_and_restoration(settings, architecture, device, rows)
+}
+
+/// The weights after a step for each batch, and the loss of the last one.
+fn trained(architecture: &Architecture, on: (Device, Precision), batches: &[TrainingBatch]) -> Result<(Vec<f32>, f64)> {
+    let mut trainer = trainer(architecture, on)?;
+    let mut loss = f64::NAN;
+    for batch in batches {
+        loss = trainer.step(batch)?.total;
+    }
+    Ok((numbers(architecture, &trainer.network().to_safetensors()?)?, loss))
+}
+
+fn settings_in(precision: Precision) -> TrainerSettings {
+    TrainerSettings { precision, tower: TrainingKernel::Libtorch, ..TrainerSettings::default() }
+}
+
+fn trainer(architecture: &Architecture, (device, precision): (Device, Precision)) -> Result<Trainer> {
+    Ok(Trainer::new(Network::new(architecture, device, 3)?, settings_in(precision))?)
+}
+
+fn relative(got: &[f32], expected: &[f32]) -> f64 {
+    let squares = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+    let error = squares(&mut got.iter().zip(expected).map(|(got, expected)| f64::from(got - expected)));
+    (error / squares(&mut expected.iter().map(|&expected| f64::from(expected)))).sqrt()
+}
+
+/// A step with a NaN must change nothing, and a restored trainer must hold the same bits.
+fn refusal_and_restoration(
+    settings: &Settings,
+    architecture: &Architecture,
+    device: Device,
+    rows: usize,
+) -> Result<()> {
+    for precision in [Precision::F32, Precision::Bf16] {
+        let mut trainer = trainer(architecture, (device, precision))?;
+        for step in 0..3 {
+            trainer.step(&training_batch(architecture, rows, step))?;
+        }
+        let before = trainer.save()?;
+        let mut broken = training_batch(architecture, rows, 99);
+        broken.observations[5] = f32::NAN;
+        let refused = trainer.step(&broken);
+        let found = refused.as_ref().map_or_else(ToString::to_string, |_| "the step was applied".to_owned());
+        let is_refused = matches!(refused, Err(Error::NotFinite { .. }));
+        settings.claim(&format!("{precision}: a batch with a NaN is refused"), &found, is_refused);
+        let unchanged = trainer.save()? == before;
+        let found = if unchanged { "no bit" } else { "some bits" };
+        settings.claim(&format!("{precision}: bits that a refused step changes"), found, unchanged);
+
+        let restored = Trainer::restore(architecture, settings_in(precision), device, &before)?;
+        let equal = restored.save()? == before;
+        let found = if equal { "no bit" } else { "some bits" };
+        settings.claim(&format!("{precision}: bits that save and restore change"), found, equal);
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! `cargo xtask device-check`: checks that zerofleet computes correctly and fast on the GPU of a machine that has no
+//! Rust, no network and no registry, but a PyTorch in its Python.
+//!
+//! `--pack` builds every program here and packs them with this one into an archive; the archive's `run.sh` runs the
+//! steps there. `--run` does the same on this machine, also without a GPU: steps that need one then say why they skip.
+//! Every step runs programs under a time limit and adds [`row::Row`]s: a value, its bar and its kind. A missed bar of
+//! correctness fails, one of speed warns. docs/device-check.md describes the steps. Start with [`run`].
+
+mod checks;
+mod gpu;
+mod pack;
+mod row;
+mod session;
+mod steps;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use row::{Row, Verdict};
+use session::Session;
+use steps::{Plan, Step};
+
+/// Options of the check.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct Options {
+    /// Build release programs and pack them, with this check, into an archive for a machine with a GPU.
+    #[arg(long, conflicts_with = "run", required_unless_present = "run")]
+    pub pack: bool,
+    /// Run the steps on this machine.
+    #[arg(long)]
+    pub run: bool,
+    /// Only these steps; by default all but those that train for minutes.
+    #[arg(long, value_delimiter = ',', value_name = "STEP,…")]
+    pub steps: Vec<String>,
+    /// The archive to write: `.tar.gz`, `.tar.xz` or `.tar.zst`.
+    #[arg(long, value_name = "FILE", default_value = "target/device-check.tar.gz", conflicts_with = "run")]
+    pub output: PathBuf,
+    /// The folder of `check.json` and `steps.log`.
+    #[arg(long, value_name = "FOLDER", default_value = "out")]
+    pub out: PathBuf,
+    /// The unpacked archive; without it, the programs are built.
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
+    /// The device: `auto` takes the GPU that nvidia-smi lists.
+    #[arg(long, value_enum, default_value_t)]
+    pub device: Wanted,
+    /// The folder of libtorch's libraries [default: those of Python's torch, else `.libtorch/lib`].
+    #[arg(long, value_name = "FOLDER")]
+    pub libtorch: Option<PathBuf>,
+    /// The time of all steps together [default: 480, or the limits of the named steps].
+    #[arg(long, value_name = "SECONDS")]
+    pub budget_seconds: Option<u64>,
+}
+
+/// The device that is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Wanted {
+    /// The first GPU that nvidia-smi lists, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU, with small networks and batches.
+    Cpu,
+    /// The first CUDA device.
+    Cuda,
+}
+
+/// Packs or runs the check.
+///
+/// # Errors
+/// A program that cannot be built, no libtorch, a folder that cannot be written, a step that failed.
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let chosen = steps::chosen(&options.steps)?;
+    if options.pack {
+        let folder = pack::stage(root, &chosen)?;
+        return pack::archive(&folder, &options.output);
+    }
+    let folder = options.folder.clone().map_or_else(|| pack::stage(root, &chosen), Ok)?;
+    check(root, options, &folder, &chosen)
+}
+
+/// Runs the steps, goes on after failures, and reports.
+fn check(root: &Path, options: &Options, folder: &Path, chosen: &[&'static Step]) -> Result<()> {
+    let manifest = pack::manifest(folder)?;
+    fs::create_dir_all(&options.out).with_context(|| format!("create {}", options.out.display()))?;
+    let mut session = Session::new(root, options, folder)?;
+    println!("device-check of {} on {}", manifest["commit"].as_str().unwrap_or("?"), session.describe());
+    let mut plan = Plan::new(&options.steps, chosen, options.budget_seconds.map(Duration::from_secs));
+    let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut seconds = Vec::new();
+    for step in chosen {
+        let start = Instant::now();
+        match plan.limit(step) {
+            Some(limit) => session.run(step.name, limit, step.check),
+            None => session.skip(step.name, "the time budget is spent"),
+        }
+        plan.spend(start.elapsed());
+        seconds.push((step.name, start.elapsed().as_secs_f64()));
+        println!("{:<14} {:<4} {:>6.1} s", step.name, session.verdict(step.name), start.elapsed().as_secs_f64());
+    }
+    let rows = session.rows();
+    let table = row::table(rows, &seconds);
+    println!("\n{table}");
+    let verdicts: Vec<_> = seconds
+        .iter()
+        .map(|&(name, seconds)| json!({"step": name, "verdict": session.verdict(name).to_string(), "seconds": seconds}))
+        .collect();
+    let report = json!({
+        "manifest": manifest,
+        "begun_unix_seconds": begun,
+        "machine": session.machine(),
+        "steps": verdicts,
+        "rows": rows,
+    });
+    let file = options.out.join("check.json");
+    fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
+        .with_context(|| format!("write {}", file.display()))?;
+    summary(rows, &seconds, &file)
+}
+
+/// Prints the counts of verdicts.
+///
+/// # Errors
+/// Names the steps that failed.
+fn summary(rows: &[Row], seconds: &[(&str, f64)], file: &Path) -> Result<()> {
+    let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
+    println!(
+        "{} passed, {} failed, {} warned, {} skipped in {:.0} s; all values in {}",
+        count(Verdict::Pass),
+        count(Verdict::Fail),
+        count(Verdict::Warn),
+        count(Verdict::Skip),
+        seconds.iter().map(|(_, seconds)| seconds).sum::<f64>(),
+        file.display()
+    );
+    let failed: Vec<&str> =
+        seconds.iter().map(|(name, _)| *name).filter(|name| row::verdict_of(rows, name) == Verdict::Fail).collect();
+    if !failed.is_empty() {
+        bail!("these steps failed: {}", failed.join(", "));
+    }
+    Ok(())
+}

@@ -1,0 +1,475 @@
+//! What each step runs and asserts.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::gpu::{self, Sampler};
+use super::row::Kind;
+use super::session::{Session, cores};
+use crate::{libtorch, workspace};
+
+/// The first driver that runs CUDA 13, and the lowest compute capability of its kernels.
+const DRIVER_MIN: f64 = 580.0;
+const CAPABILITY_MIN: f64 = 7.5;
+/// TF32 off: float32 is then computed in float32.
+const EXACT: [(&str, &str); 1] = [("NVIDIA_TF32_OVERRIDE", "0")];
+/// Evaluations/s of the network alone, as a multiple of PyTorch's best eager mode.
+const REFERENCE_BAR: f64 = 1.1;
+/// Self-play as a share of the network alone, and the share of time in which a kernel runs.
+const SELFPLAY_BAR: f64 = 0.85;
+const BUSY_BAR: f64 = 0.9;
+/// A run ends within this time after SIGINT, in seconds.
+const DRAIN_BAR_SECONDS: f64 = 10.0;
+/// A run that has not ended is killed this long after the signal, in seconds: later than the bar, which measures it.
+const DRAIN_KILL_SECONDS: u64 = 20;
+/// Device memory that other programs may take or free meanwhile, in MiB.
+const MEMORY_BAR_MEBIBYTES: f64 = 64.0;
+/// The accuracy with search on the solved positions of Connect Four, and the time until it, in seconds.
+const ACCURACY: f64 = 0.975;
+const ACCURACY_BAR_SECONDS: f64 = 300.0;
+
+/// The machine, and the libraries of every program.
+pub(super) fn env(session: &mut Session) -> Result<()> {
+    match session.gpu().cloned() {
+        Ok(gpu) => {
+            session.text("GPU", &format!("{}, {:.0} MiB", gpu.name, gpu.memory_mebibytes));
+            let driver = gpu.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(f64::NAN);
+            session.at_least("driver", (driver, ""), Kind::Correctness, DRIVER_MIN);
+            session.at_least("compute capability", (gpu.compute_capability, ""), Kind::Correctness, CAPABILITY_MIN);
+        }
+        Err(reason) => {
+            let reason = reason.to_owned();
+            session.skipped("GPU and driver", &reason);
+        }
+    }
+    match session.torch_version().map(str::to_owned) {
+        Some(version) => session.claim("Python's torch", &version, version.starts_with(libtorch::VERSION)),
+        None => session.skipped("Python's torch", "its libraries are not used here"),
+    }
+    let mut files = session.programs()?;
+    match session.library("libtorch_cuda.so") {
+        Some(library) => files.push(library),
+        None if session.has_gpu() => session.claim("libtorch_cuda.so", "it is in no folder of libtorch", false),
+        None => session.skipped("libtorch_cuda.so", "this libtorch has no CUDA half"),
+    }
+    let mut missing = Vec::new();
+    for file in &files {
+        let ended = session.wait(session.command(Path::new("ldd"), &[&file.display().to_string()]))?;
+        missing.extend(missing_libraries(&ended.output));
+        missing.extend(ended.failure);
+    }
+    let found = if missing.is_empty() { "none".to_owned() } else { missing.join(", ") };
+    session.claim(&format!("missing libraries of {} programs and libraries", files.len()), &found, missing.is_empty());
+    doctor(session)
+}
+
+/// The libraries that `ldd` did not find.
+fn missing_libraries(output: &str) -> Vec<String> {
+    let missing = output.lines().filter(|line| line.contains("not found"));
+    missing.map(|line| line.split_whitespace().next().unwrap_or(line).to_owned()).collect()
+}
+
+/// `zerofleet doctor`, which exits with a failure if something would stop a run.
+fn doctor(session: &mut Session) -> Result<()> {
+    let program = session.program("zerofleet");
+    let exists = session.wait(session.command(&program, &["doctor", "--help"]))?.failure.is_none();
+    if !exists {
+        session.skipped("zerofleet doctor", "this build has no such command");
+        return Ok(());
+    }
+    let ended = session.wait(session.command(&program, &["doctor"]))?;
+    let found = ended.failure.as_deref().unwrap_or("nothing would stop a run");
+    session.claim("zerofleet doctor", found, ended.failure.is_none());
+    Ok(())
+}
+
+/// The devices that are found, also with the GPU hidden.
+pub(super) fn load(session: &mut Session) -> Result<()> {
+    if session.has_gpu() {
+        session.device_step("load", &[], &[])?;
+    }
+    // The later option counts: with the GPU hidden, the CPU is expected.
+    session.device_step("load", &["--device", "cpu"], &[("CUDA_VISIBLE_DEVICES", "")])
+}
+
+/// The symbols that the engine may call.
+pub(super) fn abi(session: &mut Session) -> Result<()> {
+    session.device_step("abi", &[], &[])
+}
+
+/// The answers of the device beside those of the CPU, in each arithmetic.
+pub(super) fn numbers(session: &mut Session) -> Result<()> {
+    session.device_step("numbers", &["--arithmetic", "f32"], &EXACT)?;
+    if session.has_gpu() {
+        session.device_step("numbers", &["--arithmetic", "tf32"], &[])?;
+    } else {
+        session.skipped("numbers in tf32", "a CPU computes float32 in float32");
+    }
+    session.device_step("numbers", &["--arithmetic", "bf16"], &[])
+}
+
+/// Training steps beside those of the CPU, refused steps, checkpoints.
+pub(super) fn train(session: &mut Session) -> Result<()> {
+    session.device_step("train", &[], &EXACT)
+}
+
+/// Many threads on one device while weights change.
+pub(super) fn threads(session: &mut Session) -> Result<()> {
+    session.device_step("threads", &[], &[])
+}
+
+/// The precision that `auto` chooses.
+pub(super) fn precision(session: &mut Session) -> Result<()> {
+    session.device_step("precision", &[], &[])
+}
+
+/// Evaluations/s by network and batch size.
+pub(super) fn sweep(session: &mut Session) -> Result<()> {
+    session.device_step("sweep", &[], &[])
+}
+
+/// Positions/s of training by network and batch size.
+pub(super) fn learner(session: &mut Session) -> Result<()> {
+    session.device_step("learner", &[], &[])
+}
+
+/// The same networks in PyTorch, and the speed of this one as a multiple of them.
+pub(super) fn reference(session: &mut Session) -> Result<()> {
+    let python = match session.gpu().map_err(|reason| format!("no GPU: {reason}")).and_then(|_| session.python()) {
+        Ok(python) => python,
+        Err(reason) => {
+            session.skipped("all", &reason);
+            return Ok(());
+        }
+    };
+    let script = session.work().join("reference.py");
+    fs::write(&script, include_str!("reference.py")).context("write reference.py")?;
+    let seconds = session.left().as_secs().saturating_sub(25).to_string();
+    let mut command = session.command(Path::new(&python), &[&script.display().to_string(), "--seconds", &seconds]);
+    // Python finds its libraries by itself.
+    command.env_remove("LD_LIBRARY_PATH").env("TORCHINDUCTOR_CACHE_DIR", session.work().join("inductor"));
+    session.add_rows("reference.py", command)?;
+    for tower in ["6x64", "10x128", "20x256"] {
+        let Some(ours) = session.best("sweep", |name| name.starts_with(&format!("{tower} bf16, batch"))) else {
+            session.skipped(&format!("{tower} as a multiple of PyTorch"), "the step sweep measured nothing to compare");
+            continue;
+        };
+        let modes = [
+            ("eager", ["folded", "eager"]),
+            ("fused", ["fused", "fused"]),
+            ("graphs", ["graph", "graph"]),
+            ("compile", ["compile", "compile"]),
+        ];
+        for (mode, names) in modes {
+            let fits = |name: &str| names.iter().any(|mode| name.starts_with(&format!("{tower} {mode} ")));
+            let Some(theirs) = session.best("reference", fits) else { continue };
+            let (name, multiple) = (format!("{tower} as a multiple of PyTorch's best {mode}"), ours / theirs);
+            if (tower, mode) == ("20x256", "eager") {
+                session.at_least(&name, (multiple, "x"), Kind::Speed, REFERENCE_BAR);
+            } else {
+                session.value(&name, multiple, "x");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Self-play beside its network alone, and the load of the GPU meanwhile.
+pub(super) fn selfplay(session: &mut Session) -> Result<()> {
+    let settings: &[[&str; 3]] =
+        session.sized(&[["20", "256", "1024"], ["6", "64", "1024"], ["20", "256", "128"]], &[["2", "16", "32"]]);
+    let seconds = session.sized(4.0, 1.0);
+    let threads = session.sized(cores().min(16), cores()).to_string();
+    for [blocks, channels, games] in settings {
+        // Without cache and reuse, every simulation is one evaluation.
+        let duration = seconds.to_string();
+        let mut arguments =
+            vec!["selfplay", "--json", "--device", session.device(), "--blocks", blocks, "--channels", channels];
+        arguments.extend(["--precision", "bf16", "--threads", &threads, "--games", games, "--seconds", &duration]);
+        arguments.extend(["--whole-only", "--repeats", "1", "--cache-positions", "0"]);
+        arguments.extend(["--subtree-reuse", "false", "--symmetry-reuse", "false"]);
+        arguments.extend(session.sized(None, Some(["--kernel", "libtorch"])).into_iter().flatten());
+        let command = session.command(&session.program("zerofleet-bench"), &arguments);
+        let sampler = session.has_gpu().then(|| Sampler::start(session.work())).transpose()?;
+        let ended = session.wait(command)?;
+        let load = sampler.map(|sampler| sampler.stop(seconds)).transpose()?.flatten();
+        let name = format!("{blocks}x{channels}, {threads} threads of {games} games");
+        let rate = ended.failure.is_none().then(|| report_value(&ended.output, "self-play", "evaluations/s")).flatten();
+        let Some(rate) = rate else {
+            let failure = ended.failure.unwrap_or_else(|| "its report has no evaluations/s".to_owned());
+            session.claim(&format!("{name}: bench selfplay"), &failure, false);
+            continue;
+        };
+        session.value(&name, rate, "evaluations/s");
+        // Only games enough for full batches have to reach the bars.
+        let has_bar = session.has_gpu() && *games != "128";
+        let tower = format!("{blocks}x{channels} bf16, batch");
+        match session.best("sweep", |name| name.starts_with(&tower)) {
+            Some(raw) => {
+                share(session, &format!("{name}: share of the network alone"), rate / raw, SELFPLAY_BAR, has_bar)
+            }
+            None => {
+                session.skipped(&format!("{name}: share of the network alone"), "the step sweep did not measure it")
+            }
+        }
+        match load {
+            Some(load) => {
+                share(
+                    session,
+                    &format!("{name}: share of time in which a kernel runs"),
+                    load.busy_share,
+                    BUSY_BAR,
+                    has_bar,
+                );
+                session.value(&format!("{name}: device memory held"), load.memory_mebibytes, "MiB");
+            }
+            None => session.skipped(&format!("{name}: share of time in which a kernel runs"), "no GPU was sampled"),
+        }
+    }
+    Ok(())
+}
+
+fn share(session: &mut Session, name: &str, share: f64, bar: f64, has_bar: bool) {
+    if has_bar {
+        session.at_least(name, (share, "share"), Kind::Speed, bar);
+    } else {
+        session.value(name, share, "share");
+    }
+}
+
+/// The first value of a metric in a section of a report of `zerofleet bench --json`.
+fn report_value(output: &str, section: &str, metric: &str) -> Option<f64> {
+    let report: Value = serde_json::from_str(output).ok()?;
+    let fits = |row: &&Value| row["section"] == section && row["metric"] == metric;
+    report["rows"].as_array()?.iter().find(fits)?["value"].as_f64()
+}
+
+/// A short training run: the devices of its data.
+pub(super) fn run(session: &mut Session) -> Result<()> {
+    let device = session.device();
+    let sets = [format!("learner.device={device}"), format!("actor.device={device}")];
+    let mut arguments = vec!["placement", "--json", "--set", &sets[0], "--set", &sets[1]];
+    arguments.extend(session.sized(
+        ["--game", "connect_four", "--seconds", "10", "--warm-up-seconds", "4"],
+        ["--game", "tic_tac_toe", "--seconds", "3", "--warm-up-seconds", "1"],
+    ));
+    let ended = session.wait(session.command(&session.program("zerofleet-bench"), &arguments))?;
+    if let Some(failure) = ended.failure {
+        bail!("bench placement: {failure}");
+    }
+    let report: Value = serde_json::from_str(&ended.output).context("read the report of bench placement")?;
+    let notes: Vec<&str> = report["notes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for what in ["parameters", "weights and activations of self-play"] {
+        let note = notes.iter().find(|note| note.starts_with(what)).copied().unwrap_or("no note in the report");
+        session.claim(&format!("{what}: on {device}"), note, is_placed(note, device));
+    }
+    for row in report["rows"].as_array().into_iter().flatten().filter(|row| row["section"] == "rates") {
+        let run = row["dimensions"]["run"].as_str().unwrap_or("?");
+        if let (Some(metric), Some(value)) = (row["metric"].as_str(), row["value"].as_f64()) {
+            session.value(&format!("{run}: {metric}"), value, "");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a note of `bench placement` names this device, or an index of it.
+fn is_placed(note: &str, device: &str) -> bool {
+    let found = note.split_once("): on ").and_then(|(_, rest)| rest.split([',', ' ']).next());
+    found.is_some_and(|found| found == device || found.strip_prefix(device).is_some_and(|rest| rest.starts_with(':')))
+}
+
+/// A training run that SIGINT stops: it must end in time and leave nothing behind.
+pub(super) fn drain(session: &mut Session) -> Result<()> {
+    let before = gpu::memory_mebibytes();
+    let runs = session.work().join("drain");
+    let game = session.sized("connect_four", "tic_tac_toe");
+    let command = training(session, &runs, game, "10", session.device());
+    let mut child = start(command, session.work())?;
+    let metrics = runs.join("run").join("metrics.jsonl");
+    // What is left after the wait is for the end of the run.
+    let wait = session.left().saturating_sub(Duration::from_secs(DRAIN_KILL_SECONDS + 5));
+    let begun = Instant::now();
+    let mut trained = false;
+    while !trained && begun.elapsed() < wait && child.try_wait().context("watch the run")?.is_none() {
+        thread::sleep(Duration::from_millis(200));
+        trained = readings(&metrics).iter().any(|reading| reading["steps"].as_f64() > Some(0.0));
+    }
+    session.value("time to the first training step", begun.elapsed().as_secs_f64(), "s");
+    let signalled = Instant::now();
+    // `timeout` passes the signal on to the run.
+    workspace::output(Command::new("kill").args(["-INT", &child.id().to_string()])).context("send SIGINT")?;
+    let status = loop {
+        if let Some(status) = child.try_wait().context("wait for the run")? {
+            break status;
+        }
+        if signalled.elapsed() > Duration::from_secs(DRAIN_KILL_SECONDS + 5) {
+            // Its processes end with it.
+            child.kill().context("kill the run")?;
+            bail!("the run did not end after SIGINT: {}", last_line(session.work()));
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    let seconds = signalled.elapsed().as_secs_f64();
+    let log = fs::read_to_string(session.work().join("run.log")).unwrap_or_default();
+    session.log(&format!("zerofleet train, stopped by SIGINT:\n{log}({status})"));
+    let found = if trained { "yes".to_owned() } else { last_line(session.work()) };
+    session.claim("it had trained before SIGINT", &found, trained);
+    session.claim("its exit status", &status.to_string(), status.success());
+    session.at_most("time from SIGINT to its end", (seconds, "s"), Kind::Correctness, DRAIN_BAR_SECONDS);
+    let left = processes_with(&runs.display().to_string());
+    let found = if left.is_empty() { "none".to_owned() } else { left.join("; ") };
+    session.claim("processes left", &found, left.is_empty());
+    match before.filter(|_| session.has_gpu()) {
+        Some(before) => {
+            let after = gpu::memory_mebibytes().unwrap_or(f64::NAN);
+            session.at_most("device memory left", (after - before, "MiB"), Kind::Correctness, MEMORY_BAR_MEBIBYTES);
+        }
+        None => session.skipped("device memory left", "no GPU"),
+    }
+    Ok(())
+}
+
+/// A command that trains on `device` in the folder `runs`, as the run `run`.
+fn training(session: &Session, runs: &Path, game: &str, minutes: &str, device: &str) -> Command {
+    let runs = runs.display().to_string();
+    let sets = ["learner", "actor", "arena"].map(|role| format!("{role}.device={device}"));
+    let mut arguments = vec!["train", "--runs", &runs, "--run", "run", "--game", game, "--minutes", minutes];
+    arguments.extend(sets.iter().flat_map(|set| ["--set", set]));
+    session.command_that_drains(&session.program("zerofleet"), &arguments, DRAIN_KILL_SECONDS)
+}
+
+/// Starts a run whose output goes to the file `run.log`.
+fn start(mut command: Command, work: &Path) -> Result<std::process::Child> {
+    let log = fs::File::create(work.join("run.log")).context("create run.log")?;
+    command.stdout(log.try_clone().context("share run.log")?).stderr(log);
+    command.spawn().context("start zerofleet train")
+}
+
+fn last_line(work: &Path) -> String {
+    let log = fs::read_to_string(work.join("run.log")).unwrap_or_default();
+    log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").to_owned()
+}
+
+/// The recorded metrics of a run; a line that is being written is left out.
+fn readings(metrics: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(metrics).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The command lines of processes that contain a text.
+fn processes_with(text: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(text)).collect()
+}
+
+/// Eight minutes of Connect Four on the device.
+pub(super) fn connect4(session: &mut Session) -> Result<()> {
+    connect_four(session, session.device(), "connect4")
+}
+
+/// Eight minutes of Connect Four on the CPU of the same machine.
+pub(super) fn connect4_cpu(session: &mut Session) -> Result<()> {
+    connect_four(session, "cpu", "connect4-cpu")
+}
+
+fn connect_four(session: &mut Session, device: &str, name: &str) -> Result<()> {
+    let minutes = session.sized("8", "0.7");
+    let runs = session.work().join(name);
+    let command = training(session, &runs, "connect_four", minutes, device);
+    let ended = session.wait(command)?;
+    let run = runs.join("run");
+    for (file, kept) in [("metrics.jsonl", "jsonl"), ("picture.svg", "svg")] {
+        // A run that failed early has no picture.
+        let _ = fs::copy(run.join(file), session.out.join(format!("{name}.{kept}")));
+    }
+    let readings = readings(&run.join("metrics.jsonl"));
+    let Some(last) = readings.last() else {
+        bail!("the run recorded nothing: {}", ended.failure.unwrap_or_default());
+    };
+    session.claim("the run ended", ended.failure.as_deref().unwrap_or("as planned"), ended.failure.is_none());
+    for metric in ["steps", "games", "evaluations"] {
+        session.value(metric, last[metric].as_f64().unwrap_or(f64::NAN), "");
+    }
+    for (role, engine) in last["engines"].as_object().into_iter().flatten() {
+        session.text(&format!("engine of {role}"), engine.as_str().unwrap_or("?"));
+    }
+    let curve = curve(&readings);
+    for minute in 1..=8 {
+        let accuracy = curve.iter().rfind(|(seconds, _)| *seconds <= 60.0 * f64::from(minute) + 5.0);
+        if let Some((seconds, accuracy)) = accuracy.filter(|(seconds, _)| *seconds > 60.0 * f64::from(minute - 1)) {
+            session.value(&format!("accuracy with search at {seconds:.0} s"), *accuracy, "share");
+        }
+    }
+    let reached =
+        curve.iter().find(|(_, accuracy)| *accuracy >= ACCURACY).map_or(f64::INFINITY, |(seconds, _)| *seconds);
+    let name = "time to 97.5 % of the solved positions, with search";
+    if session.has_gpu() && device != "cpu" {
+        session.at_most(name, (reached, "s"), Kind::Speed, ACCURACY_BAR_SECONDS);
+    } else if reached.is_finite() {
+        session.value(name, reached, "s");
+    } else {
+        session.text(name, "not reached");
+    }
+    Ok(())
+}
+
+/// Seconds and the share of solved positions whose outcome is preserved, with search.
+fn curve(readings: &[Value]) -> Vec<(f64, f64)> {
+    let point = |reading: &Value| {
+        Some((reading["elapsed_seconds"].as_f64()?, reading["accuracy"]["search/preserving/overall"].as_f64()?))
+    };
+    readings.iter().filter_map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn libraries_that_the_loader_does_not_find_are_listed() {
+        let output =
+            "\tlibtorch_cuda.so => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x1)\n\tlibnccl.so.2 => not found\n";
+        assert_eq!(missing_libraries(output), ["libtorch_cuda.so", "libnccl.so.2"]);
+    }
+
+    #[test]
+    fn the_value_of_a_report_is_that_of_section_and_metric() {
+        let report = json!({"rows": [
+            {"section": "evaluators alone", "metric": "evaluations/s", "value": 9.0},
+            {"section": "self-play", "metric": "positions/s", "value": 8.0},
+            {"section": "self-play", "metric": "evaluations/s", "value": 7.0},
+        ]});
+        assert_eq!(report_value(&report.to_string(), "self-play", "evaluations/s"), Some(7.0));
+        assert_eq!(report_value("no report", "self-play", "evaluations/s"), None);
+    }
+
+    #[test]
+    fn data_is_placed_on_the_device_that_the_note_names() {
+        let note = |device: &str| format!("parameters, activations (learner): on {device}, computed by libtorch, bf16");
+        assert!(
+            is_placed(&note("cuda"), "cuda") && is_placed(&note("cuda:1"), "cuda") && is_placed(&note("cpu"), "cpu")
+        );
+        assert!(!is_placed(&note("cpu"), "cuda") && !is_placed(&note("unknown"), "cuda"));
+        assert!(!is_placed("no note in the report", "cuda"));
+    }
+
+    #[test]
+    fn the_curve_has_a_point_for_each_reading_with_an_accuracy() {
+        let readings = [
+            json!({"elapsed_seconds": 5.0, "accuracy": {}}),
+            json!({"elapsed_seconds": 60.0, "accuracy": {"search/preserving/overall": 0.9}}),
+            json!({"elapsed_seconds": 65.0, "accuracy": {"raw/preserving/overall": 0.8}}),
+        ];
+        assert_eq!(curve(&readings), [(60.0, 0.9)]);
+    }
+}

@@ -1,0 +1,158 @@
+//! The GPU of this machine as `nvidia-smi` describes it, and samples of its load while a program runs.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::workspace;
+
+/// The interval between two samples.
+const INTERVAL_MS: u32 = 200;
+
+/// The first GPU.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Gpu {
+    pub(super) name: String,
+    pub(super) driver: String,
+    pub(super) compute_capability: f64,
+    pub(super) memory_mebibytes: f64,
+}
+
+/// One sample of the load of the first GPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Sample {
+    /// The share of the last sampling period in which a kernel ran.
+    pub(super) busy_share: f64,
+    /// The memory held by all programs.
+    pub(super) memory_mebibytes: f64,
+}
+
+/// Reads the first GPU.
+///
+/// # Errors
+/// The reason why there is none.
+pub(super) fn first() -> Result<Gpu, String> {
+    let text = query("name,driver_version,compute_cap,memory.total")?;
+    parse(&text).ok_or_else(|| format!("nvidia-smi printed `{}`", text.trim()))
+}
+
+/// Reads the memory that is held now.
+pub(super) fn memory_mebibytes() -> Option<f64> {
+    samples(&query("utilization.gpu,memory.used").ok()?).first().map(|sample| sample.memory_mebibytes)
+}
+
+fn query(fields: &str) -> Result<String, String> {
+    // A driver in a bad state can block nvidia-smi for ever.
+    let mut command = Command::new("timeout");
+    command.args(["20", "nvidia-smi", "--id=0", &format!("--query-gpu={fields}"), "--format=csv,noheader,nounits"]);
+    workspace::output(&mut command).map_err(|error| match error.to_string() {
+        text if text.contains("No such file") => "there is no nvidia-smi".to_owned(),
+        text => text.lines().next().unwrap_or_default().to_owned(),
+    })
+}
+
+/// Parses a line of name, driver, compute capability and memory; the name may contain commas.
+fn parse(text: &str) -> Option<Gpu> {
+    let mut fields = text.lines().next()?.rsplitn(4, ',').map(str::trim);
+    let (memory, capability, driver, name) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    Some(Gpu {
+        name: name.to_owned(),
+        driver: driver.to_owned(),
+        compute_capability: capability.parse().ok()?,
+        memory_mebibytes: memory.parse().ok()?,
+    })
+}
+
+/// Parses lines of busy percent and mebibytes; lines that are none are left out.
+fn samples(text: &str) -> Vec<Sample> {
+    let sample = |line: &str| {
+        let (busy, memory) = line.split_once(',')?;
+        let busy: f64 = busy.trim().parse().ok()?;
+        Some(Sample { busy_share: busy / 100.0, memory_mebibytes: memory.trim().parse().ok()? })
+    };
+    text.lines().filter_map(sample).collect()
+}
+
+/// Samples the load until it is stopped.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    child: Child,
+    file: tempfile::NamedTempFile,
+    start: Instant,
+}
+
+impl Sampler {
+    /// Starts `nvidia-smi`, which writes to a file in `folder`.
+    ///
+    /// # Errors
+    /// The file cannot be created, or the program not started.
+    pub(super) fn start(folder: &Path) -> Result<Self> {
+        let file = tempfile::NamedTempFile::new_in(folder).context("create a file for samples")?;
+        let output = File::create(file.path()).context("open the file for samples")?;
+        let mut command = Command::new("nvidia-smi");
+        command.args(["--id=0", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]);
+        command.arg(format!("--loop-ms={INTERVAL_MS}")).stdout(output).stderr(Stdio::null());
+        Ok(Self { child: command.spawn().context("start nvidia-smi")?, file, start: Instant::now() })
+    }
+
+    /// Stops, and returns the mean busy share and the largest memory of the last `seconds`, without the very last one;
+    /// `None` without samples.
+    ///
+    /// # Errors
+    /// The samples cannot be read.
+    pub(super) fn stop(mut self, seconds: f64) -> Result<Option<Sample>> {
+        let total = self.start.elapsed().as_secs_f64();
+        let _ = self.child.kill();
+        self.child.wait().context("wait for nvidia-smi")?;
+        let text = fs::read_to_string(self.file.path()).context("read the samples")?;
+        Ok(mean(&samples(&text), total, seconds))
+    }
+}
+
+/// The mean busy share and the largest memory of the samples of the last `seconds` of `total`, without the last second,
+/// in which the program ended.
+fn mean(samples: &[Sample], total: f64, seconds: f64) -> Option<Sample> {
+    /// The end that does not count, in seconds.
+    const END: f64 = 1.0;
+    let at = |index: usize| (index as f64 + 0.5) / samples.len() as f64 * total;
+    let counts = |index: &usize| (total - END - seconds..=total - END).contains(&at(*index));
+    let counted: Vec<Sample> = (0..samples.len()).filter(counts).map(|index| samples[index]).collect();
+    let largest = counted.iter().map(|sample| sample.memory_mebibytes).reduce(f64::max)?;
+    let busy_share = counted.iter().map(|sample| sample.busy_share).sum::<f64>() / counted.len() as f64;
+    Some(Sample { busy_share, memory_mebibytes: largest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_gpu_is_parsed_also_with_a_comma_in_its_name() {
+        let gpu = parse("NVIDIA H100 80GB HBM3, PCIe, 580.159.04, 9.0, 81559\nanother, 1, 2.0, 3\n").unwrap();
+        assert_eq!((gpu.name.as_str(), gpu.driver.as_str()), ("NVIDIA H100 80GB HBM3, PCIe", "580.159.04"));
+        assert_eq!((gpu.compute_capability, gpu.memory_mebibytes), (9.0, 81_559.0));
+        assert_eq!(parse("No devices were found"), None);
+    }
+
+    #[test]
+    fn the_mean_is_over_the_window_before_the_last_second() {
+        // Ten seconds: a start of four without load, then five with load, then the end.
+        let text = "0, 10\n0, 10\n0, 10\n0, 10\n80, 500\n90, 700\n100, 600\n90, 600\n90, 600\n0, 9000\n[N/A], 5\n";
+        let samples = samples(text);
+        assert_eq!(samples.len(), 10);
+        let mean = |seconds| mean(&samples, 10.0, seconds).unwrap();
+        assert!((mean(5.0).busy_share - 0.9).abs() < 1e-9, "{:?}", mean(5.0));
+        assert_eq!(mean(5.0).memory_mebibytes, 700.0);
+        assert!(mean(100.0).busy_share < 0.6);
+    }
+
+    #[test]
+    fn without_samples_there_is_no_mean() {
+        assert_eq!(mean(&[], 10.0, 5.0), None);
+        assert_eq!(mean(&samples("50, 10\n"), 0.5, 5.0), None, "the only sample is of the last second");
+    }
+}

@@ -1,0 +1,398 @@
+//! A check in progress: where programs and libraries are, the rows so far, and the log.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::gpu::{self, Gpu};
+use super::row::{self, Kind, Row, Verdict};
+use super::{Options, Wanted};
+use crate::{libtorch, workspace};
+
+/// The program that computes on a device: an example of network-torch.
+pub(super) const DEVICE: &str = "device";
+/// The time between the end signal of a program that took too long and its kill, in seconds.
+const KILL_AFTER_SECONDS: u64 = 5;
+
+/// The libraries that the programs are run with.
+#[derive(Debug, Deserialize)]
+struct Libtorch {
+    /// Of Python's torch.
+    version: Option<String>,
+    folders: Vec<PathBuf>,
+}
+
+/// The end of a program.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) output: String,
+    /// The last line of its errors if it failed, with its status.
+    pub(super) failure: Option<String>,
+}
+
+/// A check in progress.
+#[derive(Debug)]
+pub(super) struct Session {
+    binaries: PathBuf,
+    libtorch: Libtorch,
+    /// The Python that has torch.
+    python: Result<OsString, String>,
+    gpu: Result<Gpu, String>,
+    pub(super) out: PathBuf,
+    log: File,
+    work: TempDir,
+    rows: Vec<Row>,
+    step: &'static str,
+    deadline: Instant,
+}
+
+impl Session {
+    /// Finds libtorch and the GPU, and creates the log.
+    ///
+    /// # Errors
+    /// There is no libtorch, a GPU was asked for and there is none, or a file cannot be created.
+    pub(super) fn new(root: &Path, options: &Options, folder: &Path) -> Result<Self> {
+        let gpu = match options.device {
+            Wanted::Cpu => Err("the check was started with --device cpu".to_owned()),
+            Wanted::Auto => gpu::first(),
+            Wanted::Cuda => Ok(gpu::first().map_err(|reason| anyhow::anyhow!("find a CUDA device: {reason}"))?),
+        };
+        let name = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+        let located = locate(&name);
+        let python = located.as_ref().map(|_| name).map_err(Clone::clone);
+        let libtorch = match (&options.libtorch, located) {
+            (Some(folder), _) => Libtorch { version: None, folders: vec![folder.clone()] },
+            (None, Ok(libtorch)) => libtorch,
+            (None, Err(reason)) => {
+                let folder = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch")).join("lib");
+                if !folder.exists() {
+                    bail!("there is no libtorch {}: {reason}; name a folder with --libtorch", libtorch::VERSION);
+                }
+                Libtorch { version: None, folders: vec![folder] }
+            }
+        };
+        let file = options.out.join("steps.log");
+        Ok(Self {
+            binaries: folder.join("bin").canonicalize().with_context(|| format!("find {}/bin", folder.display()))?,
+            libtorch,
+            python,
+            gpu,
+            out: options.out.clone(),
+            log: File::create(&file).with_context(|| format!("create {}", file.display()))?,
+            work: TempDir::with_prefix("device-check-").context("create a temporary folder")?,
+            rows: Vec::new(),
+            step: "",
+            deadline: Instant::now(),
+        })
+    }
+
+    /// Runs a step; an error of it becomes a row that fails.
+    pub(super) fn run(&mut self, step: &'static str, limit: Duration, check: fn(&mut Self) -> Result<()>) {
+        (self.step, self.deadline) = (step, Instant::now() + limit);
+        self.log(&format!("\n==== {step}, at most {} s", limit.as_secs()));
+        if let Err(error) = check(self) {
+            let text = format!("{error:#}");
+            self.log(&text);
+            self.claim("the step was completed", &text, false);
+        }
+    }
+
+    /// Records that a step was not run.
+    pub(super) fn skip(&mut self, step: &str, reason: &str) {
+        self.rows.push(Row::skipped(step, "all", reason));
+    }
+
+    pub(super) fn verdict(&self, step: &str) -> Verdict {
+        row::verdict_of(&self.rows, step)
+    }
+
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// One line: the device and libtorch.
+    pub(super) fn describe(&self) -> String {
+        let device = self.gpu.as_ref().map_or_else(|reason| format!("the CPU ({reason})"), |gpu| gpu.name.clone());
+        format!("{device}, libtorch in {}", self.libtorch.folders[0].display())
+    }
+
+    /// The machine, for `check.json`.
+    pub(super) fn machine(&self) -> Value {
+        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpu
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"))
+            .map(|text| text.trim_start_matches(['\t', ' ', ':']));
+        json!({
+            "cpu": model,
+            "cores": cores(),
+            "gpu": self.gpu.as_ref().ok(),
+            "no_gpu": self.gpu.as_ref().err(),
+            "libtorch": self.libtorch.folders,
+            "torch_version": self.libtorch.version,
+        })
+    }
+
+    /// The GPU, or the reason why steps that need one skip.
+    pub(super) fn gpu(&self) -> Result<&Gpu, &str> {
+        self.gpu.as_ref().map_err(String::as_str)
+    }
+
+    pub(super) fn has_gpu(&self) -> bool {
+        self.gpu.is_ok()
+    }
+
+    /// The name of the device in configurations.
+    pub(super) fn device(&self) -> &'static str {
+        if self.has_gpu() { "cuda" } else { "cpu" }
+    }
+
+    /// The first of two values on a GPU, the second one for a trial on a CPU.
+    pub(super) fn sized<T>(&self, full: T, small: T) -> T {
+        if self.has_gpu() { full } else { small }
+    }
+
+    /// The Python that has torch, or the reason why there is none.
+    pub(super) fn python(&self) -> Result<OsString, String> {
+        self.python.clone()
+    }
+
+    /// The version of Python's torch, if it provides the libraries.
+    pub(super) fn torch_version(&self) -> Option<&str> {
+        self.libtorch.version.as_deref()
+    }
+
+    /// The file of a library in the folders of libtorch.
+    pub(super) fn library(&self, name: &str) -> Option<PathBuf> {
+        self.libtorch.folders.iter().map(|folder| folder.join(name)).find(|file| file.exists())
+    }
+
+    /// The path of a program of the archive.
+    pub(super) fn program(&self, name: &str) -> PathBuf {
+        self.binaries.join(name)
+    }
+
+    /// Every program of the archive.
+    ///
+    /// # Errors
+    /// Its folder cannot be listed.
+    pub(super) fn programs(&self) -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(&self.binaries).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let mut programs: Vec<PathBuf> = entries.context("list the programs")?.iter().map(fs::DirEntry::path).collect();
+        programs.sort();
+        Ok(programs)
+    }
+
+    /// A folder for files that the check does not keep.
+    pub(super) fn work(&self) -> &Path {
+        self.work.path()
+    }
+
+    /// The time that is left for the step.
+    pub(super) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Adds a text to the log. A log that cannot be written does not fail the check.
+    pub(super) fn log(&mut self, text: &str) {
+        let _ = writeln!(self.log, "{text}");
+    }
+
+    pub(super) fn claim(&mut self, name: &str, found: &str, holds: bool) {
+        self.rows.push(Row::claim(self.step, name, found, holds));
+    }
+
+    pub(super) fn at_most(&mut self, name: &str, value: (f64, &str), kind: Kind, bar: f64) {
+        self.rows.push(Row::at_most(self.step, name, value, kind, bar));
+    }
+
+    pub(super) fn at_least(&mut self, name: &str, value: (f64, &str), kind: Kind, bar: f64) {
+        self.rows.push(Row::at_least(self.step, name, value, kind, bar));
+    }
+
+    pub(super) fn value(&mut self, name: &str, value: f64, unit: &str) {
+        self.rows.push(Row::value(self.step, name, value, unit));
+    }
+
+    pub(super) fn text(&mut self, name: &str, text: &str) {
+        self.rows.push(Row::text(self.step, name, text));
+    }
+
+    pub(super) fn skipped(&mut self, name: &str, reason: &str) {
+        self.rows.push(Row::skipped(self.step, name, reason));
+    }
+
+    /// The largest number among the rows of a step whose name fits.
+    pub(super) fn best(&self, step: &str, fits: impl Fn(&str) -> bool) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| row.step == step && fits(&row.name));
+        rows.filter_map(|row| row.value.as_f64()).reduce(f64::max)
+    }
+
+    /// A command of a program, with the libraries in its search path, under `timeout` for what is left of the step.
+    pub(super) fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        self.command_that_drains(program, arguments, KILL_AFTER_SECONDS)
+    }
+
+    /// A command of a program that is killed only some seconds after a signal.
+    pub(super) fn command_that_drains(&self, program: &Path, arguments: &[&str], seconds: u64) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg(format!("--kill-after={seconds}")).arg(self.left().as_secs().max(1).to_string());
+        command.arg(program).args(arguments).stdin(Stdio::null());
+        let earlier = std::env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty());
+        let earlier: Vec<PathBuf> = earlier.iter().flat_map(|path| std::env::split_paths(path)).collect();
+        if let Ok(path) = std::env::join_paths(self.libtorch.folders.iter().chain(&earlier)) {
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        command
+    }
+
+    /// Runs a command to its end and logs all its output.
+    ///
+    /// # Errors
+    /// It cannot be started, or a file cannot be written.
+    pub(super) fn wait(&mut self, mut command: Command) -> Result<Ended> {
+        let line = workspace::line(&command);
+        self.log(&format!("\n$ {line}"));
+        // Files instead of pipes: a program that fills a pipe would wait for its reader.
+        let [output, errors] = ["output", "errors"].map(|name| self.work().join(name));
+        let create = |path: &Path| File::create(path).with_context(|| format!("create {}", path.display()));
+        command.stdout(create(&output)?).stderr(create(&errors)?);
+        let status = command.status().with_context(|| format!("start {line}"))?;
+        let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let [output, errors] = [read(&output)?, read(&errors)?];
+        self.log(&format!("{output}{errors}({status})"));
+        let failure = match status.code() {
+            Some(0) => None,
+            // What `timeout` returns after its signal, and after its kill.
+            Some(124 | 137) => Some("it did not end in time".to_owned()),
+            _ => {
+                let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed no error");
+                Some(format!("{status}: {last}"))
+            }
+        };
+        Ok(Ended { output, failure })
+    }
+
+    /// Runs a program that prints rows, and adds them; a failure is one more row.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), and for a line that is no row.
+    pub(super) fn add_rows(&mut self, what: &str, command: Command) -> Result<()> {
+        let ended = self.wait(command)?;
+        let step = self.step;
+        let rows = Row::parse(&ended.output).map_err(anyhow::Error::msg).with_context(|| format!("read {what}"))?;
+        self.rows.extend(rows.into_iter().map(|row| Row { step: step.to_owned(), ..row }));
+        if let Some(failure) = ended.failure {
+            self.claim(&format!("{what} was completed"), &failure, false);
+        }
+        Ok(())
+    }
+
+    /// Runs a step of the program `device`.
+    ///
+    /// # Errors
+    /// As [`add_rows`](Self::add_rows).
+    pub(super) fn device_step(&mut self, step: &str, more: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+        let mut arguments = vec![step, "--device", self.device()];
+        arguments.extend(self.sized(None, Some("--small")));
+        arguments.extend(more);
+        let mut command = self.command(&self.program(DEVICE), &arguments);
+        command.envs(environment.iter().copied());
+        self.add_rows(&format!("device {}", arguments.join(" ")), command)
+    }
+}
+
+/// The cores that this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Finds the libraries of Python's torch.
+fn locate(python: &OsString) -> Result<Libtorch, String> {
+    let mut command = Command::new(python);
+    let found = workspace::output(command.args(["-c", include_str!("locate.py")]));
+    // The error repeats the script; its last line is the reason.
+    let found = found.map_err(|error| format!("{error:#}").lines().last().unwrap_or_default().to_owned())?;
+    serde_json::from_str(&found).map_err(|error| format!("Python printed `{}`: {error}", found.trim()))
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    //! Steps with a shell script in place of the program `device`.
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Runs the step `abi` with a script as its program, and returns the session.
+    fn checked(script: &str) -> Session {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("bin").join(DEVICE);
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let options = Options {
+            pack: false,
+            run: true,
+            steps: Vec::new(),
+            output: PathBuf::new(),
+            out: folder.path().to_owned(),
+            folder: None,
+            device: Wanted::Cpu,
+            libtorch: Some("/libraries".into()),
+            budget_seconds: None,
+        };
+        let mut session = Session::new(folder.path(), &options, folder.path()).unwrap();
+        session.run("abi", Duration::from_secs(60), |session| session.device_step("abi", &[], &[]));
+        let log = fs::read_to_string(folder.path().join("steps.log")).unwrap();
+        assert!(log.contains("==== abi") && log.contains("device abi --device cpu --small"), "{log}");
+        session
+    }
+
+    const ROW: &str = r#"{"step": "x", "name": "n", "value": "$*, $LD_LIBRARY_PATH", "unit": "", "bar": "holds",
+        "kind": "correctness", "ok": true}"#;
+
+    fn print_row() -> String {
+        format!("cat <<END\nnote\n{}\nEND", ROW.replace('\n', " "))
+    }
+
+    #[test]
+    fn a_program_runs_with_the_device_its_size_and_the_libraries_and_its_rows_are_those_of_the_step() {
+        let session = checked(&print_row());
+        let [row] = session.rows() else { panic!("{:?}", session.rows()) };
+        let text = row.value.as_str().unwrap();
+        assert!(text.starts_with("abi --device cpu --small, /libraries"), "{text}");
+        assert_eq!((row.step.as_str(), session.verdict("abi")), ("abi", Verdict::Pass));
+    }
+
+    #[test]
+    fn a_program_that_fails_keeps_its_rows_and_fails_the_step_with_its_last_error() {
+        let session = checked(&(print_row() + "\necho first >&2; echo out of memory >&2; exit 3"));
+        let [_, row] = session.rows() else { panic!("{:?}", session.rows()) };
+        assert!(row.value.as_str().unwrap().ends_with(": out of memory"), "{row:?}");
+        assert_eq!(session.verdict("abi"), Verdict::Fail);
+    }
+
+    #[test]
+    fn a_program_that_prints_nothing_or_no_rows_fails_the_step() {
+        assert_eq!(checked("exit 0").verdict("abi"), Verdict::Fail);
+        let session = checked("echo '{\"step\": 1}'");
+        assert_eq!((session.verdict("abi"), session.rows().len()), (Verdict::Fail, 1));
+    }
+
+    #[test]
+    fn a_program_that_is_ended_by_its_limit_is_reported_so() {
+        // The status with which `timeout` ends.
+        let session = checked("exit 124");
+        assert!(session.rows()[0].value.as_str().unwrap().contains("did not end in time"), "{:?}", session.rows());
+    }
+}

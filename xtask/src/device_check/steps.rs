@@ -1,0 +1,167 @@
+//! The steps of the check, and the time that each may take.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::checks;
+use super::session::{DEVICE, Session};
+
+/// The time of all default steps together, in seconds: a borrowed machine grants ten minutes, with its start.
+const BUDGET_SECONDS: u64 = 480;
+/// A step begins only if this time is left.
+const LEAST: Duration = Duration::from_secs(5);
+
+/// A step of the check.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    /// The time after which its programs are ended.
+    limit_seconds: u64,
+    /// The programs that it runs.
+    programs: &'static [&'static str],
+    /// Whether it runs without being named.
+    default: bool,
+    /// Adds rows to the session.
+    ///
+    /// # Errors
+    /// The reason why it could not be completed, which fails the step.
+    pub(super) check: fn(&mut Session) -> Result<()>,
+}
+
+/// The programs of a training run.
+const RUN: &[&str] = &["zerofleet", "replay-server", "learner", "actor", "arena", "zerofleet-bench"];
+/// Every program of the archive besides this one.
+pub(super) const PROGRAMS: [&str; 8] =
+    [DEVICE, "zerofleet", "replay-server", "learner", "actor", "arena", "inference-server", "zerofleet-bench"];
+
+/// The steps in the order in which they run. Later ones compare with the figures of earlier ones, and PyTorch, which
+/// measures as much as it has time for, comes last.
+pub(super) const STEPS: [Step; 15] = [
+    Step { name: "env", limit_seconds: 30, programs: &PROGRAMS, default: true, check: checks::env },
+    Step { name: "load", limit_seconds: 45, programs: &[DEVICE], default: true, check: checks::load },
+    Step { name: "abi", limit_seconds: 20, programs: &[DEVICE], default: true, check: checks::abi },
+    Step { name: "numbers", limit_seconds: 80, programs: &[DEVICE], default: true, check: checks::numbers },
+    Step { name: "train", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::train },
+    Step { name: "threads", limit_seconds: 40, programs: &[DEVICE], default: true, check: checks::threads },
+    Step { name: "precision", limit_seconds: 20, programs: &[DEVICE], default: true, check: checks::precision },
+    Step { name: "sweep", limit_seconds: 70, programs: &[DEVICE], default: true, check: checks::sweep },
+    Step {
+        name: "selfplay",
+        limit_seconds: 90,
+        programs: &["zerofleet-bench"],
+        default: true,
+        check: checks::selfplay,
+    },
+    Step { name: "learner", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::learner },
+    Step { name: "run", limit_seconds: 120, programs: RUN, default: true, check: checks::run },
+    Step { name: "drain", limit_seconds: 60, programs: RUN, default: true, check: checks::drain },
+    Step { name: "reference", limit_seconds: 100, programs: &[], default: true, check: checks::reference },
+    Step { name: "connect4", limit_seconds: 560, programs: RUN, default: false, check: checks::connect4 },
+    Step { name: "connect4-cpu", limit_seconds: 560, programs: RUN, default: false, check: checks::connect4_cpu },
+];
+
+/// Returns the named steps in their order, or the default ones if none is named.
+///
+/// # Errors
+/// Names a step that does not exist, and those that do.
+pub(super) fn chosen(names: &[String]) -> Result<Vec<&'static Step>> {
+    let known = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
+    for name in names {
+        ensure!(STEPS.iter().any(|step| step.name == name), "there is no step `{name}`: expected {}", known());
+    }
+    let is_chosen =
+        |step: &&Step| if names.is_empty() { step.default } else { names.iter().any(|name| name == step.name) };
+    Ok(STEPS.iter().filter(is_chosen).collect())
+}
+
+/// The programs that these steps run, in the order of [`PROGRAMS`].
+pub(super) fn programs(chosen: &[&Step]) -> Vec<&'static str> {
+    let used: BTreeSet<&str> = chosen.iter().flat_map(|step| step.programs).copied().collect();
+    PROGRAMS.into_iter().filter(|program| used.contains(program)).collect()
+}
+
+/// The time that is left for steps.
+#[derive(Debug)]
+pub(super) struct Plan {
+    left: Duration,
+}
+
+impl Plan {
+    /// Creates the plan of a check: with the given budget, else the default one, or for steps that were named the sum
+    /// of their limits.
+    pub(super) fn new(names: &[String], chosen: &[&Step], budget: Option<Duration>) -> Self {
+        let limits = || chosen.iter().map(|step| step.limit_seconds).sum();
+        let default = || Duration::from_secs(if names.is_empty() { BUDGET_SECONDS } else { limits() });
+        Self { left: budget.unwrap_or_else(default) }
+    }
+
+    /// Returns the time that a step may take, or `None` if too little is left to begin.
+    pub(super) fn limit(&self, step: &Step) -> Option<Duration> {
+        (self.left >= LEAST).then(|| self.left.min(Duration::from_secs(step.limit_seconds)))
+    }
+
+    /// Subtracts the time that a step took.
+    pub(super) fn spend(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(steps: &[&str]) -> Vec<String> {
+        steps.iter().map(|&step| step.to_owned()).collect()
+    }
+
+    fn chosen_names(steps: &[&str]) -> Vec<&'static str> {
+        chosen(&names(steps)).unwrap().into_iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn without_names_every_step_runs_that_fits_the_budget() {
+        let default = chosen_names(&[]);
+        assert_eq!(default.len(), STEPS.len() - 2);
+        assert!(!default.iter().any(|name| name.starts_with("connect4")), "{default:?}");
+    }
+
+    #[test]
+    fn named_steps_run_in_the_order_of_the_table_and_an_unknown_one_is_named() {
+        assert_eq!(chosen_names(&["connect4", "sweep", "env"]), ["env", "sweep", "connect4"]);
+        let error = chosen(&names(&["sweeep"])).unwrap_err().to_string();
+        assert!(error.contains("`sweeep`") && error.contains("sweep, selfplay"), "{error}");
+    }
+
+    #[test]
+    fn the_archive_holds_only_programs_of_the_chosen_steps() {
+        let of = |steps: &[&str]| programs(&chosen(&names(steps)).unwrap());
+        assert_eq!(of(&["load", "numbers"]), [DEVICE]);
+        assert_eq!(of(&["selfplay", "reference"]), ["zerofleet-bench"]);
+        assert_eq!(of(&[]), PROGRAMS);
+    }
+
+    #[test]
+    fn a_step_gets_its_limit_or_what_is_left_of_the_budget() {
+        let all = chosen(&[]).unwrap();
+        let mut plan = Plan::new(&[], &all, None);
+        let numbers = all.iter().find(|step| step.name == "numbers").unwrap();
+        assert_eq!(plan.limit(numbers), Some(Duration::from_secs(80)));
+        plan.spend(Duration::from_secs(470));
+        assert_eq!(plan.limit(numbers), Some(Duration::from_secs(10)));
+        plan.spend(Duration::from_secs(6));
+        assert_eq!(plan.limit(numbers), None, "a step of four seconds measures nothing");
+    }
+
+    #[test]
+    fn named_steps_have_the_sum_of_their_limits_unless_a_budget_is_given() {
+        let named = names(&["connect4", "connect4-cpu"]);
+        let steps = chosen(&named).unwrap();
+        let limit = |plan: &Plan| plan.limit(steps[1]).map(|limit| limit.as_secs());
+        let mut plan = Plan::new(&named, &steps, None);
+        plan.spend(Duration::from_secs(560));
+        assert_eq!(limit(&plan), Some(560));
+        assert_eq!(limit(&Plan::new(&named, &steps, Some(Duration::from_secs(30)))), Some(30));
+    }
+}
