@@ -302,10 +302,12 @@ fn disk(disk: &Disk) -> Finding {
         Ok(room) => {
             let text = format!("{} of {} free in {folder}", gigabytes(room.free_bytes), gigabytes(room.bytes));
             let remedy = "free space, or choose another folder with --runs";
-            match room.free_bytes {
-                ..FREE_BYTES_MIN => Finding::fault("disk", text, remedy),
-                ..FREE_BYTES_NOTED => Finding::note("disk", text, remedy),
-                _ => Finding::fine("disk", text),
+            if room.free_bytes < FREE_BYTES_MIN {
+                Finding::fault("disk", text, remedy)
+            } else if room.free_bytes < FREE_BYTES_NOTED {
+                Finding::note("disk", text, remedy)
+            } else {
+                Finding::fine("disk", text)
             }
         }
     }
