@@ -11,8 +11,8 @@ const LIBRARY: &str = "libtorch_cuda.so";
 const OF_THE_CPU_HALF: &CStr = c"aoti_torch_device_type_cpu";
 /// A function of `libcudart.so`, which the CPU half loads.
 const OF_THE_RUNTIME: &CStr = c"cudaGetDeviceCount";
-/// The library with the headers of the run-time compiler.
-const BUILTINS: &str = "libnvrtc-builtins.so.";
+/// The library with the headers of the run-time compiler of CUDA 13.0, which lies beside the runtime.
+const BUILTINS: &str = "libnvrtc-builtins.so.13.0";
 
 /// Opens the CUDA half for the whole process.
 ///
@@ -29,7 +29,8 @@ pub(super) fn load() -> Result<(), String> {
             format!("{why}{place}: `cargo xtask libtorch --cuda` installs it")
         })?,
     }
-    if let Some(builtins) = folder_of(OF_THE_RUNTIME).and_then(|folder| builtins(&folder)) {
+    let builtins = folder_of(OF_THE_RUNTIME).map(|folder| folder.join(BUILTINS));
+    if let Some(builtins) = builtins.filter(|builtins| builtins.exists()) {
         // The compiler that cuDNN uses opens this library by name, but has no path of its own to search: it is found only
         // if it is loaded already.
         open(&builtins)?;
@@ -72,11 +73,6 @@ fn folder_of(function: &CStr) -> Option<PathBuf> {
     Some(Path::new(OsStr::from_bytes(file.to_bytes())).parent()?.to_owned())
 }
 
-fn builtins(folder: &Path) -> Option<PathBuf> {
-    let files = std::fs::read_dir(folder).ok()?;
-    files.flatten().find(|file| file.file_name().to_string_lossy().starts_with(BUILTINS)).map(|file| file.path())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +101,7 @@ mod tests {
 
     /// Runs where the CUDA half is installed, with and without a GPU.
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "the test opens the files of a folder")]
     fn every_library_of_an_installed_cuda_half_loads_from_its_folder() {
         assert!(tch::get_num_threads() > 0);
         let folder = folder_of(OF_THE_CPU_HALF).unwrap();
@@ -112,6 +109,7 @@ mod tests {
             return;
         }
         open(&folder.join(LIBRARY)).unwrap();
+        assert!(folder_of(OF_THE_RUNTIME).unwrap().join(BUILTINS).exists());
         let needs_driver = |name: &str| name.starts_with("libcaffe2_nvrtc");
         for file in std::fs::read_dir(&folder).unwrap().flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
