@@ -54,6 +54,8 @@ pub(crate) struct Training {
     /// Batches in a row whose loss was not finite.
     not_finite: u32,
     micro_batches: usize,
+    /// The number of steps that stay queued while the next batch is awaited.
+    queue_depth: usize,
     /// Steps that the trainer has queued, oldest first.
     pending: VecDeque<Pending>,
     /// The trace of the step collected last, until it is known whether its weights are published.
@@ -93,6 +95,7 @@ impl Training {
         let Start { trainer, architecture, progress } = start;
         let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
         Self {
+            queue_depth: if settings.simulated_step.is_some() { 1 } else { trainer.queue_depth() },
             trainer,
             architecture,
             checkpoints,
@@ -221,8 +224,7 @@ impl Training {
         let ends = simulated.map(|time| free + time);
         let positions = batch.policy_weights.len();
         self.pending.push_back(Pending { items, positions, mean_version, trace, begun, ends });
-        let depth = if simulated.is_some() { 1 } else { self.trainer.queue_depth() };
-        while self.pending.len() > depth {
+        while self.pending.len() > self.queue_depth {
             self.collect(writing)?;
         }
         Ok(())
@@ -494,13 +496,14 @@ mod tests {
 
     /// Trains on these batches in `folder` and ends; no interval passes in between.
     fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes) + Send) -> anyhow::Result<()> {
-        train_with(folder, batches, |_| {}, publish)
+        train_with(folder, batches, 0, |_| {}, publish)
     }
 
-    /// Trains as [`train`] does, with other settings.
+    /// Trains as [`train`] does, with this number of steps queued ahead and with other settings.
     fn train_with(
         folder: &Path,
         batches: Vec<Prepared>,
+        queue_depth: usize,
         set: impl FnOnce(&mut LearnerSection),
         publish: impl FnMut(Manifest, Bytes) + Send,
     ) -> anyhow::Result<()> {
@@ -513,11 +516,9 @@ mod tests {
         };
         set(&mut learner);
         let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
-        Training::new(settings, start(folder), checkpoints(folder), Priorities::new().0).run(
-            &mut Batches::of(batches),
-            &|| false,
-            publish,
-        )
+        let mut training = Training::new(settings, start(folder), checkpoints(folder), Priorities::new().0);
+        training.queue_depth = queue_depth;
+        training.run(&mut Batches::of(batches), &|| false, publish)
     }
 
     fn last_checkpoint(folder: &Path) -> Option<u64> {
@@ -549,21 +550,27 @@ mod tests {
 
     #[test]
     fn batches_that_are_not_finite_bring_the_last_checkpoint_back_when_they_keep_coming() {
-        let trained_on = |not_finite_in_a_row: usize| {
+        let trained_on = |not_finite_in_a_row: usize, queue_depth| {
             let folder = tempfile::tempdir().unwrap();
             train(folder.path(), vec![prepared()], |_, _| {}).unwrap();
             let then = (0..not_finite_in_a_row).map(|_| not_finite());
-            train(folder.path(), [prepared()].into_iter().chain(then).collect(), |_, _| {}).unwrap();
+            let batches = [prepared()].into_iter().chain(then).chain([prepared()]).collect();
+            train_with(folder.path(), batches, queue_depth, |_| {}, |_, _| {}).unwrap();
             last_checkpoint(folder.path())
         };
-        assert_eq!((trained_on(2), trained_on(3)), (Some(2), Some(1)));
+        assert_eq!((trained_on(2, 0), trained_on(3, 0)), (Some(3), Some(2)));
+        // A step that was queued when the third refusal was read is undone with the rest.
+        assert_eq!((trained_on(2, 1), trained_on(3, 1)), (Some(3), Some(1)));
     }
 
     #[test]
     fn batches_that_are_not_finite_end_a_run_that_has_no_checkpoint_to_go_back_to() {
         let folder = tempfile::tempdir().unwrap();
-        let error = train(folder.path(), (0..3).map(|_| not_finite()).collect(), |_, _| {}).unwrap_err();
-        assert!(error.to_string().contains("there is no checkpoint to restore"), "{error:#}");
+        for queue_depth in [0, 1] {
+            let batches = (0..3).map(|_| not_finite()).collect();
+            let error = train_with(folder.path(), batches, queue_depth, |_| {}, |_, _| {}).unwrap_err();
+            assert!(error.to_string().contains("there is no checkpoint to restore"), "{error:#}");
+        }
     }
 
     #[test]
@@ -576,7 +583,7 @@ mod tests {
             learner.checkpoint_interval_seconds = 0.01;
         };
         let batches = (0..20).map(|_| prepared()).collect();
-        train_with(folder.path(), batches, always, |manifest, bytes| {
+        train_with(folder.path(), batches, 1, always, |manifest, bytes| {
             versions.push((manifest.version.0, manifest.training_step, bytes.len() as u64 == manifest.size_bytes));
         })
         .unwrap();
@@ -592,7 +599,7 @@ mod tests {
         let mut published = Vec::new();
         let batches = (0..3).map(|_| prepared()).collect();
         let simulated = |learner: &mut LearnerSection| learner.simulated_step_us = 1;
-        train_with(folder.path(), batches, simulated, |manifest, _| {
+        train_with(folder.path(), batches, 1, simulated, |manifest, _| {
             published.push((manifest.training_step, manifest.digest));
         })
         .unwrap();
