@@ -215,6 +215,7 @@ impl Learner {
             name: "learner".to_owned(),
             program: fleet::beside_this_binary("learner", "learner")?,
             arguments: fixed.chain(sets).map(Into::into).collect(),
+            environment: Vec::new(),
             log: folder.join("learner.log"),
         };
         let child = Child::start(settings, Instant::now()).context("start the learner")?;

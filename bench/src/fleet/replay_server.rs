@@ -39,6 +39,7 @@ impl ReplayServer {
             name: "replay-server".to_owned(),
             program,
             arguments: arguments.map(Into::into).collect(),
+            environment: Vec::new(),
             log: folder.join("replay-server.log"),
         };
         let child = Child::start(settings, Instant::now()).context("start the replay server")?;

@@ -94,7 +94,7 @@ pub(super) fn stage(root: &Path, chosen: &[&Step]) -> Result<PathBuf> {
 
 /// Builds the programs and this one in release mode, in one call of cargo, so that all share their features.
 fn build(root: &Path, programs: &[&str]) -> Result<()> {
-    libtorch::ensure(root, libtorch::Check::Stamp)?;
+    libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
     let mut build = workspace::cargo(root);
     build.args(["build", "--release", "--package", "xtask", "--bin", "xtask"]);
     for (program, package) in PACKAGES.iter().filter(|(program, _)| programs.contains(program)) {

@@ -281,22 +281,19 @@ impl Session {
         Ok(Ended { output, failure })
     }
 
-    /// Runs a program that prints rows, and adds them; a failure is one more row.
+    /// Runs a program that prints rows, and adds them. Returns the reason if it failed after that.
     ///
     /// # Errors
     /// As [`wait`](Self::wait), and for a line that is no row.
-    pub(super) fn add_rows(&mut self, what: &str, command: Command) -> Result<()> {
-        let ended = self.wait(command)?;
+    pub(super) fn add_rows(&mut self, command: Command) -> Result<Option<String>> {
+        let Ended { output, failure } = self.wait(command)?;
         let step = self.step;
-        let rows = Row::parse(&ended.output).map_err(anyhow::Error::msg).with_context(|| format!("read {what}"))?;
+        let rows = Row::parse(&output).map_err(anyhow::Error::msg).context("read the rows of the program")?;
         self.rows.extend(rows.into_iter().map(|row| Row { step: step.to_owned(), ..row }));
-        if let Some(failure) = ended.failure {
-            self.claim(&format!("{what} was completed"), &failure, false);
-        }
-        Ok(())
+        Ok(failure)
     }
 
-    /// Runs a step of the program `device`.
+    /// Runs a step of the program `device`; if it fails, that is one more row.
     ///
     /// # Errors
     /// As [`add_rows`](Self::add_rows).
@@ -306,7 +303,10 @@ impl Session {
         arguments.extend(more);
         let mut command = self.command(&self.program(DEVICE), &arguments);
         command.envs(environment.iter().copied());
-        self.add_rows(&format!("device {}", arguments.join(" ")), command)
+        if let Some(failure) = self.add_rows(command)? {
+            self.claim(&format!("device {} was completed", arguments.join(" ")), &failure, false);
+        }
+        Ok(())
     }
 }
 
@@ -319,8 +319,9 @@ pub(super) fn cores() -> usize {
 fn locate(python: &OsString) -> Result<Libtorch, String> {
     let mut command = Command::new(python);
     let found = workspace::output(command.args(["-c", include_str!("locate.py")]));
-    // The error repeats the script; its last line is the reason.
-    let found = found.map_err(|error| format!("{error:#}").lines().last().unwrap_or_default().to_owned())?;
+    // The error repeats the script; its end is the reason.
+    let reason = |error: anyhow::Error| format!("{error:#}").rsplit("failed: ").next().unwrap_or_default().to_owned();
+    let found = found.map_err(reason)?;
     serde_json::from_str(&found).map_err(|error| format!("Python printed `{}`: {error}", found.trim()))
 }
 

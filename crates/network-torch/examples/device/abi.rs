@@ -2,8 +2,6 @@
 
 use std::ffi::CStr;
 
-use network_torch::{Device, devices};
-
 use crate::memory::symbol;
 use crate::{Result, Settings};
 
@@ -25,10 +23,10 @@ const OF_CUDART: [&CStr; 8] = [
 
 /// Looks every symbol up.
 pub(super) fn run(settings: &Settings) -> Result<()> {
-    let cuda = devices().working.into_iter().any(Device::is_cuda);
+    let device = settings.device()?.device;
     check(settings, "symbols of libtorch", &OF_LIBTORCH);
-    if !cuda {
-        settings.skipped("symbols of libtorch_cuda, the CUDA runtime and NCCL", "no CUDA device works here");
+    if !device.is_cuda() {
+        settings.skipped("symbols of libtorch_cuda, the CUDA runtime and NCCL", "the device is no CUDA device");
         return Ok(());
     }
     check(settings, "symbols of libtorch_cuda", &OF_LIBTORCH_CUDA);

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use network_torch::{
-    Device, DevicePreference, Precision, PrecisionPreference, choose_device, choose_precision, device_name, devices,
+    Device, DevicePreference, Precision, PrecisionPreference, Purpose, choose_device, choose_precision, device_name,
+    devices,
 };
 
 use crate::{Result, Settings};
@@ -18,8 +19,8 @@ pub(super) fn load(settings: &Settings) -> Result<()> {
     for missing in &devices.missing {
         settings.text("device that does not work", missing);
     }
-    let named = choose_device(DevicePreference::Cuda(0));
-    let auto = choose_device(DevicePreference::Auto)?;
+    let named = choose_device(DevicePreference::Cuda(0), Purpose::Inference);
+    let auto = choose_device(DevicePreference::Auto, Purpose::Inference)?;
     if settings.preference == DevicePreference::Cpu {
         let reason = devices.missing.iter().find(|missing| missing.starts_with("cuda"));
         settings.claim("a missing CUDA device has a reason", reason.map_or("none", String::as_str), reason.is_some());
@@ -38,7 +39,7 @@ pub(super) fn load(settings: &Settings) -> Result<()> {
 pub(super) fn precision(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
     let start = Instant::now();
-    let chosen = choose_precision(PrecisionPreference::Auto, device, &mut Instant::now);
+    let chosen = choose_precision(PrecisionPreference::Auto, device, Purpose::Inference, &mut Instant::now)?;
     settings.value("duration of the choice", start.elapsed().as_secs_f64(), "s");
     if device == Device::Cpu {
         settings.text("`auto` on the CPU", &chosen.to_string());

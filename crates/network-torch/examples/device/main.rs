@@ -24,7 +24,7 @@ mod train;
 
 use std::process::ExitCode;
 
-use network_torch::{Chosen, DevicePreference, choose_device};
+use network_torch::{Chosen, DevicePreference, Purpose, choose_device};
 
 /// Errors of libtorch, of evaluators and of arguments, which all end the step.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -86,7 +86,7 @@ impl Settings {
 
     /// The device; the first call of libtorch.
     fn device(&self) -> Result<Chosen> {
-        let chosen = choose_device(self.preference)?;
+        let chosen = choose_device(self.preference, Purpose::Inference)?;
         eprintln!("device: {chosen}");
         Ok(chosen)
     }

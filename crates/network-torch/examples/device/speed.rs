@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use inference::{Evaluator, Predictions};
 use network::Layers;
 use network_torch::{
-    Device, Libtorch, LibtorchEvaluator, Network, Operands, Operation, Precision, PrecisionPreference, Trainer,
-    TrainerSettings, choose_precision, set_threads,
+    Device, Libtorch, Network, Operands, Operation, Precision, PrecisionPreference, Purpose, Trainer, TrainerSettings,
+    choose_precision, set_threads,
 };
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
@@ -71,7 +71,9 @@ pub(super) fn learner(settings: &Settings) -> Result<()> {
     // The learner computes operations of a CPU in all its threads.
     set_threads(settings.sized(cores(), 1));
     let precision = match device {
-        Device::Cpu => choose_precision(PrecisionPreference::Auto, device, &mut Instant::now).precision,
+        Device::Cpu => {
+            choose_precision(PrecisionPreference::Auto, device, Purpose::Training, &mut Instant::now)?.precision
+        }
         _ => Precision::Bf16,
     };
     let peak = peak(settings, device)?;
@@ -144,13 +146,13 @@ fn calls_per_second(time: Duration, mut call: impl FnMut() -> Result<()>) -> Res
 
 /// Evaluations/s of all evaluators together, each in a thread of its own with a batch of its own.
 fn evaluations_per_second(
-    evaluators: Vec<LibtorchEvaluator>,
+    evaluators: Vec<Box<dyn Evaluator>>,
     architecture: &Architecture,
     size: usize,
     time: Duration,
 ) -> Result<f64> {
     let barrier = Barrier::new(evaluators.len());
-    let work = |(thread, mut evaluator): (usize, LibtorchEvaluator)| -> Result<f64> {
+    let work = |(thread, mut evaluator): (usize, Box<dyn Evaluator>)| -> Result<f64> {
         let batch = positions(architecture, size, thread as u64);
         let mut predictions = Predictions::new();
         let warm = (0..3).try_for_each(|_| evaluator.evaluate(&batch, &mut predictions));

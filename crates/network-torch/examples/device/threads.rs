@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inference::{Batch, Evaluator, Predictions};
+use inference::{Batch, Predictions};
 use network_torch::{Libtorch, PrecisionPreference};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 

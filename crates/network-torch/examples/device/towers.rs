@@ -98,9 +98,10 @@ pub(super) fn training_batch(architecture: &Architecture, rows: usize, seed: u64
     let numbers = architecture.planes * architecture.height * architecture.width;
     for row in 0..rows {
         batch.observations.extend((0..numbers).map(|_| f32::from(u8::from(rng.random_bool(0.3)))));
-        let legal: Vec<f32> =
-            (0..architecture.actions).map(|action| f32::from(u8::from(action > 0 || row % 2 == 0))).collect();
-        batch.policies.extend(shares(legal.iter().map(|legal| legal * rng.random_range(0.1..1.0)).collect()));
+        let legal: Vec<u8> = (0..architecture.actions).map(|action| u8::from(action > 0 || row % 2 == 0)).collect();
+        batch
+            .policies
+            .extend(shares(legal.iter().map(|&legal| f32::from(legal) * rng.random_range(0.1..1.0)).collect()));
         batch.legal.extend(legal);
         batch.wdl.extend(shares((0..3).map(|_| rng.random_range(0.1..1.0)).collect()));
         batch.policy_weights.push(if row % 3 == 2 { 0.0 } else { 1.0 });

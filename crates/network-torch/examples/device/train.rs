@@ -1,7 +1,8 @@
 //! Training steps of a device beside those of the CPU, a refused step, and a restored checkpoint.
 
 use network_torch::{
-    Device, Error, Network, Precision, Trainer, TrainerSettings, TrainingBatch, TrainingKernel, set_threads,
+    Device, Error, Network, Observations, Precision, Trainer, TrainerSettings, TrainingBatch, TrainingKernel,
+    set_threads,
 };
 use weights::Architecture;
 
@@ -76,7 +77,9 @@ fn refusal_and_restoration(
         }
         let before = trainer.save()?;
         let mut broken = training_batch(architecture, rows, 99);
-        broken.observations[5] = f32::NAN;
+        let mut observations = broken.observations.to_floats();
+        observations[5] = f32::NAN;
+        broken.observations = Observations::Floats(observations);
         let refused = trainer.step(&broken);
         let found = refused.as_ref().map_or_else(ToString::to_string, |_| "the step was applied".to_owned());
         let is_refused = matches!(refused, Err(Error::NotFinite { .. }));
