@@ -1,12 +1,11 @@
 //! `zerofleet doctor`: one page about what a run would find on this machine.
 //!
-//! `machine` reads the system, `trial` lets the program `learner` try the devices, and `findings` judges both: a fault
+//! `machine` reads the system and lets the program `learner` try the devices, and `findings` judges both: a fault
 //! stops a run, a note does not. `page` formats them. It starts no process of a run and changes nothing.
 
 mod findings;
 mod machine;
 mod page;
-mod trial;
 
 use std::ffi::OsString;
 use std::io::Write;

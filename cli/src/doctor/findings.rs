@@ -7,14 +7,10 @@ use learner::device_trial::DeviceTrial;
 use network_cpu::KernelVariant;
 use serde::Serialize;
 use service::devices::CPU;
-use service::gpus::{ComputeCapability, Gpu, of_cuda};
+use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, of_cuda};
 
 use super::machine::{Container, Disk, Facts, Memory, Run};
 
-/// The major version of the NVIDIA driver from which on CUDA 13 works.
-const DRIVER_MAJOR_MIN: u32 = 580;
-/// The compute capability from which on libtorch has kernels.
-const CAPABILITY_MIN: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
 /// Free space without which a run soon stops: a checkpoint of a large network, and a replay log of some minutes.
 const FREE_BYTES_MIN: u64 = 500_000_000;
 /// Free space below which a long run may fill the disk.

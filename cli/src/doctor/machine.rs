@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use fleet::config::Fleet as Config;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::Inference;
+use fleet::trial::{TIME_LIMIT, try_devices};
 use fleet::{Rating, Role};
 use learner::device_trial::DeviceTrial;
 use network_cpu::KernelVariant;
@@ -16,8 +17,6 @@ use service::directory::{Room, room, writable};
 use service::gpus::{Gpu, gpus};
 use service::net::reserve_wanted;
 use service::{descriptors, machine};
-
-use super::trial::{TIME_LIMIT, try_devices};
 
 /// Ports of a run besides those of its actors and replay servers: admin ports of learner, arena and inference server,
 /// and the servers of learner and inference server.
@@ -106,7 +105,7 @@ impl Facts {
             // Without a plan, the place of one program is that of all.
             None => beside(Role::Learner).map(|path| path.parent().unwrap_or(Path::new(".")).to_owned()),
         };
-        let trial = beside(Role::Learner).and_then(|learner| try_devices(&learner, TIME_LIMIT));
+        let trial = beside(Role::Learner).and_then(|learner| try_devices(&learner, &[], TIME_LIMIT));
         let is_linked = |role: &Role| beside(*role).is_ok_and(|program| links_libtorch(&program));
         let wanted = plan.as_ref().map_or(0, |plan| OTHER_PORTS + plan.actors + 2 * plan.replay.len());
         let folder = plan.as_ref().map_or_else(|_| args.runs.clone(), |plan| plan.run.path().to_owned());

@@ -296,7 +296,7 @@ fn trial_of(script: &str, time_limit: Duration) -> Result<DeviceTrial, String> {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     // A file that was just written cannot be executed while another test forks with it open.
     loop {
-        match trial::try_devices(&program, time_limit) {
+        match fleet::trial::try_devices(&program, &[], time_limit) {
             Err(error) if error.contains("Text file busy") => std::thread::yield_now(),
             tried => return tried,
         }

@@ -8,6 +8,11 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
+/// The major version of the NVIDIA driver from which on CUDA 13 works.
+pub const DRIVER_MAJOR_MIN: u32 = 580;
+/// The compute capability from which on libtorch has kernels.
+pub const CAPABILITY_MIN: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
+
 /// A GPU and its load at one time. A value that the driver does not report is `None`.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
 pub struct Gpu {

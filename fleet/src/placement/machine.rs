@@ -1,38 +1,16 @@
 //! Description of this machine: cores, memory, and the GPUs that libtorch can use.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, bail};
 use inference::DevicePreference;
-use serde::Deserialize;
-use service::gpus::{ComputeCapability, Gpu, gpus, of_cuda};
+use learner::device_trial::DeviceTrial;
+use service::gpus::{CAPABILITY_MIN, DRIVER_MAJOR_MIN, Gpu, gpus, of_cuda};
 use service::machine;
 
 use super::{Accelerators, Candidate, Machine};
+use crate::trial::{TIME_LIMIT, try_devices};
 use crate::wiring::Role;
 
-/// The compute capability from which on libtorch's CUDA half has kernels.
-const CAPABILITY_MIN: ComputeCapability = ComputeCapability { major: 7, minor: 5 };
-/// The major version of the driver that CUDA 13 needs.
-const DRIVER_MAJOR_MIN: u32 = 580;
 /// The name of the GPU of an Apple machine.
 const MPS: &str = "mps";
-/// Time for the learner to try all devices. Loading the CUDA half takes some seconds, and so does the first step on each.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(90);
-/// Interval between checks whether the trial has ended.
-const TRIAL_POLL: Duration = Duration::from_millis(20);
-
-/// The devices that the program `learner` has tried, as `learner --devices` prints them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(super) struct Tried {
-    /// The devices that work.
-    pub(super) working: Vec<String>,
-    /// The devices that do not work, each followed by a colon and the reason.
-    pub(super) missing: Vec<String>,
-}
-
 impl Machine {
     /// Describes this machine. The program `learner` tries every GPU that its driver lists; without that program, all of
     /// them count as usable.
@@ -48,33 +26,19 @@ impl Machine {
         let machine = Self { cores: machine::cores(), memory_bytes, accelerators };
         match crate::beside_this_binary(Role::Learner.program(), Role::Learner.program()) {
             Ok(learner) if machine.has_one() || !machine.usable().is_empty() => {
-                let tried = machine.tried_by(&learner);
-                machine.tried(tried)
+                let tried = try_devices(&learner, &machine.order(), TIME_LIMIT);
+                machine.tried(&tried)
             }
             _ => machine,
         }
     }
 
-    /// Lets the program `learner` try the devices.
-    fn tried_by(&self, learner: &Path) -> anyhow::Result<Tried> {
-        let mut command = Command::new(learner);
-        command.arg("--devices").envs(self.order()).stdin(Stdio::null()).stderr(Stdio::null());
-        let printed = output_within(command, TRIAL_TIMEOUT)?;
-        serde_json::from_slice(&printed).context("parse what learner --devices printed")
-    }
-
     /// Leaves out the accelerators that do not work. If the trial itself failed, none can be trusted: a driver that
     /// hangs or crashes there would do the same in a process of the run.
-    pub(super) fn tried(mut self, tried: anyhow::Result<Tried>) -> Self {
-        let reason_of = |device: &str| match &tried {
-            Err(error) => Some(format!("the trial of the devices failed: {}", service::chain(error))),
-            Ok(Tried { working, .. }) if working.iter().any(|works| works == device) => None,
-            Ok(Tried { missing, .. }) => {
-                let named = missing.iter().find_map(|missing| missing.strip_prefix(device)?.strip_prefix(": "));
-                // Without the CUDA half, the first device has the reason for all.
-                let first = missing.iter().find(|missing| missing.starts_with("cuda: "));
-                Some(named.or(first.map(String::as_str)).unwrap_or("libtorch does not list it").to_owned())
-            }
+    pub(super) fn tried(mut self, tried: &Result<DeviceTrial, String>) -> Self {
+        let reason_of = |device: &str| match tried {
+            Err(reason) => Some(reason.clone()),
+            Ok(trial) => trial.refusal(device).map(str::to_owned),
         };
         match &mut self.accelerators {
             Accelerators::Cuda(candidates) => {
@@ -117,32 +81,10 @@ fn too_old(gpu: &Gpu) -> Option<String> {
     Some(format!("its driver has version {driver}, and CUDA 13 needs {DRIVER_MAJOR_MIN}: update the NVIDIA driver"))
 }
 
-/// Runs a command and returns its standard output.
-///
-/// # Errors
-/// The command fails, or does not end within `limit` and is killed.
-fn output_within(mut command: Command, limit: Duration) -> anyhow::Result<Vec<u8>> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("start the trial")?;
-    let deadline = Instant::now() + limit;
-    while child.try_wait().context("wait for the trial")?.is_none() {
-        if Instant::now() >= deadline {
-            // The process may have ended in the meantime.
-            let _ = child.kill();
-            let _ = child.wait();
-            bail!("no answer within {} s", limit.as_secs());
-        }
-        std::thread::sleep(TRIAL_POLL);
-    }
-    // The output is a few lines, which fit the pipe, so that the process can end before they are read.
-    let output = child.wait_with_output().context("read the trial")?;
-    if !output.status.success() {
-        bail!("{}", output.status);
-    }
-    Ok(output.stdout)
-}
-
 #[cfg(test)]
 mod tests {
+    use service::gpus::ComputeCapability;
+
     use super::*;
 
     fn gpu(index: usize, capability: (u32, u32), driver: &str) -> Gpu {
@@ -192,8 +134,9 @@ mod tests {
         let gpus = [0, 1].map(|index| gpu(index, (9, 0), "580.1"));
         let tried = |working: &[&str], missing: &[&str]| {
             let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-            let tried = Tried { working: owned(working), missing: owned(missing) };
-            refusals(&machine(Accelerators::listed(&gpus, None)).tried(Ok(tried)).accelerators)
+            let (working, missing) = (owned(working), owned(missing));
+            let trial = DeviceTrial { working, missing, ..DeviceTrial::default() };
+            refusals(&machine(Accelerators::listed(&gpus, None)).tried(&Ok(trial)).accelerators)
         };
         assert_eq!(tried(&["cpu", "cuda", "cuda:1"], &["mps: no MPS"]), [None, None]);
         let reason = Some("the training step differs".to_owned());
@@ -206,24 +149,10 @@ mod tests {
     #[test]
     fn no_gpu_is_trusted_if_the_trial_itself_fails() {
         let gpus = [gpu(0, (9, 0), "580.1")];
-        let failed = machine(Accelerators::listed(&gpus, None)).tried(Err(anyhow::anyhow!("signal: 11")));
-        let reason = "the trial of the devices failed: signal: 11".to_owned();
+        let failed = machine(Accelerators::listed(&gpus, None)).tried(&Err("signal: 11".to_owned()));
+        let reason = "signal: 11".to_owned();
         assert_eq!(refusals(&failed.accelerators), [Some(reason)]);
         let mps = machine(Accelerators::One { name: MPS.to_owned(), refused: None });
-        assert!(!mps.tried(Err(anyhow::anyhow!("signal: 11"))).has_one());
-    }
-
-    #[test]
-    fn a_trial_that_hangs_is_killed_and_one_that_fails_is_an_error() {
-        let shell = |script: &str| {
-            let mut command = Command::new("/bin/sh");
-            command.args(["-c", script]);
-            command
-        };
-        let minute = Duration::from_secs(60);
-        assert_eq!(output_within(shell("echo '{}'"), minute).unwrap(), b"{}\n");
-        assert!(output_within(shell("exit 3"), minute).unwrap_err().to_string().contains('3'));
-        let error = output_within(shell("exec tail -f /dev/null"), Duration::ZERO).unwrap_err().to_string();
-        assert_eq!(error, "no answer within 0 s");
+        assert!(!mps.tried(&Err("signal: 11".to_owned())).has_one());
     }
 }

@@ -6,21 +6,27 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use fleet::child::{LIBTORCH_REMEDY, lacks_libtorch};
 use learner::device_trial::{DeviceTrial, OPTION};
 
+use crate::child::{LIBTORCH_REMEDY, lacks_libtorch};
+
 /// Time for all devices. The first use of a GPU takes some seconds, on slow disks up to a minute.
-pub(super) const TIME_LIMIT: Duration = Duration::from_secs(120);
+pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Interval between checks whether the process has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs `learner --devices`.
+/// Runs `learner --devices` with these variables in addition to those of this process.
 ///
 /// # Errors
 /// The reason why there is no result, for a person to read.
-pub(super) fn try_devices(learner: &Path, time_limit: Duration) -> Result<DeviceTrial, String> {
+pub fn try_devices(
+    learner: &Path,
+    environment: &[(String, String)],
+    time_limit: Duration,
+) -> Result<DeviceTrial, String> {
     let mut child = Command::new(learner)
         .arg(OPTION)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
