@@ -57,7 +57,7 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn new(sources: &[Source]) -> Self {
         let files = files(sources);
-        // Tests, benches and fuzz targets are outside the program.
+        // Tests, benches, examples and fuzz targets are outside the program.
         let code: usize = files.iter().filter(|file| !file.is_test).map(|file| file.code_lines).sum();
         let comments = Comments::new(&files);
         let (persons, speech) = (comments.per_thousand(comments.persons), comments.per_thousand(comments.speech));
@@ -69,12 +69,12 @@ impl Counts {
         let promises = promises::kept(sources) as f64;
         let rows = [
             Row {
-                name: "code lines outside tests and fuzz",
+                name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(48_000.0),
-                target: 48_000.0,
+                limit: Max(54_000.0),
+                target: 54_000.0,
             },
-            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(145.0), target: 170.0 },
+            Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(150.0), target: 170.0 },
             Row { name: "indefinite persons per 1,000 comment lines", value: persons, limit: Max(0.3), target: 0.3 },
             Row { name: "verbs of speech per 1,000 comment lines", value: speech, limit: Max(2.0), target: 2.0 },
             Row { name: "docs that open with a question word, %", value: questions, limit: Max(2.0), target: 2.0 },
@@ -269,7 +269,7 @@ mod inline {
     #[test]
     fn code_is_counted_outside_tests_and_comments() {
         let counts = counts(&[("a/src/lib.rs", PROGRAM), ("a/tests/x.rs", PROGRAM), ("fuzz/b.rs", PROGRAM)]);
-        assert_eq!(value(&counts, "code lines outside tests and fuzz"), 6.0);
+        assert_eq!(value(&counts, "code lines outside tests, examples and fuzz"), 6.0);
         assert_eq!(value(&counts, "folders that hold Rust files"), 3.0);
     }
 

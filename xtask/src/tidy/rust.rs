@@ -16,7 +16,7 @@ pub(crate) struct File<'a> {
     pub(crate) code_lines: usize,
     /// The paths in its code, tests left out.
     pub(crate) paths: Vec<Path>,
-    /// True for a file outside the program: tests, benches, fuzz targets.
+    /// True for a file outside the program: tests, benches, examples, fuzz targets.
     pub(crate) is_test: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'a> File<'a> {
 /// True for a path outside the program.
 fn is_test(path: &str) -> bool {
     let mut parts = path.split('/');
-    parts.any(|part| ["tests", "fuzz", "benches", "tests.rs"].contains(&part))
+    parts.any(|part| ["tests", "fuzz", "benches", "examples", "tests.rs"].contains(&part))
 }
 
 /// Leaves out items marked `#[cfg(test)]`, and adds the lines of those that have a body to `lines`: a declaration, `mod
