@@ -188,14 +188,14 @@ fn play<G: Game>(game: &G, args: &Args, how: Use, seed: u64) -> anyhow::Result<V
     };
     let mut players = (0..args.threads as u64).map(player).collect::<anyhow::Result<Vec<_>>>()?;
     let swap = Duration::from_secs_f64(args.swap_seconds);
-    // A whole number of intervals, each with new weights in its middle.
+    // A whole number of intervals, so that each has new weights once.
     let intervals = if how == Use::MergedWithSwaps { time.div_duration_f64(swap).ceil().max(1.0) } else { 1.0 };
     let time = if how == Use::MergedWithSwaps { swap.mul_f64(intervals) } else { time };
     let before = Mutex::new(None);
     let over = Over::default();
     let played = std::thread::scope(|scope| {
         if how == Use::MergedWithSwaps {
-            // The players warm up for half of the time, which is a multiple of half an interval.
+            // The warm-up is shorter than an interval, so the first change falls into the measurement.
             scope.spawn(|| {
                 while !over.wait(swap) {
                     version.fetch_add(1, Ordering::Relaxed);
