@@ -26,7 +26,12 @@ const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "Infer
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, accelerators and
 /// trace spans.
-const NOT_SEEN_HERE: [&str; 10] = [
+const NOT_SEEN_HERE: [&str; 20] = [
+    "zerofleet_actor_device_batches_total",
+    "zerofleet_actor_device_padded_positions_total",
+    "zerofleet_actor_device_positions_total",
+    "zerofleet_actor_device_seconds_total",
+    "zerofleet_actor_device_too_large_total",
     "zerofleet_actor_full_simulations",
     "zerofleet_arena_exhaustive_lost",
     "zerofleet_device_busy_share",
@@ -36,6 +41,11 @@ const NOT_SEEN_HERE: [&str; 10] = [
     "zerofleet_device_memory_held_bytes_max",
     "zerofleet_device_memory_used_bytes",
     "zerofleet_device_transfer_bytes_per_second",
+    "zerofleet_inference_device_batches_total",
+    "zerofleet_inference_device_padded_positions_total",
+    "zerofleet_inference_device_positions_total",
+    "zerofleet_inference_device_seconds_total",
+    "zerofleet_inference_device_too_large_total",
     "zerofleet_telemetry_spans_total",
 ];
 
