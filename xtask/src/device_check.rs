@@ -3,7 +3,7 @@
 //!
 //! `--pack` builds every program here and packs them with this one into an archive; the archive's `run.sh` runs the
 //! steps there. `--run` does the same on this machine, also without a GPU: steps that need one then say why they skip.
-//! Every step runs programs under a time limit and adds [`row::Row`]s: a value, its bar and its kind. A missed bar of
+//! Every step runs programs under a time limit and adds rows: a value, its bar and its kind. A missed bar of
 //! correctness fails, one of speed warns. docs/device-check.md describes the steps. Start with [`run`].
 
 mod checks;
