@@ -16,7 +16,7 @@ pub use precision::{ChosenPrecision, choose_precision};
 /// A device and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// The device for [`Network`].
+    /// The device for a [`Network`](crate::Network).
     pub device: Device,
     /// Human-readable; under `auto` with the reason why no accelerator was chosen.
     pub reason: String,
