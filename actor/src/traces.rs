@@ -179,7 +179,7 @@ impl Traced {
         game.set("slot", slot);
         game.set("number", number);
         game.set("plies", episode.steps.len());
-        game.set("outcome", outcome(episode.outcome));
+        game.set("outcome", outcome(episode.facts.outcome));
         game.set("ending", if episode.ending == Ending::Rules { "rules" } else { "resignation" });
         let insert = game.child("insert").of_kind(Kind::Client);
         game.end_at(now);
@@ -200,5 +200,6 @@ fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Win(_) => "win",
         Outcome::Draw => "draw",
         Outcome::Finished => "finished",
+        Outcome::Truncated => "truncated",
     }
 }

@@ -246,7 +246,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
             Some(Outcome::Win(winner)) if winner == self.person => "you win",
             Some(Outcome::Win(_)) => "the program wins",
             Some(Outcome::Draw) => "a draw",
-            Some(Outcome::Finished) => "the game is over",
+            Some(Outcome::Finished | Outcome::Truncated) => "the game is over",
         };
         writeln!(self.output, "{verdict}; `back`, `new` or `quit`?")
     }

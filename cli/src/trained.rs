@@ -218,6 +218,7 @@ mod tests {
                 blocks: 3,
                 squeeze_excitation: 8,
                 global_pooling: 4,
+                model: weights::Model::Alphazero,
             }
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
+use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
@@ -43,12 +43,28 @@ pub struct NetworkSection {
     pub squeeze_excitation: usize,
     /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
     pub global_pooling: usize,
+    /// `alphazero`, for search by the rules of the game, or `muzero`, for search by learned dynamics.
+    pub model: ModelKind,
+    /// Of `muzero`: values and rewards are categorical over the integers from minus this number to it, after the
+    /// invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
+    pub support: usize,
+}
+
+/// The setting `network.model`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// One network for priors and values of positions.
+    Alphazero,
+    /// Representation, dynamics and prediction.
+    Muzero,
 }
 
 impl Default for NetworkSection {
     fn default() -> Self {
         // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
-        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0 }
+        let (model, support) = (ModelKind::Alphazero, 25);
+        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0, model, support }
     }
 }
 
@@ -200,6 +216,7 @@ impl Config {
         ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
         ConfigError::within("network.blocks", network.blocks, 1..=BLOCKS_MAX)?;
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
+        ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
         ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.channels - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;

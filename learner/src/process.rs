@@ -13,13 +13,13 @@ use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
-use weights::{Architecture, Manifest};
+use weights::{Architecture, Manifest, Model};
 
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
-use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Settings};
+use learner::config::{Config, LearnerSection, ModelKind, NetworkSection, OptimiserKind, Settings};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -181,8 +181,22 @@ fn log_custom_backward(trainer: &Trainer) {
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     let Spec { name, actions, observation, .. } = game.spec().clone();
     let ObservationShape { planes, height, width } = observation;
-    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling } = settings.network;
-    Architecture { game: name, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
+    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, model, support } = settings.network;
+    Architecture {
+        game: name,
+        planes,
+        height,
+        width,
+        actions,
+        channels,
+        blocks,
+        squeeze_excitation,
+        global_pooling,
+        model: match model {
+            ModelKind::Alphazero => Model::Alphazero,
+            ModelKind::Muzero => Model::Muzero { support },
+        },
+    }
 }
 
 pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {

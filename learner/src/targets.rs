@@ -138,7 +138,7 @@ fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, Stri
 /// A value `q` is spread over win and loss as `(1 ± q) / 2`: it holds no information about draws.
 fn value_target(share: f32, outcome_to_move: f32, outcome: Outcome, search_value: f32) -> [f32; Outcome::RESULTS] {
     let outcome = match outcome {
-        Outcome::Draw | Outcome::Finished => [0.0, 1.0, 0.0],
+        Outcome::Draw | Outcome::Finished | Outcome::Truncated => [0.0, 1.0, 0.0],
         Outcome::Win(_) if outcome_to_move > 0.0 => [1.0, 0.0, 0.0],
         Outcome::Win(_) => [0.0, 0.0, 1.0],
     };

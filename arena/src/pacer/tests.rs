@@ -60,6 +60,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
         blocks: 0,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     let (version, digest) = (WeightsVersion(version), Digest::of(&bytes));
     let manifest = Manifest { version, training_step: 1, digest, size_bytes: 7, architecture };

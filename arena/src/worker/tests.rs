@@ -55,6 +55,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     let manifest = Manifest {
         version: WeightsVersion(version),
@@ -126,7 +127,8 @@ impl Stage {
         let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))
         };
-        let run = RunSection { game: "tic_tac_toe".into(), directory: self.folder.path().into(), seed: 1 };
+        let run =
+            RunSection { game: "tic_tac_toe".into(), directory: self.folder.path().into(), ..RunSection::default() };
         let arena = ArenaSection {
             simulations: 8,
             games_per_version: 12,

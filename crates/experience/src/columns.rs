@@ -7,7 +7,7 @@
 //! |---|---|
 //! | format | `1` |
 //! | flags | bit 0: actions take two bytes, not one; bit 1: policies name their actions by a bit set, not a list |
-//! | outcome | `1` the first player won, `2` the second won, `3` draw, `4` ended, in a game scored by rewards alone |
+//! | outcome | `1` the first player won, `2` the second won, `3` draw, `4` ended, in a game scored by rewards alone, `5` truncated, likewise |
 //! | game | `n`, then that many bytes of UTF-8; `n` is 0 in a part |
 //! | plies | `n`: steps of the episode |
 //! | ply | `n`: the first step described; 0 in a whole trajectory |
@@ -294,6 +294,7 @@ impl Header<'_> {
             Outcome::Win(Player::Second) => 2,
             Outcome::Draw => 3,
             Outcome::Finished => 4,
+            Outcome::Truncated => 5,
         };
         out.extend_from_slice(&[FORMAT, wide | sets, outcome]);
         put_number(out, self.game.len() as u64);

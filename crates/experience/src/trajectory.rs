@@ -5,7 +5,7 @@ use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
 use crate::columns::{Columns, Extent, Kind};
-use crate::{Invalid, Limits, Segment, Step, TrajectoryId};
+use crate::{Episode, Invalid, Limits, Segment, Step, TrajectoryId};
 
 /// Every step of one episode, validated, in one immutable buffer that is cheap to clone.
 ///
@@ -34,7 +34,20 @@ impl Trajectory {
         steps: impl IntoIterator<Item = &'a Step>,
         outcome: Outcome,
     ) -> Result<Self, Invalid> {
-        Ok(Self::new(id, Columns::of(steps, game, outcome)?))
+        Self::of_episode(id, game, steps, Episode::of(outcome))
+    }
+
+    /// Builds a trajectory of the `steps` of an episode that may depend on a seed or be truncated.
+    ///
+    /// # Errors
+    /// As [`Trajectory::of`].
+    pub fn of_episode<'a>(
+        id: TrajectoryId,
+        game: &str,
+        steps: impl IntoIterator<Item = &'a Step>,
+        episode: Episode,
+    ) -> Result<Self, Invalid> {
+        Ok(Self::new(id, Columns::of(steps, game, episode.outcome)?))
     }
 
     /// Parses a copy of the columns of a trajectory. Valid columns are the unique encoding of their trajectory, with
@@ -147,7 +160,7 @@ impl Trajectory {
     #[must_use]
     pub fn surprise(&self) -> Option<f64> {
         let outcome = self.outcome();
-        if outcome == Outcome::Finished {
+        if matches!(outcome, Outcome::Finished | Outcome::Truncated) {
             return None;
         }
         let (mut sum, mut steps) = (0.0, 0_u32);

@@ -14,7 +14,7 @@ mod symmetry;
 pub use action::Action;
 pub use mix::mix;
 pub use outcome::{Outcome, Player};
-pub use spec::{ObservationShape, Players, Spec};
+pub use spec::{Dynamics, ObservationRange, ObservationShape, Players, Scoring, Spec};
 pub use symmetry::Symmetry;
 
 /// Implements the rules of one game.
@@ -33,8 +33,16 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Returns the constants of this game: name, players, number of actions, observation shape.
     fn spec(&self) -> &Spec;
 
-    /// Returns the position before the first action.
+    /// Returns the position before the first action; that of the episode with seed 0 where it depends on the seed.
     fn start(&self) -> Self::Position;
+
+    /// Returns the position before the first action of the episode with this seed. All randomness of the episode
+    /// follows from the seed: the position holds the state of its generator of random numbers, so that
+    /// [`play`](Game::play) is deterministic. A game without randomness ignores the seed.
+    fn start_from(&self, seed: u64) -> Self::Position {
+        let _ = seed;
+        self.start()
+    }
 
     /// Returns the player who chooses the next action. Unspecified once the game is over.
     fn to_move(&self, position: &Self::Position) -> Player;
@@ -96,7 +104,15 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Error::IllegalAt`] names the first illegal ply.
     fn replay(&self, actions: &[Action]) -> Result<Self::Position, Error> {
-        let mut position = self.start();
+        self.replay_from(0, actions)
+    }
+
+    /// Returns the position after `actions` from the start of the episode with this seed.
+    ///
+    /// # Errors
+    /// [`Error::IllegalAt`] names the first illegal ply.
+    fn replay_from(&self, seed: u64, actions: &[Action]) -> Result<Self::Position, Error> {
+        let mut position = self.start_from(seed);
         for (ply, &action) in actions.iter().enumerate() {
             if !self.is_legal(&position, action) {
                 return Err(Error::IllegalAt { game: self.spec().name.clone(), ply, action });

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::entry::{Entry, Exhaustive, SolvedPositions};
 use crate::grid::{self, Cell, narrow};
@@ -56,8 +56,7 @@ impl ConnectFour {
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 3, height: ROWS, width: COLUMNS };
-        let spec =
-            Spec { name: ENTRY.name.into(), players: Players::Two, actions: COLUMNS, observation, max_plies: CELLS };
+        let spec = Spec::board(ENTRY.name.into(), COLUMNS, observation, CELLS);
         let mirror = grid::symmetry(
             observation,
             COLUMNS,

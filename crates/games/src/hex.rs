@@ -5,7 +5,7 @@
 
 mod board;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::entry::{Entry, Exhaustive, Sizes};
 use crate::grid::{self, Cell, narrow};
@@ -81,7 +81,7 @@ impl Hex {
         let cells = size * size;
         let observation = ObservationShape { planes: 3, height: size, width: size };
         // The swap adds a ply without adding a stone.
-        let spec = Spec { name, players: Players::Two, actions: cells + 1, observation, max_plies: cells + 1 };
+        let spec = Spec::board(name, cells + 1, observation, cells + 1);
         let half_turn = grid::symmetry(
             observation,
             spec.actions,

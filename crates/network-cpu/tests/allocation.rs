@@ -25,6 +25,7 @@ fn a_warm_evaluator_allocates_nothing() {
         blocks: 3,
         squeeze_excitation: 8,
         global_pooling: 8,
+        model: weights::Model::Alphazero,
     };
     let mut batch = Batch::new(ObservationShape { planes: 2, height: 6, width: 7 });
     for position in 0..70 {

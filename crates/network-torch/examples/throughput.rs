@@ -32,6 +32,7 @@ fn main() {
             blocks,
             squeeze_excitation: 0,
             global_pooling: 0,
+            model: weights::Model::Alphazero,
         };
         for threads in [1, 2] {
             network_torch::set_threads(threads);

@@ -284,6 +284,9 @@ pub const BLOCKS_MAX: usize = 256;
 /// The most hidden units of squeeze-and-excitation.
 pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 
+/// The largest support of categorical values and rewards.
+pub const SUPPORT_MAX: usize = 1024;
+
 /// Checks every size of an architecture.
 ///
 /// Architectures come from manifests, which are untrusted input: the limits exclude arithmetic overflow and allocations
@@ -329,6 +332,7 @@ mod tests {
             blocks: 3,
             squeeze_excitation: 8,
             global_pooling: 4,
+            model: weights::Model::Alphazero,
         }
     }
 

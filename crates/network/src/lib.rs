@@ -14,7 +14,7 @@ pub use error::Error;
 pub use file::{Entry, Reader, write};
 pub use layers::{
     ACTIONS_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, Excitation, Layer, LayerKind, Layers, PLANES_MAX, Role, SIDE_MAX,
-    SQUEEZE_EXCITATION_MAX, Tensor, check,
+    SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
 };
 pub use weights::Architecture;
 

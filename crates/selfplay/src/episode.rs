@@ -1,7 +1,7 @@
 //! One game of many: its position, its tree and its recorded steps.
 
 use experience::{ActionProbability, Step, StepKind, WeightsVersion};
-use game::{Action, Game, Outcome};
+use game::{Action, Game};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -31,8 +31,8 @@ pub struct FinishedEpisode {
     pub number: u64,
     /// The steps in order, at least one.
     pub steps: Vec<Step>,
-    /// The result of the episode.
-    pub outcome: Outcome,
+    /// Its seed and its result.
+    pub facts: experience::Episode,
     /// The cause of the result.
     pub ending: Ending,
 }
@@ -281,7 +281,13 @@ impl<G: Game> Episode<G> {
         round.episodes_finished += 1;
         round.calibration.count(&self.watch, outcome);
         let steps = std::mem::take(&mut self.steps);
-        finished.push(FinishedEpisode { slot: self.slot, number: self.number, steps, outcome, ending });
+        finished.push(FinishedEpisode {
+            slot: self.slot,
+            number: self.number,
+            steps,
+            facts: experience::Episode::of(outcome),
+            ending,
+        });
         self.start_next(game, settings);
     }
 

@@ -247,10 +247,22 @@ fn architectures() -> impl Strategy<Value = Architecture> {
     let option = || 0..=DIMENSION_MAX as usize;
     let board = (size(), size(), size(), 1..=ACTIONS_MAX);
     let tower = (size(), option(), option(), any::<proptest::sample::Index>());
-    (names(), board, tower).prop_map(
-        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled))| {
+    (names(), board, tower, option()).prop_map(
+        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), support)| {
             let global_pooling = pooled.index(channels);
-            Architecture { game, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
+            let model = if support == 0 { weights::Model::Alphazero } else { weights::Model::Muzero { support } };
+            Architecture {
+                game,
+                planes,
+                height,
+                width,
+                actions,
+                channels,
+                blocks,
+                squeeze_excitation,
+                global_pooling,
+                model,
+            }
         },
     )
 }

@@ -38,6 +38,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         2 => Outcome::Win(Player::Second),
         3 => Outcome::Draw,
         4 => Outcome::Finished,
+        5 => Outcome::Truncated,
         code => return Err(invalid("outcome", format!("{code} is not an outcome"))),
     };
     let (game_at, game_bytes) = reader.game(extent)?;

@@ -19,6 +19,7 @@ pub(crate) fn tiny() -> Architecture {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     }
 }
 
@@ -34,6 +35,7 @@ pub(crate) fn small() -> Architecture {
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     }
 }
 
@@ -49,6 +51,7 @@ pub(crate) fn complete() -> Architecture {
         blocks: 3,
         squeeze_excitation: 8,
         global_pooling: 4,
+        model: weights::Model::Alphazero,
     }
 }
 
