@@ -3,7 +3,7 @@
 //! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights are
 //! passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
 //! [`DeviceRules`] state what it takes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains one on
-//! batches ([`TrainingBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
+//! batches of [`Examples`] ([`TrainingBatch`], [`UnrolledBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
 //! [`Precision`], and [`Libtorch`] shares it between threads. [`Operands`] and [`DenseNetwork`] are workloads for
 //! benchmarks, which measure the time themselves.
 
@@ -13,6 +13,7 @@ mod device;
 mod dispatcher;
 mod error;
 mod evaluator;
+mod examples;
 mod folded;
 mod fusing;
 pub mod gpu;
@@ -31,6 +32,7 @@ pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
 pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precision, devices};
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
+pub use examples::{Examples, UnrolledBatch};
 pub use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
 pub use losses::{Losses, Observations, TrainingBatch};
 pub use optimiser::{Decay, Optimiser};
