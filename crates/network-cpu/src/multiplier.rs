@@ -164,7 +164,8 @@ fn check(path: KernelVariant, product: &Product, input: &Planes, runs: &[Run], o
         }
         Output::Matrix { values, .. } => {
             assert!(path != KernelVariant::AmxI8, "integers on tiles go into planes");
-            assert!(runs.len() <= 1, "a matrix takes one run");
+            let follow = |pair: &[Run]| pair[1].line == pair[0].end() + pair[0].stride && pair[1].stride == pair[0].stride;
+            assert!(runs.windows(2).all(follow), "the runs into a matrix follow each other");
             assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
         }
     }
