@@ -260,8 +260,7 @@ fn check_runs(multiplier: Multiplier, lengths: &[usize], bias: f32) {
     let layout = Layout::apart(Board::new(1, rows), 1);
     let mut input = Planes::new(packing.format, layout, inputs);
     fill(&mut input, 1, inputs, &mut rng);
-    let affine =
-        Affine { inputs, taps: 1, weight: numbers(&mut rng, outputs * inputs), bias: vec![bias; outputs] };
+    let affine = Affine { inputs, taps: 1, weight: numbers(&mut rng, outputs * inputs), bias: vec![bias; outputs] };
     let product = Product::convolution(packing, &affine, layout.board);
     let mut line = layout.margin();
     let runs: Vec<Run> = lengths
