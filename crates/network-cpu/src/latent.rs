@@ -8,9 +8,11 @@ mod network;
 mod pool;
 pub(crate) mod reference;
 pub(crate) mod rows;
+mod self_check;
 
 pub use evaluator::LatentEvaluator;
 pub use network::LatentNetwork;
+pub(crate) use self_check::self_check;
 
 #[cfg(test)]
 mod tests;

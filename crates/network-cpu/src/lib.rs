@@ -35,7 +35,7 @@ mod winograd;
 pub use drift::Drift;
 pub use error::Error;
 pub use evaluator::TowerEvaluator;
-pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_variant, fastest_first};
+pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_latent_variant, choose_variant, fastest_first};
 pub use latent::{LatentEvaluator, LatentNetwork};
 pub use quantise::Ranges;
 pub use tower::{Stage, Tower};
