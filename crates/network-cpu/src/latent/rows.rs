@@ -112,29 +112,37 @@ fn finish_rows_of(
         let sums = &mut sums[row * padded..][..groups * GROUP].as_chunks_mut::<GROUP>().0[..groups];
         if let Some((columns, steps)) = actions {
             for (sums, column) in sums.iter_mut().zip(columns.of(steps[row].action.index())) {
-                (0..GROUP).for_each(|lane| sums[lane] += column[lane]);
+                *sums = each(*sums, *column, |sum, column| sum + column);
             }
         }
         let Moments { mean, inverse } = Moments::of(sums, norm.units);
         let lines = &mut output.lines[first + row..];
         for (group, (sums, (scale, shift))) in sums.iter_mut().zip(norm.scale.iter().zip(&norm.shift)).enumerate() {
-            (0..GROUP).for_each(|lane| sums[lane] = (sums[lane] - mean) * inverse * scale[lane] + shift[lane]);
+            let scaled = each(*sums, *scale, |sum, scale| (sum - mean) * inverse * scale);
+            let mut normed = each(scaled, *shift, |scaled, shift| scaled + shift);
             if add {
-                let there = read(format, lines, block_lines, group);
-                (0..GROUP).for_each(|lane| sums[lane] += there[lane]);
+                normed = each(normed, read(format, lines, block_lines, group), |normed, there| normed + there);
             }
-            (0..GROUP).for_each(|lane| sums[lane] = rectified(sums[lane]));
+            normed = normed.map(rectified);
+            *sums = normed;
+            if !rescale {
+                write(format, lines, block_lines, group, &normed);
+            }
         }
         if rescale {
             let Rescaling { least, factor } = Rescaling::new(Extremes::of(sums, norm.units));
-            for sums in sums.iter_mut() {
-                (0..GROUP).for_each(|lane| sums[lane] = (sums[lane] - least) * factor);
+            for (group, sums) in sums.iter().enumerate() {
+                write(format, lines, block_lines, group, &sums.map(|value| (value - least) * factor));
             }
         }
-        for (group, sums) in sums.iter().enumerate() {
-            write(format, lines, block_lines, group, sums);
-        }
     }
+}
+
+/// Combines two groups lane by lane. Groups are values here and below: from loops over lanes of groups in memory, the
+/// compiler makes registers across groups, and gathers them lane by lane.
+#[inline(always)]
+fn each(a: [f32; GROUP], b: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> [f32; GROUP] {
+    std::array::from_fn(|lane| combine(a[lane], b[lane]))
 }
 
 /// Sixteen channels of a row, whose blocks are `block_lines` lines apart.
@@ -184,28 +192,29 @@ impl Moments {
     #[inline(always)]
     fn of(values: &[[f32; GROUP]], units: usize) -> Self {
         let (whole, rest) = split(values, units);
-        let mut sums = [0.0; GROUP];
-        for values in whole {
-            (0..GROUP).for_each(|lane| sums[lane] += values[lane]);
-        }
+        let sums = whole.iter().fold([0.0; GROUP], |sums, values| each(sums, *values, |sum, value| sum + value));
         let mean = (total(sums) + rest.iter().sum::<f32>()) / units as f32;
-        let mut squares = [0.0; GROUP];
-        for values in whole {
-            (0..GROUP).for_each(|lane| squares[lane] += (values[lane] - mean) * (values[lane] - mean));
-        }
+        let square = |sum: f32, value: f32| sum + (value - mean) * (value - mean);
+        let squares = whole.iter().fold([0.0; GROUP], |squares, values| each(squares, *values, square));
         let of_rest: f32 = rest.iter().map(|value| (value - mean) * (value - mean)).sum();
         let variance = (total(squares) + of_rest) / units as f32;
         Self { mean, inverse: 1.0 / (variance + network::NORM_EPSILON as f32).sqrt() }
     }
 }
 
-/// Adds all lanes by halves, which takes four additions of registers instead of sixteen of numbers.
+/// Combines all lanes by halves, which takes four operations on registers instead of sixteen on numbers.
 #[inline(always)]
-fn total(mut lanes: [f32; GROUP]) -> f32 {
-    for half in [8, 4, 2, 1] {
-        (0..half).for_each(|lane| lanes[lane] += lanes[lane + half]);
-    }
-    lanes[0]
+fn fold(lanes: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|lane| combine(lanes[lane], lanes[lane + 8]));
+    let four: [f32; 4] = std::array::from_fn(|lane| combine(eight[lane], eight[lane + 4]));
+    let two: [f32; 2] = std::array::from_fn(|lane| combine(four[lane], four[lane + 2]));
+    combine(two[0], two[1])
+}
+
+/// The sum of all lanes.
+#[inline(always)]
+fn total(lanes: [f32; GROUP]) -> f32 {
+    fold(lanes, |a, b| a + b)
 }
 
 /// The least and the greatest number in each lane.
@@ -222,18 +231,32 @@ impl Extremes {
     fn of(values: &[[f32; GROUP]], units: usize) -> Self {
         let (whole, rest) = split(values, units);
         let mut extremes = Self::NONE;
-        whole.iter().for_each(|values| extremes.see(values));
-        extremes.see(rest);
+        whole.iter().for_each(|values| extremes.see(*values));
+        // A number again in every lane that the rest does not fill.
+        let [filler, ..] = *rest else { return extremes };
+        let mut last = [filler; GROUP];
+        last[..rest.len()].copy_from_slice(rest);
+        extremes.see(last);
         extremes
     }
 
     #[inline(always)]
-    fn see(&mut self, values: &[f32]) {
-        for ((least, greatest), &value) in self.least.iter_mut().zip(&mut self.greatest).zip(values) {
-            *least = if value < *least { value } else { *least };
-            *greatest = if value > *greatest { value } else { *greatest };
-        }
+    fn see(&mut self, values: [f32; GROUP]) {
+        self.least = each(self.least, values, lesser);
+        self.greatest = each(self.greatest, values, greater);
     }
+}
+
+/// The lesser number; the first if one is NaN.
+#[inline(always)]
+fn lesser(a: f32, b: f32) -> f32 {
+    if b < a { b } else { a }
+}
+
+/// The greater number; the first if one is NaN.
+#[inline(always)]
+fn greater(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
 }
 
 /// `(x − least) · factor` is the rescaled state: `(x − min) / (max − min + 1e-5)`.
@@ -245,8 +268,8 @@ struct Rescaling {
 impl Rescaling {
     #[inline(always)]
     fn new(extremes: Extremes) -> Self {
-        let least = extremes.least.into_iter().fold(f32::INFINITY, |a, b| if b < a { b } else { a });
-        let greatest = extremes.greatest.into_iter().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+        let least = fold(extremes.least, lesser);
+        let greatest = fold(extremes.greatest, greater);
         Self { least, factor: 1.0 / (greatest - least + RESCALING_EPSILON) }
     }
 }
@@ -269,7 +292,7 @@ fn rescale_of(format: Format, planes: &mut Planes, position: usize, channels: us
     let mut extremes = Extremes::NONE;
     for group in 0..groups {
         for line in planes.cells(group / groups_per_line, position) {
-            extremes.see(&read(format, &planes.lines[line..=line], 0, group % groups_per_line));
+            extremes.see(read(format, &planes.lines[line..=line], 0, group % groups_per_line));
         }
     }
     let Rescaling { least, factor } = Rescaling::new(extremes);
@@ -292,26 +315,17 @@ pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means:
         // Far below all logits, but finite: the padding has no share.
         let mut last = [f32::MIN; GROUP];
         last[..rest.len()].copy_from_slice(rest);
-        let groups = || whole.iter().chain(std::iter::once(&last));
-
-        let mut largest = [f32::MIN; GROUP];
-        for logits in groups() {
-            (0..GROUP).for_each(|lane| {
-                largest[lane] = if logits[lane] > largest[lane] { logits[lane] } else { largest[lane] }
-            });
-        }
-        let largest = largest.into_iter().fold(f32::MIN, f32::max);
-        let mut atoms_of: [f32; GROUP] = std::array::from_fn(|lane| lane as f32 - bound as f32);
+        let largest = fold(whole.iter().fold(last, |largest, logits| each(largest, *logits, greater)), greater);
+        let mut atom: [f32; GROUP] = std::array::from_fn(|lane| lane as f32 - bound as f32);
         let (mut shares, mut weighted, mut poison) = ([0.0; GROUP], [0.0; GROUP], [0.0; GROUP]);
-        for logits in groups() {
-            let share = exp_of_negative(std::array::from_fn(|lane| logits[lane] - largest));
-            for lane in 0..GROUP {
-                shares[lane] += share[lane];
-                weighted[lane] += share[lane] * atoms_of[lane];
-                // Comparisons and clamping lose a NaN; this keeps it, and makes one of an infinity.
-                poison[lane] += logits[lane] * 0.0;
-                atoms_of[lane] += GROUP as f32;
-            }
+        for index in 0..=whole.len() {
+            let logits = whole.get(index).copied().unwrap_or(last);
+            let share = exp_of_negative(logits.map(|logit| logit - largest));
+            shares = each(shares, share, |sum, share| sum + share);
+            weighted = each(weighted, each(share, atom, |share, atom| share * atom), |sum, product| sum + product);
+            // Comparisons and clamping lose a NaN; this keeps it, and makes one of an infinity.
+            poison = each(poison, logits, |poison, logit| poison + logit * 0.0);
+            atom = atom.map(|atom| atom + GROUP as f32);
         }
         *mean = total(weighted) / total(shares) + total(poison);
     }
@@ -326,8 +340,8 @@ fn exp_of_negative(x: [f32; GROUP]) -> [f32; GROUP] {
     const LN_2_HIGH: f32 = 0.693_359_375;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     const POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    std::array::from_fn(|lane| {
-        let x = if x[lane] > -87.0 { x[lane] } else { -87.0 };
+    x.map(|x| {
+        let x = if x > -87.0 { x } else { -87.0 };
         let rounded = x * std::f32::consts::LOG2_E + ROUND;
         let n = rounded - ROUND;
         let r = x - n * LN_2_HIGH - n * LN_2_LOW;
