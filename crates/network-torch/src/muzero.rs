@@ -98,10 +98,11 @@ impl<'a> LatentTower<'a> {
                 let _ = hidden.f_relu_()?;
                 self.tower.affine(output)?.linear(&hidden)?
             }
-            (None, hidden) => {
-                let x = hidden.as_ref().map(|hidden| self.dense(hidden, states)).transpose()?;
-                self.tower.affine(output)?.linear(x.as_ref().unwrap_or(states))?
+            (None, Some(hidden)) => {
+                let hidden = self.dense(hidden, states)?.f_to_kind(self.tower.kind)?;
+                self.tower.affine(output)?.linear(&hidden)?
             }
+            (None, None) => self.tower.affine(output)?.linear(states)?,
         };
         self.tower.widened(&logits)
     }
