@@ -17,6 +17,7 @@ mod images;
 mod leaf_batcher;
 mod parallel;
 pub mod playouts;
+mod record;
 mod resignation;
 mod round;
 mod tree_search;
