@@ -57,11 +57,8 @@ pub fn analyse<G: Game>(
     while analyses.iter().any(Option::is_none) {
         batcher.begin(model)?;
         for Analysed { search, index } in &mut searches.0 {
-            loop {
-                let current = match index.or_else(|| waiting.next()) {
-                    Some(current) => *index.insert(current),
-                    None => break,
-                };
+            while let Some(current) = index.or_else(|| waiting.next()) {
+                *index = Some(current);
                 let begin = |tree: &mut Tree<Slot>| tree.begin(settings.simulations, Exploration::Greedy, rng);
                 if !batcher.gather(game, search, &positions[current], leaves, begin).is_finished {
                     break;
