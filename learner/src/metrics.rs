@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use network_torch::{Losses, StepTimes, Trainer, device_name};
+use network_torch::{Losses, StepTimes};
 use weights::WeightsVersion;
+
+use crate::trainer::Placed;
 
 /// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
 /// rate.
@@ -69,11 +71,16 @@ pub(crate) fn device(device: String, precision: String) {
     gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
 }
 
-/// Sets the devices of the trainer's tensors, as libtorch reports them.
-pub(crate) fn placed(trainer: &Trainer) {
-    for (what, device) in trainer.placement() {
-        service::devices::placed(what, &device_name(device));
+/// Sets the devices of the trainer's tensors.
+pub(crate) fn placed(placement: &[Placed]) {
+    for Placed { what, device } in placement {
+        service::devices::placed(what, device);
     }
+}
+
+/// Sets K, the number of steps that each position is unrolled; 0 for AlphaZero.
+pub(crate) fn unroll_steps(steps: usize) {
+    gauge!("zerofleet_learner_unroll_steps").set(steps as f64);
 }
 
 /// Sets the gauges of training progress: at the start, to the values at which the previous run of the process ended.

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
-use network_torch::{Contents, StepTimes, Trained, Trainer, TrainingBatch};
 use service::trace::{self, Span};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
+use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
 use crate::writer::{Job, Kind, Writer, Writing, Written};
 use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::Settings;
@@ -27,7 +27,7 @@ use learner::published::Published;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// The data of its tensors.
-    pub(crate) batch: TrainingBatch,
+    pub(crate) examples: Examples,
     /// The items of its rows; empty where value errors are not used.
     pub(crate) items: Vec<Item>,
     /// The mean of the weights versions that searched its positions.
@@ -38,7 +38,7 @@ pub(crate) struct Prepared {
 
 /// The training thread's state.
 pub(crate) struct Training {
-    trainer: Trainer,
+    trainer: Box<dyn Trainer>,
     architecture: Architecture,
     checkpoints: Checkpoints,
     settings: Settings,
@@ -76,7 +76,7 @@ struct Pending {
 /// The state that a run continues from.
 pub(crate) struct Start {
     /// The trainer, new or restored.
-    pub(crate) trainer: Trainer,
+    pub(crate) trainer: Box<dyn Trainer>,
     /// Its network.
     pub(crate) architecture: Architecture,
     /// The checkpoint's progress; `None` for a new run.
@@ -210,19 +210,19 @@ impl Training {
     /// Queues a step, and collects those that the device need not have queued.
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let Prepared { batch, items, mean_version, trace } = prepared;
+        let Prepared { examples, items, mean_version, trace } = prepared;
         self.trainer.set_progress(self.elapsed_seconds() / self.settings.schedule.as_secs_f64());
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
-            None => self.trainer.queue(&batch, &mut Instant::now),
-            Some(_) => self.trainer.queue_nothing(&batch, &mut Instant::now),
+            None => self.trainer.queue(&examples, &mut Instant::now),
+            Some(_) => self.trainer.queue_nothing(&examples, &mut Instant::now),
         };
         queued.context("train")?;
         self.report_micro_batches();
         // A device takes up a step when it has finished the one before.
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
         let ends = simulated.map(|time| free + time);
-        let positions = batch.policy_weights.len();
+        let positions = examples.positions();
         self.pending.push_back(Pending { items, positions, mean_version, trace, begun, ends });
         while self.pending.len() > self.queue_depth {
             self.collect(writing)?;
@@ -245,11 +245,9 @@ impl Training {
         }
         self.end_trace();
         self.trace = pending.trace;
-        let collected = self.trainer.collect(&mut Instant::now).context("train")?;
-        let Trained { losses, value_errors, times } = match collected {
-            Ok(trained) => trained,
-            Err(network_torch::Error::NotFinite { quantity, .. }) => return self.refuse(quantity, writing),
-            Err(error) => return Err(error).context("train"),
+        let Trained { losses, value_errors, times } = match self.trainer.collect(&mut Instant::now).context("train")? {
+            Collected::Trained(trained) => trained,
+            Collected::NotFinite { quantity } => return self.refuse(quantity, writing),
         };
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
@@ -334,7 +332,7 @@ impl Training {
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
         writing.begin(Job::Weights { snapshot, training_step, span });
-        metrics::placed(&self.trainer);
+        metrics::placed(&self.trainer.placement());
         Ok(())
     }
 
@@ -440,7 +438,7 @@ mod tests {
     use std::path::Path;
 
     use learner::config::{Config, LearnerSection};
-    use network_torch::{Device, Network, TrainerSettings};
+    use network_torch::{Device, Network, TrainerSettings, TrainingBatch};
     use service::config::RunSection;
 
     use super::*;
@@ -470,7 +468,7 @@ mod tests {
             policy_weights: vec![1.0],
             importance: Vec::new(),
         };
-        Prepared { batch, items: Vec::new(), mean_version: 1.0, trace: None }
+        Prepared { examples: Examples::Positions(batch), items: Vec::new(), mean_version: 1.0, trace: None }
     }
 
     fn checkpoints(folder: &Path) -> Checkpoints {
@@ -480,7 +478,8 @@ mod tests {
     /// A batch whose loss is NaN.
     fn not_finite() -> Prepared {
         let mut prepared = prepared();
-        prepared.batch.wdl[0] = f32::NAN;
+        let Examples::Positions(batch) = &mut prepared.examples else { unreachable!("made of positions") };
+        batch.wdl[0] = f32::NAN;
         prepared
     }
 
@@ -489,10 +488,12 @@ mod tests {
         let (architecture, settings) = (architecture(), TrainerSettings::default());
         let Some(found) = checkpoints(folder).newest().unwrap() else {
             let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
-            return Start { trainer: Trainer::new(network, settings).unwrap(), architecture, progress: None };
+            let trainer = network_torch::Trainer::new(network, settings).unwrap();
+            return Start { trainer: Box::new(trainer), architecture, progress: None };
         };
-        let trainer = Trainer::restore(&architecture, settings, Device::Cpu, &found.checkpoint.files).unwrap();
-        Start { trainer, architecture, progress: Some(found.checkpoint.progress) }
+        let files = &found.checkpoint.files;
+        let trainer = network_torch::Trainer::restore(&architecture, settings, Device::Cpu, files).unwrap();
+        Start { trainer: Box::new(trainer), architecture, progress: Some(found.checkpoint.progress) }
     }
 
     /// Trains on these batches in `folder` and ends; no interval passes in between.
