@@ -318,7 +318,9 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, LearnerSection, NetworkSection, OptimiserKind, TrainingKernel};
+    use game::{ObservationShape, Players};
+
+    use super::*;
 
     /// Returns the checked `[network]` of a run of tic-tac-toe, or the error.
     fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
@@ -364,6 +366,70 @@ mod tests {
         assert!(error.contains("learner.micro_batch") && error.contains("must be from 0 to 4096"), "{error}");
         let error = refused(LearnerSection { replay: "127.0.0.1:7001".to_owned(), ..LearnerSection::default() });
         assert!(error.contains("learner.replay") && error.contains("http://host:port"), "{error}");
+    }
+
+    /// A game for one player with rewards, of episodes of this length.
+    fn environment(dynamics: Dynamics, max_plies: usize) -> Spec {
+        let observation = ObservationShape { planes: 4, height: 1, width: 1 };
+        let board = Spec::board("cart_pole".to_owned(), 2, observation, max_plies);
+        Spec { players: Players::One, scoring: Scoring::Rewards, dynamics, ..board }
+    }
+
+    /// Checks a run of this model and game with these settings.
+    fn checked(model: ModelKind, spec: &Spec, set: impl FnOnce(&mut Config)) -> String {
+        let mut config = Config { network: NetworkSection { model, ..NetworkSection::default() }, ..Config::default() };
+        set(&mut config);
+        config.check_game(spec).map_or_else(|error| error.to_string(), |()| "fine".to_owned())
+    }
+
+    #[test]
+    fn alphazero_is_refused_where_its_values_or_its_search_would_be_wrong() {
+        let of = |model, spec: &Spec| checked(model, spec, |_| {});
+        let rewards = environment(Dynamics::Deterministic, 500);
+        let board = Spec::board("any".to_owned(), 9, ObservationShape { planes: 2, height: 3, width: 3 }, 9);
+        let chance = Spec { dynamics: Dynamics::Stochastic, ..board.clone() };
+        let refused = of(ModelKind::Alphazero, &rewards);
+        assert!(refused.contains("network.model") && refused.contains("cart_pole has rewards"), "{refused}");
+        let refused = of(ModelKind::Alphazero, &chance);
+        assert!(refused.contains("network.model") && refused.contains("any depends on chance"), "{refused}");
+        assert_eq!(of(ModelKind::Alphazero, &board), "fine");
+        for spec in [&rewards, &chance, &board] {
+            assert_eq!(of(ModelKind::Muzero, spec), "fine", "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn returns_longer_than_a_sample_are_refused_by_their_key() {
+        let of = |max_plies, td_steps| {
+            let set = |config: &mut Config| config.learner.td_steps = td_steps;
+            checked(ModelKind::Muzero, &environment(Dynamics::Deterministic, max_plies), set)
+        };
+        assert_eq!((of(UNROLL_STEPS_MAX + 1, 0), of(usize::MAX, 1)), ("fine".to_owned(), "fine".to_owned()));
+        let refused = of(UNROLL_STEPS_MAX + 2, 0);
+        assert!(refused.contains("learner.td_steps") && refused.contains("needs whole episodes"), "{refused}");
+        let refused = |unroll_steps, td_steps| {
+            let learner = LearnerSection { unroll_steps, td_steps, ..LearnerSection::default() };
+            Config { learner, ..Config::default() }.settings().map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(refused(5, UNROLL_STEPS_MAX - 5), Ok(()));
+        assert!(refused(5, UNROLL_STEPS_MAX - 4).unwrap_err().contains("learner.td_steps"));
+        assert!(refused(0, 1).unwrap_err().contains("learner.unroll_steps"));
+    }
+
+    #[test]
+    fn a_discount_is_above_zero_at_most_one_and_one_on_boards() {
+        let of = |discount, spec: &Spec| {
+            checked(ModelKind::Muzero, spec, |config: &mut Config| config.run.discount = discount)
+        };
+        let environment = environment(Dynamics::Stochastic, 500);
+        assert_eq!([0.5, 0.997, 1.0].map(|discount| of(discount, &environment)), ["fine", "fine", "fine"]);
+        for discount in [0.0, -1.0, 1.01, f32::NAN] {
+            let refused = of(discount, &environment);
+            assert!(refused.contains("run.discount") && refused.contains("above 0 and at most 1"), "{refused}");
+        }
+        let board = Spec::board("any".to_owned(), 9, ObservationShape { planes: 2, height: 3, width: 3 }, 9);
+        let refused = of(0.9, &board);
+        assert!(refused.contains("run.discount") && refused.contains("must be 1 in any"), "{refused}");
     }
 
     #[test]

@@ -250,3 +250,6 @@ impl Rows {
 fn any_action(spec: &Spec, rng: &mut impl Rng) -> Action {
     Action(u16::try_from(rng.random_range(0..spec.actions)).expect("actions are 16 bits"))
 }
+
+#[cfg(test)]
+mod tests;
