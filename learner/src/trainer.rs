@@ -5,6 +5,11 @@
 //! [`network_torch::Trainer`] is the backend of libtorch. A second one without libtorch (issue 25) takes the plain numbers
 //! of [`Examples`] and returns those of [`Trained`].
 
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+pub(crate) mod counting;
+
 use std::time::Instant;
 
 use anyhow::Context as _;

@@ -438,10 +438,11 @@ mod tests {
     use std::path::Path;
 
     use learner::config::{Config, LearnerSection};
-    use network_torch::{Device, Network, TrainerSettings, TrainingBatch};
+    use network_torch::{Device, Network, TrainerSettings, TrainingBatch, UnrolledBatch};
     use service::config::RunSection;
 
     use super::*;
+    use crate::trainer::counting::{Counting, Log};
 
     fn architecture() -> Architecture {
         Architecture {
@@ -518,7 +519,18 @@ mod tests {
         };
         set(&mut learner);
         let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
-        let mut training = Training::new(settings, start(folder), checkpoints(folder), Priorities::new().0);
+        train_from(start(folder), settings, batches, queue_depth, publish)
+    }
+
+    fn train_from(
+        start: Start,
+        settings: Settings,
+        batches: Vec<Prepared>,
+        queue_depth: usize,
+        publish: impl FnMut(Manifest, Bytes) + Send,
+    ) -> anyhow::Result<()> {
+        let checkpoints = checkpoints(&settings.run.directory);
+        let mut training = Training::new(settings, start, checkpoints, Priorities::new().0);
         training.queue_depth = queue_depth;
         training.run(&mut Batches::of(batches), &|| false, publish)
     }
@@ -608,5 +620,39 @@ mod tests {
         assert_eq!((published[0].0, published[1].0), (0, 3));
         assert_eq!(published[0].1, published[1].1);
         assert_eq!(last_checkpoint(folder.path()), Some(3));
+    }
+
+    /// A batch of three positions, each unrolled by two steps.
+    fn unrolled() -> Prepared {
+        let batch = UnrolledBatch {
+            unroll_steps: 2,
+            observations: [0.0; 3 * 2 * 9].into_iter().collect(),
+            actions: vec![0; 3 * 2],
+            policies: vec![1.0 / 9.0; 3 * 3 * 9],
+            policy_weights: vec![1.0; 3 * 3],
+            values: vec![0.0; 3 * 3],
+            value_weights: vec![1.0; 3 * 3],
+            rewards: vec![0.0; 3 * 2],
+            importance: Vec::new(),
+        };
+        Prepared { examples: Examples::Unrolled(batch), items: Vec::new(), mean_version: 1.0, trace: None }
+    }
+
+    #[test]
+    fn a_position_counts_once_however_many_steps_are_unrolled_from_it_and_steps_follow_the_schedule() {
+        let folder = tempfile::tempdir().unwrap();
+        for queue_depth in [0, 1] {
+            let run = RunSection { directory: folder.path().join(queue_depth.to_string()), ..RunSection::default() };
+            let settings = Config { run, ..Config::default() }.settings().unwrap();
+            let directory = settings.run.directory.clone();
+            let (trainer, log) = Counting::new();
+            let start = Start { trainer: Box::new(trainer), architecture: architecture(), progress: None };
+            train_from(start, settings, vec![unrolled(), prepared(), unrolled()], queue_depth, |_, _| {}).unwrap();
+            let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
+            assert_eq!((progress.training_step, progress.positions), (3, 3 + 1 + 3));
+            let Log { positions, progress, queued_max } = &*log.lock().unwrap();
+            assert_eq!((positions.as_slice(), *queued_max), (&[3, 1, 3][..], queue_depth + 1));
+            assert!(progress.is_sorted() && progress.iter().all(|&at| (0.0..1.0).contains(&at)), "{progress:?}");
+        }
     }
 }
