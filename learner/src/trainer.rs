@@ -110,11 +110,11 @@ pub(crate) struct Placed {
 
 impl Trainer for network_torch::Trainer {
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
-        Ok(Self::queue(self, positions(examples)?, clock)?)
+        Ok(Self::queue(self, examples, clock)?)
     }
 
     fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
-        Ok(Self::queue_nothing(self, positions(examples)?, clock)?)
+        Ok(Self::queue_nothing(self, examples, clock)?)
     }
 
     fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
@@ -166,13 +166,5 @@ impl Snapshot for network_torch::Snapshot {
 
     fn files(&self) -> anyhow::Result<Files> {
         Ok(Self::files(self)?)
-    }
-}
-
-/// The examples that libtorch trains on.
-fn positions(examples: &Examples) -> anyhow::Result<&network_torch::TrainingBatch> {
-    match examples {
-        Examples::Positions(batch) => Ok(batch),
-        Examples::Unrolled(_) => anyhow::bail!("libtorch does not train learned dynamics yet (issue 23)"),
     }
 }

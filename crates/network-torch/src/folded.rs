@@ -52,7 +52,7 @@ impl Folded {
     pub(crate) fn on_host(network: &Network, precision: Precision, device: Device) -> Result<Self, Error> {
         let rules = if device == network.device() { network.rules } else { DeviceRules::of(device) };
         let _guard = tch::no_grad_guard();
-        let (layers, kind, format) = (&network.layers, precision.kind(), rules.memory_format);
+        let (layers, kind, format) = (network.layers.alphazero()?, precision.kind(), rules.memory_format);
         let fold = |layer: &Layer| arrange(fold(network, layer)?, format)?.cast(kind);
         let matrix = |layer: &Layer| linear(network, layer)?.cast(kind);
         let block = |block: &::network::Block| -> Result<Block, Error> {
@@ -199,7 +199,8 @@ impl Block {
 
 /// The convolutions in front of the two heads as one, the policy's channels first.
 fn heads(network: &Network) -> Result<Affine, Error> {
-    let (policy, value) = (fold(network, &network.layers.policy)?, fold(network, &network.layers.value)?);
+    let layers = network.layers.alphazero()?;
+    let (policy, value) = (fold(network, &layers.policy)?, fold(network, &layers.value)?);
     Ok(Affine {
         weight: Tensor::f_cat(&[policy.weight, value.weight], 0)?,
         bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
@@ -230,7 +231,7 @@ fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
 
 /// The two matrices over `[cells, 32]` features as one over `[cells, 64]`: the policy's channels first in each cell.
 fn join(network: &Network) -> Result<Affine, Error> {
-    let layers = &network.layers;
+    let layers = network.layers.alphazero()?;
     let (policy, value) = (linear(network, &layers.policy_output)?, linear(network, &layers.value_hidden)?);
     let by_cell = |weight: &Tensor| weight.f_view([weight.size()[0], -1, size(HEAD_CHANNELS)]);
     let (policy_weight, value_weight) = (by_cell(&policy.weight)?, by_cell(&value.weight)?);

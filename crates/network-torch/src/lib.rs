@@ -8,6 +8,7 @@
 //! benchmarks, which measure the time themselves.
 
 mod benchmark;
+mod categorical;
 mod custom_backward;
 mod device;
 mod dispatcher;
@@ -20,12 +21,15 @@ pub mod gpu;
 mod layers;
 mod layout;
 mod losses;
+mod model_layers;
+mod muzero;
 mod network;
 mod optimiser;
 mod process;
 mod rules;
 mod tower;
 mod trainer;
+mod unrolled;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
