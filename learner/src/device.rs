@@ -409,15 +409,18 @@ mod tests {
 
     #[test]
     fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
-        let network = || Network::new(&architecture(), Device::Cpu, 7).unwrap().to_safetensors().unwrap();
-        let before = network();
-        let subject = Subject::new(Device::Cpu, &section()).unwrap();
-        let compared = Comparison::new(&subject, &subject, &section(), &architecture());
-        for speed in [compared.accelerator, compared.cpu] {
-            let speed = speed.unwrap();
-            assert!(speed.step_seconds > 0.0 && speed.positions > 0, "{speed:?}");
+        for model in [Model::Alphazero, Model::Muzero { support: 5 }] {
+            let architecture = Architecture { model, ..architecture() };
+            let network = || Network::new(&architecture, Device::Cpu, 7).unwrap().to_safetensors().unwrap();
+            let before = network();
+            let subject = Subject::new(Device::Cpu, &section()).unwrap();
+            let compared = Comparison::new(&subject, &subject, &section(), &architecture);
+            for speed in [compared.accelerator, compared.cpu] {
+                let speed = speed.unwrap();
+                assert!(speed.step_seconds > 0.0 && speed.positions > 0, "{speed:?}");
+            }
+            assert_eq!(network(), before);
         }
-        assert_eq!(network(), before);
     }
 
     #[test]
@@ -429,6 +432,9 @@ mod tests {
         remember(&file, key(256), &compared);
         assert_eq!(remembered(&file, &key(256)), Some(compared));
         assert_eq!(remembered(&file, &key(512)), None);
+        let unrolled = Architecture { model: Model::Muzero { support: 5 }, ..architecture() };
+        let of_steps = |unroll_steps| super::key(&LearnerSection { unroll_steps, ..section() }, &unrolled, Device::Mps);
+        assert_ne!(of_steps(5), of_steps(1));
         remember(&file, key(512), &Comparison { accelerator: Err("busy".to_owned()), cpu: speed(1.0, 512) });
         assert_eq!(remembered(&file, &key(512)), None, "a failure is not kept");
         file.write(b"not JSON");

@@ -241,6 +241,7 @@ mod tests {
     use weights::WeightsVersion;
 
     use super::*;
+    use crate::targets::Unroll;
 
     /// Timeout of a wait, after which the test fails.
     const DEADLINE: Duration = Duration::from_secs(60);
@@ -264,9 +265,16 @@ mod tests {
         Server::at(&format!("http://{name}:7001"))
     }
 
+    const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0 };
+    const UNROLLED: Targets =
+        Targets::Unrolled(Unroll { unroll_steps: 3, td_steps: 2, discount: 1.0, search_value_share: 0.0 });
+
     fn preparers(threads: usize) -> Preparers {
+        preparers_of(POSITIONS, threads)
+    }
+
+    fn preparers_of(targets: Targets, threads: usize) -> Preparers {
         // The receiver of priorities is dropped; batches are prepared nevertheless.
-        let targets = Targets::Positions { search_value_share: 0.0 };
         prepare(&ConnectFour::new(), targets, 1.0, &Priorities::new().0, 1, threads).unwrap()
     }
 
@@ -332,8 +340,8 @@ mod tests {
 
     /// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each draw
     /// has 16 positions, so that two random streams do not agree by chance.
-    fn ten_batches(threads: usize) -> Vec<(Examples, f64)> {
-        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers(threads);
+    fn ten_batches(targets: Targets, threads: usize) -> Vec<(Examples, f64)> {
+        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads);
         let feeder = std::thread::spawn(move || {
             for (number, drawn) in (0..10).zip(drawn.iter().cycle()) {
                 let of_game = |_| off_centre(number, number != 3);
@@ -367,12 +375,14 @@ mod tests {
 
     #[test]
     fn any_number_of_preparing_threads_gives_the_same_batches_in_the_order_of_their_draws() {
-        let expected = ten_batches(1);
-        let versions: Vec<f64> = expected.iter().map(|(_, version)| *version).collect();
-        assert_eq!(versions, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
-        assert_ne!(expected[0].0, expected[1].0, "two draws of the same samples have the same symmetries");
-        for threads in [2, 3, 4] {
-            assert_eq!(ten_batches(threads), expected, "{threads} threads");
+        for targets in [POSITIONS, UNROLLED] {
+            let expected = ten_batches(targets, 1);
+            let versions: Vec<f64> = expected.iter().map(|(_, version)| *version).collect();
+            assert_eq!(versions, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+            assert_ne!(expected[0].0, expected[1].0, "two draws of the same samples have the same symmetries");
+            for threads in [2, 3, 4] {
+                assert_eq!(ten_batches(targets, threads), expected, "{threads} threads, {targets:?}");
+            }
         }
     }
 }

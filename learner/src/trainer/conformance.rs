@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use network_torch::{Device, Network, TrainerSettings, TrainingBatch};
+use network_torch::{Device, Network, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::*;
@@ -16,16 +16,19 @@ struct Backend {
 }
 
 const LIBTORCH: Backend = Backend {
-    trainer: || {
-        let network = Network::new(&architecture(), Device::Cpu, 1).unwrap();
-        Box::new(network_torch::Trainer::new(network, TrainerSettings::default()).unwrap())
-    },
+    trainer: || libtorch(Model::Alphazero),
     examples: || Examples::Positions(batch()),
     not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
 };
 
-fn architecture() -> Architecture {
-    Architecture {
+const LIBTORCH_MUZERO: Backend = Backend {
+    trainer: || libtorch(Model::Muzero { support: 5 }),
+    examples: || Examples::Unrolled(unrolled()),
+    not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
+};
+
+fn libtorch(model: Model) -> Box<dyn Trainer> {
+    let architecture = Architecture {
         game: "any".into(),
         planes: 2,
         height: 3,
@@ -35,8 +38,10 @@ fn architecture() -> Architecture {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
-        model: Model::Alphazero,
-    }
+        model,
+    };
+    let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
+    Box::new(network_torch::Trainer::new(network, TrainerSettings::default()).unwrap())
 }
 
 fn batch() -> TrainingBatch {
@@ -46,6 +51,22 @@ fn batch() -> TrainingBatch {
         legal: vec![1; 9],
         wdl: vec![1.0, 0.0, 0.0],
         policy_weights: vec![1.0],
+        importance: Vec::new(),
+    }
+}
+
+/// One position and two steps.
+fn unrolled() -> UnrolledBatch {
+    let TrainingBatch { observations, policies, .. } = batch();
+    UnrolledBatch {
+        unroll_steps: 2,
+        observations,
+        actions: vec![3, 8],
+        policies: policies.repeat(3),
+        policy_weights: vec![1.0, 1.0, 0.0],
+        values: vec![2.0, 1.0, 0.0],
+        value_weights: vec![1.0; 3],
+        rewards: vec![1.0, 1.0],
         importance: Vec::new(),
     }
 }
@@ -119,10 +140,12 @@ fn published(trainer: &dyn Trainer) -> Vec<u8> {
 }
 
 #[test]
-fn libtorch_keeps_the_contract_of_trainers() {
-    LIBTORCH.a_trainer_without_queued_steps_has_no_results();
-    LIBTORCH.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
-    LIBTORCH.a_restored_trainer_continues_as_if_it_had_not_stopped();
-    LIBTORCH.files_that_do_not_fit_leave_the_trainer_as_it_was();
-    LIBTORCH.a_simulated_step_counts_and_changes_no_weights();
+fn libtorch_keeps_the_contract_of_trainers_for_both_models() {
+    for backend in [LIBTORCH, LIBTORCH_MUZERO] {
+        backend.a_trainer_without_queued_steps_has_no_results();
+        backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
+        backend.a_restored_trainer_continues_as_if_it_had_not_stopped();
+        backend.files_that_do_not_fit_leave_the_trainer_as_it_was();
+        backend.a_simulated_step_counts_and_changes_no_weights();
+    }
 }
