@@ -148,3 +148,6 @@ fn step_shares(steps: i64, options: (Kind, Device)) -> Result<Tensor, Error> {
     let root = Tensor::f_ones([1_i64], options)?;
     Ok(Tensor::f_cat(&[root, Tensor::f_full([steps], 1.0 / steps as f64, options)?], 0)?)
 }
+
+#[cfg(test)]
+mod tests;
