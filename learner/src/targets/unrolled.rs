@@ -6,8 +6,8 @@
 //! by learned dynamics, which has no other sign of the end, finds the won game behind it.
 //!
 //! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, rewards and values are
-//! 0. Behind an end that is not one of the rules (truncation, resignation) nothing is known: states have no value weight
-//! there, which also marks that the rewards of actions taken in them are unknown.
+//! 0. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of states
+//! nor the rewards of actions taken in them have a weight.
 
 use experience::{Episode, Segment, Step};
 use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};
