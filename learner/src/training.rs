@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
-use network_torch::{Contents, Examples, StepTimes, Trained, Trainer, TrainingBatch};
 use service::trace::{self, Span};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
+use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
 use crate::writer::{Job, Kind, Writer, Writing, Written};
 use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::Settings;
@@ -27,7 +27,7 @@ use learner::published::Published;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// The data of its tensors.
-    pub(crate) batch: TrainingBatch,
+    pub(crate) examples: Examples,
     /// The items of its rows; empty where value errors are not used.
     pub(crate) items: Vec<Item>,
     /// The mean of the weights versions that searched its positions.
@@ -38,7 +38,7 @@ pub(crate) struct Prepared {
 
 /// The training thread's state.
 pub(crate) struct Training {
-    trainer: Trainer,
+    trainer: Box<dyn Trainer>,
     architecture: Architecture,
     checkpoints: Checkpoints,
     settings: Settings,
@@ -76,7 +76,7 @@ struct Pending {
 /// The state that a run continues from.
 pub(crate) struct Start {
     /// The trainer, new or restored.
-    pub(crate) trainer: Trainer,
+    pub(crate) trainer: Box<dyn Trainer>,
     /// Its network.
     pub(crate) architecture: Architecture,
     /// The checkpoint's progress; `None` for a new run.
@@ -210,8 +210,7 @@ impl Training {
     /// Queues a step, and collects those that the device need not have queued.
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let Prepared { batch, items, mean_version, trace } = prepared;
-        let examples = Examples::Positions(batch);
+        let Prepared { examples, items, mean_version, trace } = prepared;
         self.trainer.set_progress(self.elapsed_seconds() / self.settings.schedule.as_secs_f64());
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
@@ -246,11 +245,9 @@ impl Training {
         }
         self.end_trace();
         self.trace = pending.trace;
-        let collected = self.trainer.collect(&mut Instant::now).context("train")?;
-        let Trained { losses, value_errors, times } = match collected {
-            Ok(trained) => trained,
-            Err(network_torch::Error::NotFinite { quantity, .. }) => return self.refuse(quantity, writing),
-            Err(error) => return Err(error).context("train"),
+        let Trained { losses, value_errors, times } = match self.trainer.collect(&mut Instant::now).context("train")? {
+            Collected::Trained(trained) => trained,
+            Collected::NotFinite { quantity } => return self.refuse(quantity, writing),
         };
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
@@ -335,7 +332,7 @@ impl Training {
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
         writing.begin(Job::Weights { snapshot, training_step, span });
-        metrics::placed(&self.trainer);
+        metrics::placed(&self.trainer.placement());
         Ok(())
     }
 
@@ -441,10 +438,11 @@ mod tests {
     use std::path::Path;
 
     use learner::config::{Config, LearnerSection};
-    use network_torch::{Device, Network, TrainerSettings};
+    use network_torch::{Device, Network, TrainerSettings, TrainingBatch, UnrolledBatch};
     use service::config::RunSection;
 
     use super::*;
+    use crate::trainer::counting::{Counting, Log};
 
     fn architecture() -> Architecture {
         Architecture {
@@ -471,7 +469,7 @@ mod tests {
             policy_weights: vec![1.0],
             importance: Vec::new(),
         };
-        Prepared { batch, items: Vec::new(), mean_version: 1.0, trace: None }
+        Prepared { examples: Examples::Positions(batch), items: Vec::new(), mean_version: 1.0, trace: None }
     }
 
     fn checkpoints(folder: &Path) -> Checkpoints {
@@ -481,7 +479,8 @@ mod tests {
     /// A batch whose loss is NaN.
     fn not_finite() -> Prepared {
         let mut prepared = prepared();
-        prepared.batch.wdl[0] = f32::NAN;
+        let Examples::Positions(batch) = &mut prepared.examples else { unreachable!("made of positions") };
+        batch.wdl[0] = f32::NAN;
         prepared
     }
 
@@ -490,10 +489,12 @@ mod tests {
         let (architecture, settings) = (architecture(), TrainerSettings::default());
         let Some(found) = checkpoints(folder).newest().unwrap() else {
             let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
-            return Start { trainer: Trainer::new(network, settings).unwrap(), architecture, progress: None };
+            let trainer = network_torch::Trainer::new(network, settings).unwrap();
+            return Start { trainer: Box::new(trainer), architecture, progress: None };
         };
-        let trainer = Trainer::restore(&architecture, settings, Device::Cpu, &found.checkpoint.files).unwrap();
-        Start { trainer, architecture, progress: Some(found.checkpoint.progress) }
+        let files = &found.checkpoint.files;
+        let trainer = network_torch::Trainer::restore(&architecture, settings, Device::Cpu, files).unwrap();
+        Start { trainer: Box::new(trainer), architecture, progress: Some(found.checkpoint.progress) }
     }
 
     /// Trains on these batches in `folder` and ends; no interval passes in between.
@@ -518,7 +519,18 @@ mod tests {
         };
         set(&mut learner);
         let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
-        let mut training = Training::new(settings, start(folder), checkpoints(folder), Priorities::new().0);
+        train_from(start(folder), settings, batches, queue_depth, publish)
+    }
+
+    fn train_from(
+        start: Start,
+        settings: Settings,
+        batches: Vec<Prepared>,
+        queue_depth: usize,
+        publish: impl FnMut(Manifest, Bytes) + Send,
+    ) -> anyhow::Result<()> {
+        let checkpoints = checkpoints(&settings.run.directory);
+        let mut training = Training::new(settings, start, checkpoints, Priorities::new().0);
         training.queue_depth = queue_depth;
         training.run(&mut Batches::of(batches), &|| false, publish)
     }
@@ -608,5 +620,39 @@ mod tests {
         assert_eq!((published[0].0, published[1].0), (0, 3));
         assert_eq!(published[0].1, published[1].1);
         assert_eq!(last_checkpoint(folder.path()), Some(3));
+    }
+
+    /// A batch of three positions, each unrolled by two steps.
+    fn unrolled() -> Prepared {
+        let batch = UnrolledBatch {
+            unroll_steps: 2,
+            observations: [0.0; 3 * 2 * 9].into_iter().collect(),
+            actions: vec![0; 3 * 2],
+            policies: vec![1.0 / 9.0; 3 * 3 * 9],
+            policy_weights: vec![1.0; 3 * 3],
+            values: vec![0.0; 3 * 3],
+            value_weights: vec![1.0; 3 * 3],
+            rewards: vec![0.0; 3 * 2],
+            importance: Vec::new(),
+        };
+        Prepared { examples: Examples::Unrolled(batch), items: Vec::new(), mean_version: 1.0, trace: None }
+    }
+
+    #[test]
+    fn a_position_counts_once_however_many_steps_are_unrolled_from_it_and_steps_follow_the_schedule() {
+        let folder = tempfile::tempdir().unwrap();
+        for queue_depth in [0, 1] {
+            let run = RunSection { directory: folder.path().join(queue_depth.to_string()), ..RunSection::default() };
+            let settings = Config { run, ..Config::default() }.settings().unwrap();
+            let directory = settings.run.directory.clone();
+            let (trainer, log) = Counting::new();
+            let start = Start { trainer: Box::new(trainer), architecture: architecture(), progress: None };
+            train_from(start, settings, vec![unrolled(), prepared(), unrolled()], queue_depth, |_, _| {}).unwrap();
+            let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
+            assert_eq!((progress.training_step, progress.positions), (3, 3 + 1 + 3));
+            let Log { positions, progress, queued_max } = &*log.lock().unwrap();
+            assert_eq!((positions.as_slice(), *queued_max), (&[3, 1, 3][..], queue_depth + 1));
+            assert!(progress.is_sorted() && progress.iter().all(|&at| (0.0..1.0).contains(&at)), "{progress:?}");
+        }
     }
 }
