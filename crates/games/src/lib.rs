@@ -1,7 +1,7 @@
 //! The rules of the games that can be trained, and their registry.
 //!
 //! [`TicTacToe`], [`ConnectFour`] and [`Hex`] implement [`game::Game`], each in its own module, which also describes
-//! the game in an [`Entry`]: name, board [`Sizes`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help
+//! the game in an [`Entry`]: name, [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help
 //! texts, errors, the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] binds
 //! its concrete rules, once, at the top of a process, and [`preset`] returns the preset of a run. The guide is
 //! `docs/games.md`.
@@ -14,7 +14,7 @@ pub mod hex;
 mod registry;
 pub mod tic_tac_toe;
 
-pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions};
+pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
 
 registry! { $
     tic_tac_toe::TicTacToe,
@@ -36,11 +36,11 @@ pub fn names() -> String {
     GAMES.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name of a board that is most similar to `name`.
+/// Returns the name of a game that is most similar to `name`.
 fn nearest(name: &str) -> String {
     let similarity = |candidate: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
-    let usual = GAMES.iter().map(|entry| entry.name_at(entry.sizes.map(|sizes| sizes.usual.into())));
-    usual.max_by(|a, b| similarity(a).total_cmp(&similarity(b))).unwrap_or_default()
+    let candidates = GAMES.iter().flat_map(|entry| entry.suggestions());
+    candidates.max_by(|a, b| similarity(a).total_cmp(&similarity(b))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -70,7 +70,8 @@ mod tests {
         for (index, entry) in GAMES.iter().enumerate() {
             assert!(!GAMES[..index].iter().any(|other| other.name == entry.name), "{} is registered twice", entry.name);
             assert!(guide.contains(&format!("`{}", entry.name)), "docs/games.md does not list {}", entry.name);
-            assert!(entry.solved.is_none() || entry.sizes.is_none(), "{}: solved positions have one size", entry.name);
+            let one_form = entry.variants == Variants::One;
+            assert!(entry.solved.is_none() || one_form, "{}: solved positions are of one form", entry.name);
         }
     }
 
