@@ -6,8 +6,12 @@
 //! its concrete rules, once, at the top of a process, and [`preset`] returns the preset of a run. The guide is
 //! `docs/games.md`.
 
+pub mod cartpole;
+pub mod catch;
 pub mod connect_four;
 mod entry;
+mod environment;
+mod generator;
 mod grid;
 pub mod hex;
 #[macro_use]
@@ -15,11 +19,14 @@ mod registry;
 pub mod tic_tac_toe;
 
 pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
+pub use generator::Generator;
 
 registry! { $
     tic_tac_toe::TicTacToe,
     connect_four::ConnectFour,
     hex::Hex { size: hex::Size },
+    catch::Catch,
+    cartpole::CartPole { version: cartpole::Version },
 }
 
 /// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
@@ -77,7 +84,12 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused_with_the_nearest_name_and_all_names() {
-        let cases = [("conect-four", "connect_four"), ("TicTacToe", "tic_tac_toe"), ("hex", "hex-11"), ("", "hex-11")];
+        let cases = [
+            ("conect-four", "connect_four"),
+            ("TicTacToe", "tic_tac_toe"),
+            ("hex", "hex-11"),
+            ("cartpole", "cartpole-v1"),
+        ];
         for (name, expected) in cases {
             let error = name.parse::<GameKind>().unwrap_err();
             assert_eq!(error, Error::UnknownGame { name: name.into(), nearest: expected.into() }, "{error}");
@@ -85,7 +97,7 @@ mod tests {
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, hex-3 to hex-19"
+             the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1"
         );
     }
 
