@@ -150,7 +150,9 @@ impl State {
         self.position.abs() > POSITION_MAX || self.angle.abs() > ANGLE_MAX
     }
 
-    fn numbers(self) -> [f64; 4] {
+    /// Returns the four numbers in the order of the fields.
+    #[must_use]
+    pub const fn numbers(self) -> [f64; 4] {
         [self.position, self.velocity, self.angle, self.angular_velocity]
     }
 }

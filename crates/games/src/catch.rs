@@ -71,10 +71,10 @@ impl Default for Catch {
 }
 
 impl Position {
-    /// Returns the column of the ball, from 0 at the left.
+    /// Returns the row of the ball, its column, and the column of the paddle, from 0 at the top left.
     #[must_use]
-    pub fn ball_column(&self) -> usize {
-        self.ball_column.into()
+    pub const fn coordinates(&self) -> [u8; 3] {
+        [self.ball_row, self.ball_column, self.paddle]
     }
 
     fn is_over(self) -> bool {
@@ -137,7 +137,7 @@ impl Game for Catch {
     }
 
     fn hash(&self, position: &Position) -> u64 {
-        hash([position.ball_row, position.ball_column, position.paddle].map(u64::from))
+        hash(position.coordinates().map(u64::from))
     }
 
     fn symmetries(&self) -> &[Symmetry] {

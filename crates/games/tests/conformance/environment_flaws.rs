@@ -14,7 +14,6 @@ use super::{all_actions, run};
 enum Flaw {
     None,
     SeedIgnored,
-    ChanceDenied,
     ChanceStopsAtTheStart,
     HiddenState,
     StartOfAnotherSeed,
@@ -51,7 +50,6 @@ static HIDDEN: AtomicU32 = AtomicU32::new(0);
 impl Walk {
     fn new(flaw: Flaw) -> Self {
         let observation = ObservationShape { planes: 2, height: 1, width: 1 };
-        let is_denied = flaw == Flaw::ChanceDenied;
         let spec = Spec {
             name: "walk".into(),
             players: Players::One,
@@ -59,7 +57,7 @@ impl Walk {
             observation,
             observation_range: ObservationRange::Finite,
             scoring: Scoring::Rewards,
-            dynamics: if is_denied { Dynamics::Deterministic } else { Dynamics::Stochastic },
+            dynamics: Dynamics::Stochastic,
             max_plies: STEPS,
         };
         let count = if flaw == Flaw::SeveralSymmetries { 2 } else { 1 };
@@ -176,8 +174,7 @@ fn an_environment_without_flaws_conforms() {
 #[test]
 fn flaws_of_seeds_are_found() {
     check(Flaw::SeedIgnored, "no episode depends on its seed");
-    check(Flaw::ChanceDenied, "Deterministic, but an action has several results: true");
-    check(Flaw::ChanceStopsAtTheStart, "Stochastic, but an action has several results: false");
+    check(Flaw::ChanceStopsAtTheStart, "stochastic, but no action has two results");
     check(Flaw::HiddenState, "its image 0");
     check(Flaw::StartOfAnotherSeed, "the start is not that of the episode with seed 0");
     check(Flaw::SeveralSymmetries, "the identity alone");

@@ -1,0 +1,132 @@
+//! The environments agree step by step with their published implementations: Gymnasium's CartPole and bsuite's Catch.
+//!
+//! This side plays episodes and writes them down; `tests/python/environments.py` plays the same actions from the same
+//! starts and compares states, observations, rewards and ends.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::path::{Path, PathBuf};
+
+use game::{Action, Game, Outcome};
+use games::{CartPole, Catch, cartpole};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use tests::Python;
+
+/// The episodes of each environment and policy.
+const EPISODES: u64 = 30;
+
+/// The comparison of an episode with the published implementation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// From the start: differences accumulate over the episode.
+    Whole,
+    /// Step by step, each from our state: for long episodes of unstable dynamics, where the last bit of a cosine grows
+    /// by many orders of magnitude.
+    Stepwise,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Returns Python with the published implementations; `None` if there is no Python, which fails the test in CI.
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
+fn python() -> Option<Python> {
+    let requirements = repository().join("tests/python/environments-requirements.txt");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("environments");
+    let python = Python::with_exactly(&requirements, &folder).unwrap();
+    if python.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI has a Python 3.10 or newer with pip");
+        eprintln!("SKIPPED: no Python 3.10 or newer with pip was found as $PYTHON, `python3` or `python`");
+    }
+    python
+}
+
+/// The episodes of one environment.
+struct Episodes<G: Game> {
+    game: G,
+    /// The numbers of a position from which the published implementation can start, or go on.
+    state: fn(&G::Position) -> Vec<f64>,
+    recorded: Vec<Value>,
+}
+
+impl<G: Game> Episodes<G> {
+    fn of(game: G, state: fn(&G::Position) -> Vec<f64>) -> Self {
+        Self { game, state, recorded: Vec::new() }
+    }
+
+    /// Plays episodes with random actions.
+    fn random(self, comparison: Comparison) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        self.by(comparison, |_, legal| legal[rng.random_range(0..legal.len())])
+    }
+
+    /// Plays episodes by a policy, which chooses one of the legal actions.
+    fn by(mut self, comparison: Comparison, mut policy: impl FnMut(&G::Position, &[Action]) -> Action) -> Self {
+        for seed in 0..EPISODES {
+            let mut position = self.game.start_from(seed);
+            let (start, mut steps, mut legal) = (self.step(&position, 0.0), Vec::new(), Vec::new());
+            while self.game.outcome(&position).is_none() {
+                self.game.legal_actions(&position, &mut legal);
+                let action = policy(&position, &legal);
+                let reward = self.game.play(&mut position, action);
+                let mut step = self.step(&position, reward);
+                step["action"] = json!(action.0);
+                steps.push(step);
+            }
+            let whole = comparison == Comparison::Whole;
+            self.recorded.push(json!({ "seed": seed, "whole": whole, "start": start, "steps": steps }));
+        }
+        self
+    }
+
+    /// Describes a position, and the reward of the action that led to it.
+    fn step(&self, position: &G::Position, reward: f32) -> Value {
+        let mut observation = vec![f32::NAN; self.game.spec().observation.len()];
+        self.game.observe(position, &mut observation);
+        let end = self.game.outcome(position).map(|outcome| match outcome {
+            Outcome::Finished => "terminated",
+            Outcome::Truncated => "truncated",
+            Outcome::Win(_) | Outcome::Draw => panic!("an environment ended with {outcome:?}"),
+        });
+        json!({ "state": (self.state)(position), "observation": observation, "reward": reward, "end": end })
+    }
+}
+
+/// Compares the episodes with the published implementation.
+#[allow(clippy::print_stderr, reason = "the output of tests shows the largest difference")]
+fn agrees<G: Game>(episodes: &Episodes<G>) {
+    let Some(python) = python() else { return };
+    let name = &episodes.game.spec().name;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("episodes.json");
+    std::fs::write(&file, serde_json::to_string(&episodes.recorded).unwrap()).unwrap();
+    let script = repository().join("tests/python/environments.py");
+    let printed = python.run(&script, &[name, file.to_str().unwrap()], folder.path()).unwrap();
+    let steps: usize = episodes.recorded.iter().map(|episode| episode["steps"].as_array().unwrap().len()).sum();
+    let expected = format!("{name}: {} episodes of {steps} steps agree", episodes.recorded.len());
+    assert!(printed.contains(&expected), "expected `{expected}`: {printed}");
+    eprint!("{printed}");
+}
+
+#[test]
+fn catch_agrees_with_bsuite() {
+    let state = |position: &<Catch as Game>::Position| position.coordinates().map(f64::from).to_vec();
+    agrees(&Episodes::of(Catch::new(), state).random(Comparison::Whole));
+}
+
+/// Pushes the cart so that the pole stays up and the cart near the middle.
+fn balance(position: &cartpole::Position, _: &[Action]) -> Action {
+    let state = position.state();
+    let sum = state.position + 1.5 * state.velocity + 20.0 * state.angle + 3.0 * state.angular_velocity;
+    Action(u16::from(sum > 0.0))
+}
+
+#[test]
+fn cartpole_agrees_with_gymnasium_until_the_pole_falls_and_until_it_is_truncated() {
+    for version in [cartpole::Version::V0, cartpole::Version::V1] {
+        let episodes = Episodes::of(CartPole::new(version), |position| position.state().numbers().to_vec());
+        agrees(&episodes.random(Comparison::Whole).by(Comparison::Stepwise, balance));
+    }
+}
