@@ -6,13 +6,10 @@
 
 use std::f64::consts::PI;
 
-use game::{
-    Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Player, Players, Scoring, Spec,
-    Symmetry,
-};
+use game::{Action, Error, Game, Outcome};
 
 use crate::entry::{Entry, Exhaustive, Variants};
-use crate::environment::{all_actions, hash, parse_action};
+use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action, vector};
 use crate::generator::Generator;
 
 /// The registry entry of CartPole.
@@ -85,8 +82,7 @@ impl Version {
 /// `[4, 1, 1]`: the numbers of the [`State`], in its order and units.
 #[derive(Debug, Clone)]
 pub struct CartPole {
-    spec: Spec,
-    symmetries: Vec<Symmetry>,
+    constants: Constants,
 }
 
 /// The mechanical state of cart and pole.
@@ -113,18 +109,9 @@ impl CartPole {
     /// Returns the environment of this version.
     #[must_use]
     pub fn new(version: Version) -> Self {
-        let observation = ObservationShape { planes: 4, height: 1, width: 1 };
-        let spec = Spec {
-            name: ENTRY.name_of(version.get()),
-            players: Players::One,
-            actions: ACTIONS.len(),
-            observation,
-            observation_range: ObservationRange::Finite,
-            scoring: Scoring::Rewards,
-            dynamics: Dynamics::Deterministic,
-            max_plies: version.steps_max(),
-        };
-        Self { spec, symmetries: vec![Symmetry::identity(observation, ACTIONS.len())] }
+        let name = ENTRY.name_of(version.get());
+        let constants = Constants::new(name, ACTIONS.len(), vector(4), version.steps_max());
+        Self { constants: constants.with_finite_observation() }
     }
 }
 
@@ -168,30 +155,13 @@ impl Position {
 impl Game for CartPole {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    fn start(&self) -> Position {
-        self.start_from(0)
-    }
+    one_player!();
+    every_action_is_legal!();
 
     fn start_from(&self, seed: u64) -> Position {
         let mut generator = Generator::new(seed);
         let [position, velocity, angle, angular_velocity] = std::array::from_fn(|_| generator.within(START_MAX));
         Position { state: State { position, velocity, angle, angular_velocity }, steps: 0 }
-    }
-
-    fn to_move(&self, _: &Position) -> Player {
-        Player::First
-    }
-
-    fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
-        all_actions(if self.outcome(position).is_some() { 0 } else { ACTIONS.len() }, actions);
-    }
-
-    fn is_legal(&self, position: &Position, action: Action) -> bool {
-        action.index() < ACTIONS.len() && self.outcome(position).is_none()
     }
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
@@ -202,10 +172,8 @@ impl Game for CartPole {
     }
 
     fn outcome(&self, position: &Position) -> Option<Outcome> {
-        if position.state.is_over() {
-            return Some(Outcome::Finished);
-        }
-        (usize::from(position.steps) >= self.spec.max_plies).then_some(Outcome::Truncated)
+        let is_over = position.state.is_over().then_some(Outcome::Finished);
+        is_over.or_else(|| self.constants.truncation(position.steps))
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
@@ -217,14 +185,6 @@ impl Game for CartPole {
     fn hash(&self, position: &Position) -> u64 {
         let numbers = position.state.numbers().map(f64::to_bits);
         hash(numbers.into_iter().chain([u64::from(position.steps)]))
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
-    }
-
-    fn image(&self, position: &Position, _: usize) -> Position {
-        *position
     }
 
     fn action_name(&self, _: &Position, action: Action) -> String {

@@ -3,13 +3,10 @@
 //! The rules are those of bsuite (Osband et al. 2020, `bsuite/environments/catch.py`), with which the system tests
 //! compare every step. Start with [`Catch`].
 
-use game::{
-    Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Player, Players, Scoring, Spec,
-    Symmetry,
-};
+use game::{Action, Error, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Exhaustive, Variants};
-use crate::environment::{all_actions, hash, parse_action};
+use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
 use crate::generator::Generator;
 
 /// The registry entry of Catch.
@@ -33,8 +30,7 @@ const ACTIONS: [&str; 3] = ["left", "stay", "right"];
 /// the ball and the paddle.
 #[derive(Debug, Clone)]
 pub struct Catch {
-    spec: Spec,
-    symmetries: Vec<Symmetry>,
+    constants: Constants,
 }
 
 /// Holds a position of Catch.
@@ -50,17 +46,7 @@ impl Catch {
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 1, height: ROWS.into(), width: COLUMNS.into() };
-        let spec = Spec {
-            name: ENTRY.name.into(),
-            players: Players::One,
-            actions: ACTIONS.len(),
-            observation,
-            observation_range: ObservationRange::Unit,
-            scoring: Scoring::Rewards,
-            dynamics: Dynamics::Deterministic,
-            max_plies: usize::from(ROWS) - 1,
-        };
-        Self { spec, symmetries: vec![Symmetry::identity(observation, ACTIONS.len())] }
+        Self { constants: Constants::new(ENTRY.name.into(), ACTIONS.len(), observation, usize::from(ROWS) - 1) }
     }
 }
 
@@ -85,29 +71,12 @@ impl Position {
 impl Game for Catch {
     type Position = Position;
 
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    fn start(&self) -> Position {
-        self.start_from(0)
-    }
+    one_player!();
+    every_action_is_legal!();
 
     fn start_from(&self, seed: u64) -> Position {
         let column = Generator::new(seed).below(usize::from(COLUMNS));
         Position { ball_row: 0, ball_column: u8::try_from(column).expect("five columns"), paddle: COLUMNS / 2 }
-    }
-
-    fn to_move(&self, _: &Position) -> Player {
-        Player::First
-    }
-
-    fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
-        all_actions(if position.is_over() { 0 } else { ACTIONS.len() }, actions);
-    }
-
-    fn is_legal(&self, position: &Position, action: Action) -> bool {
-        action.index() < ACTIONS.len() && !position.is_over()
     }
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
@@ -138,14 +107,6 @@ impl Game for Catch {
 
     fn hash(&self, position: &Position) -> u64 {
         hash(position.coordinates().map(u64::from))
-    }
-
-    fn symmetries(&self) -> &[Symmetry] {
-        &self.symmetries
-    }
-
-    fn image(&self, position: &Position, _: usize) -> Position {
-        *position
     }
 
     fn action_name(&self, _: &Position, action: Action) -> String {

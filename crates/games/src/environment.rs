@@ -1,8 +1,100 @@
-//! What the environments for one player share: hashes of several words, and the names of actions.
+//! The parts that environments for one player share: constants, methods of [`game::Game`] that are the same for all of
+//! them, hashes of several words, and the names of actions.
 
-use game::{Action, Error, mix};
+use game::{
+    Action, Dynamics, Error, ObservationRange, ObservationShape, Outcome, Players, Scoring, Spec, Symmetry, mix,
+};
 
 use crate::grid::narrow;
+
+/// The constants of an environment.
+#[derive(Debug, Clone)]
+pub(crate) struct Constants {
+    pub(crate) spec: Spec,
+    /// The identity alone: the seed of an episode has no image.
+    pub(crate) symmetries: [Symmetry; 1],
+}
+
+impl Constants {
+    /// Returns the constants of an environment with deterministic dynamics and an observation in `[0, 1]`.
+    pub(crate) fn new(name: String, actions: usize, observation: ObservationShape, max_plies: usize) -> Self {
+        let spec = Spec {
+            name,
+            players: Players::One,
+            actions,
+            observation,
+            observation_range: ObservationRange::Unit,
+            scoring: Scoring::Rewards,
+            dynamics: Dynamics::Deterministic,
+            max_plies,
+        };
+        Self { spec, symmetries: [Symmetry::identity(observation, actions)] }
+    }
+
+    /// Returns the same constants with observations of any finite values.
+    pub(crate) fn with_finite_observation(mut self) -> Self {
+        self.spec.observation_range = ObservationRange::Finite;
+        self
+    }
+
+    /// Returns the same constants with stochastic dynamics.
+    pub(crate) fn with_chance(mut self) -> Self {
+        self.spec.dynamics = Dynamics::Stochastic;
+        self
+    }
+
+    /// Returns `Truncated` after the last of [`Spec::max_plies`] steps.
+    pub(crate) fn truncation(&self, steps: u16) -> Option<Outcome> {
+        (usize::from(steps) >= self.spec.max_plies).then_some(Outcome::Truncated)
+    }
+}
+
+/// Returns the shape of a vector of this length.
+pub(crate) const fn vector(length: usize) -> ObservationShape {
+    ObservationShape { planes: length, height: 1, width: 1 }
+}
+
+/// Implements the methods of [`game::Game`] that are the same for every environment with a field
+/// `constants: Constants` whose positions are `Copy`.
+macro_rules! one_player {
+    () => {
+        fn spec(&self) -> &game::Spec {
+            &self.constants.spec
+        }
+
+        fn start(&self) -> Self::Position {
+            self.start_from(0)
+        }
+
+        fn to_move(&self, _: &Self::Position) -> game::Player {
+            game::Player::First
+        }
+
+        fn symmetries(&self) -> &[game::Symmetry] {
+            &self.constants.symmetries
+        }
+
+        fn image(&self, position: &Self::Position, _: usize) -> Self::Position {
+            *position
+        }
+    };
+}
+
+/// Implements the methods of [`game::Game`] for an environment in which every action is legal until the end.
+macro_rules! every_action_is_legal {
+    () => {
+        fn legal_actions(&self, position: &Self::Position, actions: &mut Vec<game::Action>) {
+            let count = if self.outcome(position).is_some() { 0 } else { self.constants.spec.actions };
+            $crate::environment::all_actions(count, actions);
+        }
+
+        fn is_legal(&self, position: &Self::Position, action: game::Action) -> bool {
+            action.index() < self.constants.spec.actions && self.outcome(position).is_none()
+        }
+    };
+}
+
+pub(crate) use {every_action_is_legal, one_player};
 
 /// Hashes a position that consists of these words.
 pub(crate) fn hash(words: impl IntoIterator<Item = u64>) -> u64 {

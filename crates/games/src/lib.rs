@@ -6,6 +6,7 @@
 //! its concrete rules, once, at the top of a process, and [`preset`] returns the preset of a run. The guide is
 //! `docs/games.md`.
 
+pub mod breakout;
 pub mod cartpole;
 pub mod catch;
 pub mod connect_four;
@@ -14,9 +15,11 @@ mod environment;
 mod generator;
 mod grid;
 pub mod hex;
+pub mod pendulum;
 #[macro_use]
 mod registry;
 pub mod tic_tac_toe;
+pub mod twenty_forty_eight;
 
 pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
 pub use generator::Generator;
@@ -27,6 +30,9 @@ registry! { $
     hex::Hex { size: hex::Size },
     catch::Catch,
     cartpole::CartPole { version: cartpole::Version },
+    pendulum::Pendulum { torques: pendulum::Torques },
+    breakout::Breakout { sticky: breakout::StickyActions },
+    twenty_forty_eight::TwentyFortyEight,
 }
 
 /// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
@@ -97,7 +103,8 @@ mod tests {
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1"
+             the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1, \
+             pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048"
         );
     }
 
