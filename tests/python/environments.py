@@ -15,6 +15,7 @@ import types
 from pathlib import Path
 
 import gymnasium
+import minatar
 import numpy as np
 
 # Sines of two libraries differ in the last bit.
@@ -77,7 +78,77 @@ class Catch:
         return step.reward, "terminated" if step.last() else None
 
 
-ENVIRONMENTS = {"cartpole-v0": CartPole, "cartpole-v1": CartPole, "catch": Catch}
+class Pendulum:
+    """Gymnasium's Pendulum. The state is the angle and the angular velocity; action i of n is an evenly spaced torque."""
+
+    def __init__(self, name):
+        self.env = gymnasium.make("Pendulum-v1", disable_env_checker=True)
+        self.torques = np.linspace(-2.0, 2.0, int(name.rsplit("-")[-1]))
+
+    def start(self, state):
+        self.env.reset(seed=0)
+        self.put(state)
+
+    def put(self, state):
+        self.env.unwrapped.state = np.array(state, dtype=np.float64)
+
+    def state(self):
+        return self.env.unwrapped.state
+
+    def observation(self):
+        return self.env.unwrapped._get_obs()
+
+    def step(self, action):
+        _, reward, terminated, truncated, _ = self.env.step(self.torques[[action]])
+        return reward, "terminated" if terminated else "truncated" if truncated else None
+
+
+class Breakout:
+    """MinAtar's Breakout. The state is ball, direction, trail, paddle, strike and bricks, the action the one taken."""
+
+    # MinAtar has no limit of steps.
+    STEPS_MAX = 2500
+
+    def __init__(self, _):
+        # The recorded actions are those after sticky actions.
+        self.outer = minatar.Environment("breakout", sticky_action_prob=0.0)
+        self.env = self.outer.env
+        self.actions = self.outer.minimal_action_set()
+
+    def start(self, state):
+        self.outer.reset()
+        self.steps = 0
+        self.put(state)
+
+    def put(self, state):
+        env, numbers = self.env, [int(number) for number in state]
+        env.ball_y, env.ball_x, env.ball_dir, env.last_y, env.last_x, env.pos = numbers[:6]
+        env.strike = bool(numbers[6])
+        env.brick_map[1:4, :] = np.reshape(numbers[7:], (3, 10))
+
+    def state(self):
+        env = self.env
+        head = [env.ball_y, env.ball_x, env.ball_dir, env.last_y, env.last_x, env.pos, int(env.strike)]
+        return head + env.brick_map[1:4, :].ravel().tolist()
+
+    def observation(self):
+        return np.transpose(self.outer.state(), (2, 0, 1))
+
+    def step(self, action):
+        reward, terminated = self.outer.act(self.actions[action])
+        self.steps += 1
+        return reward, "terminated" if terminated else "truncated" if self.steps == self.STEPS_MAX else None
+
+
+ENVIRONMENTS = {
+    "breakout": Breakout,
+    "breakout-deterministic": Breakout,
+    "cartpole-v0": CartPole,
+    "cartpole-v1": CartPole,
+    "catch": Catch,
+    "pendulum-5": Pendulum,
+    "pendulum-9": Pendulum,
+}
 
 
 class Disagreement(Exception):

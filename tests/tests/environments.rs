@@ -1,4 +1,5 @@
-//! The environments agree step by step with their published implementations: Gymnasium's CartPole and bsuite's Catch.
+//! The environments agree step by step with their published implementations: CartPole and Pendulum with Gymnasium, Catch
+//! with bsuite, Breakout with MinAtar.
 //!
 //! This side plays episodes and writes them down; `tests/python/environments.py` plays the same actions from the same
 //! starts and compares states, observations, rewards and ends.
@@ -7,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use game::{Action, Game, Outcome};
-use games::{CartPole, Catch, cartpole};
+use games::{Breakout, CartPole, Catch, Pendulum, breakout, cartpole, pendulum};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -48,12 +49,14 @@ struct Episodes<G: Game> {
     game: G,
     /// The numbers of a position from which the published implementation can start, or go on.
     state: fn(&G::Position) -> Vec<f64>,
+    /// The action that a step took, given the chosen one and the position after it: another one if actions are sticky.
+    taken: fn(Action, &G::Position) -> Action,
     recorded: Vec<Value>,
 }
 
 impl<G: Game> Episodes<G> {
     fn of(game: G, state: fn(&G::Position) -> Vec<f64>) -> Self {
-        Self { game, state, recorded: Vec::new() }
+        Self { game, state, taken: |chosen, _| chosen, recorded: Vec::new() }
     }
 
     /// Plays episodes with random actions.
@@ -72,7 +75,7 @@ impl<G: Game> Episodes<G> {
                 let action = policy(&position, &legal);
                 let reward = self.game.play(&mut position, action);
                 let mut step = self.step(&position, reward);
-                step["action"] = json!(action.0);
+                step["action"] = json!((self.taken)(action, &position).0);
                 steps.push(step);
             }
             let whole = comparison == Comparison::Whole;
@@ -128,5 +131,38 @@ fn cartpole_agrees_with_gymnasium_until_the_pole_falls_and_until_it_is_truncated
     for version in [cartpole::Version::V0, cartpole::Version::V1] {
         let episodes = Episodes::of(CartPole::new(version), |position| position.state().numbers().to_vec());
         agrees(&episodes.random(Comparison::Whole).by(Comparison::Stepwise, balance));
+    }
+}
+
+#[test]
+fn pendulum_agrees_with_gymnasium() {
+    for torques in [5, 9] {
+        let game = Pendulum::new(pendulum::Torques::new(torques).unwrap());
+        agrees(&Episodes::of(game, |position| position.numbers().to_vec()).random(Comparison::Whole));
+    }
+}
+
+/// Moves the paddle below the ball where it will be, or at random, so that some episodes last long enough to clear a
+/// wall, and others end.
+fn follow(position: &breakout::Position, legal: &[Action]) -> Action {
+    let numbers: Vec<u8> = position.numbers().collect();
+    let (ball, direction, paddle) = (numbers[1], numbers[2], numbers[5]);
+    let right = matches!(direction, 1 | 2);
+    // Every fifth row, the column of the ball itself, which sends it to another side.
+    let next = if numbers[0] % 5 == 4 { ball } else { ball.saturating_add_signed(if right { 1 } else { -1 }).min(9) };
+    let action = match paddle.cmp(&next) {
+        std::cmp::Ordering::Less => 2,
+        std::cmp::Ordering::Equal => 0,
+        std::cmp::Ordering::Greater => 1,
+    };
+    legal[action]
+}
+
+#[test]
+fn breakout_agrees_with_minatar_with_and_without_sticky_actions() {
+    for sticky in [breakout::StickyActions::On, breakout::StickyActions::Off] {
+        let mut episodes = Episodes::of(Breakout::new(sticky), |position| position.numbers().map(f64::from).collect());
+        episodes.taken = |_, position| position.last_action();
+        agrees(&episodes.random(Comparison::Whole).by(Comparison::Whole, follow));
     }
 }
