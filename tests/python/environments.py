@@ -17,6 +17,9 @@ from pathlib import Path
 import gymnasium
 import minatar
 import numpy as np
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Door, Goal, Key
+from minigrid.envs.doorkey import DoorKeyEnv
 
 # Sines of two libraries differ in the last bit.
 TOLERANCE = 1e-9
@@ -140,12 +143,59 @@ class Breakout:
         return reward, "terminated" if terminated else "truncated" if self.steps == self.STEPS_MAX else None
 
 
+class KeysAndDoors:
+    """Minigrid's DoorKey. The state is agent, direction, wall, door and key; see `Position::numbers`."""
+
+    def __init__(self, name):
+        size = int(name.rsplit("-")[-1])
+        self.env = DoorKeyEnv(size=size)
+
+    def start(self, state):
+        self.env.reset(seed=0)
+        self.put(state)
+
+    def put(self, state):
+        env = self.env
+        column, row, facing, wall, door_row, door, key_column, key_row = (int(number) for number in state)
+        env.grid = Grid(env.width, env.height)
+        env.grid.wall_rect(0, 0, env.width, env.height)
+        env.put_obj(Goal(), env.width - 2, env.height - 2)
+        env.grid.vert_wall(wall, 0)
+        self.wall, self.door_row = wall, door_row
+        self.door = Door("yellow", is_open=door == 0, is_locked=door == 2)
+        env.put_obj(self.door, wall, door_row)
+        self.key = Key("yellow")
+        env.carrying = self.key if key_column < 0 else None
+        if env.carrying is None:
+            env.put_obj(self.key, key_column, key_row)
+        env.agent_pos, env.agent_dir = (column, row), facing
+
+    def state(self):
+        env = self.env
+        door = 0 if self.door.is_open else 2 if self.door.is_locked else 1
+        keys = [(x, y) for x in range(env.width) for y in range(env.height) if env.grid.get(x, y) is self.key]
+        key = (-1, -1) if env.carrying is self.key else keys[0]
+        return [*env.agent_pos, env.agent_dir, self.wall, self.door_row, door, *key]
+
+    def observation(self):
+        # Minigrid's order is column, row, channel.
+        image = np.transpose(self.env.gen_obs()["image"], (2, 1, 0))
+        return image / np.array([10.0, 5.0, 2.0]).reshape(3, 1, 1)
+
+    def step(self, action):
+        _, reward, terminated, truncated, _ = self.env.step(action)
+        return reward, "terminated" if terminated else "truncated" if truncated else None
+
+
 ENVIRONMENTS = {
     "breakout": Breakout,
     "breakout-deterministic": Breakout,
     "cartpole-v0": CartPole,
     "cartpole-v1": CartPole,
     "catch": Catch,
+    "keys_and_doors-5": KeysAndDoors,
+    "keys_and_doors-6": KeysAndDoors,
+    "keys_and_doors-8": KeysAndDoors,
     "pendulum-5": Pendulum,
     "pendulum-9": Pendulum,
 }

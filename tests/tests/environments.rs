@@ -1,5 +1,5 @@
 //! The environments agree step by step with their published implementations: CartPole and Pendulum with Gymnasium, Catch
-//! with bsuite, Breakout with MinAtar.
+//! with bsuite, Breakout with MinAtar, keys and doors with Minigrid.
 //!
 //! This side plays episodes and writes them down; `tests/python/environments.py` plays the same actions from the same
 //! starts and compares states, observations, rewards and ends.
@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use game::{Action, Game, Outcome};
-use games::{Breakout, CartPole, Catch, Pendulum, breakout, cartpole, pendulum};
+use games::{Breakout, CartPole, Catch, KeysAndDoors, Pendulum, breakout, cartpole, keys_and_doors, pendulum};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -165,4 +165,32 @@ fn breakout_agrees_with_minatar_with_and_without_sticky_actions() {
         episodes.taken = |_, position| position.last_action();
         agrees(&episodes.random(Comparison::Whole).by(Comparison::Whole, follow));
     }
+}
+
+/// Walks at random, more often forward than not, picks up the key and opens the door on the way; drops the key and closes
+/// the door now and then.
+fn explore(rng: &mut ChaCha8Rng, legal: &[Action]) -> Action {
+    let [left, right, forward, pick_up, drop, toggle] = [0, 1, 2, 3, 4, 5];
+    let usual = [left, right, forward, forward, forward, pick_up, toggle];
+    let action = if rng.random_range(0..40) == 0 { drop } else { usual[rng.random_range(0..usual.len())] };
+    legal[action]
+}
+
+#[test]
+fn keys_and_doors_agree_with_minigrid() {
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    let mut of_size = |size| {
+        let game = KeysAndDoors::new(keys_and_doors::Size::new(size).unwrap());
+        let episodes = Episodes::of(game, |position| position.numbers().map(f64::from).to_vec());
+        episodes.by(Comparison::Whole, |_, legal| explore(&mut rng, legal))
+    };
+    let small = of_size(5);
+    let goals = small
+        .recorded
+        .iter()
+        .filter(|episode| episode["steps"].as_array().unwrap().last().unwrap()["end"] == "terminated");
+    let (goals, episodes) = (goals.count(), small.recorded.len());
+    assert!(goals > 2 && goals < episodes, "{goals} of {episodes} episodes reached the goal");
+    agrees(&small.random(Comparison::Whole));
+    agrees(&of_size(8));
 }

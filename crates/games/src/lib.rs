@@ -15,6 +15,7 @@ mod environment;
 mod generator;
 mod grid;
 pub mod hex;
+pub mod keys_and_doors;
 pub mod pendulum;
 #[macro_use]
 mod registry;
@@ -33,6 +34,7 @@ registry! { $
     pendulum::Pendulum { torques: pendulum::Torques },
     breakout::Breakout { sticky: breakout::StickyActions },
     twenty_forty_eight::TwentyFortyEight,
+    keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
 }
 
 /// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
@@ -104,7 +106,8 @@ mod tests {
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
              the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1, \
-             pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048"
+             pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
+             keys_and_doors-5 to keys_and_doors-16"
         );
     }
 
