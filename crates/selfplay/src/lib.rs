@@ -19,6 +19,8 @@ mod parallel;
 pub mod playouts;
 mod resignation;
 mod round;
+mod searchable;
+mod seeds;
 mod tree_search;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse};
@@ -33,4 +35,6 @@ pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
 };
+pub use searchable::{NotSearchable, check_searchable};
+pub use seeds::evaluation_seed;
 pub use tree_search::Step;
