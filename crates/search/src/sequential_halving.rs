@@ -24,6 +24,10 @@ pub(crate) struct SequentialHalving {
     target: u32,
     /// This phase's actions, best first.
     considered: Vec<usize>,
+    /// The visits of each action of this phase at its beginning.
+    base: u32,
+    /// The actions that were dropped at the beginning of this phase.
+    dropped: Vec<usize>,
 }
 
 /// The state of a root action that the schedule depends on.
@@ -66,8 +70,10 @@ impl SequentialHalving {
 
     /// Drops all phases and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
-        *self = Self { considered: std::mem::take(&mut self.considered), ..Self::default() };
+        let (considered, dropped) = (std::mem::take(&mut self.considered), std::mem::take(&mut self.dropped));
+        *self = Self { considered, dropped, ..Self::default() };
         self.considered.clear();
+        self.dropped.clear();
     }
 
     /// The action to visit next: of those that lack visits in this phase, one with the fewest; ties go to the best.
@@ -103,6 +109,26 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
+    /// Ranks again by newer scores: an action that was dropped at the beginning of this phase replaces one that has
+    /// received no visit in it and is now worse. Each visit of mctx goes to the action that is best at that time, and
+    /// where values are rescaled by those of all actions, one new value may change the order of the others.
+    pub(crate) fn rank_again(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
+        let base = self.base;
+        let waits = |&action: &usize| {
+            let Candidate { visits, status } = look(action);
+            visits <= base && status == CandidateStatus::Open
+        };
+        let order = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
+        for considered in self.considered.iter_mut().filter(|action| waits(action)) {
+            let best = self.dropped.iter_mut().filter(|action| waits(action)).min_by(|a, b| order(a, b));
+            match best {
+                Some(best) if order(best, considered).is_lt() => std::mem::swap(best, considered),
+                _ => {}
+            }
+        }
+        self.considered.sort_unstable_by(order);
+    }
+
     /// The visits of an action that count towards its rank, which are those that the schedule assigned; `None` if the
     /// action is no longer considered.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
@@ -121,7 +147,10 @@ impl SequentialHalving {
         }
         ranking.sort_unstable_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
         let left = self.simulations - self.assigned;
-        ranking.truncate(self.width.min(usize::try_from(left).unwrap_or(usize::MAX)));
+        let kept = self.width.min(usize::try_from(left).unwrap_or(usize::MAX)).min(ranking.len());
+        self.dropped.clear();
+        self.dropped.extend(ranking.drain(kept..));
+        self.base = self.target;
 
         let len = u32::try_from(ranking.len()).expect("actions are 16-bit");
         if len == 0 {
