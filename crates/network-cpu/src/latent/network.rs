@@ -1,0 +1,207 @@
+use inference::{Slot, Unroll};
+use weights::Architecture;
+
+use super::dense::{self, DenseNetwork};
+use super::folded::{FoldedLatent, FoldedLayers};
+use super::pool::Pool;
+use crate::multiplier::Multiplier;
+use crate::{Error, KernelVariant};
+
+/// A weights version of a MuZero network packed for one kernel variant; threads share it.
+#[derive(Debug)]
+pub struct LatentNetwork {
+    architecture: Architecture,
+    path: KernelVariant,
+    support: usize,
+    layers: Layers,
+}
+
+#[derive(Debug)]
+enum Layers {
+    Dense(DenseNetwork),
+}
+
+/// The buffers of a thread.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    layers: LayerBuffers,
+    answers: Answers,
+}
+
+#[derive(Debug)]
+enum LayerBuffers {
+    Dense(dense::Buffers),
+}
+
+impl LatentNetwork {
+    /// Reads and packs a published version. A path of integers is replaced by its floating-point
+    /// [base](KernelVariant::base).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for an architecture that the kernel does not support, [`Error::Unavailable`] for a path
+    /// that this machine does not have, [`Error::Network`] for another model and for bytes that are not exactly those of
+    /// such a network, which names the tensor.
+    pub fn new(architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> Result<Self, Error> {
+        Error::check_latent(architecture)?;
+        Self::from_folded(&FoldedLatent::from_safetensors(architecture, bytes)?, path)
+    }
+
+    /// Packs a network of random weights, for benchmarks.
+    ///
+    /// # Errors
+    /// Same as [`new`](Self::new).
+    pub fn random(architecture: &Architecture, seed: u64, path: KernelVariant) -> Result<Self, Error> {
+        Error::check_latent(architecture)?;
+        Self::from_folded(&FoldedLatent::random(architecture, seed)?, path)
+    }
+
+    pub(crate) fn from_folded(folded: &FoldedLatent, path: KernelVariant) -> Result<Self, Error> {
+        let path = path.base();
+        if !path.is_available() {
+            let reason = "this CPU or this system does not have it".to_owned();
+            return Err(Error::Unavailable { path, reason });
+        }
+        let FoldedLatent { architecture, support, layers } = folded;
+        let layers = match layers {
+            FoldedLayers::Dense(layers) => Layers::Dense(DenseNetwork::new(layers, path)),
+            FoldedLayers::Residual(_) => {
+                return Err(Error::Unsupported { what: "height", got: architecture.height, expected: "1" });
+            }
+        };
+        Ok(Self { architecture: architecture.clone(), path, support: *support, layers })
+    }
+
+    /// The network's shape.
+    #[must_use]
+    pub fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
+    /// The path that computes it.
+    #[must_use]
+    pub fn path(&self) -> KernelVariant {
+        self.path
+    }
+
+    /// Bytes of a latent state in a pool.
+    #[must_use]
+    pub fn state_bytes(&self) -> usize {
+        self.state_lines() * size_of::<crate::planes::Line>()
+    }
+
+    fn state_lines(&self) -> usize {
+        match &self.layers {
+            Layers::Dense(network) => network.state_lines(),
+        }
+    }
+
+    /// An empty pool.
+    pub(crate) fn pool(&self) -> Pool {
+        Pool::new(self.state_lines())
+    }
+
+    pub(crate) fn workspace(&self) -> Workspace {
+        let (layers, [policy, scalar]) = match &self.layers {
+            Layers::Dense(network) => (LayerBuffers::Dense(network.buffers()), network.padded_outputs()),
+        };
+        Workspace { layers, answers: Answers::new(self.support, self.pass(), policy, scalar) }
+    }
+
+    /// The most observations or steps of a pass.
+    pub(crate) fn pass(&self) -> usize {
+        match &self.layers {
+            Layers::Dense(network) => network.pass(),
+        }
+    }
+
+    /// Computes the states of observations `[rows, P, H, W]`, at most those of a [pass](Self::pass), and the predictions
+    /// in them.
+    pub(crate) fn initial<'a>(
+        &self,
+        workspace: &'a mut Workspace,
+        observations: &[f32],
+        to: &[Slot],
+        pool: &mut Pool,
+    ) -> &'a Answers {
+        let Workspace { layers, answers } = workspace;
+        match (&self.layers, layers) {
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
+                network.initial(buffers, observations, to, pool, answers);
+            }
+        }
+        answers
+    }
+
+    /// Takes steps, at most those of a [pass](Self::pass).
+    pub(crate) fn recurrent<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
+        let Workspace { layers, answers } = workspace;
+        match (&self.layers, layers) {
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
+        }
+        answers
+    }
+}
+
+/// The outputs of the heads for the states of a pass.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    /// n: scalars have 2n + 1 atoms.
+    bound: usize,
+    padded_actions: usize,
+    /// `[rows, padded actions]`.
+    policy: Vec<f32>,
+    /// Logits of one scalar, `[rows, padded atoms]`.
+    scalar: Vec<f32>,
+    /// Means of the atoms of the values, `[rows]`.
+    values: Vec<f32>,
+    /// Means of the atoms of the rewards, `[rows]`.
+    rewards: Vec<f32>,
+}
+
+impl Answers {
+    fn new(bound: usize, rows: usize, padded_actions: usize, padded_atoms: usize) -> Self {
+        Self {
+            bound,
+            padded_actions,
+            policy: vec![0.0; rows * padded_actions],
+            scalar: vec![0.0; rows * padded_atoms],
+            values: vec![0.0; rows],
+            rewards: vec![0.0; rows],
+        }
+    }
+
+    /// The logits of the policy, to be replaced.
+    pub(crate) fn policy_mut(&mut self) -> &mut [f32] {
+        &mut self.policy
+    }
+
+    /// The logits of a scalar, to be replaced before the values or the rewards are [set](Self::set_values).
+    pub(crate) fn scalar_mut(&mut self) -> &mut [f32] {
+        &mut self.scalar
+    }
+
+    /// Sets the values of the first `rows` rows from the logits of a scalar.
+    pub(crate) fn set_values(&mut self, multiplier: &Multiplier, rows: usize, padded: usize) {
+        multiplier.means_of_atoms(&self.scalar, padded, self.bound, &mut self.values[..rows]);
+    }
+
+    /// Sets the rewards of the first `rows` rows from the logits of a scalar.
+    pub(crate) fn set_rewards(&mut self, multiplier: &Multiplier, rows: usize, padded: usize) {
+        multiplier.means_of_atoms(&self.scalar, padded, self.bound, &mut self.rewards[..rows]);
+    }
+
+    /// Logits of a row, padded.
+    pub(crate) fn policy(&self, row: usize) -> &[f32] {
+        &self.policy[row * self.padded_actions..][..self.padded_actions]
+    }
+
+    /// The mean of the atoms of a row's value.
+    pub(crate) fn value(&self, row: usize) -> f32 {
+        self.values[row]
+    }
+
+    /// The mean of the atoms of a row's reward.
+    pub(crate) fn reward(&self, row: usize) -> f32 {
+        self.rewards[row]
+    }
+}
