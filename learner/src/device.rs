@@ -104,7 +104,7 @@ impl Subject {
         let settings = TrainerSettings { precision: self.precision, ..trainer_settings(section) };
         let mut trainer = Trainer::new(Network::new(architecture, self.device, 0)?, settings)?;
         let mut step = |positions| {
-            let batch = batch(architecture, positions);
+            let batch = batch(architecture, positions).into();
             let start = Instant::now();
             trainer.step(&batch).map(|_| start.elapsed())
         };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
-use network_torch::{Contents, StepTimes, Trained, Trainer, TrainingBatch};
+use network_torch::{Contents, Examples, StepTimes, Trained, Trainer, TrainingBatch};
 use service::trace::{self, Span};
 use weights::{Architecture, Manifest, WeightsVersion};
 
@@ -211,18 +211,19 @@ impl Training {
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
         let Prepared { batch, items, mean_version, trace } = prepared;
+        let examples = Examples::Positions(batch);
         self.trainer.set_progress(self.elapsed_seconds() / self.settings.schedule.as_secs_f64());
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
-            None => self.trainer.queue(&batch, &mut Instant::now),
-            Some(_) => self.trainer.queue_nothing(&batch, &mut Instant::now),
+            None => self.trainer.queue(&examples, &mut Instant::now),
+            Some(_) => self.trainer.queue_nothing(&examples, &mut Instant::now),
         };
         queued.context("train")?;
         self.report_micro_batches();
         // A device takes up a step when it has finished the one before.
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
         let ends = simulated.map(|time| free + time);
-        let positions = batch.policy_weights.len();
+        let positions = examples.positions();
         self.pending.push_back(Pending { items, positions, mean_version, trace, begun, ends });
         while self.pending.len() > self.queue_depth {
             self.collect(writing)?;

@@ -9,6 +9,18 @@ pub enum Examples {
     Unrolled(UnrolledBatch),
 }
 
+impl From<TrainingBatch> for Examples {
+    fn from(batch: TrainingBatch) -> Self {
+        Self::Positions(batch)
+    }
+}
+
+impl From<UnrolledBatch> for Examples {
+    fn from(batch: UnrolledBatch) -> Self {
+        Self::Unrolled(batch)
+    }
+}
+
 impl Examples {
     /// B: the number of positions.
     #[must_use]
