@@ -1,4 +1,4 @@
-//! The trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game.
+//! The trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game or an environment.
 //!
 //! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
 //! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. [`mix`] is for
@@ -64,7 +64,7 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
 
     /// Writes the observation `[C, H, W]` of the player to move into `planes`, overwriting all of it.
     ///
-    /// Values lie in `[0, 1]`. `planes.len()` is [`ObservationShape::len`].
+    /// Values lie in the range of [`Spec::observation_range`]. `planes.len()` is [`ObservationShape::len`].
     fn observe(&self, position: &Self::Position, planes: &mut [f32]);
 
     /// Returns a hash of everything that affects the observation, the legal actions and the future of the position.

@@ -8,13 +8,13 @@ mod tests;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::entry::{Entry, Exhaustive, SolvedPositions};
+use crate::entry::{Entry, Exhaustive, SolvedPositions, Variants};
 use crate::grid::{self, Cell, narrow};
 
 /// The registry entry of Connect Four.
 pub const ENTRY: Entry = Entry {
     name: "connect_four",
-    sizes: None,
+    variants: Variants::One,
     preset: include_str!("../presets/connect_four.toml"),
     solved: Some(SolvedPositions { file: "connect4_solved.csv", csv: include_str!("../data/connect4_solved.csv") }),
     exhaustive: Exhaustive::Skip,

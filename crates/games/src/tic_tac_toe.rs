@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::entry::{Entry, Exhaustive};
+use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, Cell, narrow};
 
 /// The registry entry of tic-tac-toe.
 pub const ENTRY: Entry = Entry {
     name: "tic_tac_toe",
-    sizes: None,
+    variants: Variants::One,
     preset: include_str!("../presets/tic_tac_toe.toml"),
     solved: None,
     exhaustive: Exhaustive::Check,
