@@ -17,7 +17,7 @@ use service::directory::replace;
 use crate::picture;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
-use crate::screen::{clock, elo, number, percent, precise};
+use crate::screen::{clock, elo, mean_return, number, percent, precise};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
@@ -116,7 +116,13 @@ impl Summary {
             let best = percent(r.accuracy_of(search, "optimal"));
             row(&format!("solved positions, {name}"), format!("outcome kept {kept}, best move {best}"));
         }
-        row("Elo (random play is 0)", elo(r));
+        if r.has_returns() {
+            row("mean return", mean_return(r));
+            row("mean return of random play", number(r.random_return));
+            row("steps of an evaluation episode", number(r.episode_length));
+        } else {
+            row("Elo (random play is 0)", elo(r));
+        }
         for (name, rating) in &r.opponents {
             row(&format!("Elo of {name}"), format!("{rating:.0}"));
         }
@@ -319,6 +325,22 @@ mod tests {
         assert_eq!(row(&summary, "solved positions, raw policy"), None);
         assert_eq!(row(&summary, "time of actor"), None);
         assert_eq!(row(&summary, "loss").unwrap(), "– = policy – + value –");
+    }
+
+    #[test]
+    fn games_scored_by_rewards_have_a_mean_return_in_place_of_elo() {
+        let returns = RunMetrics {
+            return_mean: Some(487.25),
+            return_low: Some(470.0),
+            return_high: Some(504.5),
+            random_return: Some(22.4),
+            episode_length: Some(487.25),
+            ..RunMetrics::default()
+        };
+        let summary = summary(returns);
+        assert_eq!(row(&summary, "mean return").unwrap(), "487 (470 to 504)");
+        assert_eq!(row(&summary, "mean return of random play").unwrap(), "22.4");
+        assert_eq!(row(&summary, "Elo (random play is 0)"), None);
     }
 
     #[test]

@@ -99,10 +99,16 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
         ("replay", format!("{items} items · window {window} · {ratio} samples per insert")),
         ("learner", format!("step {} · {steps} steps/s · weights {version}, lag {lag}", number(r.steps))),
         ("loss", format!("{total} = policy {policy} + value {value}")),
-        ("strength", format!("solved {raw} raw, {searched} with search · Elo {}", elo(r))),
-        ("opponents", or_missing(opponents.join(" · "))),
-        ("engines", or_missing(engines_line(&r.engines))),
     ];
+    if r.has_returns() {
+        let length = number(r.episode_length);
+        lines.push(("strength", format!("return {} · {length} steps an episode", mean_return(r))));
+        lines.push(("opponents", format!("random play {}", number(r.random_return))));
+    } else {
+        lines.push(("strength", format!("solved {raw} raw, {searched} with search · Elo {}", elo(r))));
+        lines.push(("opponents", or_missing(opponents.join(" · "))));
+    }
+    lines.push(("engines", or_missing(engines_line(&r.engines))));
     lines.extend(device_lines(&r.devices).into_iter().map(|line| ("devices", line)));
     lines
 }
@@ -113,6 +119,16 @@ pub(crate) fn elo(r: &RunMetrics) -> String {
         (Some(elo), Some(low), Some(high)) => format!("{elo:.0} ({low:.0} to {high:.0})"),
         (Some(elo), ..) => format!("{elo:.0}"),
         (None, ..) => MISSING.to_owned(),
+    }
+}
+
+/// Formats a mean return with its confidence interval.
+pub(crate) fn mean_return(r: &RunMetrics) -> String {
+    match (r.return_mean, r.return_low, r.return_high) {
+        (Some(mean), Some(low), Some(high)) => {
+            format!("{} ({} to {})", number(Some(mean)), number(Some(low)), number(Some(high)))
+        }
+        (mean, ..) => number(mean),
     }
 }
 

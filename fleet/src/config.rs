@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use actor::ActorSection;
 use arena::config::ArenaSection;
+use games::{GameKind, with_game};
 use inference_server::config::InferenceSection;
-use learner::config::{LearnerSection, NetworkSection};
+use learner::config::{LearnerSection, ModelKind, NetworkSection};
 use proto::security::{Credentials, Security};
 use replay_server::config::ReplaySection;
 use selfplay::config::{SearchSection, SelfplaySection};
@@ -55,6 +56,7 @@ impl Fleet {
         let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security, telemetry } =
             self.clone();
         telemetry.check()?;
+        check_model(&run, &network, &actor)?;
         check_security(&security)?;
         let here = || security.clone();
         actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, security: here() }.settings()?;
@@ -65,6 +67,20 @@ impl Fleet {
             .settings()?;
         arena::config::Config { run, search, arena, security: here() }.settings()?;
         Ok(())
+    }
+}
+
+/// Checks that the kind of network suits the game, and that the actors can evaluate it.
+fn check_model(run: &RunSection, network: &NetworkSection, actor: &ActorSection) -> Result<(), ConfigError> {
+    let game: GameKind = run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
+    match network.model {
+        ModelKind::Alphazero => with_game!(game, |game| selfplay::check_searchable(&game))
+            .map_err(|error| ConfigError::invalid("network.model", error)),
+        ModelKind::Muzero if !actor.inference.is_empty() && !actor.inference_fallback => {
+            let reason = "names a server, which computes no MuZero networks, and actor.inference_fallback is off";
+            Err(ConfigError::invalid("actor.inference", reason))
+        }
+        ModelKind::Muzero => Ok(()),
     }
 }
 
@@ -248,6 +264,17 @@ mod tests {
         fleet.learner.batch_size = 193;
         let error = fleet.check().unwrap_err().to_string();
         assert!(error.starts_with("learner.batch_size: is 193, more than the 192 samples"), "{error}");
+    }
+
+    #[test]
+    fn actors_that_evaluate_only_on_an_inference_server_have_no_muzero_network() {
+        let mut fleet = Fleet::default();
+        fleet.network.model = ModelKind::Muzero;
+        fleet.actor.inference = "http://127.0.0.1:7003".to_owned();
+        fleet.check().unwrap();
+        fleet.actor.inference_fallback = false;
+        let error = fleet.check().unwrap_err().to_string();
+        assert!(error.starts_with("actor.inference: names a server, which computes no MuZero networks"), "{error}");
     }
 
     #[test]

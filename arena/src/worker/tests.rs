@@ -20,6 +20,8 @@ use crate::ledger::{Ledger, Player};
 use crate::pacer::Environment;
 use crate::past_versions::PastVersions;
 
+mod learned;
+
 /// An evaluator with uniform priors, or one that fails.
 struct Uniform {
     breaks: bool,

@@ -1,11 +1,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use inference::{EngineCounts, Evaluator};
+use inference::{EngineCounts, Evaluator, LatentModel};
 use network_cpu::{ChosenVariant, Kernel};
-use weights::Manifest;
+use weights::{Manifest, Model};
 
-/// Builds evaluators of a weights version, one for each thread.
+use crate::Network;
+
+/// Builds evaluators and learned models of a weights version, one for each thread.
 pub trait Backend: Send + Sync {
     /// Returns the name of the chosen engine, more precise after the first build: `cpu avx512-f32`.
     fn describe(&self) -> String;
@@ -16,6 +18,26 @@ pub trait Backend: Send + Sync {
     /// Weights that do not match the network in their manifest, or that the engine does not support; a device that
     /// fails.
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error>;
+
+    /// Builds the learned model of one thread from the weights of a MuZero network. Its pool of latent states is empty.
+    ///
+    /// # Errors
+    /// Same as [`build`](Self::build), and [`Error::NoLatentModel`] from an engine that computes no MuZero networks.
+    fn build_latent(&self, _manifest: &Manifest, _bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
+        Err(Error::NoLatentModel { engine: self.describe() })
+    }
+
+    /// Builds the network of one thread: with [`build`](Self::build) or [`build_latent`](Self::build_latent), as the
+    /// architecture in the manifest requires.
+    ///
+    /// # Errors
+    /// Those of the two functions.
+    fn build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Network, Error> {
+        match manifest.architecture.model {
+            Model::Alphazero => self.build(manifest, bytes).map(Network::Evaluator),
+            Model::Muzero { .. } => self.build_latent(manifest, bytes).map(Network::Latent),
+        }
+    }
 
     /// Returns true if an accelerator is among the engines, so that large batches pay.
     fn is_accelerated(&self) -> bool {
@@ -29,6 +51,18 @@ pub trait Backend: Send + Sync {
     /// Same as [`build`](Self::build).
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
         self.build(manifest, bytes).map(Some)
+    }
+
+    /// Builds the network as [`build_network`](Self::build_network) does, or returns `None` while another thread
+    /// prepares the same weights for all.
+    ///
+    /// # Errors
+    /// Same as [`build_network`](Self::build_network).
+    fn try_build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Network>, Error> {
+        match manifest.architecture.model {
+            Model::Alphazero => Ok(self.try_build(manifest, bytes)?.map(Network::Evaluator)),
+            Model::Muzero { .. } => self.build_latent(manifest, bytes).map(|model| Some(Network::Latent(model))),
+        }
     }
 
     /// Limits the batches in flight on a device that the threads share; no effect where each thread computes by itself.
@@ -60,7 +94,7 @@ where
     }
 }
 
-/// The error of a failed [`Backend::build`].
+/// The error of a failed [`Backend::build`] or [`Backend::build_latent`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The CPU kernel rejected the weights, or does not support the network.
@@ -78,6 +112,12 @@ pub enum Error {
     #[cfg(feature = "torch")]
     #[error(transparent)]
     Libtorch(#[from] network_torch::Error),
+    /// The engine computes no MuZero networks.
+    #[error("{engine} does not compute MuZero networks")]
+    NoLatentModel {
+        /// The name of the engine.
+        engine: String,
+    },
     /// A backend of another crate failed.
     #[error("{0}")]
     Other(String),

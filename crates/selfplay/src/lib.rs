@@ -22,6 +22,8 @@ pub mod playouts;
 mod record;
 mod resignation;
 mod round;
+mod searchable;
+mod seeds;
 mod tree_search;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse};
@@ -37,4 +39,6 @@ pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
 };
+pub use searchable::{NotSearchable, check_searchable};
+pub use seeds::evaluation_seed;
 pub use tree_search::Step;

@@ -61,6 +61,19 @@ impl Default for RunSection {
     }
 }
 
+impl RunSection {
+    /// Checks the keys whose range every process agrees on.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.discount > 0.0 && self.discount <= 1.0 {
+            return Ok(());
+        }
+        Err(ConfigError::invalid("run.discount", format!("must be above 0 and at most 1, not {}", self.discount)))
+    }
+}
+
 /// Returns true if an environment variable of this name overrides the run file.
 pub fn is_override(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(ENVIRONMENT_PREFIX.as_bytes())
