@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+#[allow(unreachable_pub, reason = "it is public in its own crate")]
 #[path = "../../../tests/src/python.rs"]
 mod python;
 
