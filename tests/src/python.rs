@@ -69,6 +69,18 @@ impl Python {
         Ok(Some(Self { program, packages }))
     }
 
+    /// Returns the interpreter.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        Path::new(&self.program)
+    }
+
+    /// Returns the folder of the installed packages.
+    #[must_use]
+    pub fn packages(&self) -> &Path {
+        &self.packages
+    }
+
     /// Runs a script to its end, with the modules in `modules` in addition to the packages. Returns its output.
     ///
     /// # Errors

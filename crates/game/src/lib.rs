@@ -2,18 +2,22 @@
 //!
 //! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
 //! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. [`mix`] is for
-//! hashes. The crate is deliberately independent of search, tensors, evaluators and processes, and reads no clock and
-//! no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
+//! hashes. [`Environments`] are many episodes that advance together, by rules or outside this process. The crate is
+//! deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
 
 mod action;
+mod environments;
 mod mix;
 mod outcome;
+mod rules_environments;
 mod spec;
 mod symmetry;
 
 pub use action::Action;
+pub use environments::{Environments, EnvironmentsError, Frame, Play, Start, Started, Taken};
 pub use mix::mix;
 pub use outcome::{Outcome, Player};
+pub use rules_environments::RulesEnvironments;
 pub use spec::{Dynamics, ObservationRange, ObservationShape, Players, Scoring, Spec};
 pub use symmetry::Symmetry;
 
