@@ -138,6 +138,32 @@ fn every_path_agrees_with_float64_for_dense_networks_of_every_depth_and_support(
     check_against_float64(&architecture([70, 1, 1], 32, 1, 40), 600);
 }
 
+#[test]
+fn every_path_agrees_with_float64_for_planes_of_many_sizes() {
+    for shape in [[1, 1, 2], [2, 3, 3], [2, 6, 7], [3, 1, 9], [5, 9, 1], [17, 5, 8], [4, 13, 13]] {
+        check_against_float64(&architecture(shape, 32, 2, 7), 3);
+    }
+    // Channels that fill lines of bfloat16 and channels that do not, which the planes of actions then share.
+    for (channels, blocks) in [(16, 0), (16, 3), (48, 2), (64, 1), (80, 1), (128, 1)] {
+        check_against_float64(&architecture([2, 4, 5], channels, blocks, 20), 2);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_batches_of_planes_smaller_and_larger_than_a_pass() {
+    for positions in [1, 2, 15, 27, 33, 70] {
+        check_against_float64(&architecture([2, 3, 3], 16, 1, 9), positions);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_planes_with_excitation_and_pooling() {
+    for (units, pooled) in [(8, 0), (0, 20), (12, 16)] {
+        let plain = architecture([2, 6, 7], 48, 3, 7);
+        check_against_float64(&Architecture { squeeze_excitation: units, global_pooling: pooled, ..plain }, 16);
+    }
+}
+
 /// An evaluator with room for 32 states of a small network of vectors, on the widest path.
 fn small(change: impl FnOnce(&mut FoldedLatent)) -> LatentEvaluator {
     let mut network = FoldedLatent::random(&architecture([4, 1, 1], 20, 1, 3), 3).unwrap();
