@@ -18,6 +18,7 @@ use weights::{Architecture, Model, WeightsVersion};
 fn a_warm_evaluator_allocates_nothing() {
     towers();
     latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100);
+    latent_states(ObservationShape { planes: 2, height: 3, width: 3 }, 32, 70);
 }
 
 fn towers() {
