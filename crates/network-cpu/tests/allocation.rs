@@ -1,6 +1,8 @@
 //! An evaluator allocates nothing per call.
 //!
-//! The test is alone in its process, because the allocator counts for the whole process.
+//! There is one test, because the allocator counts for the whole process.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be computed ends the test")]
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -13,7 +15,6 @@ use inference::{Batch, Evaluator, LatentModel, LatentPredictions, Predictions, S
 use network_cpu::{KernelVariant, LatentEvaluator, LatentNetwork, Tower, TowerEvaluator};
 use weights::{Architecture, Model, WeightsVersion};
 
-// One test, because the allocator counts for the whole process.
 #[test]
 fn a_warm_evaluator_allocates_nothing() {
     towers();

@@ -72,6 +72,21 @@ fn threads_share_the_weights_of_a_version() {
 }
 
 #[test]
+fn narrow_dense_networks_are_computed_in_float32_unless_bfloat16_is_named() {
+    let path = |paths: &[KernelVariant], channels| {
+        let architecture = Architecture { channels, ..architecture([5, 1, 1]) };
+        let bytes = file(&Named::random(&architecture).tensors);
+        let kernel = Kernel::new(paths.to_vec(), PrecisionPreference::default());
+        kernel.latent_evaluator(&manifest(&architecture, &bytes), &bytes).unwrap().network().path()
+    };
+    let (both, bf16) = ([KernelVariant::Avx512Bf16, KernelVariant::PortableF32], KernelVariant::Avx512Bf16);
+    assert_eq!(path(&both, 64), KernelVariant::PortableF32);
+    if bf16.is_available() {
+        assert_eq!([path(&both, 128), path(&[bf16], 64)], [bf16; 2]);
+    }
+}
+
+#[test]
 fn a_missing_and_an_additional_tensor_are_named() {
     for shape in [[5, 1, 1], [2, 3, 4]] {
         let architecture = architecture(shape);

@@ -345,7 +345,7 @@ pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means:
 fn exp_of_negative(x: [f32; GROUP]) -> [f32; GROUP] {
     /// Adding it rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    const LN_2_HIGH: f32 = 0.693_359_375;
+    const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     const POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     x.map(|x| {

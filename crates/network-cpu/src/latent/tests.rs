@@ -197,6 +197,30 @@ fn an_observation_that_is_not_finite_is_refused() {
 }
 
 #[test]
+fn an_observation_that_is_not_finite_does_not_reach_later_batches() {
+    for (path, shape) in available().flat_map(|path| [[4, 1, 1], [2, 3, 4]].map(|shape| (path, shape))) {
+        let architecture = architecture(shape, 16, 2, 3);
+        let network = FoldedLatent::random(&architecture, 3).unwrap();
+        let good = batch(&architecture, 20, &mut ChaCha8Rng::seed_from_u64(1));
+        let mut bad = Batch::new(good.shape());
+        (0..20).for_each(|_| bad.push(&[Action(0)], |cells| cells.fill(f32::NAN)));
+        let to: Vec<Slot> = (0..20).map(Slot).collect();
+        let steps: Vec<Unroll> = (0..20).map(|slot| unroll(slot, 1, slot + 20)).collect();
+        let answers = |evaluator: &mut LatentEvaluator| {
+            let (mut first, mut then) = (LatentPredictions::default(), LatentPredictions::default());
+            evaluator.initial(&good, &to, &mut first).unwrap();
+            evaluator.recurrent(&steps, &mut then).unwrap();
+            (first, then)
+        };
+        let (mut fresh, mut poisoned) = (evaluator(&network, path), evaluator(&network, path));
+        [&mut fresh, &mut poisoned].into_iter().for_each(|evaluator| evaluator.reserve(40).unwrap());
+        assert!(poisoned.initial(&bad, &to, &mut LatentPredictions::default()).is_err());
+        assert!(poisoned.recurrent(&steps, &mut LatentPredictions::default()).is_err());
+        assert_eq!(answers(&mut poisoned), answers(&mut fresh), "{path}, {shape:?}");
+    }
+}
+
+#[test]
 fn a_head_that_overflows_is_refused_as_not_finite() {
     type Change = fn(&mut super::folded::DenseLayers);
     let changes: [Change; 3] = [
