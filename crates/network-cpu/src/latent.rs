@@ -1,6 +1,7 @@
 //! Computes MuZero networks: dense ones for vectors by products over rows of many states (`dense`), residual ones for
 //! planes with the trunk of towers (`residual`). Start with [`LatentEvaluator`].
 
+mod answers;
 mod dense;
 mod evaluator;
 pub(crate) mod folded;

@@ -1,11 +1,11 @@
 use crate::KernelVariant;
+use crate::arrangement::Arrangement;
 use crate::folded::{self, Affine, Dense, Excitation};
 use crate::multiplier::Multiplier;
 use crate::planes::{Board, INTEGERS, Layout, Planes};
 use crate::pooling::Summaries;
 use crate::product::{Output, Product};
 use crate::quantise::Ranges;
-use crate::tower::{Arrangement, Stage};
 use crate::winograd::Winograd;
 
 /// The most bytes of weights that stay in the second-level cache beside the activations.
@@ -79,6 +79,23 @@ pub(crate) struct Activations {
     /// Values and products at the points of minimal filtering, where it is used.
     points: Vec<Planes>,
     summaries: Summaries,
+}
+
+/// A part of the computation, for measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Writing observations to planes.
+    Observe,
+    /// The first convolution.
+    Stem,
+    /// The first half of a residual block, by index, with its pooling.
+    Inner(usize),
+    /// The second half, with its excitation and addition.
+    Block(usize),
+    /// The convolution in front of both heads.
+    Heads,
+    /// The layers of the heads.
+    Layers,
 }
 
 /// Positions that pass through the convolutions together.

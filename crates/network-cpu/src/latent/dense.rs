@@ -1,7 +1,7 @@
 use inference::{Slot, Unroll};
 
+use super::answers::Answers;
 use super::folded::{DenseHead, DenseLayers, DenseTrunk};
-use super::network::Answers;
 use super::pool::Pool;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
 use crate::KernelVariant;

@@ -4,16 +4,16 @@ use inference::{Slot, Unroll};
 use network::{ACTION_PLANES, HEAD_CHANNELS, VALUE_HIDDEN};
 use weights::Architecture;
 
+use super::answers::Answers;
 use super::folded::{ResidualLayers, ScalarHead};
-use super::network::Answers;
 use super::pool::Pool;
 use super::rows::{take_rows, write};
 use crate::KernelVariant;
+use crate::arrangement::Arrangement;
 use crate::folded::{Affine, Dense};
 use crate::multiplier::Multiplier;
 use crate::planes::{Board, Format, Layout, Planes, TILE_ROWS};
 use crate::product::{GROUP, Output, Product, Run, Slab};
-use crate::tower::Arrangement;
 use crate::trunk::{Activations, Multipliers, Part, Trunk};
 
 /// A residual network of planes, packed.
