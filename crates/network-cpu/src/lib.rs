@@ -14,6 +14,7 @@
 //! All `unsafe` code lies in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check its
 //! preconditions.
 
+mod arrangement;
 mod drift;
 mod error;
 mod evaluator;
@@ -29,6 +30,7 @@ mod product;
 mod quantise;
 mod reference;
 mod tower;
+mod trunk;
 mod variant;
 mod winograd;
 
@@ -38,7 +40,8 @@ pub use evaluator::TowerEvaluator;
 pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_latent_variant, choose_variant, fastest_first};
 pub use latent::{LatentEvaluator, LatentNetwork};
 pub use quantise::Ranges;
-pub use tower::{Stage, Tower};
+pub use tower::Tower;
+pub use trunk::Stage;
 pub use variant::KernelVariant;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 use inference::{Slot, Unroll};
 use weights::Architecture;
 
+use super::answers::Answers;
 use super::dense::{self, DenseNetwork};
 use super::folded::{FoldedLatent, FoldedLayers};
 use super::pool::Pool;
-use crate::multiplier::Multiplier;
+use super::residual::{self, Input, ResidualNetwork};
 use crate::{Error, KernelVariant};
 
 /// A weights version of a MuZero network packed for one kernel variant; threads share it.
@@ -18,7 +19,8 @@ pub struct LatentNetwork {
 
 #[derive(Debug)]
 enum Layers {
-    Dense(DenseNetwork),
+    Dense(Box<DenseNetwork>),
+    Residual(Box<ResidualNetwork>),
 }
 
 /// The buffers of a thread.
@@ -31,6 +33,7 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 enum LayerBuffers {
     Dense(dense::Buffers),
+    Residual(residual::Buffers),
 }
 
 impl LatentNetwork {
@@ -63,9 +66,9 @@ impl LatentNetwork {
         }
         let FoldedLatent { architecture, support, layers } = folded;
         let layers = match layers {
-            FoldedLayers::Dense(layers) => Layers::Dense(DenseNetwork::new(layers, path)),
-            FoldedLayers::Residual(_) => {
-                return Err(Error::Unsupported { what: "height", got: architecture.height, expected: "1" });
+            FoldedLayers::Dense(layers) => Layers::Dense(Box::new(DenseNetwork::new(layers, path))),
+            FoldedLayers::Residual(layers) => {
+                Layers::Residual(Box::new(ResidualNetwork::new(architecture, layers, path)))
             }
         };
         Ok(Self { architecture: architecture.clone(), path, support: *support, layers })
@@ -92,6 +95,7 @@ impl LatentNetwork {
     fn state_lines(&self) -> usize {
         match &self.layers {
             Layers::Dense(network) => network.state_lines(),
+            Layers::Residual(network) => network.state_lines(),
         }
     }
 
@@ -103,6 +107,7 @@ impl LatentNetwork {
     pub(crate) fn workspace(&self) -> Workspace {
         let (layers, [policy, scalar]) = match &self.layers {
             Layers::Dense(network) => (LayerBuffers::Dense(network.buffers()), network.padded_outputs()),
+            Layers::Residual(network) => (LayerBuffers::Residual(network.buffers()), network.padded_outputs()),
         };
         Workspace { layers, answers: Answers::new(self.support, self.pass(), policy, scalar) }
     }
@@ -111,6 +116,7 @@ impl LatentNetwork {
     pub(crate) fn pass(&self) -> usize {
         match &self.layers {
             Layers::Dense(network) => network.pass(),
+            Layers::Residual(network) => network.pass(),
         }
     }
 
@@ -128,6 +134,10 @@ impl LatentNetwork {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
                 network.initial(buffers, observations, to, pool, answers);
             }
+            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
+                network.compute(buffers, Input::Observations(observations, to), pool, answers);
+            }
+            _ => unreachable!("a workspace is of its network"),
         }
         answers
     }
@@ -137,71 +147,11 @@ impl LatentNetwork {
         let Workspace { layers, answers } = workspace;
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
+            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
+                network.compute(buffers, Input::Steps(steps), pool, answers);
+            }
+            _ => unreachable!("a workspace is of its network"),
         }
         answers
-    }
-}
-
-/// The outputs of the heads for the states of a pass.
-#[derive(Debug)]
-pub(crate) struct Answers {
-    /// n: scalars have 2n + 1 atoms.
-    bound: usize,
-    padded_actions: usize,
-    /// `[rows, padded actions]`.
-    policy: Vec<f32>,
-    /// Logits of one scalar, `[rows, padded atoms]`.
-    scalar: Vec<f32>,
-    /// Means of the atoms of the values, `[rows]`.
-    values: Vec<f32>,
-    /// Means of the atoms of the rewards, `[rows]`.
-    rewards: Vec<f32>,
-}
-
-impl Answers {
-    fn new(bound: usize, rows: usize, padded_actions: usize, padded_atoms: usize) -> Self {
-        Self {
-            bound,
-            padded_actions,
-            policy: vec![0.0; rows * padded_actions],
-            scalar: vec![0.0; rows * padded_atoms],
-            values: vec![0.0; rows],
-            rewards: vec![0.0; rows],
-        }
-    }
-
-    /// The logits of the policy, to be replaced.
-    pub(crate) fn policy_mut(&mut self) -> &mut [f32] {
-        &mut self.policy
-    }
-
-    /// The logits of a scalar, to be replaced before the values or the rewards are [set](Self::set_values).
-    pub(crate) fn scalar_mut(&mut self) -> &mut [f32] {
-        &mut self.scalar
-    }
-
-    /// Sets the values of the first `rows` rows from the logits of a scalar.
-    pub(crate) fn set_values(&mut self, multiplier: &Multiplier, rows: usize, padded: usize) {
-        multiplier.means_of_atoms(&self.scalar, padded, self.bound, &mut self.values[..rows]);
-    }
-
-    /// Sets the rewards of the first `rows` rows from the logits of a scalar.
-    pub(crate) fn set_rewards(&mut self, multiplier: &Multiplier, rows: usize, padded: usize) {
-        multiplier.means_of_atoms(&self.scalar, padded, self.bound, &mut self.rewards[..rows]);
-    }
-
-    /// Logits of a row, padded.
-    pub(crate) fn policy(&self, row: usize) -> &[f32] {
-        &self.policy[row * self.padded_actions..][..self.padded_actions]
-    }
-
-    /// The mean of the atoms of a row's value.
-    pub(crate) fn value(&self, row: usize) -> f32 {
-        self.values[row]
-    }
-
-    /// The mean of the atoms of a row's reward.
-    pub(crate) fn reward(&self, row: usize) -> f32 {
-        self.rewards[row]
     }
 }
