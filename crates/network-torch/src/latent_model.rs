@@ -15,7 +15,7 @@ use self::residual::Residual;
 use crate::{
     DeviceRules, Error, Network, Precision, SubmittingThreads,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
-    muzero::RANGE_EPSILON,
+    muzero::rescale,
     network, process,
     rules::device_name,
 };
@@ -272,15 +272,6 @@ impl LatentModel for LibtorchLatent {
         }
         Ok(())
     }
-}
-
-/// Rescales rows `[B, N]` to `[0, 1]` as [`muzero::rescale`](crate::muzero::rescale) does, with fewer operations.
-fn rescale(states: &Tensor) -> Result<Tensor, Error> {
-    let (least, greatest) = states.f_aminmax(1, true)?;
-    let range = greatest.f_sub(&least)?.f_add_scalar(RANGE_EPSILON)?;
-    let mut rescaled = states.f_sub(&least)?;
-    let _ = rescaled.f_div_(&range)?;
-    Ok(rescaled)
 }
 
 /// Locks a device that takes work of one thread at a time, until its results have been read.
