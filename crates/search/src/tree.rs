@@ -323,10 +323,17 @@ impl<S> Tree<S> {
             self.halving.halve(&self.scratch, |action| candidate(arena, action));
         }
         if !self.arena.bounds.is_board() {
-            self.score(sigma);
-            let arena = &self.arena;
-            self.halving.rank_again(&self.scratch, |action| candidate(arena, action));
+            self.rank_again(sigma);
         }
+    }
+
+    /// Ranks the root actions of a phase under way by their newest scores. Out of line, so that searches of boards do
+    /// not carry it.
+    #[inline(never)]
+    fn rank_again(&mut self, sigma: Sigma) {
+        self.score(sigma);
+        let arena = &self.arena;
+        self.halving.rank_again(&self.scratch, |action| candidate(arena, action));
     }
 
     /// Fills the scratch memory with `g + logits + σ(completed Q)` of each root action.
