@@ -331,9 +331,11 @@ impl<S> Tree<S> {
     /// not carry it.
     #[inline(never)]
     fn rank_again(&mut self, sigma: Sigma) {
-        self.score(sigma);
-        let arena = &self.arena;
-        self.halving.rank_again(&self.scratch, |action| candidate(arena, action));
+        if self.halving.is_rank_open(|action| candidate(&self.arena, action)) {
+            self.score(sigma);
+            let arena = &self.arena;
+            self.halving.rank_again(&self.scratch, |action| candidate(arena, action));
+        }
     }
 
     /// Fills the scratch memory with `g + logits + σ(completed Q)` of each root action.
