@@ -75,7 +75,7 @@ proptest! {
             for segment in [cut, parsed] {
                 prop_assert_eq!(segment.observation_layout(), Some(recorded.layout));
                 for k in 0..count {
-                    prop_assert_eq!(observation(&segment, k, values).as_ref(), Some(&recorded.observations[ply + k]));
+                    prop_assert_eq!(observation(&segment, k, values), Some(recorded.observations[ply + k].clone()));
                 }
                 prop_assert_eq!(observation(&segment, count, values), None);
                 prop_assert_eq!(observation(&segment, 0, values + 1), None);
