@@ -198,6 +198,23 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_at_the_end_of_an_episode_shows_whether_it_was_truncated_and_the_value_to_bootstrap_from() {
+        let steps: Vec<_> = trajectory().steps().collect();
+        let episode = Episode { seed: 7, outcome: Outcome::Truncated, truncation_value: 0.25 };
+        let truncated = Trajectory::of_episode(trajectory().id(), "any", &steps, episode).unwrap();
+        let terminal =
+            Trajectory::of_episode(trajectory().id(), "any", &steps, Episode::of(Outcome::Finished)).unwrap();
+        for (trajectory, expected) in [(truncated, episode), (terminal, Episode::of(Outcome::Finished))] {
+            let ends = [(0, 0), (0, 1), (0, 2), (1, 1), (2, 0), (2, 9)].map(|(ply, unroll_steps)| {
+                let segment = trajectory.segment(ply, unroll_steps).unwrap();
+                assert_eq!(segment.episode(), expected);
+                segment.reaches_end()
+            });
+            assert_eq!(ends, [false, false, true, true, true, true]);
+        }
+    }
+
+    #[test]
     fn there_is_no_segment_past_the_end() {
         assert_eq!(trajectory().segment(3, 0), None);
     }

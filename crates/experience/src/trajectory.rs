@@ -186,7 +186,8 @@ impl Trajectory {
     /// Returns the surprise: the mean over all searched steps of `|search value - outcome|`, both from the point of
     /// view of the player to move, 0 to 2 if values are within `[-1, 1]`. Assumes that players alternate.
     ///
-    /// Returns `None` without a searched step, and in a game scored by its rewards alone.
+    /// Returns `None` without a searched step, and in a game scored by its rewards alone: there the distance would be
+    /// from a return, which depends on the discount and the number of steps that the learner chooses.
     #[must_use]
     pub fn surprise(&self) -> Option<f64> {
         let outcome = self.outcome();
