@@ -14,7 +14,7 @@ use self::dense::Dense;
 use self::residual::Residual;
 use crate::{
     DeviceRules, Error, Network, Precision, SubmittingThreads,
-    evaluator::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
+    batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
     muzero::RANGE_EPSILON,
     network, process,
     rules::device_name,
@@ -192,7 +192,8 @@ impl LibtorchLatent {
         self.keep(&states, &part(2 * rows, steps.len())?)
     }
 
-    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their predictions; rows from B on only fill the batch.
+    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their predictions; rows from B on only fill the
+    /// batch.
     fn keep(&mut self, states: &Tensor, to: &Tensor) -> Result<(), Error> {
         let len = to.size()[0];
         let outputs = self.folded.predict(states)?.f_narrow(0, 0, len)?;
