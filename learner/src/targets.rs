@@ -155,3 +155,26 @@ fn check_policy<G: Game>(
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use games::tic_tac_toe::TicTacToe;
+    use learner::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
+        let of = |model| {
+            let mut config = Config::default();
+            config.network.model = model;
+            (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
+            let targets = Targets::of(&config.settings().unwrap());
+            (targets, targets.unroll_steps(), targets.segment_steps(TicTacToe::new().spec()))
+        };
+        let search_value_share = 0.5;
+        assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
+        let unroll = Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share };
+        assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
+    }
+}
