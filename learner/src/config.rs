@@ -15,6 +15,8 @@ use service::{ConfigError, SecuritySection};
 
 /// The most preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;
+/// The most unrolled steps: 5 to 10 in the papers; time and memory of a training step grow with them.
+const UNROLLED_MAX: usize = 64;
 /// The longest simulated step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
 
@@ -244,7 +246,7 @@ impl Config {
         ConfigError::within("learner.ema_decay", learner.ema_decay, 0.0..=0.999_999)?;
         ConfigError::within("learner.value_loss_weight", learner.value_loss_weight, 0.0..=1e3)?;
         ConfigError::within("learner.search_value_share", learner.search_value_share, 0.0..=1.0)?;
-        ConfigError::within("learner.unroll_steps", learner.unroll_steps, 1..=UNROLL_STEPS_MAX)?;
+        ConfigError::within("learner.unroll_steps", learner.unroll_steps, 1..=UNROLLED_MAX)?;
         ConfigError::within("learner.td_steps", learner.td_steps, 0..=UNROLL_STEPS_MAX - learner.unroll_steps)?;
         ConfigError::within("learner.importance_exponent", learner.importance_exponent, 0.0..=1.0)?;
         ConfigError::within("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01..=86_400.0)?;
@@ -413,7 +415,9 @@ mod tests {
         };
         assert_eq!(refused(5, UNROLL_STEPS_MAX - 5), Ok(()));
         assert!(refused(5, UNROLL_STEPS_MAX - 4).unwrap_err().contains("learner.td_steps"));
-        assert!(refused(0, 1).unwrap_err().contains("learner.unroll_steps"));
+        for unroll_steps in [0, UNROLLED_MAX + 1] {
+            assert!(refused(unroll_steps, 1).unwrap_err().contains("learner.unroll_steps"));
+        }
     }
 
     #[test]

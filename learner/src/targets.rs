@@ -91,12 +91,12 @@ impl Targets {
         match *self {
             Self::Positions { search_value_share } => {
                 let mut batch = positions::Rows::new(game, search_value_share, samples.len());
-                let pushed = Pushed::of(samples, |segment| batch.push(game, segment, episode_of(segment), rng));
+                let pushed = Pushed::of(samples, |segment| batch.push(game, segment, rng));
                 pushed.built(importance, |importance| Examples::Positions(batch.batch(importance)))
             }
             Self::Unrolled(unroll) => {
                 let mut batch = unrolled::Rows::new(game, unroll, samples.len());
-                let pushed = Pushed::of(samples, |segment| batch.push(game, segment, episode_of(segment), rng));
+                let pushed = Pushed::of(samples, |segment| batch.push(game, segment, rng));
                 pushed.built(importance, |importance| Examples::Unrolled(batch.batch(importance)))
             }
         }
@@ -128,25 +128,15 @@ impl Pushed {
     }
 }
 
-/// The facts of the episode that a segment was cut from.
-fn episode_of(segment: &Segment) -> Episode {
-    Episode::of(segment.outcome())
-}
-
-/// Returns whether the last step of a segment is the last one of its episode.
-fn reaches_end(segment: &Segment) -> bool {
-    segment.ply() + segment.len() == segment.plies()
-}
-
 /// The position a segment begins at.
-fn position_of<G: Game>(game: &G, segment: &Segment, episode: Episode) -> Result<G::Position, String> {
-    let outcome = episode.outcome;
+fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, String> {
+    let Episode { seed, outcome, .. } = segment.episode();
     let is_scored_by_rewards = matches!(outcome, Outcome::Finished | Outcome::Truncated);
     if is_scored_by_rewards != (game.spec().scoring == Scoring::Rewards) {
         return Err(format!("{} has no episode with the outcome {outcome:?}", game.spec().name));
     }
     let actions: Vec<Action> = segment.actions().take(segment.ply()).collect();
-    let position = game.replay_from(episode.seed, &actions).map_err(|error| error.to_string())?;
+    let position = game.replay_from(seed, &actions).map_err(|error| error.to_string())?;
     if game.outcome(&position).is_some() {
         return Err(format!("the game is over at ply {}", segment.ply()));
     }
@@ -163,5 +153,28 @@ fn check_policy<G: Game>(
     match policy.iter().find(|entry| !game.is_legal(position, entry.action)) {
         Some(entry) => Err(format!("the search policy holds {}, which is not legal at ply {ply}", entry.action)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use games::tic_tac_toe::TicTacToe;
+    use learner::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
+        let of = |model| {
+            let mut config = Config::default();
+            config.network.model = model;
+            (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
+            let targets = Targets::of(&config.settings().unwrap());
+            (targets, targets.unroll_steps(), targets.segment_steps(TicTacToe::new().spec()))
+        };
+        let search_value_share = 0.5;
+        assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
+        let unroll = Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share };
+        assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
     }
 }

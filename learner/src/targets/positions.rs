@@ -1,6 +1,6 @@
 //! AlphaZero's targets: the position under a symmetry, its search policy, and the outcome mixed with the search's value.
 
-use experience::{Episode, Segment};
+use experience::Segment;
 use game::{Action, Game, Outcome};
 use network_torch::{Observations, TrainingBatch};
 use rand::{Rng, RngExt};
@@ -35,15 +35,9 @@ impl Rows {
     }
 
     /// Adds one row, or adds nothing and returns the violation of the rules.
-    pub(super) fn push<G: Game>(
-        &mut self,
-        game: &G,
-        segment: &Segment,
-        episode: Episode,
-        rng: &mut impl Rng,
-    ) -> Result<(), String> {
+    pub(super) fn push<G: Game>(&mut self, game: &G, segment: &Segment, rng: &mut impl Rng) -> Result<(), String> {
         let spec = game.spec();
-        let position = position_of(game, segment, episode)?;
+        let position = position_of(game, segment)?;
         let target = segment.steps().next().ok_or("the segment has no target")?.kind;
         let policy = target.policy();
         check_policy(game, &position, policy, segment.ply())?;
@@ -67,9 +61,9 @@ impl Rows {
         }
         self.batch.policy_weights.push(if policy.is_empty() { 0.0 } else { 1.0 });
 
-        let outcome_to_move = episode.outcome.value_for(game.to_move(&position));
+        let outcome_to_move = segment.outcome().value_for(game.to_move(&position));
         let search_value = target.value().unwrap_or(0.0);
-        self.batch.wdl.extend(value_target(self.search_value_share, outcome_to_move, episode.outcome, search_value));
+        self.batch.wdl.extend(value_target(self.search_value_share, outcome_to_move, segment.outcome(), search_value));
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use network_torch::{Observations, UnrolledBatch};
 use rand::{Rng, RngExt};
 
 use super::returns::{End, Horizon, Played, n_step_return};
-use super::{check_policy, position_of, reaches_end};
+use super::{check_policy, position_of};
 
 /// The settings of MuZero's targets.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -106,20 +106,14 @@ impl Rows {
     }
 
     /// Adds one row, or adds nothing and returns the violation of the rules.
-    pub(super) fn push<G: Game>(
-        &mut self,
-        game: &G,
-        segment: &Segment,
-        episode: Episode,
-        rng: &mut impl Rng,
-    ) -> Result<(), String> {
+    pub(super) fn push<G: Game>(&mut self, game: &G, segment: &Segment, rng: &mut impl Rng) -> Result<(), String> {
         let spec = game.spec();
-        let position = position_of(game, segment, episode)?;
+        let position = position_of(game, segment)?;
         game.observe(&position, &mut self.planes);
         let steps: Vec<Step> = segment.steps().collect();
-        let line = self.line(game, position, &steps, segment, episode)?;
+        let line = self.line(game, position, &steps, segment)?;
         let (values, rewards) = match spec.scoring {
-            Scoring::Outcome => self.by_outcome(&line, episode),
+            Scoring::Outcome => self.by_outcome(&line, segment.outcome()),
             Scoring::Rewards => self.by_rewards(&line, segment.ply())?,
         };
 
@@ -163,11 +157,10 @@ impl Rows {
         mut position: G::Position,
         steps: &[Step],
         segment: &Segment,
-        episode: Episode,
     ) -> Result<Line, String> {
         let spec = game.spec();
         let last = self.unroll.unroll_steps;
-        if steps.len() <= last && !reaches_end(segment) {
+        if steps.len() <= last && !segment.reaches_end() {
             return Err(format!("the segment has {} steps of the {} that were drawn", steps.len(), last + 1));
         }
         let needed = match spec.players {
@@ -188,10 +181,11 @@ impl Rows {
             }
         }
         let (mut end, mut ending) = (End::Cut, None);
-        if reaches_end(segment) {
+        if segment.reaches_end() {
             let to_move = game.to_move(&position);
-            end = match episode.outcome {
-                Outcome::Truncated => End::Truncated { to_move, value: episode.truncation_value },
+            let Episode { outcome, truncation_value: value, .. } = segment.episode();
+            end = match outcome {
+                Outcome::Truncated => End::Truncated { to_move, value },
                 _ => End::Terminal,
             };
             ending = Some(match game.outcome(&position) {
@@ -203,23 +197,23 @@ impl Rows {
     }
 
     /// Values `[K + 1]` and rewards `[K]` of an episode that is scored by its outcome.
-    fn by_outcome(&self, line: &Line, episode: Episode) -> (Vec<ValueTarget>, Vec<f32>) {
+    fn by_outcome(&self, line: &Line, outcome: Outcome) -> (Vec<ValueTarget>, Vec<f32>) {
         let Unroll { unroll_steps, search_value_share: share, .. } = self.unroll;
         let Line { played, ending, .. } = line;
         let value = |state: usize| match (played.get(state), ending) {
             (Some(step), _) => {
-                let outcome = episode.outcome.value_for(step.player);
+                let outcome = outcome.value_for(step.player);
                 let mixed = |search_value: f32| (1.0 - share) * outcome + share * search_value.clamp(-1.0, 1.0);
                 ValueTarget::of(step.search_value.map_or(outcome, mixed))
             }
             (None, Some(Ending::Resigned { to_move })) if state == played.len() => {
-                ValueTarget::of(episode.outcome.value_for(*to_move))
+                ValueTarget::of(outcome.value_for(*to_move))
             }
             (None, Some(Ending::Resigned { .. })) => ValueTarget::NONE,
             (None, _) => ValueTarget::of(0.0),
         };
         let reward = |step: usize| match (played.get(step), ending) {
-            (Some(last), Some(Ending::Over)) if step + 1 == played.len() => episode.outcome.value_for(last.player),
+            (Some(last), Some(Ending::Over)) if step + 1 == played.len() => outcome.value_for(last.player),
             _ => 0.0,
         };
         ((0..=unroll_steps).map(value).collect(), (0..unroll_steps).map(reward).collect())

@@ -1,4 +1,3 @@
-#[path = "course.rs"]
 mod course;
 
 use experience::{ActionProbability, Sample, StepKind, Trajectory, TrajectoryId};
@@ -23,7 +22,7 @@ fn unroll(unroll_steps: usize, td_steps: usize, discount: f64) -> Unroll {
 fn row(course: &Course, ply: usize, unroll: Unroll, rng: &mut ChaCha8Rng) -> Result<UnrolledBatch, String> {
     let segment = course.segment(ply, unroll.segment_steps(course.spec()));
     let mut rows = Rows::new(course, unroll, 1);
-    rows.push(course, &segment, course.episode, rng)?;
+    rows.push(course, &segment, rng)?;
     Ok(rows.batch(Vec::new()))
 }
 
@@ -225,8 +224,7 @@ fn a_return_beyond_the_largest_number_is_refused() {
 fn a_segment_that_ends_before_the_episode_and_before_its_unrolled_steps_is_refused() {
     let course = Course::of_one_player(vec![searched(0.0, 0.0); 6], FINISHED);
     let mut rows = Rows::new(&course, unroll(3, 1, 1.0), 1);
-    let mut push =
-        |ply, steps| rows.push(&course, &course.segment(ply, steps), course.episode, &mut ChaCha8Rng::seed_from_u64(1));
+    let mut push = |ply, steps| rows.push(&course, &course.segment(ply, steps), &mut ChaCha8Rng::seed_from_u64(1));
     assert_eq!(push(0, 2).unwrap_err(), "the segment has 3 steps of the 4 that were drawn");
     assert_eq!((push(0, 3), push(4, 2)), (Ok(()), Ok(())));
 }
