@@ -16,6 +16,7 @@ mod generator;
 mod grid;
 pub mod hex;
 pub mod keys_and_doors;
+pub mod market_making;
 pub mod pendulum;
 #[macro_use]
 mod registry;
@@ -35,6 +36,7 @@ registry! { $
     breakout::Breakout { sticky: breakout::StickyActions },
     twenty_forty_eight::TwentyFortyEight,
     keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
+    market_making::MarketMaking,
 }
 
 /// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
@@ -107,7 +109,7 @@ mod tests {
             "`conect_four` is not a game (did you mean `connect_four`?): \
              the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1, \
              pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
-             keys_and_doors-5 to keys_and_doors-16"
+             keys_and_doors-5 to keys_and_doors-16, market_making"
         );
     }
 

@@ -25,9 +25,11 @@ pub const ENTRY: Entry = Entry {
 const ACTIONS: [&str; 4] = ["up", "right", "down", "left"];
 /// The planes of the observation: tiles 2, 4, and so on to 65,536.
 const PLANES: usize = 16;
-/// The number of steps after which an episode is truncated. Chance adds at most 4 in each step, so that no tile of
-/// 131,072 exists by then, for which there is no plane.
+/// The number of steps after which an episode is truncated.
 const STEPS_MAX: usize = 32_000;
+// Chance adds at most 4 in each step and twice before, so that the sum of all tiles stays below 131,072, for which there
+// is no plane.
+const _: () = assert!(4 * (STEPS_MAX + 2) < 1 << (PLANES + 1));
 
 /// Implements 2048.
 ///

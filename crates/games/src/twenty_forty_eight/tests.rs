@@ -129,12 +129,6 @@ fn the_sum_of_all_tiles_has_the_mean_and_the_variance_of_what_chance_added() {
 }
 
 #[test]
-fn the_largest_tile_of_an_episode_of_any_length_has_a_plane() {
-    // Chance adds at most 4 in each step and twice before, and a tile is at most the sum of all.
-    assert!(4 * (STEPS_MAX + 2) < 1 << (PLANES + 1));
-}
-
-#[test]
 fn the_observation_shows_a_tile_in_its_plane_and_no_tile_in_none() {
     let game = TwentyFortyEight::new();
     let position = Position { board: Board::of([0, 1, 16, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), ..game.start() };
