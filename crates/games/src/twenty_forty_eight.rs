@@ -111,8 +111,8 @@ impl Game for TwentyFortyEight {
     }
 
     fn outcome(&self, position: &Position) -> Option<Outcome> {
-        let stuck = !Direction::ALL.into_iter().any(|direction| position.board.slides(direction));
-        stuck.then_some(Outcome::Finished).or_else(|| self.constants.truncation(position.steps))
+        let stuck = position.board.is_stuck().then_some(Outcome::Finished);
+        stuck.or_else(|| self.constants.truncation(position.steps))
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
