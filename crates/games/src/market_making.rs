@@ -1,9 +1,9 @@
-//! Market making: a dealer quotes a bid and an ask around a price that moves at random, and earns the spread for the risk
-//! of the inventory.
+//! Market making: a dealer quotes a bid and an ask around a price that moves at random, and earns the spread for the
+//! risk of the inventory.
 //!
 //! The model is that of Avellaneda and Stoikov 2008, "High-frequency trading in a limit order book", with transaction
-//! costs; [`Market`] states it with its constants and has the analytic policy of the paper. `exact` computes the moments
-//! of the return of any policy without chance, as a yardstick of learned ones. Start with [`MarketMaking`].
+//! costs; [`Market`] states it with its constants and has the analytic policy of the paper. `exact` computes the
+//! moments of the return of any policy without chance, as a yardstick of learned ones. Start with [`MarketMaking`].
 
 mod exact;
 mod market;
@@ -38,8 +38,8 @@ const ACTIONS: usize = OFFSETS.len() * OFFSETS.len();
 /// Action `5 b + a` quotes the bid [`OFFSETS`]`[b]` below the mid price and the ask `OFFSETS[a]` above it for one step.
 /// Each quote is filled with the probability of the [`Market`], for one unit; then the price moves. The reward is the
 /// change of the dealer's wealth at the mid price, less fees and the penalty for the risk of the inventory; in the last
-/// step the rest is sold or bought at a cost. Observation `[3, 1, 1]`: the inventory / 20, the share of the time that is
-/// left, and the last move of the price (−1 or 1; 0 at the start).
+/// step the rest is sold or bought at a cost. Observation `[3, 1, 1]`: the inventory / 20, the share of the time that
+/// is left, and the last move of the price (−1 or 1; 0 at the start).
 #[derive(Debug, Clone)]
 pub struct MarketMaking {
     constants: Constants,

@@ -4,8 +4,8 @@
 /// Stoikov 2008. A quote at distance δ from it is filled at the rate A exp(−k δ) (section 2.5): with probability
 /// A exp(−k δ) dt, at most 1, in a step.
 ///
-/// The dealer of the paper has the utility −exp(−γ x). Here a holding of q units costs γ σ² q² dt / 2 in a step, which is
-/// the same to second order: holding q to the end then costs what the paper's reservation price states.
+/// The dealer of the paper has the utility −exp(−γ x). Here a holding of q units costs γ σ² q² dt / 2 in a step, which
+/// is the same to second order: holding q to the end then costs what the paper's reservation price states.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Market {
     /// σ: the volatility of the price.
