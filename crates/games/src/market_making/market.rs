@@ -75,6 +75,12 @@ impl Market {
         1.0 / f64::from(Self::STEPS)
     }
 
+    /// Returns σ², the variance of the price's moves over an episode.
+    fn variance(&self) -> f64 {
+        // `powi` may differ in the last bit between machines.
+        self.volatility * self.volatility
+    }
+
     /// Returns σ √dt, the size of a move of the price.
     #[must_use]
     pub fn price_step(&self) -> f64 {
@@ -97,7 +103,7 @@ impl Market {
     pub(super) fn holding(&self, view: View, price_move: i8) -> f64 {
         let inventory = f64::from(view.inventory);
         let gain = inventory * f64::from(price_move) * self.price_step();
-        let risk = 0.5 * self.risk_aversion * (self.volatility * inventory).powi(2) * Self::step_time();
+        let risk = 0.5 * self.risk_aversion * self.variance() * inventory * inventory * Self::step_time();
         let liquidation = if view.steps_left == 0 { self.liquidation_cost * inventory.abs() } else { 0.0 };
         gain - risk - liquidation
     }
@@ -105,14 +111,14 @@ impl Market {
     /// Returns the reservation price less the mid price, −q γ σ² (T − t): equation 8 of the paper.
     #[must_use]
     pub fn reservation_offset(&self, view: View) -> f64 {
-        -f64::from(view.inventory) * self.risk_aversion * self.volatility.powi(2) * view.time_left()
+        -f64::from(view.inventory) * self.risk_aversion * self.variance() * view.time_left()
     }
 
     /// Returns the optimal distance of ask and bid of the paper, γ σ² (T − t) + (2 / γ) ln(1 + γ / k): equation 30.
     #[must_use]
     pub fn optimal_spread(&self, view: View) -> f64 {
         let (risk_aversion, decay) = (self.risk_aversion, self.arrival_decay);
-        let of_risk = risk_aversion * self.volatility.powi(2) * view.time_left();
+        let of_risk = risk_aversion * self.variance() * view.time_left();
         of_risk + 2.0 / risk_aversion * libm::log1p(risk_aversion / decay)
     }
 
