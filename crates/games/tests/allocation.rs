@@ -1,35 +1,48 @@
-//! A step of environments by rules allocates nothing.
+//! A step of any game allocates nothing.
 //!
-//! The test is alone in its process, because the allocator counts for the whole process.
+//! This test is alone in its process because the allocator counts for all threads.
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
 
 use counting::allocations;
-use game::{Action, Environments as _, Play, RulesEnvironments, Start};
-use games::TicTacToe;
+use game::{Action, Game, Outcome};
+use games::{GAMES, GameKind, Generator, with_game};
 
-/// The number of steps that are counted; none of them ends a game.
-const STEPS: u16 = 4;
-
-#[test]
-fn a_warm_step_allocates_nothing() {
-    assert_eq!(allocations_of_steps(RulesEnvironments::new(TicTacToe::new(), 64)), 0);
-    let on_threads = allocations_of_steps(RulesEnvironments::on_threads(TicTacToe::new(), 64, 2).unwrap());
-    // A thread that waits for the first time in its life allocates a handle to wake it by.
-    assert!(on_threads <= 2, "{on_threads} allocations in {STEPS} steps on two threads");
+/// Plays the episode of a seed with random actions, and looks at every position as a driver does.
+fn play(game: &impl Game, seed: u64, legal: &mut Vec<Action>, observation: &mut [f32]) -> Option<Outcome> {
+    let mut position = game.start_from(seed);
+    let mut choice = Generator::new(seed);
+    loop {
+        game.legal_actions(&position, legal);
+        game.observe(&position, observation);
+        if game.outcome(&position).is_some() || game.hash(&position) == 0 {
+            return game.outcome(&position);
+        }
+        let action = legal[choice.below(legal.len())];
+        assert!(game.is_legal(&position, action));
+        game.play(&mut position, action);
+    }
 }
 
-fn allocations_of_steps(mut environments: RulesEnvironments<TicTacToe>) -> usize {
-    let starts: Vec<Start> = (0..64).map(|environment| Start { environment, seed: 0 }).collect();
-    environments.begin(&starts, &mut Vec::new()).unwrap();
-    let plays = |action| (0..64).map(|environment| Play { environment, action: Action(action) }).collect();
-    let plays: Vec<Vec<Play>> = (0..=STEPS).map(plays).collect();
-    let mut taken = Vec::new();
-    environments.step(&plays[0], &mut taken).unwrap();
-    let before = allocations();
-    for plays in &plays[1..] {
-        environments.step(plays, &mut taken).unwrap();
+fn check(game: &impl Game) {
+    let mut legal = Vec::with_capacity(game.spec().actions);
+    let mut observation = vec![0.0; game.spec().observation.len()];
+    // The counter is that of the process, and the thread that waits for this test may allocate too, but not each time.
+    let allocated = (0..5).map(|_| {
+        let before = allocations();
+        let outcome = play(game, 1, &mut legal, &mut observation);
+        assert!(outcome.is_some(), "an episode has an end");
+        allocations() - before
+    });
+    let allocated = allocated.min();
+    let name = &game.spec().name;
+    assert_eq!(allocated, Some(0), "{name}");
+}
+
+#[test]
+fn an_episode_of_any_game_allocates_nothing() {
+    for name in GAMES.iter().flat_map(|entry| entry.examples()) {
+        with_game!(name.parse::<GameKind>().unwrap(), |game| check(&game));
     }
-    allocations() - before
 }
