@@ -2,8 +2,8 @@
 //! leave through a bounded channel, and a full channel blocks the thread.
 
 use std::future::pending;
-use std::sync::{Arc, Once};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
