@@ -5,7 +5,7 @@
 
 The models are tables: a state and an action give a reward and the next state, and each state has logits and a value.
 The searches are those of `gumbel_muzero_policy` with its default constants, computed in float64. mctx gives invalid actions
-of the root the mixed value too and lets it widen the range that values are rescaled by; the weights written here are those of
+of the root the mixed value too, which may widen the range that values are rescaled by; the weights written here are those of
 a range of valid actions, and the visits are those of both.
 
 A line is a word and numbers. `model S A` begins a model; `state` holds the A logits, the value, the A rewards and the A

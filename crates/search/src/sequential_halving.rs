@@ -109,24 +109,32 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
+    /// True if newer scores may still exchange actions of this phase for dropped ones. In the first phase none is visited
+    /// and all have the same value, so that no score changes the order.
+    pub(crate) fn is_rank_open(&self, look: impl Fn(usize) -> Candidate) -> bool {
+        let waits = |&action: &usize| self.waits(look(action));
+        self.base > 0 && self.dropped.iter().any(waits) && self.considered.iter().any(waits)
+    }
+
     /// Ranks again by newer scores: an action that was dropped at the beginning of this phase replaces one that has
     /// received no visit in it and is now worse. Each visit of mctx goes to the action that is best at that time, and
     /// where values are rescaled by those of all actions, one new value may change the order of the others.
     pub(crate) fn rank_again(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
-        let base = self.base;
-        let waits = |&action: &usize| {
-            let Candidate { visits, status } = look(action);
-            visits <= base && status == CandidateStatus::Open
-        };
+        let (mut considered, mut dropped) = (std::mem::take(&mut self.considered), std::mem::take(&mut self.dropped));
         let order = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
-        for considered in self.considered.iter_mut().filter(|action| waits(action)) {
-            let best = self.dropped.iter_mut().filter(|action| waits(action)).min_by(|a, b| order(a, b));
-            match best {
-                Some(best) if order(best, considered).is_lt() => std::mem::swap(best, considered),
-                _ => {}
+        for worse in considered.iter_mut().filter(|action| self.waits(look(**action))) {
+            let waiting = dropped.iter_mut().filter(|action| self.waits(look(**action)));
+            if let Some(best) = waiting.min_by(|a, b| order(a, b)).filter(|best| order(best, worse).is_lt()) {
+                std::mem::swap(best, worse);
             }
         }
-        self.considered.sort_unstable_by(order);
+        considered.sort_unstable_by(order);
+        (self.considered, self.dropped) = (considered, dropped);
+    }
+
+    /// True if an action has received no visit in this phase and can.
+    fn waits(&self, candidate: Candidate) -> bool {
+        candidate.visits <= self.base && candidate.status == CandidateStatus::Open
     }
 
     /// The visits of an action that count towards its rank, which are those that the schedule assigned; `None` if the
@@ -267,6 +275,23 @@ mod tests {
             rank(a).partial_cmp(&rank(b)).unwrap()
         });
         assert_eq!(played, Some(1));
+    }
+
+    /// Of four actions with one visit each the better two are to be visited again; the scores change after the first.
+    #[test]
+    fn an_action_that_became_better_replaces_one_without_a_visit_in_the_phase() {
+        let look =
+            |visits: [u32; 4]| move |action: usize| Candidate { visits: visits[action], status: CandidateStatus::Open };
+        let mut halving = SequentialHalving::default();
+        halving.begin(4, 8, &[3.0, 2.0, 1.0, 0.0], look([0; 4]));
+        assert!(!halving.is_rank_open(look([1, 0, 0, 0])), "all actions without visits have the same value");
+        halving.halve(&[3.0, 2.0, 1.0, 0.0], look([1; 4]));
+        assert_eq!(halving.considered, [0, 1]);
+        let scores = [0.5, 2.0, 1.0, 4.0];
+        assert!(halving.is_rank_open(look([2, 1, 1, 1])));
+        halving.rank_again(&scores, look([2, 1, 1, 1]));
+        assert_eq!(halving.considered, [3, 0], "the first keeps its place, since it was visited");
+        assert!(!halving.is_rank_open(look([2, 1, 1, 2])));
     }
 
     #[test]

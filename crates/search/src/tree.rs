@@ -323,6 +323,15 @@ impl<S> Tree<S> {
             self.halving.halve(&self.scratch, |action| candidate(arena, action));
         }
         if !self.arena.bounds.is_board() {
+            self.rank_again(sigma);
+        }
+    }
+
+    /// Ranks the root actions of a phase under way by their newest scores. Out of line, so that searches of boards do
+    /// not carry it.
+    #[inline(never)]
+    fn rank_again(&mut self, sigma: Sigma) {
+        if self.halving.is_rank_open(|action| candidate(&self.arena, action)) {
             self.score(sigma);
             let arena = &self.arena;
             self.halving.rank_again(&self.scratch, |action| candidate(arena, action));

@@ -21,7 +21,7 @@ fn search_settings(search: &SearchSettings) -> SearchSettings {
 }
 
 /// The factor that converts a value after an action to the view of the player who took it. A learned model does not
-/// say who is to move, so two players are taken to alternate.
+/// predict the player to move, so two players are assumed to alternate.
 fn step_discount(players: Players, discount: f32) -> f32 {
     match players {
         Players::One => discount,

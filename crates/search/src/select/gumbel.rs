@@ -56,7 +56,6 @@ impl RescaleNode for Spanning {
 ///
 /// Danihelka et al. 2022, section 5. The softmax is taken as `P · exp(σ − max σ)`, which needs no logarithm. Edges that
 /// may not be taken have no share.
-#[inline(always)]
 pub(crate) fn best(
     octets: &[Octet],
     terms: Terms<impl RescaleNode>,

@@ -9,8 +9,8 @@ use crate::leaf_batcher::Gathered;
 use crate::round::Round;
 use crate::tree_search::{State, TreeSearch, TreeSet};
 
-/// Descends the trees of many searches and collects what they ask of a learned model: at most one batch of observations
-/// and one of recurrent steps in each round.
+/// Descends the trees of many searches and collects their requests to a learned model: at most one batch of
+/// observations and one of recurrent steps in each round.
 ///
 /// A node of a tree is the slot `tree · nodes_per_tree + node` of the model's pool, so that a search overwrites the
 /// states of the one before it.
@@ -101,7 +101,7 @@ impl LatentBatcher {
         model.reserve(slots)
     }
 
-    /// Advances a search of `position`, which is not over: asks for the root of its tree, starts the search with
+    /// Advances a search of `position`, which is not over: requests the root of its tree, starts the search with
     /// `begin`, and descends until `leaves` wait or the search is finished.
     pub(crate) fn gather<G: Game>(
         &mut self,
@@ -130,9 +130,9 @@ impl LatentBatcher {
         gathered
     }
 
-    /// Asks for the value of the last position of a truncated episode; returns false if the batch is full.
+    /// Requests the value of the last position of a truncated episode; returns false if the batch is full.
     pub(crate) fn gather_last<G: Game>(&mut self, game: &G, owner: usize, position: &G::Position) -> bool {
-        // No action is legal in it, but a model needs some for its priors, which are not used.
+        // No action is legal in it, but priors, which are not used here, need at least one.
         self.legal.clone_from(&self.actions);
         self.observe(game, owner, position, Purpose::Last)
     }

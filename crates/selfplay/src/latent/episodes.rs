@@ -74,14 +74,14 @@ impl<G: Game> LatentEpisodes<G> {
         self
     }
 
-    /// Runs one round: plays the moves of finished searches, gathers what all searches ask of the model, evaluates it
+    /// Runs one round: plays the moves of finished searches, gathers the requests of all searches, evaluates them
     /// by at most one call of [`LatentModel::initial`] and one of [`LatentModel::recurrent`], and applies the answers.
     ///
     /// If the model has another weights version than the last one, every search under way restarts;
     /// [`settle`](Self::settle) finishes them first. A new model of the same version needs [`restart`](Self::restart).
     ///
     /// # Errors
-    /// Those of the model. What was asked is then cancelled and the episodes can continue, with this model or another;
+    /// Those of the model. All requests are then cancelled, and the episodes can continue, with this model or another;
     /// the counts of the round are added to those of the next.
     pub fn advance(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.round(model, Pace::PlayOn)

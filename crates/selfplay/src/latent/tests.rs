@@ -91,8 +91,8 @@ fn actions(episode: &FinishedEpisode) -> Vec<Action> {
     episode.steps.iter().map(|step| step.action).collect()
 }
 
-/// Searches of so few simulations from these positions meet no full column and no end of a game, where a learned model
-/// could not do as the rules.
+/// Searches of so few simulations from these positions meet no full column and no end of a game, which a learned
+/// model treats in its own way.
 #[test]
 fn search_in_an_exact_model_visits_what_search_by_the_rules_visits() {
     let game = ConnectFour::new();
@@ -145,8 +145,8 @@ fn search_in_an_exact_model_takes_a_win_and_stops_one() {
 }
 
 /// With a discount of a half, staying in a state for ever pays 0.1 or nothing; going pays 1 from the last state, 0.5
-/// from the one before and 0.25 from the first. Small rewards on the way mislead
-/// Gumbel, which improves a policy and does not explore for longer than that takes.
+/// from the one before and 0.25 from the first. Gumbel improves a policy and explores
+/// little beyond that, so it is tested without rewards for staying.
 #[test]
 fn search_solves_a_chain_of_three_states() {
     let positions = [0, 1, 2].map(|state| Position { state, ply: 0 });
@@ -257,7 +257,7 @@ fn a_model_that_fails_in_between_changes_no_episode() {
         let mut model = FaultyModel::new(chain_model(&game, 1, 0.25), Fault::Backend, good_calls);
         play(LatentEpisodes::new(game.clone(), settings(), 0.99, 5), &mut model, 3).0
     };
-    assert_eq!(run(2), run(usize::MAX - 1), "the value of a truncated episode is asked for again");
+    assert_eq!(run(2), run(usize::MAX - 1), "the value of a truncated episode is requested again");
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_truncated_episode_has_the_value_of_its_last_observation() {
 
 /// A value of a step is the expected return: without rewards on the way and without discount, that of the states.
 ///
-/// The model panics if it is asked for a step from a state of an earlier version.
+/// The model panics at a step from a state of an earlier version.
 #[test]
 fn new_weights_restart_the_searches_and_steps_are_stamped_with_theirs() {
     let game = Chain::new(100, 0.0, 60);
@@ -338,7 +338,7 @@ fn new_weights_restart_the_searches_and_steps_are_stamped_with_theirs() {
 fn a_new_model_of_the_same_weights_restarts_searches_when_asked_to() {
     let mut episodes = LatentEpisodes::new(TicTacToe::new(), settings(), 1.0, 5);
     for _ in 0..10 {
-        // A new model panics if it is asked for a step from a state that it has not computed.
+        // A new model panics at a step from a state that it has not computed.
         let mut model = tic_tac_toe(3);
         advance(&mut episodes, &mut model, 5);
         episodes.restart();
