@@ -4,6 +4,7 @@
 
 #![allow(clippy::expect_used, reason = "what cannot be measured ends the example")]
 #![allow(clippy::disallowed_methods, reason = "time is what it measures")]
+#![allow(clippy::disallowed_macros, clippy::print_stdout, reason = "it prints what it measures")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

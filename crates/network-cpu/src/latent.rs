@@ -7,6 +7,7 @@ pub(crate) mod folded;
 mod network;
 mod pool;
 pub(crate) mod reference;
+mod residual;
 pub(crate) mod rows;
 mod self_check;
 

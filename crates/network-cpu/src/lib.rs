@@ -29,6 +29,7 @@ mod product;
 mod quantise;
 mod reference;
 mod tower;
+mod trunk;
 mod variant;
 mod winograd;
 

@@ -1,6 +1,8 @@
 //! An evaluator allocates nothing per call.
 //!
-//! The test is alone in its process, because the allocator counts for the whole process.
+//! There is one test, because the allocator counts for the whole process.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be computed ends the test")]
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -13,11 +15,11 @@ use inference::{Batch, Evaluator, LatentModel, LatentPredictions, Predictions, S
 use network_cpu::{KernelVariant, LatentEvaluator, LatentNetwork, Tower, TowerEvaluator};
 use weights::{Architecture, Model, WeightsVersion};
 
-// One test, because the allocator counts for the whole process.
 #[test]
 fn a_warm_evaluator_allocates_nothing() {
     towers();
     latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100);
+    latent_states(ObservationShape { planes: 2, height: 3, width: 3 }, 32, 70);
 }
 
 fn towers() {

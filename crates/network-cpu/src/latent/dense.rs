@@ -3,7 +3,7 @@ use inference::{Slot, Unroll};
 use super::folded::{DenseHead, DenseLayers, DenseTrunk};
 use super::network::Answers;
 use super::pool::Pool;
-use super::rows::{ActionColumns, Finish, Norm};
+use super::rows::{ActionColumns, Finish, Norm, take_rows};
 use crate::KernelVariant;
 use crate::folded::{Affine, Normed};
 use crate::multiplier::Multiplier;
@@ -154,7 +154,7 @@ impl DenseNetwork {
                 values.iter().enumerate().for_each(|(channel, &value)| line.set(planes.format, channel, value));
             }
         }
-        buffers.take_rows(self.path, to.len());
+        take_rows(self.path, buffers.stream.layout, to.len(), &mut buffers.runs);
         self.representation.compute(&multiplier, buffers, to.len(), None);
         buffers.write_states(to.iter().copied(), pool);
         self.policy.compute(&multiplier, buffers, to.len(), answers.policy_mut());
@@ -166,7 +166,7 @@ impl DenseNetwork {
     pub(crate) fn recurrent(&self, buffers: &mut Buffers, steps: &[Unroll], pool: &mut Pool, answers: &mut Answers) {
         let multiplier = Multiplier::new(self.path);
         buffers.read_states(steps.iter().map(|step| step.from), pool);
-        buffers.take_rows(self.path, steps.len());
+        take_rows(self.path, buffers.stream.layout, steps.len(), &mut buffers.runs);
         self.dynamics.compute(&multiplier, buffers, steps.len(), Some((&self.columns, steps)));
         buffers.write_states(steps.iter().map(|step| step.to), pool);
         self.policy.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
@@ -251,15 +251,6 @@ impl Head {
 }
 
 impl Buffers {
-    /// Sets the runs of the first `rows` rows.
-    fn take_rows(&mut self, path: KernelVariant, rows: usize) {
-        let most = if path.has_tiles() { TILE_ROWS } else { path.rows_of_run() };
-        let line = self.stream.layout.margin();
-        let run = |first: usize| Run::new(line + first, most.min(rows - first), 1);
-        self.runs.clear();
-        self.runs.extend((0..rows).step_by(most).map(run));
-    }
-
     /// Copies states from the pool to the stream.
     fn read_states(&mut self, from: impl Iterator<Item = Slot>, pool: &Pool) {
         let (first, block_lines) = (self.stream.index(0, 0, 0), self.stream.layout.block_lines);

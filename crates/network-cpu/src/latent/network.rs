@@ -4,6 +4,7 @@ use weights::Architecture;
 use super::dense::{self, DenseNetwork};
 use super::folded::{FoldedLatent, FoldedLayers};
 use super::pool::Pool;
+use super::residual::{self, Input, ResidualNetwork};
 use crate::multiplier::Multiplier;
 use crate::{Error, KernelVariant};
 
@@ -18,7 +19,8 @@ pub struct LatentNetwork {
 
 #[derive(Debug)]
 enum Layers {
-    Dense(DenseNetwork),
+    Dense(Box<DenseNetwork>),
+    Residual(Box<ResidualNetwork>),
 }
 
 /// The buffers of a thread.
@@ -31,6 +33,7 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 enum LayerBuffers {
     Dense(dense::Buffers),
+    Residual(residual::Buffers),
 }
 
 impl LatentNetwork {
@@ -63,9 +66,9 @@ impl LatentNetwork {
         }
         let FoldedLatent { architecture, support, layers } = folded;
         let layers = match layers {
-            FoldedLayers::Dense(layers) => Layers::Dense(DenseNetwork::new(layers, path)),
-            FoldedLayers::Residual(_) => {
-                return Err(Error::Unsupported { what: "height", got: architecture.height, expected: "1" });
+            FoldedLayers::Dense(layers) => Layers::Dense(Box::new(DenseNetwork::new(layers, path))),
+            FoldedLayers::Residual(layers) => {
+                Layers::Residual(Box::new(ResidualNetwork::new(architecture, layers, path)))
             }
         };
         Ok(Self { architecture: architecture.clone(), path, support: *support, layers })
@@ -92,6 +95,7 @@ impl LatentNetwork {
     fn state_lines(&self) -> usize {
         match &self.layers {
             Layers::Dense(network) => network.state_lines(),
+            Layers::Residual(network) => network.state_lines(),
         }
     }
 
@@ -103,6 +107,7 @@ impl LatentNetwork {
     pub(crate) fn workspace(&self) -> Workspace {
         let (layers, [policy, scalar]) = match &self.layers {
             Layers::Dense(network) => (LayerBuffers::Dense(network.buffers()), network.padded_outputs()),
+            Layers::Residual(network) => (LayerBuffers::Residual(network.buffers()), network.padded_outputs()),
         };
         Workspace { layers, answers: Answers::new(self.support, self.pass(), policy, scalar) }
     }
@@ -111,6 +116,7 @@ impl LatentNetwork {
     pub(crate) fn pass(&self) -> usize {
         match &self.layers {
             Layers::Dense(network) => network.pass(),
+            Layers::Residual(network) => network.pass(),
         }
     }
 
@@ -128,6 +134,10 @@ impl LatentNetwork {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
                 network.initial(buffers, observations, to, pool, answers);
             }
+            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
+                network.compute(buffers, Input::Observations(observations, to), pool, answers);
+            }
+            _ => unreachable!("a workspace is of its network"),
         }
         answers
     }
@@ -137,6 +147,10 @@ impl LatentNetwork {
         let Workspace { layers, answers } = workspace;
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
+            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
+                network.compute(buffers, Input::Steps(steps), pool, answers);
+            }
+            _ => unreachable!("a workspace is of its network"),
         }
         answers
     }

@@ -6,10 +6,11 @@
 
 use inference::Unroll;
 
+use crate::KernelVariant;
 use crate::folded::Normed;
 use crate::multiply::rectified;
-use crate::planes::{Format, Line, Planes, WORDS, from_bf16, to_bf16};
-use crate::product::GROUP;
+use crate::planes::{Format, Layout, Line, Planes, TILE_ROWS, WORDS, from_bf16, to_bf16};
+use crate::product::{GROUP, Run};
 
 /// The ε of the rescaling of latent states.
 const RESCALING_EPSILON: f32 = 1e-5;
@@ -145,6 +146,13 @@ fn each(a: [f32; GROUP], b: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> 
     std::array::from_fn(|lane| combine(a[lane], b[lane]))
 }
 
+/// Replaces `runs` by those of the first `rows` cells of a layout, each a row of a matrix.
+pub(crate) fn take_rows(path: KernelVariant, layout: Layout, rows: usize, runs: &mut Vec<Run>) {
+    let most = if path.has_tiles() { TILE_ROWS } else { path.rows_of_run() };
+    runs.clear();
+    runs.extend((0..rows).step_by(most).map(|first| Run::new(layout.margin() + first, most.min(rows - first), 1)));
+}
+
 /// Sixteen channels of a row, whose blocks are `block_lines` lines apart.
 #[inline(always)]
 fn read(format: Format, lines: &[Line], block_lines: usize, group: usize) -> [f32; GROUP] {
@@ -163,7 +171,7 @@ fn read(format: Format, lines: &[Line], block_lines: usize, group: usize) -> [f3
 
 /// Sets sixteen channels of a row, rounded to the format; the inverse of [`read`].
 #[inline(always)]
-fn write(format: Format, lines: &mut [Line], block_lines: usize, group: usize, values: &[f32; GROUP]) {
+pub(crate) fn write(format: Format, lines: &mut [Line], block_lines: usize, group: usize, values: &[f32; GROUP]) {
     match format {
         Format::F32 => lines[group * block_lines].0 = values.map(f32::to_bits),
         _ => {
@@ -337,7 +345,7 @@ pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means:
 fn exp_of_negative(x: [f32; GROUP]) -> [f32; GROUP] {
     /// Adding it rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    const LN_2_HIGH: f32 = 0.693_359_375;
+    const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     const POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     x.map(|x| {

@@ -138,6 +138,32 @@ fn every_path_agrees_with_float64_for_dense_networks_of_every_depth_and_support(
     check_against_float64(&architecture([70, 1, 1], 32, 1, 40), 600);
 }
 
+#[test]
+fn every_path_agrees_with_float64_for_planes_of_many_sizes() {
+    for shape in [[1, 1, 2], [2, 3, 3], [2, 6, 7], [3, 1, 9], [5, 9, 1], [17, 5, 8], [4, 13, 13]] {
+        check_against_float64(&architecture(shape, 32, 2, 7), 3);
+    }
+    // Channels that fill lines of bfloat16 and channels that do not, which the planes of actions then share.
+    for (channels, blocks) in [(16, 0), (16, 3), (48, 2), (64, 1), (80, 1), (128, 1)] {
+        check_against_float64(&architecture([2, 4, 5], channels, blocks, 20), 2);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_batches_of_planes_smaller_and_larger_than_a_pass() {
+    for positions in [1, 2, 15, 27, 33, 70] {
+        check_against_float64(&architecture([2, 3, 3], 16, 1, 9), positions);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_planes_with_excitation_and_pooling() {
+    for (units, pooled) in [(8, 0), (0, 20), (12, 16)] {
+        let plain = architecture([2, 4, 4], 48, 3, 7);
+        check_against_float64(&Architecture { squeeze_excitation: units, global_pooling: pooled, ..plain }, 16);
+    }
+}
+
 /// An evaluator with room for 32 states of a small network of vectors, on the widest path.
 fn small(change: impl FnOnce(&mut FoldedLatent)) -> LatentEvaluator {
     let mut network = FoldedLatent::random(&architecture([4, 1, 1], 20, 1, 3), 3).unwrap();
@@ -167,6 +193,30 @@ fn an_observation_that_is_not_finite_is_refused() {
             &mut LatentPredictions::default(),
         );
         assert!(matches!(answer, Err(Error::NotFinite { weights_version: 9 })), "{bad}: {answer:?}");
+    }
+}
+
+#[test]
+fn an_observation_that_is_not_finite_does_not_reach_later_batches() {
+    for (path, shape) in available().flat_map(|path| [[4, 1, 1], [2, 3, 4]].map(|shape| (path, shape))) {
+        let architecture = architecture(shape, 16, 2, 3);
+        let network = FoldedLatent::random(&architecture, 3).unwrap();
+        let good = batch(&architecture, 20, &mut ChaCha8Rng::seed_from_u64(1));
+        let mut bad = Batch::new(good.shape());
+        (0..20).for_each(|_| bad.push(&[Action(0)], |cells| cells.fill(f32::NAN)));
+        let to: Vec<Slot> = (0..20).map(Slot).collect();
+        let steps: Vec<Unroll> = (0..20).map(|slot| unroll(slot, 1, slot + 20)).collect();
+        let answers = |evaluator: &mut LatentEvaluator| {
+            let (mut first, mut then) = (LatentPredictions::default(), LatentPredictions::default());
+            evaluator.initial(&good, &to, &mut first).unwrap();
+            evaluator.recurrent(&steps, &mut then).unwrap();
+            (first, then)
+        };
+        let (mut fresh, mut poisoned) = (evaluator(&network, path), evaluator(&network, path));
+        [&mut fresh, &mut poisoned].into_iter().for_each(|evaluator| evaluator.reserve(40).unwrap());
+        assert!(poisoned.initial(&bad, &to, &mut LatentPredictions::default()).is_err());
+        assert!(poisoned.recurrent(&steps, &mut LatentPredictions::default()).is_err());
+        assert_eq!(answers(&mut poisoned), answers(&mut fresh), "{path}, {shape:?}");
     }
 }
 
