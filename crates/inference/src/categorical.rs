@@ -4,7 +4,7 @@
 //! (Schrittwieser et al. 2020, appendix F; Pohlen et al. 2018).
 
 /// The ε of the transform, which keeps it invertible with a bounded slope.
-const EPSILON: f64 = 0.001;
+pub const EPSILON: f64 = 0.001;
 
 /// The integers from −n to n over which values are categorical.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

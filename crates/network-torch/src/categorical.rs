@@ -1,14 +1,12 @@
-//! Categorical values and rewards on the device, by the formulas of [`inference::Support`]: over the integers from −n to
-//! n, after the invertible transform.
+//! Categorical values and rewards on the device, by the formulas of [`inference::Support`]: over the integers from −n
+//! to n, after the invertible transform.
 //!
 //! Differences of nearly equal numbers are rewritten as quotients, because float32 would lose small values to them.
 
+use inference::categorical::EPSILON;
 use tch::{Kind, Tensor};
 
 use crate::Error;
-
-/// The ε of the transform.
-const EPSILON: f64 = 0.001;
 
 /// The cross-entropy of `logits` `[…, 2n + 1]` against the two-hot distributions of `values` `[…]`, in nats.
 ///
@@ -43,8 +41,8 @@ pub(crate) fn transform(x: &Tensor) -> Result<Tensor, Error> {
     Ok(x.f_div(&root)?.f_add(&x.f_multiply_scalar(EPSILON)?)?)
 }
 
-/// The inverse of [`transform`]. With `c = 1 + 2ε`, `s = √(c² + 4ε|x|)` and `d = |x| (2 − 4ε / (c + s)) / (s + 1)` it is
-/// `sign(x) d (d + 2)`; d + 1 is the quotient that the usual form squares.
+/// The inverse of [`transform`]. With `c = 1 + 2ε`, `s = √(c² + 4ε|x|)` and `d = |x| (2 − 4ε / (c + s)) / (s + 1)` it
+/// is `sign(x) d (d + 2)`; d + 1 is the quotient that the usual form squares.
 fn inverse_transform(x: &Tensor) -> Result<Tensor, Error> {
     let c = 1.0 + 2.0 * EPSILON;
     let s = x.f_abs()?.f_multiply_scalar(4.0 * EPSILON)?.f_add_scalar(c * c)?.f_sqrt()?;

@@ -14,8 +14,8 @@ use self::dense::Dense;
 use self::residual::Residual;
 use crate::{
     DeviceRules, Error, Network, Precision, SubmittingThreads,
-    evaluator::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
-    muzero::RANGE_EPSILON,
+    batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
+    muzero::rescale,
     network, process,
     rules::device_name,
 };
@@ -192,7 +192,8 @@ impl LibtorchLatent {
         self.keep(&states, &part(2 * rows, steps.len())?)
     }
 
-    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their predictions; rows from B on only fill the batch.
+    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their predictions; rows from B on only fill the
+    /// batch.
     fn keep(&mut self, states: &Tensor, to: &Tensor) -> Result<(), Error> {
         let len = to.size()[0];
         let outputs = self.folded.predict(states)?.f_narrow(0, 0, len)?;
@@ -271,15 +272,6 @@ impl LatentModel for LibtorchLatent {
         }
         Ok(())
     }
-}
-
-/// Rescales rows `[B, N]` to `[0, 1]` as [`muzero::rescale`](crate::muzero::rescale) does, with fewer operations.
-fn rescale(states: &Tensor) -> Result<Tensor, Error> {
-    let (least, greatest) = states.f_aminmax(1, true)?;
-    let range = greatest.f_sub(&least)?.f_add_scalar(RANGE_EPSILON)?;
-    let mut rescaled = states.f_sub(&least)?;
-    let _ = rescaled.f_div_(&range)?;
-    Ok(rescaled)
 }
 
 /// Locks a device that takes work of one thread at a time, until its results have been read.

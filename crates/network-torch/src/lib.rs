@@ -3,10 +3,12 @@
 //! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights are
 //! passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
 //! [`DeviceRules`] state what it takes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains one on
-//! batches of [`Examples`] ([`TrainingBatch`], [`UnrolledBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`] evaluates with one, in a
-//! [`Precision`], and [`Libtorch`] shares it between threads; a [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for
-//! benchmarks, which measure the time themselves.
+//! batches of [`Examples`] ([`TrainingBatch`], [`UnrolledBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`]
+//! evaluates with one, in a [`Precision`], and [`Libtorch`] shares it between threads; a [`LibtorchLatent`] searches
+//! with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks, which measure the time
+//! themselves.
 
+mod batch_sizes;
 mod benchmark;
 mod categorical;
 mod custom_backward;

@@ -5,6 +5,7 @@ use crate::Error;
 
 /// The layers of a network of either model.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a process holds few networks")]
 pub(crate) enum ModelLayers {
     /// Of priors and values.
     Alphazero(Layers),

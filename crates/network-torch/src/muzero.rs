@@ -24,8 +24,8 @@ pub(crate) struct Unrolled {
 /// Unrolls `network` from observations `[B, C, H, W]` in any format along actions `[B, K]`, whole numbers below A of
 /// any kind.
 ///
-/// `dynamics_gradient` is the share of the gradient of each latent state that flows on to where the dynamics took it from.
-/// Batch norms of the heads see the states of all steps as one batch.
+/// `dynamics_gradient` is the share of the gradient at the input of the dynamics that reaches the latent state given to
+/// it. Batch norms of the heads see the states of all steps as one batch.
 pub(crate) fn unroll(
     latent: LatentTower<'_>,
     observations: &Tensor,
@@ -135,8 +135,8 @@ impl<'a> LatentTower<'a> {
 
     /// The matrix of a dense layer, then layer norm: `[B, in]` to `[B, out]`.
     ///
-    /// Sums of squares are not safe in bfloat16, and CUDA takes no layer norm of two kinds: it is computed in the kind of its
-    /// parameters.
+    /// CUDA takes no layer norm of two kinds, so it is computed in the kind of its parameters, which do not become
+    /// bfloat16 in training.
     fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let part = |role| self.tower.network.of(layer, role);
         let (scale, shift) = (part(Role::NormScale), part(Role::NormShift));

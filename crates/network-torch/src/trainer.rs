@@ -59,8 +59,8 @@ pub struct TrainerSettings {
 }
 
 impl TrainerSettings {
-    /// The defaults for MuZero: those for AlphaZero with a quarter of the value loss, as the value has many more targets than
-    /// the positions it is learnt from (Schrittwieser et al. 2021, appendix A).
+    /// The defaults for MuZero: those for AlphaZero with a quarter of the value loss, against overfitting of the value
+    /// (Schrittwieser et al. 2020, appendix H).
     #[must_use]
     pub fn muzero() -> Self {
         Self { value_loss_weight: 0.25, ..Self::default() }

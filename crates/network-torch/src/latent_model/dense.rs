@@ -65,7 +65,7 @@ impl Dense {
             by_action: whole.f_narrow(0, size(units), size(actions))?.f_contiguous()?,
             dynamics,
             hidden: Hidden::new(network, heads, kind)?,
-            outputs: Batched::new(network, &heads::outputs(heads), kind, |weight| Ok(weight.shallow_clone()))?,
+            outputs: Batched::new(network, &heads.map(|head| &head.output), kind, |weight| Ok(weight.shallow_clone()))?,
         })
     }
 

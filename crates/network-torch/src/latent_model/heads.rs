@@ -1,4 +1,4 @@
-use network::{Head, Layer, Role};
+use network::{Layer, Role};
 use tch::{Kind, Tensor};
 
 use super::size;
@@ -48,9 +48,4 @@ impl Batched {
 pub(super) fn answers(policy: &Tensor, scalars: &Tensor) -> Result<Tensor, Error> {
     let scalars = categorical::value(&scalars.f_to_kind(Kind::Float)?)?.f_transpose(0, 1)?;
     Ok(Tensor::f_cat(&[policy.f_to_kind(Kind::Float)?, scalars], 1)?)
-}
-
-/// The last layers of the three heads, in the order in which [`answers`] takes them.
-pub(super) fn outputs<'a>(heads: [&'a Head; 3]) -> [&'a Layer; 3] {
-    heads.map(|head| &head.output)
 }

@@ -71,7 +71,9 @@ impl Residual {
             dynamics: dynamics.iter().map(block).collect::<Result<_, _>>()?,
             head: folded::arrange(joined(network, heads)?, format)?.cast(kind)?,
             features: Batched::new(network, &of_features, kind, columns)?,
-            outputs: Batched::new(network, &heads::outputs(heads)[1..], kind, |weight| Ok(weight.shallow_clone()))?,
+            outputs: Batched::new(network, &heads.map(|head| &head.output)[1..], kind, |weight| {
+                Ok(weight.shallow_clone())
+            })?,
             fusing: Fusing::Separate,
             architecture,
             rules,
@@ -100,8 +102,9 @@ impl Residual {
     /// Observations `[B, P, H, W]` to states before they are rescaled.
     pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
         let missing = folded::padding(self.architecture.planes, self.rules);
-        let padded = observations.f_constant_pad_nd([0, 0, 0, 0, 0, missing])?;
-        let x = self.fusing.convolve_relu(&self.representation_stem, &self.format().arrange(&padded)?)?;
+        let padded = (missing > 0).then(|| observations.f_constant_pad_nd([0, 0, 0, 0, 0, missing])).transpose()?;
+        let observations = self.format().arrange(padded.as_ref().unwrap_or(observations))?;
+        let x = self.fusing.convolve_relu(&self.representation_stem, &observations)?;
         self.trunk(x, &self.representation)
     }
 
@@ -167,8 +170,8 @@ fn parts(trunk: &Trunk) -> (&Layer, &[::network::Block]) {
     }
 }
 
-/// The planes of each action in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with planes of zeros up to
-/// a multiple that the device prefers.
+/// The planes of each action in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with planes of zeros up
+/// to a multiple that the device prefers.
 fn action_planes(matrix: &Affine, architecture: &Architecture, rules: DeviceRules) -> Result<Tensor, Error> {
     let &Architecture { height, width, actions, .. } = architecture;
     // A one-hot vector selects a column.

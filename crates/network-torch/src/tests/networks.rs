@@ -105,8 +105,8 @@ pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) ->
     batch
 }
 
-/// `positions` random observations with the targets of `steps` steps after each; the episode of every third row ends after the
-/// first step.
+/// `positions` random observations with the targets of `steps` steps after each; the episode of every third row ends
+/// after the first step.
 pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> UnrolledBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut batch = UnrolledBatch { unroll_steps: steps, ..UnrolledBatch::default() };

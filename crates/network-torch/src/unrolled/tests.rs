@@ -31,7 +31,7 @@ fn least_losses(architecture: &Architecture, batch: &UnrolledBatch) -> [f64; 3] 
     let support = inference::Support { bound: support };
     let steps = batch.unroll_steps;
     let positions = batch.actions.len() / steps;
-    let share = |state: usize| if state % (steps + 1) == 0 { 1.0 } else { 1.0 / steps as f64 };
+    let share = |state: usize| if state.is_multiple_of(steps + 1) { 1.0 } else { 1.0 / steps as f64 };
     let entropy = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
     let two_hot = |value: f32| {
         let upper = f64::from(support.two_hot(value).upper_probability);
