@@ -82,7 +82,7 @@ class Catch:
 
 
 class Pendulum:
-    """Gymnasium's Pendulum. The state is the angle and the angular velocity; action i of n is an evenly spaced torque."""
+    """Gymnasium's Pendulum. The state is the angle and the angular velocity; torques are evenly spaced."""
 
     def __init__(self, name):
         self.env = gymnasium.make("Pendulum-v1", disable_env_checker=True)

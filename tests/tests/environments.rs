@@ -1,5 +1,5 @@
-//! The environments agree step by step with their published implementations: CartPole and Pendulum with Gymnasium, Catch
-//! with bsuite, Breakout with MinAtar, keys and doors with Minigrid.
+//! The environments agree step by step with their published implementations: CartPole and Pendulum with Gymnasium,
+//! Catch with bsuite, Breakout with MinAtar, keys and doors with Minigrid.
 //!
 //! This side plays episodes and writes them down; `tests/python/environments.py` plays the same actions from the same
 //! starts and compares states, observations, rewards and ends.
@@ -167,8 +167,8 @@ fn breakout_agrees_with_minatar_with_and_without_sticky_actions() {
     }
 }
 
-/// Walks at random, more often forward than not, picks up the key and opens the door on the way; drops the key and closes
-/// the door now and then.
+/// Walks at random, more often forward than not, picks up the key and opens the door on the way; drops the key and
+/// closes the door now and then.
 fn explore(rng: &mut ChaCha8Rng, legal: &[Action]) -> Action {
     let [left, right, forward, pick_up, drop, toggle] = [0, 1, 2, 3, 4, 5];
     let usual = [left, right, forward, forward, forward, pick_up, toggle];

@@ -1,4 +1,5 @@
-//! The trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game or an environment.
+//! The trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game or an
+//! environment.
 //!
 //! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
 //! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. [`mix`] is for

@@ -1,7 +1,7 @@
 //! Breakout of MinAtar: a paddle keeps a ball in play that breaks three rows of bricks on a board of 10 × 10 cells.
 //!
-//! The rules are those of MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`), with which the system tests
-//! compare every step. Breakout is the game of MinAtar whose difficulty does not ramp. Start with [`Breakout`].
+//! The rules are those of MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`), with which the system
+//! tests compare every step. Breakout is the game of MinAtar whose difficulty does not ramp. Start with [`Breakout`].
 
 use game::{Action, Error, Game, ObservationShape, Outcome};
 
@@ -289,8 +289,8 @@ impl Game for Breakout {
 mod tests {
     use super::*;
 
-    /// Moves the paddle below the column of the ball or the one that it reaches next: either keeps the ball in play, and
-    /// sends it to another side. A random choice leaves no cycle.
+    /// Moves the paddle below the column of the ball or the one that it reaches next: either keeps the ball in play,
+    /// and sends it to another side. A random choice leaves no cycle.
     fn follow(position: &Position, choice: &mut Generator) -> Action {
         let (next, _) = Position::next(position.ball.column, position.direction.right);
         let column = [position.ball.column, next][choice.below(2)];

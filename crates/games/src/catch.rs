@@ -24,10 +24,10 @@ const ACTIONS: [&str; 3] = ["left", "stay", "right"];
 
 /// Implements the rules of Catch.
 ///
-/// The ball starts in a column of the first row that depends on the seed, the paddle in the middle. The actions move the
-/// paddle one column to the left, not at all, or to the right, and the ball falls by one row. When it reaches the last
-/// row the episode ends, with reward 1 if the paddle is below it and −1 otherwise. Observation `[1, 10, 5]`: ones for
-/// the ball and the paddle.
+/// The ball starts in a column of the first row that depends on the seed, the paddle in the middle. The actions move
+/// the paddle one column to the left, not at all, or to the right, and the ball falls by one row. When it reaches the
+/// last row the episode ends, with reward 1 if the paddle is below it and −1 otherwise. Observation `[1, 10, 5]`: ones
+/// for the ball and the paddle.
 #[derive(Debug, Clone)]
 pub struct Catch {
     constants: Constants,

@@ -1,10 +1,12 @@
-//! The rules of the games that can be trained, and their registry.
+//! The rules of the games and environments that can be trained, and their registry.
 //!
-//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] implement [`game::Game`], each in its own module, which also describes
-//! the game in an [`Entry`]: name, [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help
-//! texts, errors, the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] binds
-//! its concrete rules, once, at the top of a process, and [`preset`] returns the preset of a run. The guide is
-//! `docs/games.md`.
+//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] are board games. [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`],
+//! [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are environments: for one player, and scored by rewards.
+//! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
+//! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
+//! process read them. [`GameKind`] selects a game by its name, [`with_game!`] binds its concrete rules, once, at the
+//! top of a process, and [`preset`] returns the preset of a run. The guides are `docs/games.md` and
+//! `docs/environments.md`.
 
 pub mod breakout;
 pub mod cartpole;
@@ -16,6 +18,7 @@ mod generator;
 mod grid;
 pub mod hex;
 pub mod keys_and_doors;
+pub mod market_making;
 pub mod pendulum;
 #[macro_use]
 mod registry;
@@ -35,6 +38,7 @@ registry! { $
     breakout::Breakout { sticky: breakout::StickyActions },
     twenty_forty_eight::TwentyFortyEight,
     keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
+    market_making::MarketMaking,
 }
 
 /// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
@@ -107,7 +111,7 @@ mod tests {
             "`conect_four` is not a game (did you mean `connect_four`?): \
              the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1, \
              pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
-             keys_and_doors-5 to keys_and_doors-16"
+             keys_and_doors-5 to keys_and_doors-16, market_making"
         );
     }
 

@@ -27,9 +27,10 @@ pub(super) fn observe(position: &Position, planes: &mut [f32]) {
 
 /// Returns the indices of an object, its colour and its state in Minigrid, each divided by the largest.
 fn code(object: Object) -> [f32; 3] {
-    const GREEN: f32 = 1.0 / 5.0;
-    const YELLOW: f32 = 4.0 / 5.0;
-    const GREY: f32 = 5.0 / 5.0;
+    // Indices 1, 4 and 5 of 5.
+    const GREEN: f32 = 0.2;
+    const YELLOW: f32 = 0.8;
+    const GREY: f32 = 1.0;
     match object {
         Object::Empty => [1.0 / 10.0, 0.0, 0.0],
         Object::Wall => [2.0 / 10.0, GREY, 0.0],

@@ -100,8 +100,15 @@ impl Board {
         })
     }
 
-    /// Slides all tiles in this direction; returns the sum of the merged tiles. Of three equal tiles, the two nearest to
-    /// that side merge, and a merged tile does not merge again.
+    /// Returns true if no tile moves in any direction.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        // Some tile is beside an empty cell if there is one: most positions need no look at pairs.
+        self.empty_cells() == 0 && !Direction::ALL.into_iter().any(|direction| self.slides(direction))
+    }
+
+    /// Slides all tiles in this direction; returns the sum of the merged tiles. Of three equal tiles, the two nearest
+    /// to that side merge, and a merged tile does not merge again.
     pub fn slide(&mut self, direction: Direction) -> u32 {
         (0..SIDE).map(|line| self.slide_line(direction, line)).sum()
     }

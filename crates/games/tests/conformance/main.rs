@@ -2,8 +2,8 @@
 //! every registered game.
 //!
 //! The suite is independent of any particular game; perft counts, solved positions and the agreement of an environment
-//! with its published implementation belong to other tests. A seed determines every run. A violation of the contract panics with the game, the seed and the actions that lead to
-//! it. Start with [`run`].
+//! with its published implementation belong to other tests. A seed determines every run. A violation of the contract
+//! panics with the game, the seed and the actions that lead to it. Start with [`run`].
 
 mod environment_flaws;
 mod flaws;
