@@ -95,8 +95,9 @@ pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
 /// With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the whole batch:
 ///
 /// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions,
-/// `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1, `reward = Σᵢₖ sₖ rᵢ H(two-hot of uᵢₖ, ûᵢₖ) / B`
-/// with the cross-entropy H.
+/// `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
+/// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H: a reward has the value weight of the
+/// state that its action was taken in.
 ///
 /// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
 /// its target.
@@ -123,13 +124,14 @@ pub(crate) fn losses(
 
     let values = predictions.value.f_view([steps + 1, rows, -1])?;
     let value_targets = targets.values.f_transpose(0, 1)?;
-    let value_weights = targets.value_weights.f_transpose(0, 1)?.f_mul(&shares)?;
-    let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &value_weights)?;
+    let weights = targets.value_weights.f_transpose(0, 1)?;
+    let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &weights.f_mul(&shares)?)?;
     let value = value.f_divide_scalar(targets.positions)?;
 
     let rewards = predictions.reward.f_view([steps, rows, -1])?;
     let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
-    let reward = sum(&reward, &shares.f_narrow(0, 1, steps)?)?.f_divide_scalar(targets.positions)?;
+    let reward_weights = weights.f_narrow(0, 0, steps)?.f_mul(&shares.f_narrow(0, 1, steps)?)?;
+    let reward = sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?;
     let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?.f_add(&reward)?;
 
     let _guard = tch::no_grad_guard();

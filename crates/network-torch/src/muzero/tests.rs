@@ -95,7 +95,7 @@ impl<'a> Reference<'a> {
                     state.extend((0..actions).map(|a| f64::from(u8::from(a == usize::from(batch.actions[taken])))));
                     state = self.trunk(step, "dynamics", &state);
                     let reward = two_hot_loss(&self.head("reward", &state), f64::from(batch.rewards[taken]), support);
-                    *loss += share * reward / positions as f64;
+                    *loss += share * f64::from(batch.value_weights[at - 1]) * reward / positions as f64;
                 }
                 let priors = self.head("policy", &state);
                 let policy: f64 =
@@ -280,6 +280,19 @@ fn absorbing_steps_teach_value_and_reward_zero_and_no_policy() {
         batch.value_weights[target] = 0.0;
         assert_eq!(loss(&other_value), loss(&batch), "value {target} without weight");
         batch.value_weights[target] = 1.0;
+    }
+}
+
+#[test]
+fn the_reward_of_an_action_from_a_state_without_value_weight_teaches_nothing() {
+    let network = seasoned(&dense(), 37);
+    let mut batch = unrolled_batch(&dense(), 1, 3, 38);
+    batch.value_weights = vec![1.0, 0.0, 1.0, 1.0];
+    let loss = |batch: &UnrolledBatch| loss_and_gradient(&network, batch, 0.5).0;
+    for (reward, counts) in [(0, true), (1, false), (2, true)] {
+        let mut other = batch.clone();
+        other.rewards[reward] += 1.0;
+        assert_eq!(loss(&other) != loss(&batch), counts, "reward {reward}");
     }
 }
 
