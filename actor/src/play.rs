@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use evaluators::Network;
-use game::Game;
+use game::{Game, mix};
 use inference::{Cache, Error, Evaluator, LatentModel};
 use selfplay::{EpisodeProgress, Episodes, FinishedEpisode, LatentEpisodes, Round, Settings};
 use service::trace::TraceContext;
@@ -14,19 +14,19 @@ use crate::stopwatch::{Evaluated, Parts, Timed};
 
 /// Many episodes, and the network that searches them.
 pub(crate) struct Play<G: Game> {
-    start: Start<G>,
-    driver: Driver<G>,
-}
-
-/// The arguments of new episodes.
-struct Start<G> {
     game: G,
     settings: Settings,
+    /// γ, which only a learned model uses.
     discount: f32,
+    /// The seed of the next driver.
     seed: u64,
+    /// `None` before the first weights.
+    driver: Option<Driver<G>>,
+    /// Finished episodes of an earlier driver.
+    finished: Vec<FinishedEpisode>,
 }
 
-/// The episodes of one kind of network. The network is `None` before the first weights and after one was unloaded.
+/// The episodes of one kind of network. The network is `None` after it was unloaded.
 enum Driver<G: Game> {
     Rules { episodes: Episodes<G>, evaluator: Option<Timed<dyn Evaluator>> },
     Latent { episodes: LatentEpisodes<G>, model: Option<Timed<dyn LatentModel>> },
@@ -50,31 +50,42 @@ pub(crate) enum Pace {
     Settle,
 }
 
+/// The effect of new weights on the episodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loaded {
+    /// The episodes go on.
+    GoesOn,
+    /// The episodes were replaced, because the network is of another kind; `dropped` of them were under way.
+    Replaced {
+        /// The number of episodes under way.
+        dropped: usize,
+    },
+}
+
 impl<G: Game> Play<G> {
-    /// Creates the episodes of an AlphaZero network, without a network; none has begun.
+    /// Prepares episodes, none of which begins before a network is loaded.
     pub(crate) fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
-        let start = Start { game, settings, discount, seed };
-        let driver = Driver::Rules { episodes: start.episodes(), evaluator: None };
-        Self { start, driver }
+        Self { game, settings, discount, seed, driver: None, finished: Vec::new() }
     }
 
     /// The game.
     pub(crate) fn game(&self) -> &G {
-        &self.start.game
+        &self.game
     }
 
     /// Returns true if a network is loaded.
     pub(crate) fn is_loaded(&self) -> bool {
         match &self.driver {
-            Driver::Rules { evaluator, .. } => evaluator.is_some(),
-            Driver::Latent { model, .. } => model.is_some(),
+            None => false,
+            Some(Driver::Rules { evaluator, .. }) => evaluator.is_some(),
+            Some(Driver::Latent { model, .. }) => model.is_some(),
         }
     }
 
     /// The version of the loaded weights.
     #[cfg(test)]
     pub(crate) fn weights_version(&self) -> Option<u64> {
-        let attributes = match &self.driver {
+        let attributes = match self.driver.as_ref()? {
             Driver::Rules { evaluator, .. } => evaluator.as_ref()?.attributes(),
             Driver::Latent { model, .. } => model.as_ref()?.attributes(),
         };
@@ -84,43 +95,56 @@ impl<G: Game> Play<G> {
     /// Unloads the network; the episodes continue with the next.
     pub(crate) fn unload(&mut self) {
         match &mut self.driver {
-            Driver::Rules { evaluator, .. } => *evaluator = None,
-            Driver::Latent { model, .. } => *model = None,
+            None => {}
+            Some(Driver::Rules { evaluator, .. }) => *evaluator = None,
+            Some(Driver::Latent { model, .. }) => *model = None,
         }
     }
 
-    /// Replaces the network; searches under way begin again. Episodes of the other kind of network are replaced by
-    /// new ones. Returns how many of them were under way.
-    pub(crate) fn load(&mut self, network: Network) -> usize {
-        let before = self.under_way();
+    /// Replaces the network; searches under way begin again. Episodes that another kind of network began are replaced.
+    pub(crate) fn load(&mut self, network: Network) -> Loaded {
         match (&mut self.driver, network) {
-            (Driver::Rules { episodes, evaluator }, Network::Evaluator(new)) => {
+            (Some(Driver::Rules { episodes, evaluator }), Network::Evaluator(new)) => {
                 episodes.abandon();
                 *evaluator = Some(Timed::new(new, Instant::now));
-                0
+                Loaded::GoesOn
             }
-            (Driver::Latent { episodes, model }, Network::Latent(new)) => {
+            (Some(Driver::Latent { episodes, model }), Network::Latent(new)) => {
                 episodes.restart();
                 *model = Some(Timed::new(new, Instant::now));
-                0
+                Loaded::GoesOn
             }
-            (Driver::Latent { .. }, Network::Evaluator(new)) => {
-                let evaluator = Some(Timed::new(new, Instant::now));
-                self.driver = Driver::Rules { episodes: self.start.episodes(), evaluator };
-                before
+            (before, network) => {
+                let is_first = before.is_none();
+                let dropped = self.under_way();
+                self.finished = self.drain_finished();
+                self.driver = Some(self.begin(network));
+                // Another driver must not play the same games again.
+                self.seed = mix(self.seed);
+                if is_first { Loaded::GoesOn } else { Loaded::Replaced { dropped } }
             }
-            (Driver::Rules { .. }, Network::Latent(new)) => {
-                let model = Some(Timed::new(new, Instant::now));
-                self.driver = Driver::Latent { episodes: self.start.latent_episodes(), model };
-                before
-            }
+        }
+    }
+
+    fn begin(&self, network: Network) -> Driver<G> {
+        let Self { game, settings, discount, seed, .. } = self;
+        let (game, settings) = (game.clone(), settings.clone());
+        match network {
+            Network::Evaluator(new) => Driver::Rules {
+                episodes: Episodes::new(game, settings, *seed).timed(Instant::now),
+                evaluator: Some(Timed::new(new, Instant::now)),
+            },
+            Network::Latent(new) => Driver::Latent {
+                episodes: LatentEpisodes::new(game, settings, *discount, *seed).timed(Instant::now),
+                model: Some(Timed::new(new, Instant::now)),
+            },
         }
     }
 
     /// Calls the episodes and measures the call; `None` without a network. `trace` is the context of the first batch,
     /// if it is traced. Only a search by the rules uses the cache.
     pub(crate) fn call(&mut self, pace: Pace, cache: Option<&Cache>, trace: Option<TraceContext>) -> Option<Call> {
-        match &mut self.driver {
+        match self.driver.as_mut()? {
             Driver::Rules { episodes, evaluator } => Some(timed(evaluator.as_mut()?, trace, |evaluator| match pace {
                 Pace::Advance => episodes.advance(evaluator, cache),
                 Pace::Settle => episodes.settle(evaluator, cache),
@@ -134,50 +158,46 @@ impl<G: Game> Play<G> {
 
     /// Sets the simulations of full searches that begin from now on.
     pub(crate) fn search_fully_with(&mut self, simulations: u32) {
-        self.start.settings.full_simulations = simulations;
+        self.settings.full_simulations = simulations;
         match &mut self.driver {
-            Driver::Rules { episodes, .. } => episodes.search_fully_with(simulations),
-            Driver::Latent { episodes, .. } => episodes.search_fully_with(simulations),
+            None => {}
+            Some(Driver::Rules { episodes, .. }) => episodes.search_fully_with(simulations),
+            Some(Driver::Latent { episodes, .. }) => episodes.search_fully_with(simulations),
         }
     }
 
     /// Returns the episodes that finished since the last call.
     pub(crate) fn drain_finished(&mut self) -> Vec<FinishedEpisode> {
+        let mut finished = std::mem::take(&mut self.finished);
         match &mut self.driver {
-            Driver::Rules { episodes, .. } => episodes.drain_finished().collect(),
-            Driver::Latent { episodes, .. } => episodes.drain_finished().collect(),
+            None => {}
+            Some(Driver::Rules { episodes, .. }) => finished.extend(episodes.drain_finished()),
+            Some(Driver::Latent { episodes, .. }) => finished.extend(episodes.drain_finished()),
         }
+        finished
     }
 
     /// The number of episodes that advance together.
     pub(crate) fn slots(&self) -> usize {
-        self.start.settings.games
+        self.settings.games
     }
 
     /// The progress of the episode of a slot.
     pub(crate) fn progress(&self, slot: usize) -> EpisodeProgress {
         match &self.driver {
-            Driver::Rules { episodes, .. } => episodes.progress(slot),
-            Driver::Latent { episodes, .. } => episodes.progress(slot),
+            None => EpisodeProgress { number: 0, plies: 0, leaves: 0 },
+            Some(Driver::Rules { episodes, .. }) => episodes.progress(slot),
+            Some(Driver::Latent { episodes, .. }) => episodes.progress(slot),
         }
     }
 
     /// The number of episodes that have begun and are not finished.
     pub(crate) fn under_way(&self) -> usize {
         match &self.driver {
-            Driver::Rules { episodes, .. } => episodes.under_way(),
-            Driver::Latent { episodes, .. } => episodes.under_way(),
+            None => 0,
+            Some(Driver::Rules { episodes, .. }) => episodes.under_way(),
+            Some(Driver::Latent { episodes, .. }) => episodes.under_way(),
         }
-    }
-}
-
-impl<G: Game> Start<G> {
-    fn episodes(&self) -> Episodes<G> {
-        Episodes::new(self.game.clone(), self.settings.clone(), self.seed).timed(Instant::now)
-    }
-
-    fn latent_episodes(&self) -> LatentEpisodes<G> {
-        LatentEpisodes::new(self.game.clone(), self.settings.clone(), self.discount, self.seed).timed(Instant::now)
     }
 }
 

@@ -3,9 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use inference::{
-    Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll,
-};
+use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 use service::trace::{self, TraceContext};
 
 /// The parts of one call. Observing is part of `gathering`; the episodes measure it themselves.

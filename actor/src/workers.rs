@@ -2,8 +2,8 @@
 //! leave through a bounded channel, and a full channel blocks the thread.
 
 use std::future::pending;
-use std::sync::{Arc, Once};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use weights::Model;
 use crate::adaptive_budget::AdaptiveBudget;
 use crate::config::{ActorSection, Settings};
 use crate::metrics;
-use crate::play::{Call, Pace, Play};
+use crate::play::{Call, Loaded, Pace, Play};
 use crate::traces::{Finished, Traces};
 
 #[cfg(test)]
@@ -258,8 +258,11 @@ impl<G: Game> Worker<G> {
                 );
             });
         }
-        let dropped = self.play.load(network);
-        metrics::unfinished(dropped);
+        if let Loaded::Replaced { dropped } = self.play.load(network) {
+            tracing::warn!(%version, dropped, "the weights are of another kind of network: all episodes begin again");
+            metrics::unfinished(dropped);
+            self.traces = Traces::new(self.play.slots());
+        }
         if let Some(cache) = &self.around.cache {
             cache.forget_before(version.0);
         }

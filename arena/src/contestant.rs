@@ -6,7 +6,9 @@ use inference::{Evaluator, LatentModel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use selfplay::playouts::analyse_with_playouts;
-use selfplay::{AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse, latent};
+use selfplay::{
+    AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse, latent,
+};
 use weights::WeightsVersion;
 
 /// The largest number of positions evaluated together; larger batches gain nothing on a CPU.

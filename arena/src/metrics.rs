@@ -20,7 +20,10 @@ pub(crate) fn describe() {
     describe_gauge!("zerofleet_arena_elo_high", "Upper end of its 95 % confidence interval");
     describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent");
     describe_counter!("zerofleet_arena_games_total", "Rated games since the run began");
-    describe_gauge!("zerofleet_arena_return_mean", "Mean return of the evaluation episodes of the version measured last");
+    describe_gauge!(
+        "zerofleet_arena_return_mean",
+        "Mean return of the evaluation episodes of the version measured last"
+    );
     describe_gauge!("zerofleet_arena_return_low", "Lower end of its 95 % confidence interval");
     describe_gauge!("zerofleet_arena_return_high", "Upper end of its 95 % confidence interval");
     describe_gauge!("zerofleet_arena_episode_length_mean", "Mean number of steps of these episodes");

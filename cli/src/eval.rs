@@ -273,8 +273,8 @@ fn shares(tally: &Tally) -> String {
 #[cfg(test)]
 mod tests {
     use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
-    use games::ConnectFour;
     use game::Action;
+    use games::ConnectFour;
     use inference::{Evaluator, Wdl};
 
     use super::*;

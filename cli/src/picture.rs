@@ -98,8 +98,11 @@ fn draw_panels(root: &Area<'_>, title: &str, readings: &[RunMetrics]) -> anyhow:
 }
 
 fn returns(readings: &[RunMetrics]) -> Panel<'static> {
-    let line = |name: &str, colour, weight, value: fn(&RunMetrics) -> Option<f64>| {
-        Line { name: name.to_owned(), colour, weight, points: measured(points(readings, value)) }
+    let line = |name: &str, colour, weight, value: fn(&RunMetrics) -> Option<f64>| Line {
+        name: name.to_owned(),
+        colour,
+        weight,
+        points: measured(points(readings, value)),
     };
     let lines = vec![
         line("mean", BLUE, Weight::Main, |r| r.return_mean),

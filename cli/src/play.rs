@@ -382,9 +382,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         };
         let (game, rng) = (self.game, &mut self.rng);
         match self.networks {
-            Networks::Evaluators(evaluators) => {
-                Ok(analyse_together(game, &self.position, &settings, evaluators, rng)?)
-            }
+            Networks::Evaluators(evaluators) => Ok(analyse_together(game, &self.position, &settings, evaluators, rng)?),
             Networks::Latent(model) => {
                 let positions = std::slice::from_ref(&self.position);
                 let analyses = latent::analyse(game, positions, &settings, *discount, &mut **model, rng)?;
@@ -557,8 +555,7 @@ mod tests {
     #[test]
     fn a_failing_evaluator_ends_the_game_with_its_error() {
         let game = TicTacToe::new();
-        let mut faulty =
-            Networks::Evaluators(vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))]);
+        let mut faulty = Networks::Evaluators(vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))]);
         let error = play(&game, &Settings::new(0), &mut faulty, &mut "5\n".as_bytes(), &mut Vec::new()).unwrap_err();
         assert!(matches!(error, Error::Evaluator(_)), "{error}");
     }

@@ -204,11 +204,12 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use network::{Entry, Layers, Role};
+    use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
     use selfplay::SearchAlgorithm;
     use weights::{Digest, WeightsVersion};
 
     use super::*;
+    use crate::eval;
     use fleet::config::Fleet;
 
     fn args(runs: &Path, run: &str) -> Args {
@@ -230,10 +231,15 @@ mod tests {
 
     /// Creates a run of tic-tac-toe without published weights.
     fn begin(runs: &Path) -> RunDirectory {
+        begin_with(runs, "tic_tac_toe")
+    }
+
+    /// Creates a run of `game` without published weights.
+    fn begin_with(runs: &Path, game: &str) -> RunDirectory {
         let run = RunDirectory::new(runs, "noughts").unwrap();
         run.create().unwrap();
         let mut config = Fleet::default();
-        config.run.game = "tic_tac_toe".to_owned();
+        config.run.game = game.to_owned();
         fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
         run
     }
@@ -259,8 +265,11 @@ mod tests {
 
     /// Publishes untrained weights.
     fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
-        let layers = Layers::new(&architecture).unwrap();
-        let entries = layers.tensors().map(|tensor| {
+        let tensors: Vec<Tensor> = match architecture.model {
+            Model::Alphazero => Layers::new(&architecture).unwrap().tensors().collect(),
+            Model::Muzero { .. } => LatentLayers::new(&architecture).unwrap().iter().flat_map(Layer::tensors).collect(),
+        };
+        let entries = tensors.into_iter().map(|tensor| {
             let of_one = matches!(tensor.role, Role::NormScale | Role::NormVariance);
             Entry::tensor("", &tensor, &vec![if of_one { 1.0 } else { 0.01 }; tensor.numel()])
         });
@@ -282,6 +291,31 @@ mod tests {
         assert_eq!((trained.search.algorithm, trained.search.c_init), (SearchAlgorithm::Puct, 2.5));
         assert_eq!(trained.game, GameKind::TicTacToe);
         assert_eq!(trained.networks.attributes().weights_version, 2);
+    }
+
+    #[test]
+    fn a_muzero_network_is_loaded_as_a_learned_model_and_plays_evaluation_episodes() {
+        for game in ["cartpole-v1", "catch"] {
+            let runs = tempfile::tempdir().unwrap();
+            let run = begin_with(runs.path(), game);
+            let kind: GameKind = game.parse().unwrap();
+            publish(&run, Architecture { model: Model::Muzero { support: 5 }, ..architecture(kind) }, 3);
+            let Trained { game, search, discount, networks } = Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            assert!(matches!(networks, Networks::Latent(_)), "{game}");
+            let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
+            let report = with_game!(game, |game| eval::measure_returns(&game, 2, 7, player)).unwrap();
+            assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
+            assert!(report.returns.length >= 5.0 && report.returns.mean.is_finite(), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn alphazero_weights_of_an_environment_are_refused() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin_with(runs.path(), "catch");
+        publish(&run, architecture("catch".parse().unwrap()), 1);
+        let error = refusal(runs.path(), "noughts");
+        assert!(error.contains("catch is scored by its rewards") && error.contains("muzero"), "{error}");
     }
 
     #[test]

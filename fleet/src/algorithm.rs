@@ -21,9 +21,7 @@ impl Algorithm {
             Self::GumbelAlphazero => &["search.algorithm=gumbel", "network.model=alphazero"],
             Self::Muzero => &["search.algorithm=puct", "network.model=muzero"],
             // The constant that is published for values rescaled to [0, 1], which a learned model's are.
-            Self::GumbelMuzero => {
-                &["search.algorithm=gumbel", "network.model=muzero", "search.gumbel_c_scale=0.1"]
-            }
+            Self::GumbelMuzero => &["search.algorithm=gumbel", "network.model=muzero", "search.gumbel_c_scale=0.1"],
         };
         keys.iter().map(|&set| set.to_owned())
     }

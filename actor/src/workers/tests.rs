@@ -13,6 +13,8 @@ use weights::Manifest;
 use super::*;
 use crate::Config;
 
+mod learned;
+
 const SEED: u64 = 5;
 
 /// A test's action before an evaluator answers its batch; batches are numbered from one.

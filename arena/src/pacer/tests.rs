@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use evaluator_doubles::Uniform;
 use game::Game;
-use inference::Evaluator;
 use games::ConnectFour;
+use inference::Evaluator;
 use weights::{Architecture, Digest, Manifest};
 
 use super::*;

@@ -137,8 +137,21 @@ impl Cpu {
         Self { kernel, remedy, announced: Mutex::default() }
     }
 
+    /// The variant of the last weights, of either kind of network.
+    fn chosen(&self) -> Option<ChosenVariant> {
+        self.kernel.chosen().or_else(|| self.kernel.chosen_latent())
+    }
+
+    /// Adds the remedy to the error of a network that only another engine supports.
+    fn explained(&self, error: network_cpu::Error) -> Error {
+        match self.remedy {
+            Some(remedy) if error.is_of_the_kernel() => Error::NeedsLibtorch { source: error, remedy },
+            _ => error.into(),
+        }
+    }
+
     fn announce(&self) {
-        let chosen = self.kernel.chosen();
+        let chosen = self.chosen();
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         if *announced != chosen {
             let reason = chosen.as_ref().map_or("", |chosen| &chosen.reason);
@@ -150,7 +163,7 @@ impl Cpu {
 
 impl Backend for Cpu {
     fn describe(&self) -> String {
-        match self.kernel.chosen() {
+        match self.chosen() {
             // The reason is omitted because it may contain numbers of one version, and this text is the label of a
             // metric.
             Some(chosen) => format!("cpu {}", chosen.path),
@@ -159,14 +172,15 @@ impl Backend for Cpu {
     }
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
-        match (self.kernel.evaluator(manifest, bytes), self.remedy) {
-            (Ok(evaluator), _) => {
-                self.announce();
-                Ok(Box::new(evaluator))
-            }
-            (Err(source), Some(remedy)) if source.is_of_the_kernel() => Err(Error::NeedsLibtorch { source, remedy }),
-            (Err(error), _) => Err(error.into()),
-        }
+        let evaluator = self.kernel.evaluator(manifest, bytes).map_err(|error| self.explained(error))?;
+        self.announce();
+        Ok(Box::new(evaluator))
+    }
+
+    fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
+        let model = self.kernel.latent_evaluator(manifest, bytes).map_err(|error| self.explained(error))?;
+        self.announce();
+        Ok(Box::new(model))
     }
 }
 
@@ -178,6 +192,10 @@ impl Backend for network_torch::Libtorch {
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
         Ok(self.evaluator(manifest, bytes)?)
+    }
+
+    fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
+        Ok(self.latent_model(manifest, bytes)?)
     }
 
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {

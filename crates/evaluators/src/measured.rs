@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use game::ObservationShape;
 use inference::{
-    BATCH_SIZES, Candidate, DEPTH_MAX, EngineCounts, Evaluator, LatentModel, Routed, Speed, Trial, choose_depth, doubling_sizes,
-    try_out,
+    BATCH_SIZES, Candidate, DEPTH_MAX, EngineCounts, Evaluator, LatentModel, Routed, Speed, Trial, choose_depth,
+    doubling_sizes, try_out,
 };
 use serde::{Deserialize, Serialize};
 use weights::{Architecture, Manifest};

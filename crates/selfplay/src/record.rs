@@ -14,6 +14,7 @@ use crate::config::{Openings, Settings};
 use crate::episode::{Ending, FinishedEpisode};
 use crate::resignation::Watch;
 use crate::round::Round;
+use crate::seeds::training_seed;
 
 /// The smallest recorded entry of a search policy. Smaller entries are noise of the softmax and would waste space.
 const PROBABILITY_MIN: f32 = 1e-5;
@@ -63,9 +64,10 @@ impl EpisodeRecord {
         game.start_from(self.start_seed())
     }
 
-    /// The seed of the rules, a function of the seed of the run, the slot and the number of the episode.
+    /// The seed of the rules, a function of the seed of the run, the slot and the number of the episode; that of no
+    /// evaluation.
     fn start_seed(&self) -> u64 {
-        mix(mix(mix(self.seed) ^ self.slot as u64) ^ self.number)
+        training_seed(mix(mix(mix(self.seed) ^ self.slot as u64) ^ self.number))
     }
 
     pub(crate) fn slot(&self) -> usize {

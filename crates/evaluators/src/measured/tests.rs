@@ -320,10 +320,8 @@ impl Backend for Learned {
 
 /// Returns the engine of a MuZero network whose observations are squares of this side.
 fn latent_engine(side: usize, engines: [(&'static str, bool, bool); 2]) -> Result<String, crate::Error> {
-    let choices = engines.map(|(name, is_shared, takes_planes)| Choice {
-        backend: Box::new(Learned { name, takes_planes }),
-        is_shared,
-    });
+    let choices = engines
+        .map(|(name, is_shared, takes_planes)| Choice { backend: Box::new(Learned { name, takes_planes }), is_shared });
     let measured = Measured::new(choices.into(), Demand { threads: 1, batch_max: 8 }, host(&Memory::default()));
     let mut manifest = manifest();
     (manifest.architecture.height, manifest.architecture.width) = (side, side);
