@@ -133,7 +133,7 @@ fn a_process_ends_with_its_parent_also_while_an_environment_hangs() {
     let path = std::env::join_paths([&package, &modules(), python.packages()].map(AsRef::<Path>::as_ref)).unwrap();
     let mut command = Command::new(python.program());
     command.args(["-Bm", "zerofleet_gym", "--env", "call:fake_environments:Counting"]).env("PYTHONPATH", path);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut hello = [0; 36];
     child.stdout.as_mut().unwrap().read_exact(&mut hello).unwrap();
     let mut input = child.stdin.take().unwrap();
