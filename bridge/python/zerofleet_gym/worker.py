@@ -14,6 +14,17 @@ def seed_of(seed):
     return (seed ^ (seed >> 32)) & 0x7FFF_FFFF
 
 
+def steps_max(environment):
+    """Returns the limit of steps by the environment's spec or by a TimeLimit around it; 0 without one."""
+    limits = []
+    while environment is not None:
+        limits.append(getattr(getattr(environment, "spec", None), "max_episode_steps", None))
+        # An environment that a function makes has no spec, and Gymnasium's TimeLimit no public attribute.
+        limits.append(getattr(environment, "__dict__", {}).get("_max_episode_steps"))
+        environment = getattr(environment, "__dict__", {}).get("env")
+    return min((int(limit) for limit in limits if limit), default=0)
+
+
 class Worker:
     """`count` environments made by `make`. One that raises an exception is made again before its next episode."""
 
@@ -23,7 +34,7 @@ class Worker:
         first = self.environments[0]
         self.actions = Actions(first.action_space)
         self.observations = Observations(first.observation_space, channels)
-        self.steps_max = int(getattr(getattr(first, "spec", None), "max_episode_steps", None) or 0)
+        self.steps_max = steps_max(first)
         self.rows = np.zeros((count, *self.observations.shape), self.observations.dtype.newbyteorder("<"))
         self.view = self.observations.view(self.rows)
 
