@@ -52,7 +52,8 @@ class Observations:
             self.channels_last = last <= first if channels == "auto" else channels == "last"
             self.shape = (last, first, middle) if self.channels_last else self.source_shape
         else:
-            raise Unsupported(f"its observations have the shape {self.source_shape}; up to three dimensions are supported")
+            shape = self.source_shape
+            raise Unsupported(f"its observations have the shape {shape}; up to three dimensions are supported")
 
     @property
     def protocol_dtype(self):
