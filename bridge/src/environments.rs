@@ -265,7 +265,9 @@ impl Bridge {
     fn replace(&mut self, index: usize, fault: &Fault) -> Result<(), Error> {
         match fault {
             Fault::Hung { .. } => self.losses.processes_hung += 1,
-            Fault::Died { .. } | Fault::Violation(_) | Fault::Changed { .. } | Fault::Pipe(_) => self.losses.processes_died += 1,
+            Fault::Died { .. } | Fault::Violation(_) | Fault::Changed { .. } | Fault::Pipe(_) => {
+                self.losses.processes_died += 1
+            }
         }
         let worker = &mut self.workers[index];
         let mut lost = 0_u64;

@@ -43,7 +43,8 @@ fn row(bridge: &Bridge, environment: usize, reward: f32, outcome: Option<Outcome
 /// Plays the same episodes through a bridge, one in each environment, all together.
 fn played_through(bridge: &mut Bridge) -> Vec<Vec<Row>> {
     let (len, actions) = (bridge.len(), bridge.spec().actions);
-    let starts: Vec<Start> = (0..len).map(|environment| Start { environment, seed: 1000 + environment as u64 }).collect();
+    let starts: Vec<Start> =
+        (0..len).map(|environment| Start { environment, seed: 1000 + environment as u64 }).collect();
     bridge.begin(&starts, &mut Vec::new()).unwrap();
     let mut played: Vec<Vec<Row>> = (0..len).map(|environment| vec![row(bridge, environment, 0.0, None)]).collect();
     let mut running: Vec<usize> = (0..len).collect();
@@ -132,7 +133,7 @@ fn a_process_ends_with_its_parent_also_while_an_environment_hangs() {
     let path = std::env::join_paths([&package, &modules(), python.packages()].map(AsRef::<Path>::as_ref)).unwrap();
     let mut command = Command::new(python.program());
     command.args(["-Bm", "zerofleet_gym", "--env", "call:fake_environments:Counting"]).env("PYTHONPATH", path);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut hello = [0; 36];
     child.stdout.as_mut().unwrap().read_exact(&mut hello).unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -147,5 +148,41 @@ fn a_process_ends_with_its_parent_also_while_an_environment_hangs() {
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "the process outlives its parent");
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn the_environment_of_the_docs_can_be_played() {
+    let Some(python) = python() else { return };
+    let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/environments.md")).unwrap();
+    let code = docs.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("corridor.py"), code).unwrap();
+    let mut settings = interpreter::settings(&python, "call:corridor:make", 8, 1);
+    settings.modules.push(folder.path().to_owned());
+    let mut bridge = Bridge::start(settings).unwrap();
+    let starts: Vec<Start> = (0..8).map(|environment| Start { environment, seed: environment as u64 }).collect();
+    bridge.begin(&starts, &mut Vec::new()).unwrap();
+    let cell = |bridge: &Bridge, environment: usize| {
+        let mut values = [f32::NAN; 9];
+        bridge.observe(environment, &mut values);
+        values.iter().position(|&value| value == 1.0).unwrap()
+    };
+    let first: Vec<usize> = (0..8).map(|environment| cell(&bridge, environment)).collect();
+    assert!(first.iter().any(|other| *other != first[0]), "the start depends on the seed: {first:?}");
+    let mut taken = Vec::new();
+    for (environment, first) in first.into_iter().enumerate() {
+        let right = [Play { environment, action: Action(1) }];
+        let mut steps = 0;
+        loop {
+            bridge.step(&right, &mut taken).unwrap();
+            steps += 1;
+            match taken[0] {
+                Taken::Step { reward: -0.1, outcome: None } => {}
+                Taken::Step { reward: -0.1, outcome: Some(Outcome::Finished) } => break,
+                other => panic!("{other:?} after {steps} steps from cell {first}"),
+            }
+        }
+        assert_eq!((steps, cell(&bridge, environment)), (8 - first, 8));
     }
 }

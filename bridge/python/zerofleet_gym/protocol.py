@@ -55,10 +55,13 @@ def send_refusal(sink, message):
 
 
 def send_answer(sink, rewards, flags, observations, messages):
-    """Answers a request: rewards float32 [n], flags uint8 [n], observations [n, C, H, W], a message for each failure."""
+    """Answers a request: rewards float32 [n], a byte of flags each, observations [n, C, H, W].
+
+    There is a message for each failed environment.
+    """
     texts = [_text(message, MESSAGE_BYTES_MAX) for message in messages]
     tail = b"".join(struct.pack("<H", len(text)) + text for text in texts)
-    length = 1 + 4 + rewards.nbytes + flags.nbytes + observations.nbytes + len(tail)
+    length = 1 + 4 + rewards.nbytes + len(flags) + observations.nbytes + len(tail)
     head = _HEAD.pack(length, ANSWER) + struct.pack("<I", len(rewards))
     _write_all(sink, [head, rewards, flags, observations.reshape(-1), tail])
 

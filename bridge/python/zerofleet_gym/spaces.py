@@ -37,6 +37,7 @@ class Observations:
         self.source_shape = tuple(int(n) for n in shape)
         self.channels_last = False
         self.one_hot = None
+        self.accepted = None
         self.dtype = np.dtype(np.uint8 if np.dtype(space.dtype) == np.uint8 else np.float32)
         if self.source_shape == () and hasattr(space, "n"):
             self.one_hot = (int(space.n), int(getattr(space, "start", 0)))
@@ -51,25 +52,38 @@ class Observations:
             self.channels_last = last <= first if channels == "auto" else channels == "last"
             self.shape = (last, first, middle) if self.channels_last else self.source_shape
         else:
-            raise Unsupported(f"its observations have the shape {self.source_shape}; up to three dimensions are supported")
+            shape = self.source_shape
+            raise Unsupported(f"its observations have the shape {shape}; up to three dimensions are supported")
 
     @property
     def protocol_dtype(self):
         return protocol.BYTES if self.dtype == np.uint8 else protocol.FLOATS
 
-    def write(self, observation, row):
-        """Writes one observation into `row`, [C, H, W]; raises ValueError if it is not of this space."""
+    def view(self, rows):
+        """Returns a view of `rows`, [n, C, H, W], into which observations can be written in their own shape."""
+        if self.channels_last:
+            return rows.transpose(0, 2, 3, 1)
+        return rows.reshape(len(rows), *(self.shape if self.one_hot else self.source_shape))
+
+    def write(self, observation, rows, row):
+        """Writes one observation into a row of a `view`; raises ValueError if it is not of this space."""
         if self.one_hot is not None:
             count, start = self.one_hot
             index = int(observation) - start
             if not 0 <= index < count:
                 raise ValueError(f"the observation {observation} is not in Discrete({count}, start={start})")
-            row[...] = 0
-            row[index, 0, 0] = 1
+            rows[row] = 0
+            rows[row, index] = 1
             return
         array = observation if type(observation) is np.ndarray else np.asarray(observation)
         if array.shape != self.source_shape:
             raise ValueError(f"the observation has the shape {array.shape} instead of {self.source_shape}")
-        if array.dtype.kind not in "fiub" or (self.dtype == np.uint8 and array.dtype != np.uint8):
-            raise ValueError(f"the observation is of {array.dtype} instead of {self.dtype}")
-        row[...] = array.transpose(2, 0, 1) if self.channels_last else array.reshape(self.shape)
+        if array.dtype is not self.accepted:
+            self.accept(array.dtype)
+        rows[row] = array
+
+    def accept(self, dtype):
+        """Checks that a type of numbers can be stored, and remembers it, since the next observations have it too."""
+        if dtype.kind not in "fiub" or (self.dtype == np.uint8 and dtype != np.uint8):
+            raise ValueError(f"the observation is of {dtype} instead of {self.dtype}")
+        self.accepted = dtype

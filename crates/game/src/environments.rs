@@ -7,12 +7,12 @@ use crate::{Action, Outcome, Player, Spec};
 /// after the last step can still be read, from which a truncated return bootstraps. The implementations are
 /// [`RulesEnvironments`](crate::RulesEnvironments), whose episodes cannot be lost, and the bridge to environments in
 /// Python, whose processes may die, hang or send values that are refused.
+#[allow(clippy::len_without_is_empty, reason = "there is at least one environment")]
 pub trait Environments: Send {
     /// Returns the constants of the environment.
     fn spec(&self) -> &Spec;
 
     /// Returns N, the number of environments.
-    #[allow(clippy::len_without_is_empty, reason = "there is at least one environment")]
     fn len(&self) -> usize;
 
     /// Begins an episode in each idle environment of `starts`, and replaces `started` with the results, in their order.

@@ -1,6 +1,7 @@
 //! A step of environments by rules allocates nothing.
 //!
 //! The test is alone in its process, because the allocator counts for the whole process.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
