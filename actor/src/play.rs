@@ -1,6 +1,6 @@
 //! The self-play of one thread with either kind of network: search by the rules with an AlphaZero network, search in
-//! latent states with a MuZero network. The manifest of the first weights decides which; [`Play::load`] changes it where
-//! later weights are of the other kind.
+//! latent states with a MuZero network. The manifest of the first weights decides which; [`Play::load`] changes it
+//! where later weights are of the other kind.
 
 use std::time::Instant;
 

@@ -71,12 +71,12 @@ impl Args {
         if with_game!(game, |game| game.spec().scoring) == Scoring::Rewards {
             ensure!(self.positions.is_none(), "--positions: {game} is scored by its rewards; use --episodes");
             let report = self.returns(game, player)?;
-            self.write(&report, |report, output| write_returns(report, output), &mut output)?;
+            self.write(&report, write_returns, &mut output)?;
         } else {
             ensure!(self.episodes.is_none(), "--episodes: {game} is scored by its outcome; use --positions");
             let (file, text) = self.text(game)?;
             let report = with_game!(game, |game| measure(&game, &file, &text, player))?;
-            self.write(&report, |report, output| write_table(report, output), &mut output)?;
+            self.write(&report, write_table, &mut output)?;
         }
         output.flush().context("write the report")
     }

@@ -2,10 +2,10 @@
 //!
 //! [`Fleet`] holds the processes of one run on this machine; a [`Member`] is one of them with its [`Role`], and its
 //! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
-//! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a [`trial`] of the devices, and
-//! [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run
-//! and [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which
-//! its processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
+//! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
+//! [`trial`] of the devices, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
+//! [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which its
+//! processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
 //! this crate; screen, summary and picture are in `cli`.
 

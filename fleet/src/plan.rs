@@ -30,7 +30,8 @@ pub struct Args {
     #[arg(long, help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
     pub game: Option<GameKind>,
 
-    /// The algorithm: it sets `search.algorithm`, `network.model` and, for gumbel-muzero, `search.gumbel_c_scale` [default: that of the game's preset, or the run's].
+    /// The algorithm: it sets `search.algorithm`, `network.model` and, for gumbel-muzero, `search.gumbel_c_scale`
+    /// [default: that of the game's preset, or the run's].
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
 

@@ -251,7 +251,7 @@ impl Backend for Measured {
     }
 
     /// Uses one engine at every batch size, because latent states stay where they were computed: the CPU for dense
-    /// networks, whose layers are smaller than the overhead of an accelerator's kernels, and the accelerator for others.
+    /// networks, whose layers cost less than the calls of an accelerator, and the accelerator for others.
     fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
         let Architecture { height, width, .. } = manifest.architecture;
         let prefers_shared = height * width > 1;

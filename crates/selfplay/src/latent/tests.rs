@@ -291,7 +291,7 @@ fn a_truncated_episode_has_the_value_of_its_last_observation() {
         }),
         0..20,
     );
-    let (finished, ..) = play(LatentEpisodes::new(game.clone(), settings(), 0.99, 5), &mut model, 4);
+    let (finished, ..) = play(LatentEpisodes::new(game.clone(), settings(), 0.99, 5), &mut model, 8);
     let (mut truncated, mut observation) = (0, [0.0; 2]);
     for episode in finished {
         let last = game.replay_from(episode.facts.seed, &actions(&episode)).unwrap();
@@ -304,7 +304,7 @@ fn a_truncated_episode_has_the_value_of_its_last_observation() {
         truncated += usize::from(episode.facts.outcome == Outcome::Truncated);
         assert!(episode.facts.outcome != Outcome::Truncated || episode.steps.len() == 5);
     }
-    assert!(truncated > 10, "{truncated} of 32");
+    assert!(truncated > 10, "{truncated} of 64");
 }
 
 /// A value of a step is the expected return: without rewards on the way and without discount, that of the states.
