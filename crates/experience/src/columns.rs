@@ -47,8 +47,9 @@
 mod block;
 mod builder;
 mod codes;
-mod frames;
+pub(crate) mod frames;
 mod parse;
+mod span;
 mod steps;
 
 use std::hint::black_box;
@@ -61,7 +62,8 @@ use crate::{Episode, Invalid, Limits, Observations, Step};
 use builder::ColumnsBuilder;
 pub(crate) use codes::Kind;
 use codes::{ActionWidth, Kinds, PolicyActions, put_number};
-pub(crate) use frames::{Frames, FramesBuilder};
+pub(crate) use frames::Frames;
+use span::Span;
 use steps::{Steps, VersionRun, VersionRuns};
 
 /// The version of the layout.
@@ -313,23 +315,6 @@ impl Columns {
         };
         steps.skip_plies(from);
         steps
-    }
-}
-
-/// The steps that columns describe, of an episode of a number of plies.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
-    pub(crate) plies: usize,
-    /// The first step described.
-    pub(crate) ply: usize,
-    /// The number of steps described, at least one.
-    pub(crate) steps: usize,
-}
-
-impl Span {
-    /// Returns true if the last step described is the last of the episode.
-    pub(crate) fn reaches_end(self) -> bool {
-        self.ply + self.steps == self.plies
     }
 }
 

@@ -1,3 +1,4 @@
+mod laps;
 mod measured;
 mod snapshot;
 mod staging;
@@ -9,6 +10,7 @@ use ::network::Reader;
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
+use self::laps::Laps;
 use self::measured::Measured;
 use self::snapshot::{AVERAGE_FILE, NETWORK_FILE, OPTIMISER_FILE};
 pub use self::snapshot::{Contents, Snapshot};
@@ -668,33 +670,6 @@ fn lowered(network: &Network, precision: Precision) -> Result<Option<Network>, E
     match precision {
         Precision::F32 => Ok(None),
         Precision::Bf16 => network.cast(precision.kind()).map(Some),
-    }
-}
-
-/// A stopwatch with a given clock, or without a clock.
-pub(crate) struct Laps<'a> {
-    clock: Option<&'a mut dyn FnMut() -> Instant>,
-    last: Option<Instant>,
-}
-
-impl<'a> Laps<'a> {
-    /// Begins the first lap.
-    pub(crate) fn new(clock: &'a mut dyn FnMut() -> Instant) -> Self {
-        let last = Some(clock());
-        Self { clock: Some(clock), last }
-    }
-
-    /// Creates a stopwatch whose laps all take no time.
-    pub(crate) fn none() -> Self {
-        Self { clock: None, last: None }
-    }
-
-    /// Ends a lap and begins the next.
-    pub(crate) fn lap(&mut self) -> Duration {
-        let Some((clock, last)) = self.clock.as_mut().zip(self.last) else { return Duration::ZERO };
-        let now = clock();
-        self.last = Some(now);
-        now.saturating_duration_since(last)
     }
 }
 

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 
-use crate::Element;
-use crate::observations::ObservationLayout;
+use crate::{Element, ObservationLayout};
 
 /// The zstd level: level 1 takes up to 4 % more bytes for images, level 9 saves less than 1 % for vectors.
 const COMPRESSION_LEVEL: i32 = 3;

@@ -35,11 +35,10 @@
 
 use std::ops::Range;
 
-use super::Span;
 use super::block::{pack, unpack};
 use super::codes::{put_number, take_number};
-use crate::observations::ObservationLayout;
-use crate::{Element, Invalid};
+use super::span::Span;
+use crate::{Element, Invalid, ObservationLayout};
 
 /// The number of frames that are compressed together: enough that an image is described by its difference from
 /// another, few enough that a segment of six steps has few frames that it does not need. With 8 a step of Ms. Pac-Man
