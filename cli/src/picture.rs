@@ -147,6 +147,9 @@ fn losses(readings: &[RunMetrics]) -> Panel<'static> {
     part("total", INK, |r| r.loss_total);
     part("policy", GREEN, |r| r.loss_policy);
     part("value", ORANGE, |r| r.loss_value);
+    if readings.iter().any(|r| r.loss_reward.is_some_and(|loss| loss > 0.0)) {
+        part("reward", BLUE, |r| r.loss_reward);
+    }
     Panel { caption: "Loss", range: None, lines, interval: Vec::new(), value: |loss| format!("{loss:.2}") }
 }
 

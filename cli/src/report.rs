@@ -17,7 +17,7 @@ use service::directory::replace;
 use crate::picture;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
-use crate::screen::{clock, elo, mean_return, number, percent, precise};
+use crate::screen::{clock, elo, losses, mean_return, number, percent};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
@@ -122,17 +122,16 @@ impl Summary {
             row("steps of an evaluation episode", number(r.episode_length));
         } else {
             row("Elo (random play is 0)", elo(r));
-        }
-        for (name, rating) in &r.opponents {
-            row(&format!("Elo of {name}"), format!("{rating:.0}"));
+            for (name, rating) in &r.opponents {
+                row(&format!("Elo of {name}"), format!("{rating:.0}"));
+            }
         }
         row("games", format!("{}, {} per second", number(r.games), mean(r.games)));
         row("positions", format!("{}, {} per second", number(r.positions), mean(r.positions)));
         row("evaluations", format!("{}, {} per second", number(r.evaluations), mean(r.evaluations)));
         row("simulations", format!("{}, {} per second", number(r.simulations), mean(r.simulations)));
         row("training steps", format!("{}, {} per second", number(r.steps), mean(r.steps)));
-        let losses = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
-        row("loss", format!("{} = policy {} + value {}", losses[0], losses[1], losses[2]));
+        row("loss", losses(r));
         row("replay", format!("{} items, window {}", number(r.replay_items), number(r.window_items)));
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());

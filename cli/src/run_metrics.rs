@@ -73,6 +73,8 @@ pub(crate) struct RunMetrics {
     pub loss_policy: Option<f64>,
     /// The value loss.
     pub loss_value: Option<f64>,
+    /// The reward loss of a learned model.
+    pub loss_reward: Option<f64>,
     /// The norm of the gradient before clipping.
     pub gradient_norm: Option<f64>,
     /// The learning rate.
@@ -152,6 +154,7 @@ impl RunMetrics {
             loss_total: loss("total"),
             loss_policy: loss("policy"),
             loss_value: loss("value"),
+            loss_reward: loss("reward"),
             gradient_norm: learner("gradient_norm"),
             learning_rate: learner("learning_rate"),
             not_finite: learner("not_finite_total"),
@@ -208,6 +211,7 @@ impl RunMetrics {
             ("loss/total", self.loss_total),
             ("loss/policy", self.loss_policy),
             ("loss/value", self.loss_value),
+            ("loss/reward", self.loss_reward),
             ("elo/current", self.elo),
             ("elo/low", self.elo_low),
             ("elo/high", self.elo_high),

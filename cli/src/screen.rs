@@ -89,7 +89,6 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let [games, positions, evaluations, steps] =
         [r.games_per_second, r.positions_per_second, r.evaluations_per_second, r.steps_per_second].map(number);
     let [items, window, ratio] = [r.replay_items, r.window_items, r.samples_per_insert].map(number);
-    let [total, policy, value] = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
     let [raw, searched] = ["raw", "search"].map(|search| percent(r.accuracy_of(search, "preserving")));
     let (version, lag) = (whole(r.weights_version), whole(r.weights_lag));
     let or_missing = |text: String| if text.is_empty() { MISSING.to_owned() } else { text };
@@ -98,7 +97,7 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
         ("batches", format!("{} positions · cache hits {}", number(r.batch_mean), percent(r.cache_hit_share))),
         ("replay", format!("{items} items · window {window} · {ratio} samples per insert")),
         ("learner", format!("step {} · {steps} steps/s · weights {version}, lag {lag}", number(r.steps))),
-        ("loss", format!("{total} = policy {policy} + value {value}")),
+        ("loss", losses(r)),
     ];
     if r.has_returns() {
         let length = number(r.episode_length);
@@ -132,6 +131,13 @@ pub(crate) fn mean_return(r: &RunMetrics) -> String {
     }
 }
 
+/// Formats the losses; the total is weighted, and the reward loss is that of a learned model.
+pub(crate) fn losses(r: &RunMetrics) -> String {
+    let [total, policy, value] = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
+    let reward = r.loss_reward.filter(|&loss| loss > 0.0).map(|loss| format!(" · reward {loss:.3}"));
+    format!("{total}: policy {policy} · value {value}{}", reward.unwrap_or_default())
+}
+
 /// Formats a time: `0:42`, `12:05`, `1:00:00`.
 pub(crate) fn clock(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
@@ -159,7 +165,7 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| MISSING.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-pub(crate) fn precise(value: Option<f64>) -> String {
+fn precise(value: Option<f64>) -> String {
     value.map_or_else(|| MISSING.to_owned(), |value| format!("{value:.3}"))
 }
 
