@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_value_of_a_two_hot_distribution_is_the_value_it_was_made_of() {
-        for value in [-430.0_f32, -10.25, -0.5, 0.0, 0.1, 1.0, 3.0, 42.0, 430.0] {
+        for value in [-400.0_f32, -10.25, -0.5, 0.0, 0.1, 1.0, 3.0, 42.0, 400.0] {
             let back = predicted(SUPPORT.two_hot(value));
             assert!((back - value).abs() <= 1e-3 * (1.0 + value.abs()), "{value} became {back}");
         }
