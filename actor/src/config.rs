@@ -205,6 +205,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The seed from which all random numbers are derived.
     pub seed: u64,
+    /// γ: the factor by which a learned model counts a reward or value less for each step.
+    pub discount: f32,
     /// The settings of episodes.
     pub selfplay: selfplay::Settings,
     /// The settings of this process; their ranges are checked.
@@ -227,6 +229,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first invalid key.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
+        self.run.check()?;
         let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
         let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
         let search = self.search.settings().map_err(out_of_range)?;
@@ -244,6 +247,7 @@ impl Config {
             game,
             directory: self.run.directory.clone(),
             seed: self.run.seed,
+            discount: self.run.discount,
             selfplay,
             replay: endpoints("actor.replay", &actor.replay)?,
             replay_away_max: Duration::from_secs_f64(actor.replay_away_seconds_max),

@@ -279,9 +279,9 @@ impl ReplayRouter {
 
 /// Converts an episode to a trajectory; logs an error and returns `None` if self-play has produced an invalid one.
 fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
-    let FinishedEpisode { steps, outcome, .. } = episode;
+    let FinishedEpisode { steps, facts, .. } = episode;
     let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "an episode is no valid trajectory and is dropped");
-    Trajectory::of(id, game, steps, *outcome).inspect_err(invalid).ok()
+    Trajectory::of_episode(id, game, steps, *facts).inspect_err(invalid).ok()
 }
 
 fn add(sum: &mut WriterStats, more: WriterStats) {

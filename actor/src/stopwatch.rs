@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 use service::trace::{self, TraceContext};
 
 /// The parts of one call. Observing is part of `gathering`; the episodes measure it themselves.
@@ -33,9 +33,13 @@ pub(crate) struct Evaluated {
     pub(crate) weights_version: u64,
 }
 
-/// An evaluator that measures its own time, and the time before and after.
-pub(crate) struct Timed {
-    inner: Box<dyn Evaluator>,
+/// A network that measures its own time, and the time before and after.
+pub(crate) struct Timed<N: ?Sized> {
+    inner: Box<N>,
+    watch: Stopwatch,
+}
+
+struct Stopwatch {
     clock: fn() -> Instant,
     parts: Parts,
     /// The end of the last batch, or the beginning of the call.
@@ -46,59 +50,91 @@ pub(crate) struct Timed {
     shown: Option<Evaluated>,
 }
 
-impl Timed {
-    pub(crate) fn new(inner: Box<dyn Evaluator>, clock: fn() -> Instant) -> Self {
-        Self { inner, clock, parts: Parts::default(), mark: clock(), evaluated: false, trace: None, shown: None }
+impl<N: ?Sized> Timed<N> {
+    pub(crate) fn new(inner: Box<N>, clock: fn() -> Instant) -> Self {
+        let (parts, mark) = (Parts::default(), clock());
+        Self { inner, watch: Stopwatch { clock, parts, mark, evaluated: false, trace: None, shown: None } }
     }
 
     /// Begins the measurement of a call of the episodes.
     pub(crate) fn begin(&mut self) {
-        (self.parts, self.evaluated) = (Parts::default(), false);
-        self.mark = (self.clock)();
+        let watch = &mut self.watch;
+        (watch.parts, watch.evaluated) = (Parts::default(), false);
+        watch.mark = (watch.clock)();
     }
 
     /// Sets the trace context of the first batch of the call.
     pub(crate) fn show(&mut self, trace: Option<TraceContext>) {
-        (self.trace, self.shown) = (trace, None);
+        (self.watch.trace, self.watch.shown) = (trace, None);
     }
 
     /// Takes the traced batch, if there was one.
     pub(crate) fn shown(&mut self) -> Option<Evaluated> {
-        self.shown.take()
+        self.watch.shown.take()
     }
 
     /// Ends the measurement and returns the parts of the call.
     pub(crate) fn end(&mut self) -> Parts {
-        let last = (self.clock)().saturating_duration_since(self.mark);
-        let mut parts = std::mem::take(&mut self.parts);
+        let watch = &mut self.watch;
+        let last = (watch.clock)().saturating_duration_since(watch.mark);
+        let mut parts = std::mem::take(&mut watch.parts);
         // Without a batch there were no answers to apply.
-        *(if self.evaluated { &mut parts.answering } else { &mut parts.gathering }) += last;
+        *(if watch.evaluated { &mut parts.answering } else { &mut parts.gathering }) += last;
         parts
     }
 }
 
-impl Evaluator for Timed {
+impl Stopwatch {
+    /// Measures a batch of this many positions or steps.
+    fn measure<T>(&mut self, positions: usize, weights_version: u64, evaluate: impl FnOnce() -> T) -> T {
+        let start = (self.clock)();
+        self.parts.gathering += start.saturating_duration_since(self.mark);
+        let trace = self.trace.take();
+        let result = match trace {
+            None => evaluate(),
+            Some(_) => trace::within(trace, evaluate),
+        };
+        self.mark = (self.clock)();
+        if trace.is_some() {
+            self.shown = Some(Evaluated { begun: start, ended: self.mark, positions, weights_version });
+        }
+        self.parts.evaluating += self.mark.saturating_duration_since(start);
+        self.evaluated = true;
+        result
+    }
+}
+
+impl Evaluator for Timed<dyn Evaluator> {
     fn attributes(&self) -> Attributes {
         self.inner.attributes()
     }
 
     fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
-        let start = (self.clock)();
-        self.parts.gathering += start.saturating_duration_since(self.mark);
-        let trace = self.trace.take();
-        let result = match trace {
-            None => self.inner.evaluate(batch, predictions),
-            Some(_) => trace::within(trace, || self.inner.evaluate(batch, predictions)),
-        };
-        self.mark = (self.clock)();
-        if trace.is_some() {
-            let weights_version = self.inner.attributes().weights_version;
-            let (begun, ended, positions) = (start, self.mark, batch.len());
-            self.shown = Some(Evaluated { begun, ended, positions, weights_version });
-        }
-        self.parts.evaluating += self.mark.saturating_duration_since(start);
-        self.evaluated = true;
-        result
+        let version = self.inner.attributes().weights_version;
+        let inner = &mut self.inner;
+        self.watch.measure(batch.len(), version, || inner.evaluate(batch, predictions))
+    }
+}
+
+impl LatentModel for Timed<dyn LatentModel> {
+    fn attributes(&self) -> Attributes {
+        self.inner.attributes()
+    }
+
+    fn reserve(&mut self, slots: usize) -> Result<(), Error> {
+        self.inner.reserve(slots)
+    }
+
+    fn initial(&mut self, batch: &Batch, to: &[Slot], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        let version = self.inner.attributes().weights_version;
+        let inner = &mut self.inner;
+        self.watch.measure(batch.len(), version, || inner.initial(batch, to, predictions))
+    }
+
+    fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        let version = self.inner.attributes().weights_version;
+        let inner = &mut self.inner;
+        self.watch.measure(steps.len(), version, || inner.recurrent(steps, predictions))
     }
 }
 
@@ -123,7 +159,7 @@ mod tests {
         START.with(|start| *start) + Duration::from_secs(ELAPSED.get())
     }
 
-    fn timed() -> Timed {
+    fn timed() -> Timed<dyn Evaluator> {
         Timed::new(Box::new(Uniform::new(TicTacToe::new().spec().observation)), clock)
     }
 

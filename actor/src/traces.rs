@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use experience::StepKind;
 use game::{Game, Outcome};
-use selfplay::{Ending, EpisodeProgress, Episodes, FinishedEpisode};
+use selfplay::{Ending, EpisodeProgress, FinishedEpisode};
 use service::trace::{self, Kind, Span, TraceContext};
 
+use crate::play::Play;
 use crate::stopwatch::{Evaluated, Parts};
 
 /// An episode, and the span of its insert into a replay server, if it is traced.
@@ -88,28 +89,28 @@ impl Traces {
     }
 
     /// Updates the traces after a call of the episodes.
-    pub(crate) fn advanced<G: Game>(&mut self, episodes: &Episodes<G>, parts: Parts, batch: Option<Evaluated>) {
+    pub(crate) fn advanced<G: Game>(&mut self, play: &Play<G>, parts: Parts, batch: Option<Evaluated>) {
         let evaluation = self.evaluation.take();
         if self.games.is_empty() {
             return;
         }
         if let Some((index, span)) = evaluation {
-            self.show(index, span, episodes, batch);
+            self.show(index, span, play, batch);
         }
         let now = Instant::now();
         for traced in &mut self.games {
-            traced.advanced(episodes.progress(traced.slot), parts.evaluating, now);
+            traced.advanced(play.progress(traced.slot), parts.evaluating, now);
         }
     }
 
-    fn show<G: Game>(&mut self, index: usize, span: Span, episodes: &Episodes<G>, batch: Option<Evaluated>) {
+    fn show<G: Game>(&mut self, index: usize, span: Span, play: &Play<G>, batch: Option<Evaluated>) {
         let traced = &mut self.games[index];
         let Some(Evaluated { begun, ended, positions, weights_version }) = batch else {
             // The call needed no batch; the next one is traced instead.
             traced.search.is_shown = false;
             return;
         };
-        let progress = episodes.progress(traced.slot);
+        let progress = play.progress(traced.slot);
         let mut span = span.since(begun).of_kind(Kind::Client);
         span.set("positions", positions);
         // The batch may have ended the game.
@@ -179,7 +180,7 @@ impl Traced {
         game.set("slot", slot);
         game.set("number", number);
         game.set("plies", episode.steps.len());
-        game.set("outcome", outcome(episode.outcome));
+        game.set("outcome", outcome(episode.facts.outcome));
         game.set("ending", if episode.ending == Ending::Rules { "rules" } else { "resignation" });
         let insert = game.child("insert").of_kind(Kind::Client);
         game.end_at(now);
@@ -200,5 +201,6 @@ fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Win(_) => "win",
         Outcome::Draw => "draw",
         Outcome::Finished => "finished",
+        Outcome::Truncated => "truncated",
     }
 }

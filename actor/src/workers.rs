@@ -2,27 +2,27 @@
 //! leave through a bounded channel, and a full channel blocks the thread.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use evaluators::{Backend, Chosen};
+use evaluators::{Backend, Chosen, Network};
 use game::{Game, mix};
-use inference::{Cache, Error, Evaluator};
+use inference::{Cache, Error};
 use proto::weights::Published;
-use selfplay::Episodes;
 use service::cpus::{self, Cpu};
 use service::{Drain, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
+use weights::Model;
 
 use crate::adaptive_budget::AdaptiveBudget;
 use crate::config::{ActorSection, Settings};
 use crate::metrics;
-use crate::stopwatch::Timed;
+use crate::play::{Call, Loaded, Pace, Play};
 use crate::traces::{Finished, Traces};
 
 #[cfg(test)]
@@ -71,19 +71,20 @@ impl Workers {
             readiness,
             drain: drain.clone(),
             runtime: Handle::current(),
+            announced: Arc::new(Once::new()),
         };
         let mut threads = Vec::with_capacity(count);
         for index in 0..count {
             let (pinning, around) = (Arc::clone(&pinning), around.clone());
             let seed = thread_seed(settings, epoch, index);
             let (selfplay, budget) = (settings.selfplay.clone(), AdaptiveBudget::new(&settings.selfplay));
+            let discount = settings.discount;
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
                 // Before it allocates, so that its memory is close to its cpu.
                 pinning.pin(index);
-                let episodes = Episodes::new(game.clone(), selfplay, seed).timed(Instant::now);
-                Worker::new(episodes, budget, game, around).run()
+                Worker::new(Play::new(game, selfplay, discount, seed), budget, around).run()
             }));
             threads.push(thread.with_context(|| format!("start the thread {name}"))?);
         }
@@ -122,26 +123,25 @@ struct ThreadContext {
     readiness: Readiness,
     drain: Drain,
     runtime: Handle,
+    /// Completed once a thread has logged which settings a learned model ignores.
+    announced: Arc<Once>,
 }
 
 /// A self-play thread.
 struct Worker<G: Game> {
-    game: G,
-    episodes: Episodes<G>,
+    play: Play<G>,
     budget: AdaptiveBudget,
     traces: Traces,
-    /// `None` before the first weights, and after an evaluation returned NaN.
-    evaluator: Option<Timed>,
     failures: u32,
     around: ThreadContext,
 }
 
 impl<G: Game> Worker<G> {
-    fn new(episodes: Episodes<G>, budget: AdaptiveBudget, game: G, mut around: ThreadContext) -> Self {
+    fn new(play: Play<G>, budget: AdaptiveBudget, mut around: ThreadContext) -> Self {
         // Weights published before this thread started count as new.
         around.weights.mark_changed();
-        let traces = Traces::new(episodes.slots());
-        Self { game, episodes, budget, traces, evaluator: None, failures: 0, around }
+        let traces = Traces::new(play.slots());
+        Self { play, budget, traces, failures: 0, around }
     }
 
     fn run(mut self) -> anyhow::Result<()> {
@@ -153,14 +153,14 @@ impl<G: Game> Worker<G> {
         };
         // Done however the thread ended; an error means that the receiver was dropped.
         let _ = self.hand_over();
-        metrics::unfinished(self.episodes.under_way());
+        metrics::unfinished(self.play.under_way());
         played
     }
 
     fn play_until_drained(&mut self) -> anyhow::Result<()> {
         while !self.around.drain.started() {
             self.swap_weights()?;
-            if self.evaluator.is_none() {
+            if !self.play.is_loaded() {
                 self.wait_for_weights();
                 continue;
             }
@@ -168,30 +168,27 @@ impl<G: Game> Worker<G> {
                 self.wait_for_learner(away);
                 continue;
             }
-            self.play(Episodes::advance)?;
+            self.call(Pace::Advance)?;
             if self.hand_over().is_err() {
                 break;
             }
             if let Some(simulations) = self.budget.revise() {
                 tracing::debug!(simulations, "full searches change their depth");
-                self.episodes.search_fully_with(simulations);
+                self.play.search_fully_with(simulations);
                 metrics::full_simulations(simulations);
             }
         }
         Ok(())
     }
 
-    /// Calls the episodes once, measures the call and handles failures of the evaluator.
-    fn play(
-        &mut self,
-        how: impl FnOnce(&mut Episodes<G>, &mut dyn Evaluator, Option<&Cache>) -> Result<selfplay::Round, Error>,
-    ) -> anyhow::Result<()> {
-        let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
-        evaluator.show(self.traces.begin_evaluation());
-        evaluator.begin();
-        let result = how(&mut self.episodes, evaluator, self.around.cache.as_deref());
-        let parts = evaluator.end();
-        self.traces.advanced(&self.episodes, parts, evaluator.shown());
+    /// Calls the episodes once, if there is a network, and handles its failures.
+    fn call(&mut self, pace: Pace) -> anyhow::Result<()> {
+        if !self.play.is_loaded() {
+            return Ok(());
+        }
+        let (cache, trace) = (self.around.cache.as_deref(), self.traces.begin_evaluation());
+        let Some(Call { result, parts, shown }) = self.play.call(pace, cache, trace) else { return Ok(()) };
+        self.traces.advanced(&self.play, parts, shown);
         self.budget.played(parts.sum());
         match result {
             Ok(round) => {
@@ -214,7 +211,7 @@ impl<G: Game> Worker<G> {
             Error::NotFinite { weights_version } => {
                 tracing::error!(weights_version, "the weights answer NaN; self-play waits for the next version");
                 self.around.readiness.not_ready(format!("weights version {weights_version} answers NaN"));
-                self.evaluator = None;
+                self.play.unload();
                 Ok(())
             }
             Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
@@ -238,16 +235,10 @@ impl<G: Game> Worker<G> {
         let Some(published) = self.around.weights.borrow_and_update().clone() else { return Ok(()) };
         let version = published.manifest.version;
         let start = Instant::now();
-        let fits = published.check_game(self.game.spec()).map_err(anyhow::Error::from);
-        // With earlier weights the thread goes on while another one prepares the new ones for all.
-        let build = || match self.evaluator {
-            Some(_) => self.around.backend.try_build(&published.manifest, &published.bytes),
-            None => self.around.backend.build(&published.manifest, &published.bytes).map(Some),
-        };
-        let built = fits.and_then(|()| build().map_err(anyhow::Error::from));
+        let built = self.build(&published);
         metrics::spent("load", start.elapsed());
-        let evaluator = match built {
-            Ok(Some(evaluator)) => evaluator,
+        let network = match built {
+            Ok(Some(network)) => network,
             Ok(None) => {
                 self.around.weights.mark_changed();
                 return Ok(());
@@ -258,16 +249,41 @@ impl<G: Game> Worker<G> {
                 return Ok(());
             }
         };
-        self.play(Episodes::settle)?;
-        self.episodes.abandon();
+        self.call(Pace::Settle)?;
+        if matches!(network, Network::Latent(_)) {
+            self.around.announced.call_once(|| {
+                tracing::info!(
+                    "the weights are of a MuZero network, which searches latent states: search.solver, \
+                     selfplay.subtree_reuse, selfplay.symmetry_reuse and actor.cache_positions have no effect"
+                );
+            });
+        }
+        if let Loaded::Replaced { dropped } = self.play.load(network) {
+            tracing::warn!(%version, dropped, "the weights are of another kind of network: all episodes begin again");
+            metrics::unfinished(dropped);
+            self.traces = Traces::new(self.play.slots());
+        }
         if let Some(cache) = &self.around.cache {
             cache.forget_before(version.0);
         }
-        self.evaluator = Some(Timed::new(evaluator, Instant::now));
         self.around.readiness.ready();
         metrics::loaded(version.0, self.around.backend.describe());
         tracing::debug!(%version, "new weights");
         Ok(())
+    }
+
+    /// Builds the network of new weights; `None` while another thread prepares it.
+    fn build(&self, published: &Published) -> anyhow::Result<Option<Network>> {
+        let (spec, manifest) = (self.play.game().spec(), &published.manifest);
+        published.check_game(spec)?;
+        if manifest.architecture.model == Model::Alphazero {
+            selfplay::check_searchable(self.play.game())?;
+        }
+        // With earlier weights the thread goes on while another one prepares the new ones for all.
+        if self.play.is_loaded() {
+            return Ok(self.around.backend.try_build_network(manifest, &published.bytes)?);
+        }
+        Ok(Some(self.around.backend.build_network(manifest, &published.bytes)?))
     }
 
     fn wait_for_weights(&mut self) {
@@ -302,7 +318,7 @@ impl<G: Game> Worker<G> {
     /// Sends the finished episodes; waits while the channel is full. An error means that the receiver was dropped.
     fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<Finished>> {
         let (start, mut waited, mut any) = (Instant::now(), Duration::ZERO, false);
-        for episode in self.episodes.drain_finished() {
+        for episode in self.play.drain_finished() {
             any = true;
             match self.around.finished.try_send(self.traces.finished(episode)) {
                 Ok(()) => {}

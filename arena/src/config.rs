@@ -13,6 +13,11 @@ use service::{ConfigError, SecuritySection};
 
 use crate::matches;
 
+/// A single episode has no confidence interval.
+const EPISODES_MIN: usize = 2;
+/// All episodes of a version advance together.
+const EPISODES_MAX: usize = 65_536;
+
 /// The sections of the run file that the arena reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -41,6 +46,8 @@ pub struct ArenaSection {
     pub games_per_version: u64,
     /// The number of openings of a match; each is played from both sides.
     pub openings_per_match: usize,
+    /// In games that are scored by their rewards: the number of evaluation episodes of each version, in place of games.
+    pub episodes: usize,
     /// The maximum number of random plies of an opening.
     pub opening_plies_max: u16,
     /// The simulations per move of the opponents that search with random playouts, in any order.
@@ -70,6 +77,8 @@ impl Default for ArenaSection {
             games_per_version: 48,
             // 16 concurrent games fill batches that a CPU evaluates well.
             openings_per_match: 8,
+            // Half of the interval of the mean is then about a third of the standard deviation of a return.
+            episodes: 32,
             opening_plies_max: 4,
             playouts: vec![50, 200, 1000],
             past_versions: 4,
@@ -106,6 +115,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
+        self.run.check()?;
         let game = self.run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
         let mut arena = self.arena.clone();
@@ -113,6 +123,7 @@ impl Config {
         self.security.check_endpoint("arena.weights", &arena.weights)?;
         at_least_one("arena.simulations", arena.simulations.into())?;
         at_least_one("arena.openings_per_match", arena.openings_per_match as u64)?;
+        ConfigError::within("arena.episodes", arena.episodes, EPISODES_MIN..=EPISODES_MAX)?;
         arena.playouts.sort_unstable();
         arena.playouts.dedup();
         if let Some(&least) = arena.playouts.first() {
@@ -192,6 +203,10 @@ mod tests {
         assert_eq!(arena(|arena| arena.simulations = 0), "arena.simulations: must be at least 1");
         assert_eq!(arena(|arena| arena.openings_per_match = 0), "arena.openings_per_match: must be at least 1");
         assert_eq!(arena(|arena| arena.playouts = vec![50, 0]), "arena.playouts: must be at least 1");
+        assert!(arena(|arena| arena.episodes = 1).starts_with("arena.episodes: "));
+        for discount in [0.0, 1.5, f32::NAN] {
+            assert!(refusal(|config| config.run.discount = discount).starts_with("run.discount: must be above 0"));
+        }
         for share in [0.0, -1.0, 1.5, f64::NAN] {
             assert_eq!(arena(|arena| arena.cpu_share = share), "arena.cpu_share: must be above 0 and at most 1");
         }

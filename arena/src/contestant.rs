@@ -1,11 +1,14 @@
 //! The contestants of a match, which choose actions in many positions at once.
 
+use evaluators::Network;
 use game::{Action, Game};
-use inference::Evaluator;
+use inference::{Evaluator, LatentModel};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use selfplay::playouts::analyse_with_playouts;
-use selfplay::{AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse};
+use selfplay::{
+    AnalysisSettings, Dirichlet, EarlyStop, SearchAlgorithm, SearchSettings, Solver, ValueRange, analyse, latent,
+};
 use weights::WeightsVersion;
 
 /// The largest number of positions evaluated together; larger batches gain nothing on a CPU.
@@ -101,6 +104,36 @@ impl<G: Game> Contestant<G> for Searcher<'_> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
         let analyses = analyse(game, positions, &self.settings, self.evaluator, &mut self.rng)?;
         Ok(analyses.iter().map(|analysis| analysis.best).collect())
+    }
+}
+
+/// Searches in the latent states of a learned model and plays the best action.
+struct LatentSearcher<'a> {
+    model: &'a mut dyn LatentModel,
+    settings: AnalysisSettings,
+    discount: f32,
+    rng: ChaCha8Rng,
+}
+
+impl<G: Game> Contestant<G> for LatentSearcher<'_> {
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
+        let Self { model, settings, discount, rng } = self;
+        let analyses = latent::analyse(game, positions, settings, *discount, &mut **model, rng)?;
+        Ok(analyses.iter().map(|analysis| analysis.best).collect())
+    }
+}
+
+/// Returns a player that searches with a network: by the rules of the game with an AlphaZero network, in latent states
+/// with a MuZero network. `discount` is γ, which only the latter uses.
+pub fn searcher<'a, G: Game>(
+    network: &'a mut Network,
+    settings: AnalysisSettings,
+    discount: f32,
+    rng: ChaCha8Rng,
+) -> Box<dyn Contestant<G> + 'a> {
+    match network {
+        Network::Evaluator(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings, rng }),
+        Network::Latent(model) => Box::new(LatentSearcher { model: &mut **model, settings, discount, rng }),
     }
 }
 

@@ -140,7 +140,7 @@ impl<P> Board<P> {
         let side = if self.first == 0 { Player::First } else { Player::Second };
         match outcome {
             Outcome::Win(winner) => 2 * usize::from(winner == side),
-            Outcome::Draw | Outcome::Finished => 1,
+            Outcome::Draw | Outcome::Finished | Outcome::Truncated => 1,
         }
     }
 }

@@ -7,6 +7,7 @@ use weights::WeightsVersion;
 
 use crate::exhaustive::Report;
 use crate::ledger::{Player, Rated};
+use crate::returns::Returns;
 use crate::solved::{Accuracy, Tally};
 
 /// Describes each metric.
@@ -19,6 +20,15 @@ pub(crate) fn describe() {
     describe_gauge!("zerofleet_arena_elo_high", "Upper end of its 95 % confidence interval");
     describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent");
     describe_counter!("zerofleet_arena_games_total", "Rated games since the run began");
+    describe_gauge!(
+        "zerofleet_arena_return_mean",
+        "Mean return of the evaluation episodes of the version measured last"
+    );
+    describe_gauge!("zerofleet_arena_return_low", "Lower end of its 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_return_high", "Upper end of its 95 % confidence interval");
+    describe_gauge!("zerofleet_arena_episode_length_mean", "Mean number of steps of these episodes");
+    describe_gauge!("zerofleet_arena_opponent_return", "Mean return of players without a network");
+    describe_counter!("zerofleet_arena_episodes_total", "Evaluation episodes since the run began");
     describe_gauge!("zerofleet_arena_exhaustive_lost", "Ends of games lost against every possible reply");
     describe_gauge!("zerofleet_arena_busy_seconds_total", "Time spent measuring");
 }
@@ -74,6 +84,23 @@ pub(crate) fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games:
             }
         }
     }
+}
+
+/// Publishes the mean return of a player.
+pub(crate) fn returns(player: Player, returns: &Returns) {
+    if !matches!(player, Player::Version(_)) {
+        gauge!("zerofleet_arena_opponent_return", "opponent" => player.to_string()).set(returns.mean);
+        return;
+    }
+    gauge!("zerofleet_arena_return_mean").set(returns.mean);
+    gauge!("zerofleet_arena_return_low").set(returns.low);
+    gauge!("zerofleet_arena_return_high").set(returns.high);
+    gauge!("zerofleet_arena_episode_length_mean").set(returns.length);
+}
+
+/// Publishes the number of evaluation episodes.
+pub(crate) fn episodes(episodes: u64) {
+    counter!("zerofleet_arena_episodes_total").absolute(episodes);
 }
 
 /// Publishes the result of playing against every reply.

@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evaluators::Network;
 use game::Game;
-use inference::Evaluator;
 use proto::weights::Published;
 use weights::WeightsVersion;
 
@@ -104,11 +104,11 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     /// Measures raw accuracy, unless it was last measured for this version; stops early when the process drains.
     ///
     /// # Errors
-    /// An error of the evaluator.
+    /// An error of the network.
     pub(crate) fn evaluate(
         &mut self,
         version: WeightsVersion,
-        evaluator: &mut dyn Evaluator,
+        network: &mut Network,
     ) -> Result<ControlFlow<()>, inference::Error> {
         let is_new = self.evaluated.as_ref().is_none_or(|evaluated| evaluated.version != version);
         if self.setup.positions.is_empty() || !is_new {
@@ -117,7 +117,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         self.evaluated = Some(Evaluated { version, at: self.environment.now() });
         // This work is short; it counts towards the working time that the next sleep compensates.
         let mut look = || self.environment.sleep(Duration::ZERO);
-        self.setup.measure_accuracy(version, 0, evaluator, &mut look)
+        self.setup.measure_accuracy(version, 0, network, &mut look)
     }
 
     /// Evaluates the newest weights if they are newer than the last evaluated ones and the shortest time has passed.
@@ -140,9 +140,9 @@ impl<G: Game, O: Environment> Pacer<G, O> {
 
     fn evaluate_published(&mut self, published: &Published) -> anyhow::Result<()> {
         let Published { manifest, bytes } = published;
-        let mut evaluator = self.setup.evaluator(manifest, bytes)?;
+        let mut network = self.setup.network(manifest, bytes)?;
         // The sleep that follows stops early if the process drains.
-        let _ = self.evaluate(manifest.version, &mut *evaluator)?;
+        let _ = self.evaluate(manifest.version, &mut network)?;
         Ok(())
     }
 }

@@ -146,6 +146,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            model: weights::Model::Alphazero,
         };
         let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
         Manifest { version: WeightsVersion(version), training_step: 10 * version, digest, size_bytes, architecture }

@@ -4,13 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evaluators::Backend;
+use evaluators::{Backend, Network};
 use game::Game;
-use inference::Evaluator;
-use weights::{Manifest, WeightsVersion};
+use weights::{Manifest, Model, WeightsVersion};
 
 use crate::config::Settings;
-use crate::contestant::{SEQUENTIAL, Searcher, analysis, draws};
+use crate::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
 use crate::solved::{self, SolvedPosition};
 use crate::{accuracy, metrics};
 
@@ -33,14 +32,18 @@ impl<G: Game> Setup<G> {
         Self { game, settings, backend, positions }
     }
 
-    /// Builds the evaluator of a version.
+    /// Builds the network of a version.
     ///
     /// # Errors
-    /// If the weights are for another game, or the backend fails.
-    pub(crate) fn evaluator(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Box<dyn Evaluator>> {
-        let game = &self.game.spec().name;
-        anyhow::ensure!(manifest.architecture.game == *game, "weights of {}, not {game}", manifest.architecture.game);
-        Ok(self.backend.build(manifest, bytes)?)
+    /// If the weights are for another game, or of an AlphaZero network for a game that needs learned dynamics, or the
+    /// backend fails.
+    pub(crate) fn network(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Network> {
+        let (game, weights) = (&self.game.spec().name, &manifest.architecture.game);
+        anyhow::ensure!(weights == game, "weights of {weights}, not {game}");
+        if manifest.architecture.model == Model::Alphazero {
+            selfplay::check_searchable(&self.game)?;
+        }
+        Ok(self.backend.build_network(manifest, bytes)?)
     }
 
     /// Returns a version as a player whose choice depends only on the position; with 0 simulations it plays the raw
@@ -49,28 +52,28 @@ impl<G: Game> Setup<G> {
         &self,
         version: WeightsVersion,
         simulations: u32,
-        evaluator: &'a mut dyn Evaluator,
-    ) -> Searcher<'a> {
+        network: &'a mut Network,
+    ) -> Box<dyn Contestant<G> + 'a> {
         let settings = analysis(simulations, &self.settings.search, SEQUENTIAL);
-        Searcher { evaluator, settings, rng: draws(self.settings.run.seed, version, 0) }
+        searcher(network, settings, self.settings.run.discount, draws(self.settings.run.seed, version, 0))
     }
 
     /// Measures and publishes the accuracy on solved positions, if there are any; stops early when `pause` breaks.
     ///
     /// # Errors
-    /// An error of the evaluator.
+    /// An error of the network.
     pub(crate) fn measure_accuracy(
         &self,
         version: WeightsVersion,
         simulations: u32,
-        evaluator: &mut dyn Evaluator,
+        network: &mut Network,
         pause: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, inference::Error> {
         if self.positions.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
-        let mut searcher = self.searcher(version, simulations, evaluator);
-        let Some(measured) = accuracy::measure(&self.game, &self.positions, &mut searcher, pause)? else {
+        let mut searcher = self.searcher(version, simulations, network);
+        let Some(measured) = accuracy::measure(&self.game, &self.positions, &mut *searcher, pause)? else {
             return Ok(ControlFlow::Break(()));
         };
         metrics::accuracy(simulations, &measured);

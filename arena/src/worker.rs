@@ -7,20 +7,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use evaluators::Backend;
-use game::Game;
+use evaluators::{Backend, Network};
+use game::{Game, Scoring};
 use games::Exhaustive;
-use inference::Evaluator;
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use weights::WeightsVersion;
 
 use crate::config::Settings;
-use crate::contestant::{BATCHED, Contestant, PlayoutMover, RandomMover, Searcher, analysis, draws};
+use crate::contestant::{BATCHED, Contestant, PlayoutMover, RandomMover, analysis, draws, searcher};
 use crate::ledger::{Ledger, Player, Rated, Tally};
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
 use crate::rating::expected_score;
+use crate::return_ledger::ReturnLedger;
+use crate::returns::{self, Returns};
 use crate::setup::Setup;
 use crate::{exhaustive, matches, metrics};
 
@@ -39,10 +40,14 @@ const INFORMATION_MIN: f64 = 0.01;
 /// The file of all games in the run directory.
 const RATINGS: &str = "ratings.json";
 
+/// The file of all mean returns in the run directory.
+const RETURNS: &str = "returns.json";
+
 /// The state of the measuring thread; see the [module](self).
 pub(crate) struct Worker<G, O> {
     setup: Arc<Setup<G>>,
     ledger: Ledger,
+    returns: ReturnLedger,
     past: PastVersions,
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
@@ -54,7 +59,7 @@ pub(crate) struct Worker<G, O> {
 /// The version being measured.
 struct Current {
     published: Arc<Published>,
-    evaluator: Box<dyn Evaluator>,
+    network: Network,
     adopted: Instant,
 }
 
@@ -64,6 +69,8 @@ enum Stop {
     Drain,
     /// The version being measured cannot be evaluated.
     Evaluator(inference::Error),
+    /// The environment failed in an evaluation episode.
+    Environment(returns::Error),
     /// The opponent cannot be used.
     Opponent(anyhow::Error),
 }
@@ -71,6 +78,15 @@ enum Stop {
 impl From<inference::Error> for Stop {
     fn from(error: inference::Error) -> Self {
         Self::Evaluator(error)
+    }
+}
+
+impl From<returns::Error> for Stop {
+    fn from(error: returns::Error) -> Self {
+        match error {
+            returns::Error::Network(error) => Self::Evaluator(error),
+            error @ returns::Error::Reward { .. } => Self::Environment(error),
+        }
     }
 }
 
@@ -88,6 +104,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     pub(crate) fn open(game: G, settings: Settings, backend: Arc<dyn Backend>, environment: O) -> anyhow::Result<Self> {
         let directory = &settings.run.directory;
         let ledger = Ledger::load(&directory.join(RATINGS), &game.spec().name)?;
+        let returns = ReturnLedger::load(&directory.join(RETURNS), &game.spec().name)?;
         let (past, unreadable) = PastVersions::open(&directory.join("arena"), settings.arena.past_versions)?;
         for path in unreadable {
             tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
@@ -95,7 +112,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let setup = Arc::new(Setup::new(game, settings, backend));
         tracing::info!(games = ledger.games(), positions = setup.positions.len(), "measuring");
         let (pacer, ratings) = (Pacer::new(environment, Arc::clone(&setup)), ledger.ratings());
-        Ok(Self { setup, ledger, past, pacer, ratings, current: None, refused: None })
+        Ok(Self { setup, ledger, returns, past, pacer, ratings, current: None, refused: None })
     }
 
     /// Measures version after version until the process drains; all results are on disk when it returns.
@@ -104,9 +121,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// If ratings or earlier versions cannot be written. Unusable weights are reported and skipped.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         self.publish_ratings();
+        metrics::episodes(self.returns.episodes());
         loop {
             let flow = if let Some(published) = self.due() {
                 self.adopt(published)?
+            } else if self.is_scored_by_rewards() {
+                if self.publish_returns(Player::Random) { self.idle() } else { self.measure_random_play()? }
             } else if let Some((weaker, stronger)) = self.unanchored() {
                 self.anchor(weaker, stronger)?
             } else if self.games_left() > 0 {
@@ -137,7 +157,15 @@ impl<G: Game, O: Environment> Worker<G, O> {
         (is_done || measured >= interval.saturating_mul(PATIENCE)).then_some(newest)
     }
 
+    /// Returns true if versions are measured by their mean returns: there are no opponents then.
+    fn is_scored_by_rewards(&self) -> bool {
+        self.setup.game.spec().scoring == Scoring::Rewards
+    }
+
     fn games_left(&self) -> u64 {
+        if self.is_scored_by_rewards() {
+            return 0;
+        }
         let Some(current) = &self.current else { return 0 };
         let played = self.ledger.games_of(current.player());
         self.setup.settings.arena.games_per_version.saturating_sub(played)
@@ -157,8 +185,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
             try_again_later(self.past.keep(&published.manifest, &published.bytes).context("keep an earlier version"));
         }
         let version = published.manifest.version;
-        let evaluator = match self.setup.evaluator(&published.manifest, &published.bytes) {
-            Ok(evaluator) => evaluator,
+        let network = match self.setup.network(&published.manifest, &published.bytes) {
+            Ok(network) => network,
             Err(error) => {
                 tracing::error!(%version, error = service::chain(&error), "weights cannot be used");
                 self.refused = Some(version);
@@ -167,27 +195,27 @@ impl<G: Game, O: Environment> Worker<G, O> {
         };
         let adopted = self.pacer.now();
         metrics::version(version);
-        metrics::evaluator(&evaluator.attributes().name, version);
-        let mut current = Current { published, evaluator, adopted };
+        metrics::evaluator(&network.attributes().name, version);
+        let mut current = Current { published, network, adopted };
         let measured = self.measure(&mut current);
         self.current = Some(current);
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
     }
 
-    /// Measures solved positions, without search and with it, and every line of a tiny game.
+    /// Measures solved positions, without search and with it, every line of a tiny game, and the mean return.
     fn measure(&mut self, current: &mut Current) -> Result<(), Stop> {
         let Self { setup, pacer, .. } = self;
         let Settings { game, arena, .. } = &setup.settings;
         let version = current.published.manifest.version;
-        let evaluator = &mut *current.evaluator;
-        if pacer.evaluate(version, evaluator)?.is_break()
-            || setup.measure_accuracy(version, arena.simulations, evaluator, &mut || pacer.take())?.is_break()
+        let network = &mut current.network;
+        if pacer.evaluate(version, network)?.is_break()
+            || setup.measure_accuracy(version, arena.simulations, network, &mut || pacer.take())?.is_break()
         {
             return Err(Stop::Drain);
         }
         if game.entry().exhaustive == Exhaustive::Check {
             for simulations in [0, arena.simulations] {
-                let report = exhaustive::check(&setup.game, &mut setup.searcher(version, simulations, evaluator))?;
+                let report = exhaustive::check(&setup.game, &mut *setup.searcher(version, simulations, network))?;
                 metrics::exhaustive(simulations, &report);
                 let (lost, drawn, won) = (report.lost, report.drawn, report.won);
                 tracing::info!(%version, simulations, lost, drawn, won, "every line played");
@@ -197,7 +225,61 @@ impl<G: Game, O: Environment> Worker<G, O> {
             }
         }
         metrics::busy(pacer.busy());
+        if self.is_scored_by_rewards() { self.measure_returns(current) } else { Ok(()) }
+    }
+
+    /// Measures the mean return of a version, unless it was measured before.
+    fn measure_returns(&mut self, current: &mut Current) -> Result<(), Stop> {
+        let (player, setup) = (current.player(), Arc::clone(&self.setup));
+        if self.publish_returns(player) {
+            return Ok(());
+        }
+        let version = current.published.manifest.version;
+        let mut contestant = setup.searcher(version, setup.settings.arena.simulations, &mut current.network);
+        let measured = self.play_episodes(&mut *contestant)?;
+        self.enter_returns(player, measured);
         Ok(())
+    }
+
+    /// Measures the mean return of random play, once per run.
+    fn measure_random_play(&mut self) -> anyhow::Result<ControlFlow<()>> {
+        let rng = draws(self.setup.settings.run.seed, WeightsVersion(0), 0);
+        match self.play_episodes(&mut RandomMover { rng }) {
+            Ok(measured) => self.enter_returns(Player::Random, measured),
+            Err(Stop::Drain) => return Ok(ControlFlow::Break(())),
+            Err(Stop::Environment(error)) => return Err(error).context("play random episodes"),
+            Err(Stop::Evaluator(error)) => return Err(error).context("play random episodes"),
+            Err(Stop::Opponent(error)) => return Err(error),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Plays the evaluation episodes of the run, which are the same for every player.
+    fn play_episodes(&mut self, contestant: &mut dyn Contestant<G>) -> Result<Returns, Stop> {
+        let Self { setup, pacer, .. } = self;
+        // The complement separates these seeds from those of `zerofleet eval` with the seed of the run.
+        let seeds = returns::seeds(!setup.settings.run.seed, setup.settings.arena.episodes);
+        let played = returns::play(&setup.game, contestant, seeds, &mut || pacer.take());
+        metrics::busy(pacer.busy());
+        Ok(Returns::of(&played?.ok_or(Stop::Drain)?))
+    }
+
+    /// Adds the returns of a player to the file; after a failed write, the next write includes them.
+    fn enter_returns(&mut self, player: Player, returns: Returns) {
+        self.returns.enter(player, returns);
+        let path = self.setup.settings.run.directory.join(RETURNS);
+        try_again_later(self.returns.save(&path).context("keep the returns"));
+        metrics::episodes(self.returns.episodes());
+        self.publish_returns(player);
+        let Returns { episodes, mean, low, high, length } = returns;
+        tracing::info!(%player, episodes, mean, low, high, length, "evaluation episodes");
+    }
+
+    /// Publishes the returns of a player as metrics. Returns false if they were not measured.
+    fn publish_returns(&self, player: Player) -> bool {
+        let returns = self.returns.of(player);
+        returns.iter().for_each(|returns| metrics::returns(player, returns));
+        returns.is_some()
     }
 
     /// Returns neighbouring fixed opponents that have not met; until they do, only the prior determines their relative
@@ -300,16 +382,16 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.ratings.iter().find(|rated| rated.player == player).map(|rated| rated.elo)
     }
 
-    /// Returns the weights of an opponent; `None` unless it is an earlier version.
-    fn evaluator_of_opponent(&self, opponent: Player) -> anyhow::Result<Option<Box<dyn Evaluator>>> {
+    /// Returns the network of an opponent; `None` unless it is an earlier version.
+    fn network_of_opponent(&self, opponent: Player) -> anyhow::Result<Option<Network>> {
         let Player::Version(version) = opponent else { return Ok(None) };
         let manifests = self.past.manifests();
         let manifest = manifests.iter().find(|manifest| manifest.version == version).expect("opponents are kept");
-        self.setup.evaluator(manifest, &self.past.bytes(manifest)?.into()).map(Some)
+        self.setup.network(manifest, &self.past.bytes(manifest)?.into()).map(Some)
     }
 
     fn play_against(&mut self, current: &mut Current, opponent: Player) -> Result<Tally, Stop> {
-        let mut evaluator = self.evaluator_of_opponent(opponent).map_err(Stop::Opponent)?;
+        let mut network = self.network_of_opponent(opponent).map_err(Stop::Opponent)?;
         let version = current.published.manifest.version;
         let Settings { run, arena, search, .. } = &self.setup.settings;
         // Every match of a version has different openings, and a repeated match has the same ones.
@@ -318,20 +400,24 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), played, &mut rng);
         let draws = self.draws_of_match(version);
         let settings = || analysis(arena.simulations, search, BATCHED);
-        let player = Searcher { evaluator: &mut *current.evaluator, settings: settings(), rng: draws(1) };
-        let other: Box<dyn Contestant<G> + '_> = match &mut evaluator {
-            Some(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings: settings(), rng: draws(2) }),
+        let player = searcher(&mut current.network, settings(), run.discount, draws(1));
+        let other: Box<dyn Contestant<G> + '_> = match &mut network {
+            Some(network) => searcher(network, settings(), run.discount, draws(2)),
             None => fixed_contestant(opponent, draws(2)),
         };
-        self.play([Box::new(player), other], &openings)?.ok_or(Stop::Drain)
+        self.play([player, other], &openings)?.ok_or(Stop::Drain)
     }
 
     /// Handles a measurement that stopped early: weights that cannot be evaluated are not retried.
     fn settle(&mut self, stop: Stop) -> ControlFlow<()> {
-        let Stop::Evaluator(error) = stop else { return ControlFlow::Break(()) };
+        let error: anyhow::Error = match stop {
+            Stop::Evaluator(error) => error.into(),
+            Stop::Environment(error) => error.into(),
+            Stop::Drain | Stop::Opponent(_) => return ControlFlow::Break(()),
+        };
         if let Some(current) = self.current.take() {
             let version = current.published.manifest.version;
-            tracing::error!(%version, %error, "weights cannot be evaluated");
+            tracing::error!(%version, error = service::chain(&error), "weights cannot be evaluated");
             self.refused = Some(version);
         }
         ControlFlow::Continue(())

@@ -56,6 +56,7 @@ impl NetworkSize {
             blocks,
             squeeze_excitation: 0,
             global_pooling: 0,
+            model: weights::Model::Alphazero,
         }
     }
 }
@@ -103,6 +104,7 @@ pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: 
         blocks,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     published(architecture, seed)
 }

@@ -97,6 +97,7 @@ pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured
             minutes: None,
             game: Some(args.game),
             actors: args.actors,
+            algorithm: None,
             replay_servers: None,
             inference: None,
             run: Some(NAME.to_owned()),

@@ -1,20 +1,24 @@
-//! `zerofleet eval`: measures accuracy on solved positions, with search and without.
+//! `zerofleet eval`: measures accuracy on solved positions, with search and without, or the mean return in games that
+//! are scored by their rewards.
 //!
-//! [`Args`] is its command line. [`measure`] takes the evaluator, the rules and the positions as arguments;
-//! [`arena::solved`] defines the measures.
+//! [`Args`] is its command line. [`measure`] takes the network, the rules and the positions as arguments;
+//! [`arena::solved`] and [`arena::returns`] define the measures.
 
 use std::fs;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, ensure};
+use arena::contestant::searcher;
+use arena::returns::{self, Returns};
 use arena::solved::{self, Accuracy, Tally};
-use game::{Action, Game};
+use evaluators::Network;
+use game::{Game, Scoring};
 use games::{GameKind, with_game};
-use inference::Evaluator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use selfplay::{AnalysisSettings, SearchSettings, analyse};
+use selfplay::{AnalysisSettings, SearchSettings};
 use serde::Serialize;
 
 use crate::trained::{self, Trained};
@@ -24,7 +28,13 @@ const BATCH: usize = 256;
 /// The seed of random choices in the search.
 const SEED: u64 = 0;
 
-/// Measures the accuracy of a run's newest weights on solved positions, with search and without.
+/// The number of evaluation episodes without `--episodes`.
+const EPISODES_DEFAULT: usize = 100;
+/// All episodes advance together.
+const EPISODES_MAX: usize = 65_536;
+
+/// Measures a run's newest weights: accuracy on solved positions, with search and without, or the mean return of
+/// evaluation episodes in games that are scored by their rewards.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -33,6 +43,15 @@ pub(crate) struct Args {
     /// Solved positions (CSV: moves, band, one score per action) [default: those bundled with the game].
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
+
+    /// Evaluation episodes, played with the best action of each search, in games that are scored by their rewards
+    /// [default: 100].
+    #[arg(long, value_name = "N", conflicts_with = "positions")]
+    episodes: Option<usize>,
+
+    /// The seed of the evaluation episodes, none of which self-play or the arena ever plays.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
 
     /// Simulations per position; 0 measures only the raw policy.
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -46,18 +65,43 @@ pub(crate) struct Args {
 impl Args {
     /// Measures the accuracy and prints the report.
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let Trained { game, search, mut evaluators } = Trained::open(&self.trained, 1)?;
-        let evaluator = evaluators[0].as_mut();
-        let (file, text) = self.text(game)?;
-        let (mut output, simulations) = (io::stdout().lock(), self.simulations);
-        let report = with_game!(game, |game| measure(&game, &file, &text, simulations, &search, evaluator))?;
-        if self.json {
-            serde_json::to_writer_pretty(&mut output, &report)?;
-            writeln!(output)?;
+        let Trained { game, search, discount, networks } = Trained::open(&self.trained, 1)?;
+        let player = Player { network: networks.into_first(), simulations: self.simulations, search, discount };
+        let mut output = io::stdout().lock();
+        if with_game!(game, |game| game.spec().scoring) == Scoring::Rewards {
+            ensure!(self.positions.is_none(), "--positions: {game} is scored by its rewards; use --episodes");
+            let report = self.returns(game, player)?;
+            self.write(&report, write_returns, &mut output)?;
         } else {
-            write_table(&report, &mut output)?;
+            ensure!(self.episodes.is_none(), "--episodes: {game} is scored by its outcome; use --positions");
+            let (file, text) = self.text(game)?;
+            let report = with_game!(game, |game| measure(&game, &file, &text, player))?;
+            self.write(&report, write_table, &mut output)?;
         }
         output.flush().context("write the report")
+    }
+
+    /// Writes a report as JSON or with `as_text`.
+    fn write<R: Serialize, W: Write>(
+        &self,
+        report: &R,
+        as_text: impl FnOnce(&R, &mut W) -> io::Result<()>,
+        output: &mut W,
+    ) -> anyhow::Result<()> {
+        if self.json {
+            serde_json::to_writer_pretty(&mut *output, report)?;
+            writeln!(output)?;
+        } else {
+            as_text(report, output)?;
+        }
+        Ok(())
+    }
+
+    /// Plays the evaluation episodes.
+    fn returns(&self, game: GameKind, player: Player) -> anyhow::Result<ReturnReport> {
+        let episodes = self.episodes.unwrap_or(EPISODES_DEFAULT);
+        ensure!((2..=EPISODES_MAX).contains(&episodes), "--episodes: must be from 2 to {EPISODES_MAX}, not {episodes}");
+        with_game!(game, |game| measure_returns(&game, episodes, self.seed, player))
     }
 
     /// Returns the text of the positions and its source.
@@ -74,6 +118,75 @@ impl Args {
             },
         }
     }
+}
+
+/// A network and its search.
+pub(crate) struct Player {
+    /// The network.
+    pub network: Network,
+    /// Simulations per position.
+    pub simulations: u32,
+    /// The search settings.
+    pub search: SearchSettings,
+    /// γ, by which a learned model counts later rewards and values less.
+    pub discount: f32,
+}
+
+impl Player {
+    fn settings(&self, simulations: u32) -> AnalysisSettings {
+        AnalysisSettings { simulations, search: self.search.clone(), leaves_per_tree: 1, batch: BATCH }
+    }
+}
+
+/// The mean return of evaluation episodes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ReturnReport {
+    /// The game.
+    pub game: String,
+    /// The name of the evaluator.
+    pub evaluator: String,
+    /// The weights version.
+    pub weights_version: u64,
+    /// Simulations per step.
+    pub simulations: u32,
+    /// The seed of the episodes.
+    pub seed: u64,
+    /// The mean return with its interval, and the mean length.
+    #[serde(flatten)]
+    pub returns: Returns,
+}
+
+/// Plays evaluation episodes with the best action of each search.
+///
+/// # Errors
+/// The network failed, or the game gave a reward that is not finite.
+pub(crate) fn measure_returns<G: Game>(
+    game: &G,
+    episodes: usize,
+    seed: u64,
+    mut player: Player,
+) -> anyhow::Result<ReturnReport> {
+    let attributes = player.network.attributes();
+    let (settings, rng) = (player.settings(player.simulations), ChaCha8Rng::seed_from_u64(SEED));
+    let mut contestant = searcher(&mut player.network, settings, player.discount, rng);
+    let seeds = returns::seeds(seed, episodes);
+    let played = returns::play(game, &mut *contestant, seeds, &mut || ControlFlow::Continue(()))?;
+    Ok(ReturnReport {
+        game: game.spec().name.clone(),
+        evaluator: attributes.name.to_string(),
+        weights_version: attributes.weights_version,
+        simulations: player.simulations,
+        seed,
+        returns: Returns::of(&played.expect("episodes that are never stopped have a result")),
+    })
+}
+
+fn write_returns(report: &ReturnReport, output: &mut impl Write) -> io::Result<()> {
+    let ReturnReport { game, evaluator, weights_version, simulations, seed, returns } = report;
+    let Returns { episodes, mean, low, high, length } = returns;
+    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), {simulations} simulations a step")?;
+    writeln!(output, "mean return {mean:.2} (95 % interval {low:.2} to {high:.2})")?;
+    writeln!(output, "{episodes} episodes of seed {seed}, {length:.1} steps on average")
 }
 
 /// The result of one measurement.
@@ -95,32 +208,24 @@ pub(crate) struct Report {
     pub without_search: Accuracy,
 }
 
-/// Measures the evaluator's moves in the solved positions of `file`, whose contents are `text`, with search and
-/// without.
+/// Measures the player's moves in the solved positions of `file`, whose contents are `text`, with search and without.
 ///
 /// # Errors
-/// The positions are invalid, or the evaluator failed.
-pub(crate) fn measure<G: Game>(
-    game: &G,
-    file: &str,
-    text: &str,
-    simulations: u32,
-    search: &SearchSettings,
-    evaluator: &mut dyn Evaluator,
-) -> anyhow::Result<Report> {
+/// The positions are invalid, or the network failed.
+pub(crate) fn measure<G: Game>(game: &G, file: &str, text: &str, mut player: Player) -> anyhow::Result<Report> {
     let positions = solved::parse(game, file, text)?;
-    let version = evaluator.attributes().weights_version;
+    let version = player.network.attributes().weights_version;
+    let simulations = player.simulations;
     let boards: Vec<G::Position> = positions.iter().map(|position| position.position(game)).collect();
     let mut accuracy = |simulations| -> anyhow::Result<Accuracy> {
-        let settings = AnalysisSettings { simulations, search: search.clone(), leaves_per_tree: 1, batch: BATCH };
-        let mut rng = ChaCha8Rng::seed_from_u64(SEED);
-        let analyses = analyse(game, &boards, &settings, evaluator, &mut rng).context("evaluate the positions")?;
-        let chosen: Vec<Action> = analyses.iter().map(|analysis| analysis.best).collect();
+        let (settings, rng) = (player.settings(simulations), ChaCha8Rng::seed_from_u64(SEED));
+        let mut contestant = searcher(&mut player.network, settings, player.discount, rng);
+        let chosen = contestant.choose(game, &boards).context("evaluate the positions")?;
         Ok(Accuracy::of(&positions, chosen))
     };
     let without_search = accuracy(0)?;
     let with_search = if simulations > 0 { Some(accuracy(simulations)?) } else { None };
-    let attributes = evaluator.attributes();
+    let attributes = player.network.attributes();
     let now = attributes.weights_version;
     ensure!(now == version, "the server replaced weights version {version} by {now} meanwhile; evaluate again");
     Ok(Report {
@@ -168,8 +273,9 @@ fn shares(tally: &Tally) -> String {
 #[cfg(test)]
 mod tests {
     use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
+    use game::Action;
     use games::ConnectFour;
-    use inference::Wdl;
+    use inference::{Evaluator, Wdl};
 
     use super::*;
 
@@ -181,7 +287,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 ";
 
     /// Returns an evaluator that prefers the fourth column.
-    fn prefers_the_fourth_column() -> impl Evaluator {
+    fn prefers_the_fourth_column() -> impl Evaluator + 'static {
         Scripted::new(ConnectFour::new().spec().observation, 7, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
             for (action, prior) in legal.iter().zip(priors) {
                 *prior = if action.0 == 3 { 0.4 } else { 0.1 };
@@ -190,8 +296,9 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
         })
     }
 
-    fn eval(text: &str, simulations: u32, evaluator: &mut dyn Evaluator) -> anyhow::Result<Report> {
-        measure(&ConnectFour::new(), "some.csv", text, simulations, &SearchSettings::default(), evaluator)
+    fn eval(text: &str, simulations: u32, evaluator: impl Evaluator + 'static) -> anyhow::Result<Report> {
+        let (network, search) = (Network::Evaluator(Box::new(evaluator)), SearchSettings::default());
+        measure(&ConnectFour::new(), "some.csv", text, Player { network, simulations, search, discount: 1.0 })
     }
 
     fn table(report: &Report) -> String {
@@ -202,7 +309,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn without_simulations_the_likeliest_move_is_judged() {
-        let report = eval(POSITIONS, 0, &mut prefers_the_fourth_column()).unwrap();
+        let report = eval(POSITIONS, 0, prefers_the_fourth_column()).unwrap();
         assert_eq!(
             table(&report).lines().map(str::trim_end).collect::<Vec<_>>(),
             [
@@ -219,7 +326,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn with_simulations_the_search_and_the_raw_policy_are_reported() {
-        let report = eval(POSITIONS, 16, &mut prefers_the_fourth_column()).unwrap();
+        let report = eval(POSITIONS, 16, prefers_the_fourth_column()).unwrap();
         let table = table(&report);
         assert_eq!(report.with_search.unwrap().overall.positions, 2);
         assert_eq!(report.without_search.overall.outcome_preserving, 1);
@@ -228,7 +335,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     #[test]
     fn json_holds_the_results_by_band_and_overall() {
-        let report = eval(POSITIONS, 0, &mut prefers_the_fourth_column()).unwrap();
+        let report = eval(POSITIONS, 0, prefers_the_fourth_column()).unwrap();
         let json = serde_json::to_value(report).unwrap();
         assert_eq!(json["game"], "connect_four");
         assert_eq!(json["weights_version"], 7);
@@ -241,8 +348,7 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     #[test]
     fn a_search_finds_a_winning_move_that_the_raw_policy_misses() {
         let text = "moves,band,c1,c2,c3,c4,c5,c6,c7\n727272,mate,-1,-1,-1,-1,-1,-1,18\n";
-        let mut evaluator = Uniform::new(ConnectFour::new().spec().observation);
-        let report = eval(text, 64, &mut evaluator).unwrap();
+        let report = eval(text, 64, Uniform::new(ConnectFour::new().spec().observation)).unwrap();
         assert_eq!(report.with_search.unwrap().overall.optimal, 1);
         assert_eq!(report.without_search.overall.optimal, 0);
     }
@@ -250,11 +356,10 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
     #[test]
     fn errors_name_their_cause() {
         let game = ConnectFour::new();
-        let mut uniform = Uniform::new(game.spec().observation);
-        let error = eval("moves\n", 0, &mut uniform).unwrap_err();
+        let error = eval("moves\n", 0, Uniform::new(game.spec().observation)).unwrap_err();
         assert!(error.to_string().starts_with("some.csv, line 1: the header is `moves`"), "{error}");
-        let mut faulty = Faulty::new(game.spec().observation, Fault::Backend, 0);
-        let error = eval(POSITIONS, 0, &mut faulty).unwrap_err();
+        let faulty = Faulty::new(game.spec().observation, Fault::Backend, 0);
+        let error = eval(POSITIONS, 0, faulty).unwrap_err();
         assert_eq!(error.to_string(), "evaluate the positions");
         assert!(matches!(error.downcast_ref(), Some(inference::Error::Backend(_))), "{error:#}");
     }

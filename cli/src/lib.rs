@@ -4,7 +4,8 @@
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
 //! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
-//! weights of a run, `trained`, here or on an inference server, `remote`. `replay` and `inference` send requests to
+//! weights of a run, `trained`, here or on an inference server, `remote`; `watch` shows their episode of a game for one
+//! player. `replay` and `inference` send requests to
 //! live servers, and `top` shows a whole fleet. `doctor` reports what a run would find on this machine. `bench` runs
 //! another program.
 
@@ -24,6 +25,7 @@ mod screen;
 mod top;
 mod train;
 mod trained;
+mod watch;
 mod write_failures;
 
 use std::io;

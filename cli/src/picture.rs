@@ -1,4 +1,5 @@
-//! Draws the picture of a run: accuracy on solved positions, losses and Elo, each against time.
+//! Draws the picture of a run: accuracy on solved positions, losses and Elo, each against time; in games that
+//! are scored by rewards mean return, losses and length of episodes.
 
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::run_metrics::RunMetrics;
+use crate::screen::number;
 
 /// Width and height in pixels. The smallest letters stay readable at two thirds of the size, as in a README.
 const SIZE: (u32, u32) = (1200, 680);
@@ -85,9 +87,37 @@ fn draw_panels(root: &Area<'_>, title: &str, readings: &[RunMetrics]) -> anyhow:
     let (left, right) = area.split_horizontally(LEFT_WIDTH);
     let right = right.split_evenly((2, 1));
     let minutes = readings.last().map_or(0.0, |last| last.elapsed_seconds / 60.0).max(0.1);
-    accuracy(readings).draw(root, &left, minutes)?;
+    let [strength, below] = if readings.last().is_some_and(RunMetrics::has_returns) {
+        [returns(readings), lengths(readings)]
+    } else {
+        [accuracy(readings), elo(readings)]
+    };
+    strength.draw(root, &left, minutes)?;
     losses(readings).draw(root, &right[0], minutes)?;
-    elo(readings).draw(root, &right[1], minutes)
+    below.draw(root, &right[1], minutes)
+}
+
+fn returns(readings: &[RunMetrics]) -> Panel<'static> {
+    let line = |name: &str, colour, weight, value: fn(&RunMetrics) -> Option<f64>| Line {
+        name: name.to_owned(),
+        colour,
+        weight,
+        points: measured(points(readings, value)),
+    };
+    let lines = vec![
+        line("mean", BLUE, Weight::Main, |r| r.return_mean),
+        line("random play", OPPONENTS[0], Weight::Side, |r| r.random_return),
+    ];
+    let interval = intervals(readings, |r| r.return_low, |r| r.return_high);
+    let caption = "Return of evaluation episodes with the 95 % interval of the mean";
+    Panel { caption, range: None, lines, interval, value: |value| number(Some(value)) }
+}
+
+fn lengths(readings: &[RunMetrics]) -> Panel<'static> {
+    let points = measured(points(readings, |r| r.episode_length));
+    let lines = vec![Line { name: "steps".to_owned(), colour: BLUE, weight: Weight::Main, points }];
+    let caption = "Steps of an evaluation episode";
+    Panel { caption, range: None, lines, interval: Vec::new(), value: |value| number(Some(value)) }
 }
 
 fn accuracy(readings: &[RunMetrics]) -> Panel<'static> {
@@ -117,6 +147,9 @@ fn losses(readings: &[RunMetrics]) -> Panel<'static> {
     part("total", INK, |r| r.loss_total);
     part("policy", GREEN, |r| r.loss_policy);
     part("value", ORANGE, |r| r.loss_value);
+    if readings.iter().any(|r| r.loss_reward.is_some_and(|loss| loss > 0.0)) {
+        part("reward", BLUE, |r| r.loss_reward);
+    }
     Panel { caption: "Loss", range: None, lines, interval: Vec::new(), value: |loss| format!("{loss:.2}") }
 }
 
@@ -128,15 +161,25 @@ fn elo(readings: &[RunMetrics]) -> Panel<'static> {
         let points = measured(points(readings, |r| r.opponents.get(&name).copied()));
         lines.push(Line { name, colour, weight: Weight::Side, points });
     }
+    let interval = intervals(readings, |r| r.elo_low, |r| r.elo_high);
+    let caption = "Elo with its 95 % interval (random play is 0)";
+    Panel { caption, range: None, lines, interval, value: |elo| format!("{elo:.0}") }
+}
+
+/// Returns the interval of each measurement that has both bounds.
+fn intervals(
+    readings: &[RunMetrics],
+    low: fn(&RunMetrics) -> Option<f64>,
+    high: fn(&RunMetrics) -> Option<f64>,
+) -> Vec<Interval> {
     // Both bounds of a measurement have the same time, so the same points of each remain.
-    let lows = measured(points(readings, |r| r.elo_high.and(r.elo_low)));
-    let highs = points(readings, |r| r.elo_low.and(r.elo_high));
+    let lows = measured(points(readings, |r| high(r).and(low(r))));
+    let highs = points(readings, |r| low(r).and(high(r)));
     let interval = lows.into_iter().filter_map(|(minutes, low)| {
         let &(_, high) = highs.iter().find(|(then, _)| *then == minutes)?;
         Some(Interval { minutes, low, high })
     });
-    let caption = "Elo with its 95 % interval (random play is 0)";
-    Panel { caption, range: None, lines, interval: interval.collect(), value: |elo| format!("{elo:.0}") }
+    interval.collect()
 }
 
 impl Panel<'_> {
@@ -306,6 +349,24 @@ mod tests {
         for name in ["95 % with search", "80 % raw policy", "1.53 total", "900 weights", "350 playouts-50", "minutes"] {
             assert!(text.contains(name), "{name} is not in {text}");
         }
+    }
+
+    #[test]
+    fn a_game_scored_by_rewards_is_drawn_with_its_mean_return() {
+        let readings: Vec<RunMetrics> = run()
+            .into_iter()
+            .map(|r| {
+                let mean = 20.0 + 0.5 * r.elapsed_seconds;
+                let (return_low, return_high) = (Some(mean - 9.0), Some(mean + 9.0));
+                let (return_mean, random_return) = (Some(mean), Some(22.4));
+                RunMetrics { return_mean, return_low, return_high, random_return, episode_length: Some(mean), ..r }
+            })
+            .collect();
+        let text = drawn(&readings);
+        for name in ["470 mean", "22.4 random play", "470 steps", "1.53 total"] {
+            assert!(text.contains(name), "{name} is not in {text}");
+        }
+        assert!(!text.contains("Elo"), "{text}");
     }
 
     #[test]

@@ -5,14 +5,14 @@
 use std::io::{self, BufRead, Read as _, Write};
 use std::ops::ControlFlow;
 
-use game::{Action, Game, Outcome, Player};
+use game::{Action, Game, Outcome, Player, Players};
 use games::with_game;
-use inference::Evaluator;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together};
+use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
 
-use crate::trained::{self, Trained};
+use crate::trained::{self, Networks, Trained};
+use crate::watch;
 
 /// The text of the command `help`.
 pub(super) const HELP: &str = "\
@@ -89,7 +89,8 @@ const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
 /// Largest batch; larger ones gain little on a CPU.
 const LEAVES_PER_BATCH_MAX: usize = 8;
 
-/// Plays a game against the newest weights of a run, in the terminal.
+/// Plays a game against the newest weights of a run, in the terminal. A game for one player is played by the weights:
+/// one episode, step by step.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -106,16 +107,24 @@ pub(crate) struct Args {
     /// Play as the second player; the program moves first.
     #[arg(long)]
     second: bool,
+
+    /// The seed of the episode of a game for one player.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
 }
 
 impl Args {
     /// Plays until the player quits.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
-        let Trained { game, search, mut evaluators } = Trained::open(&self.trained, threads)?;
-        let settings = self.settings(search);
+        let Trained { game, search, discount, mut networks } = Trained::open(&self.trained, threads)?;
+        let settings = Settings { discount, ..self.settings(search) };
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
-        with_game!(game, |game| play(&game, &settings, &mut evaluators, &mut input, &mut output))?;
+        if with_game!(game, |game| game.spec().players) == Players::One {
+            let network = networks.into_first();
+            return with_game!(game, |game| watch::watch(&game, &settings, network, self.seed, &mut output));
+        }
+        with_game!(game, |game| play(&game, &settings, &mut networks, &mut input, &mut output))?;
         Ok(())
     }
 
@@ -135,6 +144,8 @@ pub(crate) struct Settings {
     pub simulations: u32,
     /// The search settings.
     pub search: SearchSettings,
+    /// γ, by which a learned model counts later rewards and values less.
+    pub discount: f32,
     /// The side of the person at the start.
     pub person: Player,
     /// Number of listed moves of the search policy.
@@ -147,7 +158,8 @@ impl Settings {
     /// Returns the default settings with this many simulations; the person moves first.
     #[must_use]
     pub(crate) fn new(simulations: u32) -> Self {
-        Self { simulations, search: SearchSettings::default(), person: Player::First, listed_moves: 5, seed: 0 }
+        let (search, person) = (SearchSettings::default(), Player::First);
+        Self { simulations, search, discount: 1.0, person, listed_moves: 5, seed: 0 }
     }
 }
 
@@ -162,7 +174,7 @@ pub(crate) enum Error {
     Evaluator(#[from] inference::Error),
 }
 
-/// Plays until the person quits or the input ends. The evaluators hold the same weights and search together, each on a
+/// Plays until the person quits or the input ends. The evaluators of an AlphaZero network search together, each on a
 /// thread.
 ///
 /// # Errors
@@ -171,14 +183,14 @@ pub(crate) enum Error {
 pub(crate) fn play<G: Game>(
     game: &G,
     settings: &Settings,
-    evaluators: &mut [Box<dyn Evaluator>],
+    networks: &mut Networks,
     input: &mut impl BufRead,
     output: &mut impl Write,
 ) -> Result<(), Error> {
     let session = Session {
         game,
         settings,
-        evaluators,
+        networks,
         output,
         rng: ChaCha8Rng::seed_from_u64(settings.seed),
         person: settings.person,
@@ -188,11 +200,11 @@ pub(crate) fn play<G: Game>(
     session.run(input)
 }
 
-/// A session: the game so far, the evaluators, and the output.
+/// A session: the game so far, the network, and the output.
 struct Session<'a, G: Game, W> {
     game: &'a G,
     settings: &'a Settings,
-    evaluators: &'a mut [Box<dyn Evaluator>],
+    networks: &'a mut Networks,
     output: &'a mut W,
     rng: ChaCha8Rng,
     person: Player,
@@ -202,7 +214,7 @@ struct Session<'a, G: Game, W> {
 
 impl<G: Game, W: Write> Session<'_, G, W> {
     fn run(mut self, input: &mut impl BufRead) -> Result<(), Error> {
-        let attributes = self.evaluators[0].attributes();
+        let attributes = self.networks.attributes();
         let (game, simulations) = (&self.game.spec().name, self.settings.simulations);
         let (name, version) = (&attributes.name, attributes.weights_version);
         writeln!(self.output, "{game} against weights version {version} ({name}), {simulations} simulations a move")?;
@@ -246,7 +258,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
             Some(Outcome::Win(winner)) if winner == self.person => "you win",
             Some(Outcome::Win(_)) => "the program wins",
             Some(Outcome::Draw) => "a draw",
-            Some(Outcome::Finished) => "the game is over",
+            Some(Outcome::Finished | Outcome::Truncated) => "the game is over",
         };
         writeln!(self.output, "{verdict}; `back`, `new` or `quit`?")
     }
@@ -355,16 +367,28 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     }
 
     fn analyse(&mut self) -> Result<Analysis, Error> {
-        let Settings { simulations, search, .. } = self.settings;
+        let Settings { simulations, search, discount, .. } = self.settings;
         let in_flight = *simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT;
-        let leaves_per_tree = (in_flight / self.evaluators.len()).clamp(1, LEAVES_PER_BATCH_MAX);
+        let threads = match self.networks {
+            Networks::Evaluators(evaluators) => evaluators.len(),
+            Networks::Latent(_) => 1,
+        };
+        let leaves_per_tree = (in_flight / threads).clamp(1, LEAVES_PER_BATCH_MAX);
         let settings = AnalysisSettings {
             simulations: *simulations,
             search: search.clone(),
             leaves_per_tree,
             batch: leaves_per_tree,
         };
-        Ok(analyse_together(self.game, &self.position, &settings, self.evaluators, &mut self.rng)?)
+        let (game, rng) = (self.game, &mut self.rng);
+        match self.networks {
+            Networks::Evaluators(evaluators) => Ok(analyse_together(game, &self.position, &settings, evaluators, rng)?),
+            Networks::Latent(model) => {
+                let positions = std::slice::from_ref(&self.position);
+                let analyses = latent::analyse(game, positions, &settings, *discount, &mut **model, rng)?;
+                Ok(analyses.into_iter().next().expect("one analysis for each position"))
+            }
+        }
     }
 
     fn report(&mut self, analysis: &Analysis, mover: &str) -> io::Result<()> {
@@ -397,7 +421,7 @@ mod tests {
     use clap::Parser as _;
     use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
     use games::{ConnectFour, Hex, TicTacToe};
-    use inference::Wdl;
+    use inference::{Evaluator, Wdl};
 
     use super::*;
     use crate::Cli;
@@ -415,7 +439,7 @@ mod tests {
     }
 
     /// Returns an evaluator that prefers low actions, the first legal one most.
-    fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + use<G> {
+    fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
         Scripted::new(game.spec().observation, 3, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
             let sum = (legal.len() * (legal.len() + 1) / 2) as f32;
             for (rank, prior) in priors.iter_mut().enumerate() {
@@ -433,8 +457,8 @@ mod tests {
 
     fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> String {
         let mut output = Vec::new();
-        let mut evaluators: Vec<Box<dyn Evaluator>> = vec![Box::new(prefers_low_actions(game))];
-        play(game, settings, &mut evaluators, &mut input, &mut output).unwrap();
+        let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(game))]);
+        play(game, settings, &mut networks, &mut input, &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }
 
@@ -470,7 +494,7 @@ mod tests {
         let game = TicTacToe::new();
         let settings = Settings { person: Player::Second, ..Settings::new(200) };
         let mut output = Vec::new();
-        let mut uniform: Vec<Box<dyn Evaluator>> = vec![Box::new(Uniform::new(game.spec().observation))];
+        let mut uniform = Networks::Evaluators(vec![Box::new(Uniform::new(game.spec().observation))]);
         // The second player plays in a row of its own and never blocks.
         let mut input: &[u8] = "1\n2\n3\n4\n5\n6\n7\n8\n9\n".as_bytes();
         play(&game, &settings, &mut uniform, &mut input, &mut output).unwrap();
@@ -531,8 +555,7 @@ mod tests {
     #[test]
     fn a_failing_evaluator_ends_the_game_with_its_error() {
         let game = TicTacToe::new();
-        let mut faulty: Vec<Box<dyn Evaluator>> =
-            vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))];
+        let mut faulty = Networks::Evaluators(vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))]);
         let error = play(&game, &Settings::new(0), &mut faulty, &mut "5\n".as_bytes(), &mut Vec::new()).unwrap_err();
         assert!(matches!(error, Error::Evaluator(_)), "{error}");
     }

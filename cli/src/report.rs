@@ -17,7 +17,7 @@ use service::directory::replace;
 use crate::picture;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
-use crate::screen::{clock, elo, number, percent, precise};
+use crate::screen::{clock, elo, losses, mean_return, number, percent};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
@@ -116,17 +116,22 @@ impl Summary {
             let best = percent(r.accuracy_of(search, "optimal"));
             row(&format!("solved positions, {name}"), format!("outcome kept {kept}, best move {best}"));
         }
-        row("Elo (random play is 0)", elo(r));
-        for (name, rating) in &r.opponents {
-            row(&format!("Elo of {name}"), format!("{rating:.0}"));
+        if r.has_returns() {
+            row("mean return", mean_return(r));
+            row("mean return of random play", number(r.random_return));
+            row("steps of an evaluation episode", number(r.episode_length));
+        } else {
+            row("Elo (random play is 0)", elo(r));
+            for (name, rating) in &r.opponents {
+                row(&format!("Elo of {name}"), format!("{rating:.0}"));
+            }
         }
         row("games", format!("{}, {} per second", number(r.games), mean(r.games)));
         row("positions", format!("{}, {} per second", number(r.positions), mean(r.positions)));
         row("evaluations", format!("{}, {} per second", number(r.evaluations), mean(r.evaluations)));
         row("simulations", format!("{}, {} per second", number(r.simulations), mean(r.simulations)));
         row("training steps", format!("{}, {} per second", number(r.steps), mean(r.steps)));
-        let losses = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
-        row("loss", format!("{} = policy {} + value {}", losses[0], losses[1], losses[2]));
+        row("loss", losses(r));
         row("replay", format!("{} items, window {}", number(r.replay_items), number(r.window_items)));
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());
@@ -170,172 +175,4 @@ fn shares(r: &RunMetrics) -> Vec<(&'static str, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::path::Path;
-
-    use super::*;
-    use crate::record::Record;
-
-    /// Creates a run of forty minutes of Hex that has written only its configuration.
-    fn begin(runs: &Path) -> RunDirectory {
-        let run = RunDirectory::new(runs, "first").unwrap();
-        run.create().unwrap();
-        let mut config = Fleet::default();
-        (config.run.game, config.run.seed) = ("hex-5".to_owned(), 7);
-        config.learner.schedule_minutes = 40.0;
-        fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
-        run
-    }
-
-    /// Returns metrics of ten minutes in which the loss falls to one.
-    fn train(run: &RunDirectory) {
-        let mut record = Record::open(run, 0.0).unwrap();
-        for minute in 0..=10 {
-            let loss_total = Some(2.0 - f64::from(minute) / 10.0);
-            let elapsed_seconds = f64::from(60 * minute);
-            record.append(&RunMetrics { elapsed_seconds, loss_total, ..RunMetrics::default() }).unwrap();
-        }
-    }
-
-    fn written(run: &RunDirectory) -> Vec<String> {
-        let names = ["summary.md", "summary.json", "picture.svg"];
-        names.iter().map(|name| fs::read_to_string(run.path().join(name)).unwrap()).collect()
-    }
-
-    #[test]
-    fn a_report_needs_only_metrics_and_configuration() {
-        let runs = tempfile::tempdir().unwrap();
-        let run = begin(runs.path());
-        train(&run);
-        again(&run).unwrap();
-        let [summary, _, picture] = written(&run).try_into().unwrap();
-        assert!(summary.contains("| game, seed | hex-5, 7 |"), "{summary}");
-        assert!(summary.contains("| trained | 10:00 of 40:00 |"), "{summary}");
-        assert!(summary.contains("| loss | 1.000"), "{summary}");
-        assert!(picture.contains("zerofleet learns hex-5: run first") && picture.contains("1.20 total"), "{picture}");
-    }
-
-    #[test]
-    fn a_device_is_reported_with_its_mean_load_and_its_most_memory() {
-        let used = |busy: f64, bytes: f64| DeviceUse {
-            device: "cuda".to_owned(),
-            name: Some("NVIDIA H100".to_owned()),
-            roles: ["actor".to_owned()].into(),
-            busy_share: Some(busy),
-            memory_held_bytes: Some(bytes),
-            memory_bytes: Some(8e9),
-            ..DeviceUse::default()
-        };
-        let cpu = DeviceUse { device: "cpu".to_owned(), ..DeviceUse::default() };
-        let run = [vec![], vec![used(0.9, 4e9), cpu.clone()], vec![used(0.7, 2e9), cpu.clone()]];
-        let readings = run.map(|devices| RunMetrics { devices, ..RunMetrics::default() });
-        let lines = device_lines(&DeviceUse::over(&readings));
-        assert_eq!(lines, ["cuda H100 (actor): busy 80 %, 4.0 of 8.0 GB", "cpu ()"]);
-        let summary = Summary { devices: vec![cpu], ..summary(RunMetrics::default()) };
-        assert_eq!(row(&summary, "device (mean load, most memory)").as_deref(), None, "a CPU has neither");
-        assert_eq!(row(&summary, "device").unwrap(), "cpu");
-    }
-
-    #[test]
-    fn a_repeated_report_is_identical_including_restarts() {
-        let runs = tempfile::tempdir().unwrap();
-        let run = begin(runs.path());
-        train(&run);
-        write(&run, vec![("learner".to_owned(), 2)]).unwrap();
-        let before = written(&run);
-        assert!(before[0].contains("| restarts of learner | 2 |"), "{}", before[0]);
-        again(&run).unwrap();
-        assert_eq!(written(&run), before);
-    }
-
-    #[test]
-    fn a_line_cut_short_by_a_crash_is_skipped() {
-        let runs = tempfile::tempdir().unwrap();
-        let run = begin(runs.path());
-        train(&run);
-        let mut lines = fs::read(run.metrics()).unwrap();
-        lines.extend(b"{\"elapsed_seconds\": 660.0, \"loss_to");
-        fs::write(run.metrics(), lines).unwrap();
-        let text = again(&run).unwrap();
-        assert!(text.contains("10:00 of 40:00") && text.ends_with("picture.svg"), "{text}");
-    }
-
-    #[test]
-    fn a_picture_of_an_unknown_run_is_an_error_that_lists_the_runs() {
-        let runs = tempfile::tempdir().unwrap();
-        let picture = Args { run: "second".to_owned(), runs: runs.path().to_owned() };
-        let error = picture.run().unwrap_err().to_string();
-        assert!(error.starts_with("no run second in") && error.ends_with("zerofleet train starts one"), "{error}");
-    }
-
-    #[test]
-    fn a_run_without_metrics_is_an_error_with_a_remedy() {
-        let runs = tempfile::tempdir().unwrap();
-        let error = again(&begin(runs.path())).unwrap_err().to_string();
-        assert_eq!(error, "run first has no metrics yet; train it with zerofleet train --run first");
-    }
-
-    /// Returns the summary of a run of two minutes with these metrics.
-    fn summary(last: RunMetrics) -> Summary {
-        Summary {
-            run: "first".to_owned(),
-            game: "connect_four".to_owned(),
-            seed: 1,
-            minutes: 2.0,
-            restarts: vec![("actor-0".to_owned(), 0), ("learner".to_owned(), 3)],
-            devices: Vec::new(),
-            last: RunMetrics { elapsed_seconds: 60.0, ..last },
-        }
-    }
-
-    /// Returns the value beside a name in the plain text; `None` without a row.
-    fn row(summary: &Summary, name: &str) -> Option<String> {
-        let text = summary.plain();
-        let rows = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  "));
-        let mut rows = rows.map(|value| value.trim().to_owned());
-        rows.next()
-    }
-
-    #[test]
-    fn rates_are_those_of_the_whole_run() {
-        let summary = summary(RunMetrics { games: Some(120.0), games_per_second: Some(99.0), ..RunMetrics::default() });
-        assert_eq!(row(&summary, "games").unwrap(), "120, 2.0 per second");
-        assert_eq!(row(&summary, "trained").unwrap(), "1:00 of 2:00");
-    }
-
-    #[test]
-    fn the_time_of_a_role_is_divided_among_its_own_phases() {
-        let seconds = [("actor/search", 20.0), ("actor/wait", 60.0), ("learner/train", 1.0), ("learner/wait", 3.0)];
-        let seconds = seconds.map(|(key, seconds)| (key.to_owned(), seconds));
-        let summary = summary(RunMetrics { seconds: BTreeMap::from(seconds), ..RunMetrics::default() });
-        assert_eq!(row(&summary, "time of actor").unwrap(), "search 25 %, wait 75 %");
-        assert_eq!(row(&summary, "time of learner").unwrap(), "train 25 %, wait 75 %");
-    }
-
-    #[test]
-    fn unknown_values_have_no_row_or_are_shown_as_missing() {
-        let summary = summary(RunMetrics::default());
-        assert_eq!(row(&summary, "solved positions, raw policy"), None);
-        assert_eq!(row(&summary, "time of actor"), None);
-        assert_eq!(row(&summary, "loss").unwrap(), "– = policy – + value –");
-    }
-
-    #[test]
-    fn only_processes_with_restarts_are_listed() {
-        let summary = summary(RunMetrics::default());
-        assert_eq!(
-            (row(&summary, "restarts of learner").as_deref(), row(&summary, "restarts of actor-0")),
-            (Some("3"), None)
-        );
-    }
-
-    #[test]
-    fn the_screen_shows_every_row_of_the_file() {
-        let accuracy = BTreeMap::from([("raw/preserving/overall".to_owned(), 0.75)]);
-        let summary = summary(RunMetrics { accuracy, elo: Some(812.0), ..RunMetrics::default() });
-        let rows = summary.markdown().lines().skip(4).count();
-        assert_eq!(summary.plain().lines().count(), rows);
-        assert_eq!(row(&summary, "solved positions, raw policy").unwrap(), "outcome kept 75.0 %, best move –");
-    }
-}
+mod tests;

@@ -73,6 +73,8 @@ pub(crate) struct RunMetrics {
     pub loss_policy: Option<f64>,
     /// The value loss.
     pub loss_value: Option<f64>,
+    /// The reward loss of a learned model.
+    pub loss_reward: Option<f64>,
     /// The norm of the gradient before clipping.
     pub gradient_norm: Option<f64>,
     /// The learning rate.
@@ -97,6 +99,18 @@ pub(crate) struct RunMetrics {
     pub opponents: BTreeMap<String, f64>,
     /// Rated games.
     pub rated_games: Option<f64>,
+    /// Mean return of the evaluation episodes of the newest measured version, in games that are scored by rewards.
+    pub return_mean: Option<f64>,
+    /// The lower bound of the confidence interval of `return_mean`.
+    pub return_low: Option<f64>,
+    /// The upper bound of the confidence interval of `return_mean`.
+    pub return_high: Option<f64>,
+    /// Mean number of steps of the same episodes.
+    pub episode_length: Option<f64>,
+    /// Mean return of random play.
+    pub random_return: Option<f64>,
+    /// Evaluation episodes.
+    pub evaluation_episodes: Option<f64>,
     /// Seconds spent, by `role/phase`, over all processes of the role.
     pub seconds: BTreeMap<String, f64>,
     /// The training device and the evaluators, by role.
@@ -140,6 +154,7 @@ impl RunMetrics {
             loss_total: loss("total"),
             loss_policy: loss("policy"),
             loss_value: loss("value"),
+            loss_reward: loss("reward"),
             gradient_norm: learner("gradient_norm"),
             learning_rate: learner("learning_rate"),
             not_finite: learner("not_finite_total"),
@@ -152,6 +167,12 @@ impl RunMetrics {
             elo_high: arena("elo_high"),
             opponents: processes.opponents(),
             rated_games: arena("games_total"),
+            return_mean: arena("return_mean"),
+            return_low: arena("return_low"),
+            return_high: arena("return_high"),
+            episode_length: arena("episode_length_mean"),
+            random_return: processes.gauges(Arena, "opponent_return", &[("opponent", "random")]).next(),
+            evaluation_episodes: arena("episodes_total"),
             engines: processes.engines(),
             devices: devices::of(processes),
             ..Self::default()
@@ -161,6 +182,11 @@ impl RunMetrics {
     /// Returns the accuracy on all solved positions: `accuracy_of("raw", "preserving")`.
     pub(crate) fn accuracy_of(&self, search: &str, measure: &str) -> Option<f64> {
         self.accuracy.get(&format!("{search}/{measure}/overall")).copied()
+    }
+
+    /// Returns true if the strength of this run is a mean return, and not Elo.
+    pub(crate) fn has_returns(&self) -> bool {
+        self.return_mean.is_some() || self.random_return.is_some()
     }
 
     /// Returns every metric with its name in event files: `loss/policy`, `accuracy/raw/preserving/overall`.
@@ -185,9 +211,15 @@ impl RunMetrics {
             ("loss/total", self.loss_total),
             ("loss/policy", self.loss_policy),
             ("loss/value", self.loss_value),
+            ("loss/reward", self.loss_reward),
             ("elo/current", self.elo),
             ("elo/low", self.elo_low),
             ("elo/high", self.elo_high),
+            ("return/mean", self.return_mean),
+            ("return/low", self.return_low),
+            ("return/high", self.return_high),
+            ("return/random", self.random_return),
+            ("return/episode_length", self.episode_length),
         ];
         let named = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let accuracy = self.accuracy.iter().map(|(name, value)| (format!("accuracy/{name}"), *value));

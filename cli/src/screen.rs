@@ -89,7 +89,6 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let [games, positions, evaluations, steps] =
         [r.games_per_second, r.positions_per_second, r.evaluations_per_second, r.steps_per_second].map(number);
     let [items, window, ratio] = [r.replay_items, r.window_items, r.samples_per_insert].map(number);
-    let [total, policy, value] = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
     let [raw, searched] = ["raw", "search"].map(|search| percent(r.accuracy_of(search, "preserving")));
     let (version, lag) = (whole(r.weights_version), whole(r.weights_lag));
     let or_missing = |text: String| if text.is_empty() { MISSING.to_owned() } else { text };
@@ -98,11 +97,17 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
         ("batches", format!("{} positions · cache hits {}", number(r.batch_mean), percent(r.cache_hit_share))),
         ("replay", format!("{items} items · window {window} · {ratio} samples per insert")),
         ("learner", format!("step {} · {steps} steps/s · weights {version}, lag {lag}", number(r.steps))),
-        ("loss", format!("{total} = policy {policy} + value {value}")),
-        ("strength", format!("solved {raw} raw, {searched} with search · Elo {}", elo(r))),
-        ("opponents", or_missing(opponents.join(" · "))),
-        ("engines", or_missing(engines_line(&r.engines))),
+        ("loss", losses(r)),
     ];
+    if r.has_returns() {
+        let length = number(r.episode_length);
+        lines.push(("strength", format!("return {} · {length} steps an episode", mean_return(r))));
+        lines.push(("opponents", format!("random play {}", number(r.random_return))));
+    } else {
+        lines.push(("strength", format!("solved {raw} raw, {searched} with search · Elo {}", elo(r))));
+        lines.push(("opponents", or_missing(opponents.join(" · "))));
+    }
+    lines.push(("engines", or_missing(engines_line(&r.engines))));
     lines.extend(device_lines(&r.devices).into_iter().map(|line| ("devices", line)));
     lines
 }
@@ -114,6 +119,23 @@ pub(crate) fn elo(r: &RunMetrics) -> String {
         (Some(elo), ..) => format!("{elo:.0}"),
         (None, ..) => MISSING.to_owned(),
     }
+}
+
+/// Formats a mean return with its confidence interval.
+pub(crate) fn mean_return(r: &RunMetrics) -> String {
+    match (r.return_mean, r.return_low, r.return_high) {
+        (Some(mean), Some(low), Some(high)) => {
+            format!("{} ({} to {})", number(Some(mean)), number(Some(low)), number(Some(high)))
+        }
+        (mean, ..) => number(mean),
+    }
+}
+
+/// Formats the losses; the total is weighted, and the reward loss is that of a learned model.
+pub(crate) fn losses(r: &RunMetrics) -> String {
+    let [total, policy, value] = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
+    let reward = r.loss_reward.filter(|&loss| loss > 0.0).map(|loss| format!(" · reward {loss:.3}"));
+    format!("{total}: policy {policy} · value {value}{}", reward.unwrap_or_default())
 }
 
 /// Formats a time: `0:42`, `12:05`, `1:00:00`.
@@ -143,7 +165,7 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| MISSING.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-pub(crate) fn precise(value: Option<f64>) -> String {
+fn precise(value: Option<f64>) -> String {
     value.map_or_else(|| MISSING.to_owned(), |value| format!("{value:.3}"))
 }
 

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
-use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Store, Threads};
+use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
 use game::Game;
 use games::{GameKind, with_game};
-use inference::{DevicePreference, Evaluator, PrecisionPreference};
+use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
 use learner::published::Published;
 use network_cpu::KernelPreference;
 use proto::security::use_credentials;
 use selfplay::SearchSettings;
 use service::config::Sources;
-use weights::{Architecture, Manifest};
+use weights::{Architecture, Manifest, Model};
 
 use crate::remote;
 use fleet::config::Fleet;
@@ -87,8 +87,36 @@ pub(crate) struct Trained {
     pub game: GameKind,
     /// The search settings of the run.
     pub search: SearchSettings,
-    /// One evaluator of the weights per evaluation thread; at least one.
-    pub evaluators: Vec<Box<dyn Evaluator>>,
+    /// γ, by which a learned model counts later rewards and values less.
+    pub discount: f32,
+    /// The network of the weights.
+    pub networks: Networks,
+}
+
+/// The network of a weights version, once for each thread that can use it.
+pub(crate) enum Networks {
+    /// An AlphaZero network: one evaluator per evaluation thread; at least one.
+    Evaluators(Vec<Box<dyn Evaluator>>),
+    /// A MuZero network, whose latent states belong to one thread.
+    Latent(Box<dyn LatentModel>),
+}
+
+impl Networks {
+    /// The attributes of the network.
+    pub(crate) fn attributes(&self) -> Attributes {
+        match self {
+            Self::Evaluators(evaluators) => evaluators[0].attributes(),
+            Self::Latent(model) => model.attributes(),
+        }
+    }
+
+    /// Returns the network of the first thread.
+    pub(crate) fn into_first(self) -> Network {
+        match self {
+            Self::Evaluators(mut evaluators) => Network::Evaluator(evaluators.swap_remove(0)),
+            Self::Latent(model) => Network::Latent(model),
+        }
+    }
 }
 
 impl Trained {
@@ -101,20 +129,26 @@ impl Trained {
         let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: args.sets.clone() };
         let config: Fleet = sources.read(games::preset)?.load()?;
         let game: GameKind = config.run.game.parse().context("run.game")?;
-        let search = config.search.settings()?;
+        let (search, discount) = (config.search.settings()?, config.run.discount);
         if let Some(endpoint) = &args.inference {
             config.security.check_endpoint("--inference", endpoint)?;
             use_credentials(&config.security)?;
             let evaluators = with_game!(game, |rules| remote::evaluators(endpoint, &rules, threads))?;
-            return Ok(Self { game, search, evaluators });
+            return Ok(Self { game, search, discount, networks: Networks::Evaluators(evaluators) });
         }
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
         let (backend, bytes) = (args.backend(threads)?, bytes.into());
-        let evaluators = (0..threads.max(1)).map(|_| backend.build(&manifest, &bytes)).collect::<Result<_, _>>();
-        let evaluators =
-            evaluators.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
-        Ok(Self { game, search, evaluators })
+        let networks = match manifest.architecture.model {
+            Model::Alphazero => {
+                with_game!(game, |rules| selfplay::check_searchable(&rules))?;
+                let evaluators = (0..threads.max(1)).map(|_| backend.build(&manifest, &bytes));
+                evaluators.collect::<Result<_, _>>().map(Networks::Evaluators)
+            }
+            Model::Muzero { .. } => backend.build_latent(&manifest, &bytes).map(Networks::Latent),
+        };
+        let networks = networks.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
+        Ok(Self { game, search, discount, networks })
     }
 }
 
@@ -170,11 +204,12 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use network::{Entry, Layers, Role};
+    use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
     use selfplay::SearchAlgorithm;
     use weights::{Digest, WeightsVersion};
 
     use super::*;
+    use crate::eval;
     use fleet::config::Fleet;
 
     fn args(runs: &Path, run: &str) -> Args {
@@ -196,10 +231,15 @@ mod tests {
 
     /// Creates a run of tic-tac-toe without published weights.
     fn begin(runs: &Path) -> RunDirectory {
+        begin_with(runs, "tic_tac_toe")
+    }
+
+    /// Creates a run of `game` without published weights.
+    fn begin_with(runs: &Path, game: &str) -> RunDirectory {
         let run = RunDirectory::new(runs, "noughts").unwrap();
         run.create().unwrap();
         let mut config = Fleet::default();
-        config.run.game = "tic_tac_toe".to_owned();
+        config.run.game = game.to_owned();
         fs::write(run.config(), service::config::print(&config).unwrap()).unwrap();
         run
     }
@@ -218,14 +258,18 @@ mod tests {
                 blocks: 3,
                 squeeze_excitation: 8,
                 global_pooling: 4,
+                model: weights::Model::Alphazero,
             }
         })
     }
 
     /// Publishes untrained weights.
     fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
-        let layers = Layers::new(&architecture).unwrap();
-        let entries = layers.tensors().map(|tensor| {
+        let tensors: Vec<Tensor> = match architecture.model {
+            Model::Alphazero => Layers::new(&architecture).unwrap().tensors().collect(),
+            Model::Muzero { .. } => LatentLayers::new(&architecture).unwrap().iter().flat_map(Layer::tensors).collect(),
+        };
+        let entries = tensors.into_iter().map(|tensor| {
             let of_one = matches!(tensor.role, Role::NormScale | Role::NormVariance);
             Entry::tensor("", &tensor, &vec![if of_one { 1.0 } else { 0.01 }; tensor.numel()])
         });
@@ -246,7 +290,32 @@ mod tests {
         let trained = Trained::open(&Args { sets, ..args(runs.path(), "noughts") }, 1).unwrap();
         assert_eq!((trained.search.algorithm, trained.search.c_init), (SearchAlgorithm::Puct, 2.5));
         assert_eq!(trained.game, GameKind::TicTacToe);
-        assert_eq!(trained.evaluators[0].attributes().weights_version, 2);
+        assert_eq!(trained.networks.attributes().weights_version, 2);
+    }
+
+    #[test]
+    fn a_muzero_network_is_loaded_as_a_learned_model_and_plays_evaluation_episodes() {
+        for game in ["cartpole-v1", "catch"] {
+            let runs = tempfile::tempdir().unwrap();
+            let run = begin_with(runs.path(), game);
+            let kind: GameKind = game.parse().unwrap();
+            publish(&run, Architecture { model: Model::Muzero { support: 5 }, ..architecture(kind) }, 3);
+            let Trained { game, search, discount, networks } = Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            assert!(matches!(networks, Networks::Latent(_)), "{game}");
+            let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
+            let report = with_game!(game, |game| eval::measure_returns(&game, 2, 7, player)).unwrap();
+            assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
+            assert!(report.returns.length >= 5.0 && report.returns.mean.is_finite(), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn alphazero_weights_of_an_environment_are_refused() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin_with(runs.path(), "catch");
+        publish(&run, architecture("catch".parse().unwrap()), 1);
+        let error = refusal(runs.path(), "noughts");
+        assert!(error.contains("catch is scored by its rewards") && error.contains("muzero"), "{error}");
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use actor::ActorSection;
 use arena::config::ArenaSection;
+use games::{GameKind, with_game};
 use inference_server::config::InferenceSection;
-use learner::config::{LearnerSection, NetworkSection};
+use learner::config::{LearnerSection, ModelKind, NetworkSection};
 use proto::security::{Credentials, Security};
 use replay_server::config::ReplaySection;
 use selfplay::config::{SearchSection, SelfplaySection};
@@ -55,6 +56,7 @@ impl Fleet {
         let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security, telemetry } =
             self.clone();
         telemetry.check()?;
+        check_model(&run, &network, &actor)?;
         check_security(&security)?;
         let here = || security.clone();
         actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, security: here() }.settings()?;
@@ -65,6 +67,20 @@ impl Fleet {
             .settings()?;
         arena::config::Config { run, search, arena, security: here() }.settings()?;
         Ok(())
+    }
+}
+
+/// Checks that the kind of network suits the game, and that the actors can evaluate it.
+fn check_model(run: &RunSection, network: &NetworkSection, actor: &ActorSection) -> Result<(), ConfigError> {
+    let game: GameKind = run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
+    match network.model {
+        ModelKind::Alphazero => with_game!(game, |game| selfplay::check_searchable(&game))
+            .map_err(|error| ConfigError::invalid("network.model", error)),
+        ModelKind::Muzero if !actor.inference.is_empty() && !actor.inference_fallback => {
+            let reason = "names a server, which computes no MuZero networks, and actor.inference_fallback is off";
+            Err(ConfigError::invalid("actor.inference", reason))
+        }
+        ModelKind::Muzero => Ok(()),
     }
 }
 
@@ -109,174 +125,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-    use std::path::{Path, PathBuf};
-
-    use clap::Parser as _;
-    use toml::{Table, Value};
-
-    use super::*;
-    use crate::plan::{Args, Plan};
-
-    #[derive(clap::Parser)]
-    struct Train {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    /// Sections and keys that depend on the place and length of a run. All other keys are the recipe.
-    const DEPLOYMENT: [&str; 17] = [
-        "run.directory",
-        "security",
-        "telemetry",
-        "actor.drain_seconds",
-        "actor.identity",
-        "actor.inference",
-        "actor.inference_fallback",
-        "actor.learner",
-        "actor.replay",
-        "actor.threads",
-        "arena.cpu_share",
-        "arena.weights",
-        "inference.learner",
-        "inference.threads",
-        "learner.replay",
-        "learner.schedule_minutes",
-        "replay.archive",
-    ];
-    /// Further keys that deployment overlays set in the environment: the device of a container, and the game of
-    /// compose.
-    const DEPLOYMENT_ENVIRONMENT: [&str; 5] =
-        ["run.game", "learner.device", "inference.device", "actor.device", "arena.device"];
-
-    fn depends_on_deployment(key: &str) -> bool {
-        DEPLOYMENT
-            .iter()
-            .any(|other| key == *other || key.strip_prefix(other).is_some_and(|rest| rest.starts_with('.')))
-    }
-
-    fn deploy() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
-    }
-
-    /// Returns the recipe keys that a process with the configuration `C` uses for `game` with this run file.
-    fn recipe_of<C: Serialize + DeserializeOwned + Default>(file: &Path, game: &str) -> BTreeMap<String, String> {
-        let sets = vec![format!("run.game={game}")];
-        let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets };
-        let config: C = sources.read(games::preset).unwrap().load().unwrap();
-        let printed: Table = service::config::print(&config).unwrap().parse().unwrap();
-        let keys = printed.into_iter().flat_map(|(section, keys)| match keys {
-            Value::Table(keys) => keys.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)).collect(),
-            value => vec![(section, value)],
-        });
-        keys.map(|(key, value)| (key, value.to_string())).filter(|(key, _)| !depends_on_deployment(key)).collect()
-    }
-
-    /// Returns the recipe of every process.
-    fn recipes_of(file: &Path, game: &str) -> [BTreeMap<String, String>; 5] {
-        [
-            recipe_of::<actor::Config>(file, game),
-            recipe_of::<learner::config::Config>(file, game),
-            recipe_of::<replay_server::Config>(file, game),
-            recipe_of::<arena::config::Config>(file, game),
-            recipe_of::<inference_server::Config>(file, game),
-        ]
-    }
-
-    /// Returns the run file that `zerofleet train` writes for `game`.
-    fn written_by_train(game: &str, runs: &Path) -> PathBuf {
-        let Train { args } = Train::parse_from(["train", "--game", game, "--runs", runs.to_str().unwrap()]);
-        let plan = Plan::new(&args, std::iter::empty()).unwrap();
-        plan.run.create().unwrap();
-        plan.write_config().unwrap();
-        plan.run.config()
-    }
-
-    #[test]
-    fn train_compose_and_kubernetes_use_one_recipe_per_game_in_every_process() {
-        let deployed = ["config/connect_four.toml", "config/tic_tac_toe.toml", "kubernetes/base/zerofleet.toml"];
-        for game in games::GAMES.iter().flat_map(|entry| entry.examples()) {
-            let runs = tempfile::tempdir().unwrap();
-            let expected = recipes_of(&written_by_train(&game, runs.path()), &game);
-            assert_eq!(expected[0]["search.algorithm"], "\"gumbel\"", "{game}: every preset searches with Gumbel");
-            for file in deployed {
-                assert_eq!(recipes_of(&deploy().join(file), &game), expected, "{game} with {file}");
-            }
-        }
-    }
-
-    #[test]
-    fn manifests_set_nothing_of_the_recipe_in_the_environment() {
-        let mut folders = vec![deploy()];
-        let mut set = BTreeSet::new();
-        while let Some(folder) = folders.pop() {
-            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-                if path.is_dir() {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "yaml") {
-                    let text = std::fs::read_to_string(&path).unwrap();
-                    let names = text.split("ZEROFLEET__").skip(1).map(|rest| {
-                        let end = rest.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(rest.len());
-                        rest[..end].to_lowercase().replace("__", ".")
-                    });
-                    set.extend(names);
-                }
-            }
-        }
-        assert!(set.contains("run.game") && set.contains("actor.inference"), "{set:?}");
-        set.retain(|key| !depends_on_deployment(key) && !DEPLOYMENT_ENVIRONMENT.contains(&key.as_str()));
-        assert_eq!(set, BTreeSet::new());
-    }
-
-    #[test]
-    fn the_preset_of_every_game_is_accepted_by_all_processes() {
-        for game in games::GAMES.iter().flat_map(|entry| entry.examples()) {
-            let sets = vec![format!("run.game={game}"), "actor.threads=1".to_owned()];
-            let sources = Sources { file: None, env: std::iter::empty(), sets };
-            let fleet: Fleet = sources.read(games::preset).unwrap().load().unwrap();
-            fleet.check().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_batch_larger_than_the_rate_limiter_ever_allows_is_rejected() {
-        let mut fleet = Fleet::default();
-        (fleet.replay.main.error_items, fleet.replay.main.samples_per_insert) = (100.0, 8.0);
-        fleet.learner.batch_size = 192;
-        fleet.check().unwrap();
-        fleet.learner.batch_size = 193;
-        let error = fleet.check().unwrap_err().to_string();
-        assert!(error.starts_with("learner.batch_size: is 193, more than the 192 samples"), "{error}");
-    }
-
-    #[test]
-    fn a_renamed_key_is_rejected_with_its_new_name_which_exists() {
-        let load = |key: &str| {
-            let sets = vec![format!("{key}=[]")];
-            Sources { file: None, env: std::iter::empty(), sets }
-                .layers()
-                .unwrap()
-                .load::<Fleet>()
-                .unwrap_err()
-                .to_string()
-        };
-        for (old, new) in service::config::RENAMED_KEYS {
-            assert!(load(old).ends_with(&format!("it was renamed to {new}")), "{}", load(old));
-            assert!(!load(new).starts_with("unknown"), "{}", load(new));
-        }
-    }
-
-    #[test]
-    fn a_fleet_whose_processes_cannot_connect_to_each_other_is_rejected_by_the_missing_key() {
-        let refused = |set: fn(&mut SecuritySection)| {
-            let mut fleet = Fleet::default();
-            set(&mut fleet.security);
-            fleet.check().unwrap_err().to_string()
-        };
-        let tls = refused(|security| (security.certificate, security.key) = ("server.pem".into(), "server.key".into()));
-        assert!(tls.starts_with("security.ca: is missing, and security.certificate is set"), "{tls}");
-        let tokens = refused(|security| security.tokens = "tokens".into());
-        assert!(tokens.starts_with("security.token_file: is missing, and security.tokens is set"), "{tokens}");
-    }
-}
+mod tests;

@@ -2,13 +2,14 @@
 //!
 //! [`Fleet`] holds the processes of one run on this machine; a [`Member`] is one of them with its [`Role`], and its
 //! [`Child`](child::Child) is restarted when it exits. [`Plan`](plan::Plan) resolves the settings of a session from
-//! command line, run file and preset, [`placement`] gives each process its device after a [`trial`] of the devices, and
-//! [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run
-//! and [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which
-//! its processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
+//! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
+//! [`trial`] of the devices, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
+//! [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which its
+//! processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
 //! this crate; screen, summary and picture are in `cli`.
 
+mod algorithm;
 pub mod bottleneck;
 pub mod child;
 pub mod config;
@@ -22,6 +23,7 @@ pub mod wiring;
 
 use std::process::ExitCode;
 
+pub use algorithm::Algorithm;
 pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries, read_list};
 pub use run_directory::RunDirectory;
 pub use wiring::Role;

@@ -11,6 +11,7 @@ use service::ConfigError;
 use service::config::Sources;
 use service::directory::replace;
 
+use crate::algorithm::Algorithm;
 use crate::config::{self, Fleet as Config};
 use crate::placement::{Machine, Placement, place};
 use crate::run_directory::{Inference, Progress, RunDirectory};
@@ -28,6 +29,11 @@ pub struct Args {
     /// The game of the run.
     #[arg(long, help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
     pub game: Option<GameKind>,
+
+    /// The algorithm: it sets `search.algorithm`, `network.model` and, for gumbel-muzero, `search.gumbel_c_scale`
+    /// [default: that of the game's preset, or the run's].
+    #[arg(long, value_enum)]
+    pub algorithm: Option<Algorithm>,
 
     /// Number of self-play processes [default: one per GPU that evaluates, else as fits the cores].
     #[arg(long)]
@@ -96,7 +102,9 @@ impl Plan {
         env: impl Iterator<Item = (OsString, OsString)>,
         machine: impl FnOnce() -> Machine,
     ) -> anyhow::Result<Self> {
-        let mut sets = args.sets.clone();
+        // Later assignments win: a key that is set explicitly is not changed by the algorithm.
+        let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
+        sets.extend(args.sets.iter().cloned());
         sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
         let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
         let existing = run.as_ref().filter(|run| run.config().exists());
@@ -206,6 +214,9 @@ fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow
 
 #[cfg(test)]
 mod tests {
+    use learner::config::ModelKind;
+    use selfplay::config::AlgorithmName;
+
     use super::*;
     use crate::placement::Accelerators;
 
@@ -241,6 +252,7 @@ mod tests {
             Args {
                 minutes: None,
                 game: None,
+                algorithm: None,
                 actors: Some(1),
                 replay_servers: None,
                 inference: None,
@@ -298,6 +310,33 @@ mod tests {
         assert!(error.starts_with("run.game: run first was started with tic_tac_toe, not connect_four"), "{error}");
         let error = runs.plan(None, Some(runs.file("[network]\nblocks = 9"))).unwrap_err().to_string();
         assert!(error.starts_with("network: run first was started with channels = 32"), "{error}");
+    }
+
+    #[test]
+    fn an_algorithm_sets_the_search_and_the_model_and_a_run_keeps_its_model() {
+        let runs = Runs::new();
+        let algorithm = |run: &str, algorithm| {
+            let (run, game) = (Some(run.to_owned()), Some("tic_tac_toe".parse().unwrap()));
+            let args = Args { algorithm: Some(algorithm), run, game, ..runs.args() };
+            Plan::on(&args, std::iter::empty(), machine)
+        };
+        for (number, (name, search, model)) in [
+            (Algorithm::Alphazero, AlgorithmName::Puct, ModelKind::Alphazero),
+            (Algorithm::GumbelAlphazero, AlgorithmName::Gumbel, ModelKind::Alphazero),
+            (Algorithm::Muzero, AlgorithmName::Puct, ModelKind::Muzero),
+            (Algorithm::GumbelMuzero, AlgorithmName::Gumbel, ModelKind::Muzero),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let plan = algorithm(&format!("run-{number}"), name).unwrap();
+            assert_eq!((plan.config.search.algorithm, plan.config.network.model), (search, model), "{name}");
+        }
+        let plan = algorithm("kept", Algorithm::GumbelMuzero).unwrap();
+        plan.run.create().unwrap();
+        plan.write_config().unwrap();
+        let error = algorithm("kept", Algorithm::GumbelAlphazero).unwrap_err().to_string();
+        assert!(error.contains("model = \"muzero\"") && error.contains("not channels"), "{error}");
     }
 
     #[test]

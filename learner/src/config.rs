@@ -3,10 +3,11 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use game::{Dynamics, Game, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX};
-use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX};
+use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
+use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
@@ -14,6 +15,8 @@ use service::{ConfigError, SecuritySection};
 
 /// The most preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;
+/// The most unrolled steps: 5 to 10 in the papers; time and memory of a training step grow with them.
+const UNROLLED_MAX: usize = 64;
 /// The longest simulated step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
 
@@ -43,12 +46,28 @@ pub struct NetworkSection {
     pub squeeze_excitation: usize,
     /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
     pub global_pooling: usize,
+    /// `alphazero`, for search by the rules of the game, or `muzero`, for search by learned dynamics.
+    pub model: ModelKind,
+    /// Of `muzero`: values and rewards are categorical over the integers from minus this number to it, after the
+    /// invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
+    pub support: usize,
+}
+
+/// The setting `network.model`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// One network for priors and values of positions.
+    Alphazero,
+    /// Representation, dynamics and prediction.
+    Muzero,
 }
 
 impl Default for NetworkSection {
     fn default() -> Self {
         // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
-        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0 }
+        let (model, support) = (ModelKind::Alphazero, 25);
+        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0, model, support }
     }
 }
 
@@ -105,8 +124,15 @@ pub struct LearnerSection {
     pub ema_decay: f64,
     /// Weight of the value loss beside the policy loss.
     pub value_loss_weight: f64,
-    /// The share of the search's root value in the value target; the rest is the outcome.
+    /// The share of the search's root value in the value target of games scored by their outcome; the rest is the
+    /// outcome.
     pub search_value_share: f32,
+    /// Of `muzero`: K, the number of steps that the dynamics are unrolled from each position.
+    pub unroll_steps: usize,
+    /// Of `muzero`, in environments scored by rewards: n, the number of rewards in a value target before the search's
+    /// value of the step that follows them; 0: all rewards to the end of the episode (Monte Carlo). Together with
+    /// `unroll_steps` it is limited by the steps that a replay server cuts for one sample.
+    pub td_steps: usize,
     /// The exponent of the importance weights that correct for draws by priority: 1 corrects fully, 0 not at all. It
     /// has no effect on uniform draws.
     pub importance_exponent: f64,
@@ -157,6 +183,9 @@ impl Default for LearnerSection {
             ema_decay: 0.99,
             value_loss_weight: 1.0,
             search_value_share: 0.25,
+            // The values of MuZero, for Atari.
+            unroll_steps: 5,
+            td_steps: 10,
             // The value of MuZero.
             importance_exponent: 1.0,
             publish_interval_seconds: 10.0,
@@ -200,6 +229,7 @@ impl Config {
         ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
         ConfigError::within("network.blocks", network.blocks, 1..=BLOCKS_MAX)?;
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
+        ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
         ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.channels - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
@@ -216,6 +246,8 @@ impl Config {
         ConfigError::within("learner.ema_decay", learner.ema_decay, 0.0..=0.999_999)?;
         ConfigError::within("learner.value_loss_weight", learner.value_loss_weight, 0.0..=1e3)?;
         ConfigError::within("learner.search_value_share", learner.search_value_share, 0.0..=1.0)?;
+        ConfigError::within("learner.unroll_steps", learner.unroll_steps, 1..=UNROLLED_MAX)?;
+        ConfigError::within("learner.td_steps", learner.td_steps, 0..=UNROLL_STEPS_MAX - learner.unroll_steps)?;
         ConfigError::within("learner.importance_exponent", learner.importance_exponent, 0.0..=1.0)?;
         ConfigError::within("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01..=86_400.0)?;
         ConfigError::within(
@@ -227,8 +259,10 @@ impl Config {
         if learner.precision == PrecisionPreference::Int8 {
             return Err(ConfigError::invalid("learner.precision", "training takes auto, f32 or bf16"));
         }
+        let game = parsed("run.game", &run.game)?;
+        games::with_game!(game, |game| self.check_game(game.spec()))?;
         Ok(Settings {
-            game: parsed("run.game", &run.game)?,
+            game,
             run: run.clone(),
             network: network.clone(),
             learner: learner.clone(),
@@ -241,13 +275,54 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Checks that the model can learn this game, with this discount and these returns.
+    fn check_game(&self, spec: &Spec) -> Result<(), ConfigError> {
+        let Self { run: RunSection { discount, .. }, network: NetworkSection { model, .. }, learner, .. } = self;
+        let name = &spec.name;
+        if !(*discount > 0.0 && *discount <= 1.0) {
+            return Err(ConfigError::invalid("run.discount", format!("{discount} is not above 0 and at most 1")));
+        }
+        if spec.scoring == Scoring::Outcome && *discount < 1.0 {
+            let reason = format!("must be 1 in {name}, which is scored by its outcome, got {discount}");
+            return Err(ConfigError::invalid("run.discount", reason));
+        }
+        match (model, spec.scoring, spec.dynamics) {
+            // Its network has no value but that of a win, a draw or a loss: a return would be trained as a draw.
+            (ModelKind::Alphazero, Scoring::Rewards, _) => {
+                let reason =
+                    format!("alphazero learns wins, draws and losses, and {name} has rewards: set it to muzero");
+                Err(ConfigError::invalid("network.model", reason))
+            }
+            (ModelKind::Alphazero, _, Dynamics::Stochastic) => {
+                let reason = format!("alphazero searches by the rules, and {name} depends on chance: set it to muzero");
+                Err(ConfigError::invalid("network.model", reason))
+            }
+            (ModelKind::Muzero, Scoring::Rewards, _)
+                if learner.td_steps == 0 && spec.max_plies > UNROLL_STEPS_MAX + 1 =>
+            {
+                let reason = format!(
+                    "0 needs whole episodes, and a sample holds at most {} steps of the {} of {name}: set a number of \
+                     steps",
+                    UNROLL_STEPS_MAX + 1,
+                    spec.max_plies
+                );
+                Err(ConfigError::invalid("learner.td_steps", reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T, ConfigError> {
     text.parse().map_err(|error| ConfigError::invalid(key, error))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, LearnerSection, NetworkSection, OptimiserKind, TrainingKernel};
+    use game::{ObservationShape, Players};
+
+    use super::*;
 
     /// Returns the checked `[network]` of a run of tic-tac-toe, or the error.
     fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
@@ -293,6 +368,72 @@ mod tests {
         assert!(error.contains("learner.micro_batch") && error.contains("must be from 0 to 4096"), "{error}");
         let error = refused(LearnerSection { replay: "127.0.0.1:7001".to_owned(), ..LearnerSection::default() });
         assert!(error.contains("learner.replay") && error.contains("http://host:port"), "{error}");
+    }
+
+    /// A game for one player with rewards, of episodes of this length.
+    fn environment(dynamics: Dynamics, max_plies: usize) -> Spec {
+        let observation = ObservationShape { planes: 4, height: 1, width: 1 };
+        let board = Spec::board("cart_pole".to_owned(), 2, observation, max_plies);
+        Spec { players: Players::One, scoring: Scoring::Rewards, dynamics, ..board }
+    }
+
+    /// Checks a run of this model and game with these settings.
+    fn checked(model: ModelKind, spec: &Spec, set: impl FnOnce(&mut Config)) -> String {
+        let mut config = Config { network: NetworkSection { model, ..NetworkSection::default() }, ..Config::default() };
+        set(&mut config);
+        config.check_game(spec).map_or_else(|error| error.to_string(), |()| "fine".to_owned())
+    }
+
+    #[test]
+    fn alphazero_is_refused_where_its_values_or_its_search_would_be_wrong() {
+        let of = |model, spec: &Spec| checked(model, spec, |_| {});
+        let rewards = environment(Dynamics::Deterministic, 500);
+        let board = Spec::board("any".to_owned(), 9, ObservationShape { planes: 2, height: 3, width: 3 }, 9);
+        let chance = Spec { dynamics: Dynamics::Stochastic, ..board.clone() };
+        let refused = of(ModelKind::Alphazero, &rewards);
+        assert!(refused.contains("network.model") && refused.contains("cart_pole has rewards"), "{refused}");
+        let refused = of(ModelKind::Alphazero, &chance);
+        assert!(refused.contains("network.model") && refused.contains("any depends on chance"), "{refused}");
+        assert_eq!(of(ModelKind::Alphazero, &board), "fine");
+        for spec in [&rewards, &chance, &board] {
+            assert_eq!(of(ModelKind::Muzero, spec), "fine", "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn returns_longer_than_a_sample_are_refused_by_their_key() {
+        let of = |max_plies, td_steps| {
+            let set = |config: &mut Config| config.learner.td_steps = td_steps;
+            checked(ModelKind::Muzero, &environment(Dynamics::Deterministic, max_plies), set)
+        };
+        assert_eq!((of(UNROLL_STEPS_MAX + 1, 0), of(usize::MAX, 1)), ("fine".to_owned(), "fine".to_owned()));
+        let refused = of(UNROLL_STEPS_MAX + 2, 0);
+        assert!(refused.contains("learner.td_steps") && refused.contains("needs whole episodes"), "{refused}");
+        let refused = |unroll_steps, td_steps| {
+            let learner = LearnerSection { unroll_steps, td_steps, ..LearnerSection::default() };
+            Config { learner, ..Config::default() }.settings().map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(refused(5, UNROLL_STEPS_MAX - 5), Ok(()));
+        assert!(refused(5, UNROLL_STEPS_MAX - 4).unwrap_err().contains("learner.td_steps"));
+        for unroll_steps in [0, UNROLLED_MAX + 1] {
+            assert!(refused(unroll_steps, 1).unwrap_err().contains("learner.unroll_steps"));
+        }
+    }
+
+    #[test]
+    fn a_discount_is_above_zero_at_most_one_and_one_on_boards() {
+        let of = |discount, spec: &Spec| {
+            checked(ModelKind::Muzero, spec, |config: &mut Config| config.run.discount = discount)
+        };
+        let environment = environment(Dynamics::Stochastic, 500);
+        assert_eq!([0.5, 0.997, 1.0].map(|discount| of(discount, &environment)), ["fine", "fine", "fine"]);
+        for discount in [0.0, -1.0, 1.01, f32::NAN] {
+            let refused = of(discount, &environment);
+            assert!(refused.contains("run.discount") && refused.contains("above 0 and at most 1"), "{refused}");
+        }
+        let board = Spec::board("any".to_owned(), 9, ObservationShape { planes: 2, height: 3, width: 3 }, 9);
+        let refused = of(0.9, &board);
+        assert!(refused.contains("run.discount") && refused.contains("must be 1 in any"), "{refused}");
     }
 
     #[test]

@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use network_torch::{
-    Device, DevicePreference, Network, Precision, Purpose, Trainer, TrainerSettings, TrainingBatch, device_name,
+    Device, DevicePreference, Examples, Network, Precision, Purpose, TrainerSettings, TrainingBatch, UnrolledBatch,
+    device_name,
 };
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
-use weights::Architecture;
+use weights::{Architecture, Model};
 
 use learner::config::{LearnerSection, Settings};
 
 use crate::process::trainer_settings;
+use crate::trainer::{Collected, Trainer};
 
 /// The time for the steps of one device.
 const TRIAL_TIME: Duration = Duration::from_millis(2500);
@@ -100,29 +102,51 @@ impl Subject {
         section: &LearnerSection,
         architecture: &Architecture,
         rival: Option<&Speed>,
-    ) -> Result<Speed, network_torch::Error> {
+    ) -> anyhow::Result<Speed> {
         let settings = TrainerSettings { precision: self.precision, ..trainer_settings(section) };
-        let mut trainer = Trainer::new(Network::new(architecture, self.device, 0)?, settings)?;
+        let mut trainer = network_torch::Trainer::new(Network::new(architecture, self.device, 0)?, settings)?;
         let mut step = |positions| {
-            let batch = batch(architecture, positions);
+            let examples = examples(architecture, section.unroll_steps, positions);
             let start = Instant::now();
-            trainer.step(&batch).map(|_| start.elapsed())
+            Trainer::queue(&mut trainer, &examples, &mut Instant::now)?;
+            match Trainer::collect(&mut trainer, &mut Instant::now)? {
+                Collected::Trained(_) => Ok(start.elapsed()),
+                Collected::NotFinite { quantity } => anyhow::bail!("the {quantity} of a step is not finite"),
+            }
         };
         measure(section.batch_size, rival, &mut step)
     }
 }
 
-/// Returns a batch of cells that are marked here and there, with uniform policies.
-fn batch(architecture: &Architecture, positions: usize) -> TrainingBatch {
-    let Architecture { planes, height, width, actions, .. } = *architecture;
+/// Returns examples for the model, with cells that are marked here and there and with uniform policies.
+fn examples(architecture: &Architecture, unroll_steps: usize, positions: usize) -> Examples {
+    let Architecture { planes, height, width, actions, ref model, .. } = *architecture;
     let cells = positions * planes * height * width;
-    TrainingBatch {
-        observations: (0..cells).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect(),
-        policies: vec![1.0 / actions as f32; positions * actions],
-        legal: std::iter::repeat_n(true, positions * actions).map(Into::into).collect(),
-        wdl: [1.0, 0.0, 0.0].repeat(positions),
-        policy_weights: vec![1.0; positions],
-        importance: Vec::new(),
+    let observations = (0..cells).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect();
+    let policies = |states: usize| vec![1.0 / actions as f32; states * actions];
+    match model {
+        Model::Alphazero => Examples::Positions(TrainingBatch {
+            observations,
+            policies: policies(positions),
+            legal: vec![1; positions * actions],
+            wdl: [1.0, 0.0, 0.0].repeat(positions),
+            policy_weights: vec![1.0; positions],
+            importance: Vec::new(),
+        }),
+        Model::Muzero { .. } => {
+            let (steps, states) = (positions * unroll_steps, positions * (unroll_steps + 1));
+            Examples::Unrolled(UnrolledBatch {
+                unroll_steps,
+                observations,
+                actions: vec![0; steps],
+                policies: policies(states),
+                policy_weights: vec![1.0; states],
+                values: vec![1.0; states],
+                value_weights: vec![1.0; states],
+                rewards: vec![0.0; steps],
+                importance: Vec::new(),
+            })
+        }
     }
 }
 
@@ -183,7 +207,7 @@ struct Comparison {
 
 impl Comparison {
     fn new(accelerator: &Subject, cpu: &Subject, section: &LearnerSection, architecture: &Architecture) -> Self {
-        let readable = |speed: Result<Speed, network_torch::Error>| speed.map_err(|error| error.to_string());
+        let readable = |speed: anyhow::Result<Speed>| speed.map_err(|error| error.to_string());
         let accelerator = readable(accelerator.measure(section, architecture, None));
         let cpu = readable(cpu.measure(section, architecture, accelerator.as_ref().ok()));
         Self { accelerator, cpu }
@@ -221,9 +245,13 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
         _ => None,
     };
     let model = model.unwrap_or_else(|| device_name(accelerator));
-    let LearnerSection { batch_size, threads, precision, kernel, .. } = section;
+    let LearnerSection { batch_size, unroll_steps, threads, precision, kernel, .. } = section;
+    let unroll = match architecture.model {
+        Model::Alphazero => String::new(),
+        Model::Muzero { .. } => format!(" of {unroll_steps} steps"),
+    };
     format!(
-        "{}; {model}; {architecture:?}; batch {batch_size}; {threads} threads, {precision}, {kernel:?}",
+        "{}; {model}; {architecture:?}; batch {batch_size}{unroll}; {threads} threads, {precision}, {kernel:?}",
         machine::describe()
     )
 }
@@ -371,6 +399,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            model: weights::Model::Alphazero,
         }
     }
 
@@ -380,15 +409,18 @@ mod tests {
 
     #[test]
     fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
-        let network = || Network::new(&architecture(), Device::Cpu, 7).unwrap().to_safetensors().unwrap();
-        let before = network();
-        let subject = Subject::new(Device::Cpu, &section()).unwrap();
-        let compared = Comparison::new(&subject, &subject, &section(), &architecture());
-        for speed in [compared.accelerator, compared.cpu] {
-            let speed = speed.unwrap();
-            assert!(speed.step_seconds > 0.0 && speed.positions > 0, "{speed:?}");
+        for model in [Model::Alphazero, Model::Muzero { support: 5 }] {
+            let architecture = Architecture { model, ..architecture() };
+            let network = || Network::new(&architecture, Device::Cpu, 7).unwrap().to_safetensors().unwrap();
+            let before = network();
+            let subject = Subject::new(Device::Cpu, &section()).unwrap();
+            let compared = Comparison::new(&subject, &subject, &section(), &architecture);
+            for speed in [compared.accelerator, compared.cpu] {
+                let speed = speed.unwrap();
+                assert!(speed.step_seconds > 0.0 && speed.positions > 0, "{speed:?}");
+            }
+            assert_eq!(network(), before);
         }
-        assert_eq!(network(), before);
     }
 
     #[test]
@@ -400,6 +432,9 @@ mod tests {
         remember(&file, key(256), &compared);
         assert_eq!(remembered(&file, &key(256)), Some(compared));
         assert_eq!(remembered(&file, &key(512)), None);
+        let unrolled = Architecture { model: Model::Muzero { support: 5 }, ..architecture() };
+        let of_steps = |unroll_steps| super::key(&LearnerSection { unroll_steps, ..section() }, &unrolled, Device::Mps);
+        assert_ne!(of_steps(5), of_steps(1));
         remember(&file, key(512), &Comparison { accelerator: Err("busy".to_owned()), cpu: speed(1.0, 512) });
         assert_eq!(remembered(&file, &key(512)), None, "a failure is not kept");
         file.write(b"not JSON");

@@ -6,6 +6,7 @@ mod pipeline;
 mod priorities;
 mod process;
 mod targets;
+mod trainer;
 mod training;
 mod trial;
 mod writer;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use network_torch::{Losses, StepTimes, Trainer, device_name};
+use network_torch::{Losses, StepTimes};
 use weights::WeightsVersion;
+
+use crate::trainer::Placed;
 
 /// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
 /// rate.
@@ -69,11 +71,16 @@ pub(crate) fn device(device: String, precision: String) {
     gauge!("zerofleet_learner_device", "device" => device, "precision" => precision).set(1.0);
 }
 
-/// Sets the devices of the trainer's tensors, as libtorch reports them.
-pub(crate) fn placed(trainer: &Trainer) {
-    for (what, device) in trainer.placement() {
-        service::devices::placed(what, &device_name(device));
+/// Sets the devices of the trainer's tensors.
+pub(crate) fn placed(placement: &[Placed]) {
+    for Placed { what, device } in placement {
+        service::devices::placed(what, device);
     }
+}
+
+/// Sets K, the number of steps that each position is unrolled; 0 for AlphaZero.
+pub(crate) fn unroll_steps(steps: usize) {
+    gauge!("zerofleet_learner_unroll_steps").set(steps as f64);
 }
 
 /// Sets the gauges of training progress: at the start, to the values at which the previous run of the process ended.
@@ -84,8 +91,8 @@ pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
 }
 
 pub(crate) fn losses(losses: &Losses) {
-    for (part, loss) in [("total", losses.total), ("policy", losses.policy), ("value", losses.value), ("l2", losses.l2)]
-    {
+    let &Losses { total, policy, value, reward, l2, .. } = losses;
+    for (part, loss) in [("total", total), ("policy", policy), ("value", value), ("reward", reward), ("l2", l2)] {
         gauge!("zerofleet_learner_loss", "part" => part).set(loss);
     }
     gauge!("zerofleet_learner_gradient_norm").set(losses.gradient_norm);

@@ -23,9 +23,9 @@ use tokio::sync::mpsc;
 
 use crate::metrics;
 use crate::priorities::{self, Item, Priorities};
-use crate::targets::{self, Built, Rejected};
+use crate::targets::{Built, Rejected, Targets};
 use crate::training::Prepared;
-use learner::config::{LearnerSection, Settings};
+use learner::config::Settings;
 
 /// Capacity of the queue of prepared batches of each preparing thread.
 const PREPARED_MAX: usize = 2;
@@ -38,11 +38,13 @@ const REPORTS_MAX: usize = 64;
 /// Mixed into the seed of the run, so that these draws differ from every other random stream of the run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Draws batches from the replay servers until drained, and sends them the newest version. Closes `drawn` on return.
+/// Draws batches of segments of `1 + unroll_steps` steps from the replay servers until drained, and sends them the newest
+/// version. Closes `drawn` on return.
 pub(crate) async fn draw(
     settings: &Settings,
     newest: NewestWeights,
     game: String,
+    unroll_steps: usize,
     drawn: Vec<mpsc::Sender<Drawn>>,
     drain: service::Drain,
 ) {
@@ -51,7 +53,7 @@ pub(crate) async fn draw(
         game,
         table: MAIN_TABLE.to_owned(),
         batch_size: settings.learner.batch_size,
-        unroll_steps: 0,
+        unroll_steps,
         prefetch_batches: settings.learner.prefetch_batches,
     };
     let settings = ShardedSettings { shard, seed: settings.run.seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT };
@@ -128,27 +130,24 @@ impl Batches {
 /// The settings of a preparing thread.
 #[derive(Debug, Clone)]
 struct Preparing {
-    search_value_share: f32,
+    targets: Targets,
     importance_exponent: f64,
     priorities: Priorities,
     reports: mpsc::Sender<(Server, Rejected)>,
 }
 
-/// Starts `threads` threads that turn samples into training batches.
+/// Starts `threads` threads that turn samples into training batches; `importance_exponent` is that of
+/// [`priorities::importance`].
 pub(crate) fn prepare<G: Game>(
     game: &G,
-    section: &LearnerSection,
+    targets: Targets,
+    importance_exponent: f64,
     priorities: &Priorities,
     seed: u64,
     threads: usize,
 ) -> anyhow::Result<Preparers> {
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
-    let settings = Preparing {
-        search_value_share: section.search_value_share,
-        importance_exponent: section.importance_exponent,
-        priorities: priorities.clone(),
-        reports,
-    };
+    let settings = Preparing { targets, importance_exponent, priorities: priorities.clone(), reports };
     let (mut drawn, mut prepared, mut handles) = (Vec::new(), Vec::new(), Vec::new());
     for thread in 0..threads {
         let (sender, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
@@ -192,12 +191,11 @@ fn batch<G: Game>(
     rng: &mut ChaCha8Rng,
     begun: Instant,
 ) -> Option<Prepared> {
-    let Preparing { search_value_share, importance_exponent, priorities, reports } = settings;
+    let Preparing { targets, importance_exponent, priorities, reports } = settings;
     // Empty under uniform sampling.
     let importance =
         if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
-    let Built { batch, rows, rejected } =
-        targets::training_batch(game, *search_value_share, &samples, &importance, rng);
+    let Built { examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
     for rejected in rejected {
         metrics::rejected_trajectory();
         tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
@@ -207,7 +205,7 @@ fn batch<G: Game>(
             drop(reports.try_send((server.clone(), rejected)));
         }
     }
-    if batch.policy_weights.is_empty() {
+    if rows.is_empty() {
         return None;
     }
     let item = |&row: &usize| Some(Item::of(&samples[row], servers.get(row)?));
@@ -215,7 +213,7 @@ fn batch<G: Game>(
     if let Some(trace) = &trace {
         trace.child("prepare").since(begun).end();
     }
-    Some(Prepared { batch, items, mean_version: mean_version(&samples), trace })
+    Some(Prepared { examples, items, mean_version: mean_version(&samples), trace })
 }
 
 /// Reports refused trajectories to the servers they came from, so that they are never drawn again.
@@ -239,9 +237,11 @@ mod tests {
     use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
     use game::{Action, Outcome};
     use games::connect_four::ConnectFour;
+    use network_torch::Examples;
     use weights::WeightsVersion;
 
     use super::*;
+    use crate::targets::Unroll;
 
     /// Timeout of a wait, after which the test fails.
     const DEADLINE: Duration = Duration::from_secs(60);
@@ -265,10 +265,17 @@ mod tests {
         Server::at(&format!("http://{name}:7001"))
     }
 
+    const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0 };
+    const UNROLLED: Targets =
+        Targets::Unrolled(Unroll { unroll_steps: 3, td_steps: 2, discount: 1.0, search_value_share: 0.0 });
+
     fn preparers(threads: usize) -> Preparers {
+        preparers_of(POSITIONS, threads)
+    }
+
+    fn preparers_of(targets: Targets, threads: usize) -> Preparers {
         // The receiver of priorities is dropped; batches are prepared nevertheless.
-        let section = LearnerSection { search_value_share: 0.0, ..LearnerSection::default() };
-        prepare(&ConnectFour::new(), &section, &Priorities::new().0, 1, threads).unwrap()
+        prepare(&ConnectFour::new(), targets, 1.0, &Priorities::new().0, 1, threads).unwrap()
     }
 
     /// Hands in a batch of samples and the servers they came from.
@@ -286,7 +293,7 @@ mod tests {
         let mut preparers = preparers(1);
         hand_in(&preparers, vec![(sample(1, false, 3), server("a")), (sample(2, true, 5), server("b"))]);
         let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
-        assert_eq!(prepared.batch.policy_weights.len(), 1);
+        assert_eq!(prepared.examples.positions(), 1);
         let (reported_to, rejected) = preparers.rejected.blocking_recv().unwrap();
         assert_eq!((reported_to, rejected.trajectory.sequence, rejected.ply), (server("a"), 1, 7));
         // Rows and items stay aligned when an earlier sample is rejected.
@@ -299,7 +306,7 @@ mod tests {
         hand_in(&preparers, vec![(sample(1, false, 3), server("a"))]);
         hand_in(&preparers, vec![(sample(2, true, 4), server("a")), (sample(3, true, 7), server("a"))]);
         let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
-        assert_eq!((prepared.batch.policy_weights.len(), prepared.mean_version), (2, 5.5));
+        assert_eq!((prepared.examples.positions(), prepared.mean_version), (2, 5.5));
     }
 
     #[test]
@@ -333,8 +340,8 @@ mod tests {
 
     /// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each draw
     /// has 16 positions, so that two random streams do not agree by chance.
-    fn ten_batches(threads: usize) -> Vec<(network_torch::TrainingBatch, f64)> {
-        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers(threads);
+    fn ten_batches(targets: Targets, threads: usize) -> Vec<(Examples, f64)> {
+        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads);
         let feeder = std::thread::spawn(move || {
             for (number, drawn) in (0..10).zip(drawn.iter().cycle()) {
                 let of_game = |_| off_centre(number, number != 3);
@@ -344,8 +351,8 @@ mod tests {
             }
         });
         let mut all = Vec::new();
-        while let Ok(Prepared { batch, mean_version, .. }) = batches.recv_timeout(DEADLINE) {
-            all.push((batch, mean_version));
+        while let Ok(Prepared { examples, mean_version, .. }) = batches.recv_timeout(DEADLINE) {
+            all.push((examples, mean_version));
         }
         feeder.join().unwrap();
         handles.into_iter().for_each(|thread| thread.join().unwrap());
@@ -368,12 +375,14 @@ mod tests {
 
     #[test]
     fn any_number_of_preparing_threads_gives_the_same_batches_in_the_order_of_their_draws() {
-        let expected = ten_batches(1);
-        let versions: Vec<f64> = expected.iter().map(|(_, version)| *version).collect();
-        assert_eq!(versions, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
-        assert_ne!(expected[0].0, expected[1].0, "two draws of the same samples have the same symmetries");
-        for threads in [2, 3, 4] {
-            assert_eq!(ten_batches(threads), expected, "{threads} threads");
+        for targets in [POSITIONS, UNROLLED] {
+            let expected = ten_batches(targets, 1);
+            let versions: Vec<f64> = expected.iter().map(|(_, version)| *version).collect();
+            assert_eq!(versions, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+            assert_ne!(expected[0].0, expected[1].0, "two draws of the same samples have the same symmetries");
+            for threads in [2, 3, 4] {
+                assert_eq!(ten_batches(targets, threads), expected, "{threads} threads, {targets:?}");
+            }
         }
     }
 }

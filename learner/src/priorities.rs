@@ -41,7 +41,8 @@ impl Item {
     }
 }
 
-/// Items in the order of a batch's rows, and the distances of their values from their targets.
+/// Items in the order of a batch's rows, and the distances of their values from their targets: 0 to 2 in games scored by
+/// their outcome, any in environments with rewards.
 type Errors = (Vec<Item>, Vec<f32>);
 
 /// The training and preparing threads' end of the queue of value errors.
@@ -133,7 +134,8 @@ async fn update(
 fn by_server(items: Vec<Item>, errors: &[f32]) -> BTreeMap<Server, Vec<ItemPriority>> {
     let mut servers: BTreeMap<Server, Vec<ItemPriority>> = BTreeMap::new();
     for (Item { server, trajectory, ply }, &error) in items.into_iter().zip(errors) {
-        let priority = f64::from(error).max(PRIORITY_MIN);
+        // A server refuses priorities that are not finite. An error that overflowed is the greatest there is.
+        let priority = f64::from(error).max(PRIORITY_MIN).min(f64::from(f32::MAX));
         servers.entry(server).or_default().push(ItemPriority { trajectory, ply, priority });
     }
     servers
@@ -188,6 +190,18 @@ mod tests {
         };
         assert_eq!(of("http://a:1"), [(0, 0.5), (2, PRIORITY_MIN)]);
         assert_eq!(of("http://b:1"), [(1, 0.25)]);
+    }
+
+    #[test]
+    fn value_errors_of_rewards_are_priorities_on_their_own_scale_and_always_finite() {
+        let items = (0..4).map(|sequence| Item {
+            server: Server::at("http://a:1"),
+            trajectory: TrajectoryId { actor: 1, epoch: 1, sequence },
+            ply: 0,
+        });
+        let updates = by_server(items.collect(), &[480.0, 0.5, f32::INFINITY, f32::NAN]);
+        let priorities: Vec<f64> = updates[&Server::at("http://a:1")].iter().map(|update| update.priority).collect();
+        assert_eq!(priorities, [480.0, 0.5, f64::from(f32::MAX), PRIORITY_MIN]);
     }
 
     #[tokio::test]

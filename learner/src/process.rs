@@ -13,13 +13,14 @@ use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
-use weights::{Architecture, Manifest};
+use weights::{Architecture, Manifest, Model};
 
 use crate::priorities::Priorities;
+use crate::targets::Targets;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
-use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Settings};
+use learner::config::{Config, LearnerSection, ModelKind, NetworkSection, OptimiserKind, Settings};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -72,14 +73,17 @@ async fn run_game<G: Game>(
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("batches are prepared by {threads} threads");
-    let preparers = pipeline::prepare(&game, &settings.learner, &priorities, settings.run.seed, threads)?;
+    let targets = Targets::of(&settings);
+    metrics::unroll_steps(targets.unroll_steps());
+    let LearnerSection { importance_exponent, .. } = settings.learner;
+    let preparers = pipeline::prepare(&game, targets, importance_exponent, &priorities, settings.run.seed, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let (drawn, mut batches, prepare_threads) = (preparers.drawn, preparers.batches, preparers.threads);
     let draw = {
         let (settings, name, drain) = (settings.clone(), game.spec().name.clone(), drain.clone());
-        let newest = newest.clone();
-        tokio::spawn(async move { pipeline::draw(&settings, newest, name, drawn, drain).await })
+        let (newest, steps) = (newest.clone(), targets.segment_steps(game.spec()));
+        tokio::spawn(async move { pipeline::draw(&settings, newest, name, steps, drawn, drain).await })
     };
 
     let readiness = context.readiness.clone();
@@ -152,7 +156,7 @@ fn begin(
         let network = Network::new(&architecture, device, settings.run.seed).context("make the network")?;
         let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
         log_custom_backward(&trainer);
-        return Ok(Start { trainer, architecture, progress: None });
+        return Ok(Start { trainer: Box::new(trainer), architecture, progress: None });
     };
     for damaged in &found.damaged {
         tracing::error!("a checkpoint is damaged and was passed over: {damaged}");
@@ -169,7 +173,7 @@ fn begin(
     log_custom_backward(&trainer);
     let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
     tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
-    Ok(Start { trainer, architecture, progress: Some(progress) })
+    Ok(Start { trainer: Box::new(trainer), architecture, progress: Some(progress) })
 }
 
 fn log_custom_backward(trainer: &Trainer) {
@@ -181,8 +185,22 @@ fn log_custom_backward(trainer: &Trainer) {
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     let Spec { name, actions, observation, .. } = game.spec().clone();
     let ObservationShape { planes, height, width } = observation;
-    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling } = settings.network;
-    Architecture { game: name, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
+    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, model, support } = settings.network;
+    Architecture {
+        game: name,
+        planes,
+        height,
+        width,
+        actions,
+        channels,
+        blocks,
+        squeeze_excitation,
+        global_pooling,
+        model: match model {
+            ModelKind::Alphazero => Model::Alphazero,
+            ModelKind::Muzero => Model::Muzero { support },
+        },
+    }
 }
 
 pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {

@@ -1,10 +1,20 @@
-//! Builds training batches from samples: replays the game, transforms the board by a symmetry, and writes planes and
-//! targets.
+//! Builds training batches from samples: replays the episode by the rules, transforms what it holds by a symmetry, and
+//! writes observations and targets.
+//!
+//! [`Targets`] are those of the run's model: [`positions`] for AlphaZero, [`unrolled`] for MuZero. Start with
+//! [`Targets::examples`].
 
-use experience::{Sample, Segment, TrajectoryId};
-use game::{Action, Game, Outcome};
-use network_torch::{Observations, TrainingBatch};
-use rand::{Rng, RngExt};
+mod positions;
+mod returns;
+mod unrolled;
+
+use experience::{ActionProbability, Episode, Sample, Segment, TrajectoryId};
+use game::{Action, Game, Outcome, Scoring, Spec};
+use learner::config::{LearnerSection, ModelKind, Settings};
+use network_torch::Examples;
+use rand::Rng;
+
+pub(crate) use unrolled::Unroll;
 
 /// A trajectory that violates the rules of the game, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,236 +31,150 @@ pub(crate) struct Rejected {
 #[derive(Debug)]
 pub(crate) struct Built {
     /// The batch of the valid samples, in their order.
-    pub(crate) batch: TrainingBatch,
+    pub(crate) examples: Examples,
     /// The index of the sample of each row.
     pub(crate) rows: Vec<usize>,
     /// The trajectories of the invalid samples.
     pub(crate) rejected: Vec<Rejected>,
 }
 
-/// Builds the batch of `samples`, each under a random symmetry; each is weighted by its `importance`, `[samples]` or
-/// empty. The search's root value has the share `search_value_share` in the value target, the outcome of the episode
-/// has the rest.
-pub(crate) fn training_batch<G: Game>(
-    game: &G,
-    search_value_share: f32,
-    samples: &[Sample],
-    importance: &[f32],
-    rng: &mut impl Rng,
-) -> Built {
-    let mut built = Rows::new(game, samples.len());
-    let (mut rows, mut rejected) = (Vec::with_capacity(samples.len()), Vec::new());
-    for (index, sample) in samples.iter().enumerate() {
-        let segment = &sample.segment;
-        match built.push(game, search_value_share, segment, rng) {
-            Ok(()) => {
-                built.batch.importance.extend(importance.get(index));
-                rows.push(index);
-            }
-            Err(reason) => rejected.push(Rejected { trajectory: segment.trajectory(), ply: segment.ply(), reason }),
-        }
-    }
-    Built { batch: built.batch, rows, rejected }
-}
-
-/// The batch under construction, with buffers that are reused for every row.
-struct Rows {
-    batch: TrainingBatch,
-    planes: Vec<f32>,
-    /// The planes under the symmetry.
-    image: Vec<f32>,
-    legal: Vec<Action>,
-}
-
-impl Rows {
-    fn new<G: Game>(game: &G, capacity: usize) -> Self {
-        let spec = game.spec();
-        let batch = TrainingBatch {
-            observations: Observations::with_capacity(capacity * spec.observation.len()),
-            policies: Vec::with_capacity(capacity * spec.actions),
-            legal: Vec::with_capacity(capacity * spec.actions),
-            wdl: Vec::with_capacity(capacity * Outcome::RESULTS),
-            policy_weights: Vec::with_capacity(capacity),
-            importance: Vec::new(),
-        };
-        let planes = vec![0.0; spec.observation.len()];
-        Self { batch, image: planes.clone(), planes, legal: Vec::new() }
-    }
-
-    /// Adds one row, or adds nothing and returns the violation of the rules.
-    fn push<G: Game>(
-        &mut self,
-        game: &G,
+/// The targets that a model is trained with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Targets {
+    /// AlphaZero's.
+    Positions {
+        /// The share of the search's root value in the value target; the outcome of the episode has the rest.
         search_value_share: f32,
-        segment: &Segment,
+    },
+    /// MuZero's.
+    Unrolled(Unroll),
+}
+
+impl Targets {
+    /// Returns the targets of a run.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let LearnerSection { search_value_share, unroll_steps, td_steps, .. } = settings.learner;
+        match settings.network.model {
+            ModelKind::Alphazero => Self::Positions { search_value_share },
+            ModelKind::Muzero => {
+                let discount = f64::from(settings.run.discount);
+                Self::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share })
+            }
+        }
+    }
+
+    /// Returns K, the number of steps that a model is unrolled from each position; 0 for AlphaZero.
+    pub(crate) fn unroll_steps(&self) -> usize {
+        match self {
+            Self::Positions { .. } => 0,
+            Self::Unrolled(unroll) => unroll.unroll_steps,
+        }
+    }
+
+    /// Returns the number of steps that a segment needs after its first one.
+    pub(crate) fn segment_steps(&self, spec: &Spec) -> usize {
+        match self {
+            Self::Positions { .. } => 0,
+            Self::Unrolled(unroll) => unroll.segment_steps(spec),
+        }
+    }
+
+    /// Builds the batch of `samples`, each under a random symmetry; each is weighted by its `importance`, `[samples]`
+    /// or empty.
+    pub(crate) fn examples<G: Game>(
+        &self,
+        game: &G,
+        samples: &[Sample],
+        importance: &[f32],
         rng: &mut impl Rng,
-    ) -> Result<(), String> {
-        let spec = game.spec();
-        let position = position_of(game, segment)?;
-        let target = segment.steps().next().ok_or("the segment has no target")?.kind;
-        let policy = target.policy();
-        if let Some(entry) = policy.iter().find(|entry| !game.is_legal(&position, entry.action)) {
-            return Err(format!(
-                "the search policy holds {}, which is not legal at ply {}",
-                entry.action,
-                segment.ply()
-            ));
+    ) -> Built {
+        match *self {
+            Self::Positions { search_value_share } => {
+                let mut batch = positions::Rows::new(game, search_value_share, samples.len());
+                let pushed = Pushed::of(samples, |segment| batch.push(game, segment, rng));
+                pushed.built(importance, |importance| Examples::Positions(batch.batch(importance)))
+            }
+            Self::Unrolled(unroll) => {
+                let mut batch = unrolled::Rows::new(game, unroll, samples.len());
+                let pushed = Pushed::of(samples, |segment| batch.push(game, segment, rng));
+                pushed.built(importance, |importance| Examples::Unrolled(batch.batch(importance)))
+            }
         }
-        let symmetries = game.symmetries();
-        let symmetry = &symmetries[rng.random_range(0..symmetries.len())];
+    }
+}
 
-        game.observe(&position, &mut self.planes);
-        symmetry.observation(&self.planes, &mut self.image);
-        self.batch.observations.push(&self.image);
+/// The samples that became rows, and the others.
+struct Pushed {
+    rows: Vec<usize>,
+    rejected: Vec<Rejected>,
+}
 
-        let row = self.batch.policies.len();
-        self.batch.policies.resize(row + spec.actions, 0.0);
-        for entry in policy {
-            self.batch.policies[row + symmetry.action(entry.action).index()] = entry.probability;
+impl Pushed {
+    fn of(samples: &[Sample], mut push: impl FnMut(&Segment) -> Result<(), String>) -> Self {
+        let (mut rows, mut rejected) = (Vec::with_capacity(samples.len()), Vec::new());
+        for (index, Sample { segment, .. }) in samples.iter().enumerate() {
+            match push(segment) {
+                Ok(()) => rows.push(index),
+                Err(reason) => rejected.push(Rejected { trajectory: segment.trajectory(), ply: segment.ply(), reason }),
+            }
         }
-        let row = self.batch.legal.len();
-        self.batch.legal.resize(row + spec.actions, 0);
-        game.legal_actions(&position, &mut self.legal);
-        for &action in &self.legal {
-            self.batch.legal[row + symmetry.action(action).index()] = 1;
-        }
-        self.batch.policy_weights.push(if policy.is_empty() { 0.0 } else { 1.0 });
+        Self { rows, rejected }
+    }
 
-        let outcome_to_move = segment.outcome().value_for(game.to_move(&position));
-        let search_value = target.value().unwrap_or(0.0);
-        self.batch.wdl.extend(value_target(search_value_share, outcome_to_move, segment.outcome(), search_value));
-        Ok(())
+    fn built(self, importance: &[f32], examples: impl FnOnce(Vec<f32>) -> Examples) -> Built {
+        let Self { rows, rejected } = self;
+        let importance = rows.iter().filter_map(|&row| importance.get(row).copied()).collect();
+        Built { examples: examples(importance), rows, rejected }
     }
 }
 
 /// The position a segment begins at.
 fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, String> {
+    let Episode { seed, outcome, .. } = segment.episode();
+    let is_scored_by_rewards = matches!(outcome, Outcome::Finished | Outcome::Truncated);
+    if is_scored_by_rewards != (game.spec().scoring == Scoring::Rewards) {
+        return Err(format!("{} has no episode with the outcome {outcome:?}", game.spec().name));
+    }
     let actions: Vec<Action> = segment.actions().take(segment.ply()).collect();
-    let position = game.replay(&actions).map_err(|error| error.to_string())?;
+    let position = game.replay_from(seed, &actions).map_err(|error| error.to_string())?;
     if game.outcome(&position).is_some() {
         return Err(format!("the game is over at ply {}", segment.ply()));
     }
     Ok(position)
 }
 
-/// `[win, draw, loss]` for the player to move: the outcome, mixed with the search's value by its share.
-///
-/// A value `q` is spread over win and loss as `(1 ± q) / 2`: it holds no information about draws.
-fn value_target(share: f32, outcome_to_move: f32, outcome: Outcome, search_value: f32) -> [f32; Outcome::RESULTS] {
-    let outcome = match outcome {
-        Outcome::Draw | Outcome::Finished => [0.0, 1.0, 0.0],
-        Outcome::Win(_) if outcome_to_move > 0.0 => [1.0, 0.0, 0.0],
-        Outcome::Win(_) => [0.0, 0.0, 1.0],
-    };
-    let q = search_value.clamp(-1.0, 1.0);
-    let search = [(1.0 + q) / 2.0, 0.0, (1.0 - q) / 2.0];
-    std::array::from_fn(|i| (1.0 - share) * outcome[i] + share * search[i])
+/// Checks that a search policy holds only actions that are legal in the position at `ply`.
+fn check_policy<G: Game>(
+    game: &G,
+    position: &G::Position,
+    policy: &[ActionProbability],
+    ply: usize,
+) -> Result<(), String> {
+    match policy.iter().find(|entry| !game.is_legal(position, entry.action)) {
+        Some(entry) => Err(format!("the search policy holds {}, which is not legal at ply {ply}", entry.action)),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use experience::{ActionProbability, Step, StepKind, Trajectory};
-    use game::{Player, Symmetry};
-    use games::connect_four::ConnectFour;
-    use rand::SeedableRng;
-    use rand_chacha::ChaCha8Rng;
-    use weights::WeightsVersion;
+    use games::tic_tac_toe::TicTacToe;
+    use learner::config::Config;
 
     use super::*;
 
-    const OUTCOME_ONLY: f32 = 0.0;
-
-    fn sample(actions: &[u16], policy: &[(u16, f32)], value: f32, outcome: Outcome) -> Sample {
-        let policy = policy
-            .iter()
-            .map(|&(action, probability)| ActionProbability { action: Action(action), probability })
-            .collect();
-        let step =
-            |action, kind| Step { action: Action(action), reward: 0.0, kind, weights_version: WeightsVersion(1) };
-        let mut steps: Vec<Step> = actions.iter().map(|&action| step(action, StepKind::Opening)).collect();
-        steps.push(step(0, StepKind::Full { policy, value }));
-        let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
-        let trajectory = Trajectory::of(id, "connect_four", &steps, outcome).unwrap();
-        let segment = trajectory.segment(actions.len(), 0).unwrap();
-        Sample { segment, probability: 1.0, table_items: 1 }
-    }
-
-    fn batch(search_value_share: f32, samples: &[Sample]) -> (TrainingBatch, Vec<Rejected>) {
-        let built =
-            training_batch(&ConnectFour::new(), search_value_share, samples, &[], &mut ChaCha8Rng::seed_from_u64(1));
-        (built.batch, built.rejected)
-    }
-
     #[test]
-    fn the_outcome_is_seen_by_the_player_to_move() {
-        let second_wins = Outcome::Win(Player::Second);
-        let (batch, rejected) = batch(
-            OUTCOME_ONLY,
-            &[sample(&[3], &[(3, 1.0)], 0.0, second_wins), sample(&[], &[(3, 1.0)], 0.0, second_wins)],
-        );
-        assert_eq!(rejected, []);
-        assert_eq!(batch.wdl, [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
-    }
-
-    #[test]
-    fn the_search_value_takes_its_share_of_the_value_target() {
-        let (batch, _) = batch(0.5, &[sample(&[], &[(3, 1.0)], 0.5, Outcome::Draw)]);
-        assert_eq!(batch.wdl, [0.375, 0.5, 0.125]);
-    }
-
-    /// Planes, policy and legal actions are transformed together: whichever mirror image is drawn, the policy still
-    /// points at the column whose stones are shown.
-    #[test]
-    fn policy_and_planes_turn_by_the_same_symmetry() {
-        let game = ConnectFour::new();
-        let spec = game.spec();
-        let samples: Vec<Sample> = (0..32).map(|_| sample(&[0, 0], &[(0, 1.0)], 0.0, Outcome::Draw)).collect();
-        let (batch, _) = batch(OUTCOME_ONLY, &samples);
-        let mut expected = vec![0.0; spec.observation.len()];
-        game.observe(&game.replay(&[Action(0), Action(0)]).unwrap(), &mut expected);
-        let images: Vec<(usize, Vec<f32>)> =
-            game.symmetries().iter().map(|symmetry| image(symmetry, &expected)).collect();
-        let mut seen = vec![false; images.len()];
-        for (row, planes) in batch.observations.to_floats().chunks(spec.observation.len()).enumerate() {
-            let action = batch.policies[row * spec.actions..][..spec.actions].iter().position(|&p| p == 1.0).unwrap();
-            let which = images.iter().position(|image| *image == (action, planes.to_vec())).expect("an image");
-            seen[which] = true;
-        }
-        assert_eq!(seen, [true, true]);
-    }
-
-    fn image(symmetry: &Symmetry, planes: &[f32]) -> (usize, Vec<f32>) {
-        let mut to = vec![0.0; planes.len()];
-        symmetry.observation(planes, &mut to);
-        (symmetry.action(Action(0)).index(), to)
-    }
-
-    #[test]
-    fn a_sample_that_breaks_the_rules_is_left_out_and_named() {
-        let illegal = sample(&[0, 0, 0, 0, 0, 0, 0], &[(1, 1.0)], 0.0, Outcome::Draw);
-        let full_column = sample(&[0, 0, 0, 0, 0, 0], &[(0, 1.0)], 0.0, Outcome::Draw);
-        let over = sample(&[0, 1, 0, 1, 0, 1, 0], &[(1, 1.0)], 0.0, Outcome::Draw);
-        let good = sample(&[], &[(3, 1.0)], 0.0, Outcome::Draw);
-        let (batch, rejected) = batch(OUTCOME_ONLY, &[illegal, full_column, over, good]);
-        assert_eq!(batch.policy_weights, [1.0]);
-        let reasons: Vec<&str> = rejected.iter().map(|rejected| rejected.reason.as_str()).collect();
-        assert_eq!(
-            reasons,
-            [
-                "action 0 is not legal at ply 6 of connect_four",
-                "the search policy holds action 0, which is not legal at ply 6",
-                "the game is over at ply 7",
-            ]
-        );
-    }
-
-    #[test]
-    fn rows_keep_the_importance_of_their_samples_when_others_break_the_rules() {
-        let good = || sample(&[3], &[(3, 1.0)], 0.0, Outcome::Draw);
-        let samples = [good(), sample(&[99], &[(3, 1.0)], 0.0, Outcome::Draw), good()];
-        let mut rng = ChaCha8Rng::seed_from_u64(1);
-        let built = training_batch(&ConnectFour::new(), OUTCOME_ONLY, &samples, &[0.25, 0.5, 1.0], &mut rng);
-        assert_eq!((built.rows, built.batch.importance), (vec![0, 2], vec![0.25, 1.0]));
-        assert_eq!(built.rejected.len(), 1);
+    fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
+        let of = |model| {
+            let mut config = Config::default();
+            config.network.model = model;
+            (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
+            let targets = Targets::of(&config.settings().unwrap());
+            (targets, targets.unroll_steps(), targets.segment_steps(TicTacToe::new().spec()))
+        };
+        let search_value_share = 0.5;
+        assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
+        let unroll = Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share };
+        assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
-use network_torch::{Contents, StepTimes, Trained, Trainer, TrainingBatch};
 use service::trace::{self, Span};
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
+use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
 use crate::writer::{Job, Kind, Writer, Writing, Written};
 use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::Settings;
@@ -27,7 +27,7 @@ use learner::published::Published;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// The data of its tensors.
-    pub(crate) batch: TrainingBatch,
+    pub(crate) examples: Examples,
     /// The items of its rows; empty where value errors are not used.
     pub(crate) items: Vec<Item>,
     /// The mean of the weights versions that searched its positions.
@@ -38,7 +38,7 @@ pub(crate) struct Prepared {
 
 /// The training thread's state.
 pub(crate) struct Training {
-    trainer: Trainer,
+    trainer: Box<dyn Trainer>,
     architecture: Architecture,
     checkpoints: Checkpoints,
     settings: Settings,
@@ -76,7 +76,7 @@ struct Pending {
 /// The state that a run continues from.
 pub(crate) struct Start {
     /// The trainer, new or restored.
-    pub(crate) trainer: Trainer,
+    pub(crate) trainer: Box<dyn Trainer>,
     /// Its network.
     pub(crate) architecture: Architecture,
     /// The checkpoint's progress; `None` for a new run.
@@ -210,19 +210,19 @@ impl Training {
     /// Queues a step, and collects those that the device need not have queued.
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let Prepared { batch, items, mean_version, trace } = prepared;
+        let Prepared { examples, items, mean_version, trace } = prepared;
         self.trainer.set_progress(self.elapsed_seconds() / self.settings.schedule.as_secs_f64());
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
-            None => self.trainer.queue(&batch, &mut Instant::now),
-            Some(_) => self.trainer.queue_nothing(&batch, &mut Instant::now),
+            None => self.trainer.queue(&examples, &mut Instant::now),
+            Some(_) => self.trainer.queue_nothing(&examples, &mut Instant::now),
         };
         queued.context("train")?;
         self.report_micro_batches();
         // A device takes up a step when it has finished the one before.
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
         let ends = simulated.map(|time| free + time);
-        let positions = batch.policy_weights.len();
+        let positions = examples.positions();
         self.pending.push_back(Pending { items, positions, mean_version, trace, begun, ends });
         while self.pending.len() > self.queue_depth {
             self.collect(writing)?;
@@ -245,11 +245,9 @@ impl Training {
         }
         self.end_trace();
         self.trace = pending.trace;
-        let collected = self.trainer.collect(&mut Instant::now).context("train")?;
-        let Trained { losses, value_errors, times } = match collected {
-            Ok(trained) => trained,
-            Err(network_torch::Error::NotFinite { quantity, .. }) => return self.refuse(quantity, writing),
-            Err(error) => return Err(error).context("train"),
+        let Trained { losses, value_errors, times } = match self.trainer.collect(&mut Instant::now).context("train")? {
+            Collected::Trained(trained) => trained,
+            Collected::NotFinite { quantity } => return self.refuse(quantity, writing),
         };
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
@@ -334,7 +332,7 @@ impl Training {
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
         writing.begin(Job::Weights { snapshot, training_step, span });
-        metrics::placed(&self.trainer);
+        metrics::placed(&self.trainer.placement());
         Ok(())
     }
 
@@ -433,178 +431,4 @@ fn show_step(trace: &Span, begun: Instant, times: StepTimes) {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Tests of the training thread, with a network small enough to train in a test.
-
-    use std::fs;
-    use std::path::Path;
-
-    use learner::config::{Config, LearnerSection};
-    use network_torch::{Device, Network, TrainerSettings};
-    use service::config::RunSection;
-
-    use super::*;
-
-    fn architecture() -> Architecture {
-        Architecture {
-            game: "any".into(),
-            planes: 2,
-            height: 3,
-            width: 3,
-            actions: 9,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-        }
-    }
-
-    /// A batch of one empty board with a uniform policy.
-    fn prepared() -> Prepared {
-        let batch = TrainingBatch {
-            observations: [0.0; 2 * 9].into_iter().collect(),
-            policies: vec![1.0 / 9.0; 9],
-            legal: vec![1; 9],
-            wdl: vec![0.0, 1.0, 0.0],
-            policy_weights: vec![1.0],
-            importance: Vec::new(),
-        };
-        Prepared { batch, items: Vec::new(), mean_version: 1.0, trace: None }
-    }
-
-    fn checkpoints(folder: &Path) -> Checkpoints {
-        Checkpoints::new(folder.join("checkpoints"), 2)
-    }
-
-    /// A batch whose loss is NaN.
-    fn not_finite() -> Prepared {
-        let mut prepared = prepared();
-        prepared.batch.wdl[0] = f32::NAN;
-        prepared
-    }
-
-    /// A run that begins in `folder`, or resumes from the last checkpoint there.
-    fn start(folder: &Path) -> Start {
-        let (architecture, settings) = (architecture(), TrainerSettings::default());
-        let Some(found) = checkpoints(folder).newest().unwrap() else {
-            let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
-            return Start { trainer: Trainer::new(network, settings).unwrap(), architecture, progress: None };
-        };
-        let trainer = Trainer::restore(&architecture, settings, Device::Cpu, &found.checkpoint.files).unwrap();
-        Start { trainer, architecture, progress: Some(found.checkpoint.progress) }
-    }
-
-    /// Trains on these batches in `folder` and ends; no interval passes in between.
-    fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes) + Send) -> anyhow::Result<()> {
-        train_with(folder, batches, 0, |_| {}, publish)
-    }
-
-    /// Trains as [`train`] does, with this number of steps queued ahead and with other settings.
-    fn train_with(
-        folder: &Path,
-        batches: Vec<Prepared>,
-        queue_depth: usize,
-        set: impl FnOnce(&mut LearnerSection),
-        publish: impl FnMut(Manifest, Bytes) + Send,
-    ) -> anyhow::Result<()> {
-        let run = RunSection { directory: folder.into(), ..RunSection::default() };
-        let mut learner = LearnerSection {
-            schedule_minutes: 60.0,
-            publish_interval_seconds: 3600.0,
-            checkpoint_interval_seconds: 3600.0,
-            ..LearnerSection::default()
-        };
-        set(&mut learner);
-        let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
-        let mut training = Training::new(settings, start(folder), checkpoints(folder), Priorities::new().0);
-        training.queue_depth = queue_depth;
-        training.run(&mut Batches::of(batches), &|| false, publish)
-    }
-
-    fn last_checkpoint(folder: &Path) -> Option<u64> {
-        checkpoints(folder).newest().unwrap().map(|found| found.checkpoint.progress.training_step)
-    }
-
-    #[test]
-    fn a_run_ends_with_a_published_version_and_a_checkpoint() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut steps = Vec::new();
-        train(folder.path(), vec![prepared()], |manifest, _| steps.push(manifest.training_step)).unwrap();
-        assert_eq!(steps, [0, 1]);
-        assert_eq!(last_checkpoint(folder.path()), Some(1));
-    }
-
-    #[test]
-    fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
-        let folder = tempfile::tempdir().unwrap();
-        let weights = folder.path().join("weights");
-        // After the first version is published, a file replaces the folder.
-        let spoil = |_: Manifest, _: Bytes| {
-            fs::remove_dir_all(&weights).unwrap();
-            fs::write(&weights, "no folder").unwrap();
-        };
-        let error = train(folder.path(), vec![prepared()], spoil).unwrap_err();
-        assert!(format!("{error:#}").contains("weights"), "{error:#}");
-        assert_eq!(last_checkpoint(folder.path()), Some(1));
-    }
-
-    #[test]
-    fn batches_that_are_not_finite_bring_the_last_checkpoint_back_when_they_keep_coming() {
-        let trained_on = |not_finite_in_a_row: usize, queue_depth| {
-            let folder = tempfile::tempdir().unwrap();
-            train(folder.path(), vec![prepared()], |_, _| {}).unwrap();
-            let then = (0..not_finite_in_a_row).map(|_| not_finite());
-            let batches = [prepared()].into_iter().chain(then).chain([prepared()]).collect();
-            train_with(folder.path(), batches, queue_depth, |_| {}, |_, _| {}).unwrap();
-            last_checkpoint(folder.path())
-        };
-        assert_eq!((trained_on(2, 0), trained_on(3, 0)), (Some(3), Some(2)));
-        // A step that was queued when the third refusal was read is undone with the rest.
-        assert_eq!((trained_on(2, 1), trained_on(3, 1)), (Some(3), Some(1)));
-    }
-
-    #[test]
-    fn batches_that_are_not_finite_end_a_run_that_has_no_checkpoint_to_go_back_to() {
-        let folder = tempfile::tempdir().unwrap();
-        for queue_depth in [0, 1] {
-            let batches = (0..3).map(|_| not_finite()).collect();
-            let error = train_with(folder.path(), batches, queue_depth, |_| {}, |_, _| {}).unwrap_err();
-            assert!(error.to_string().contains("there is no checkpoint to restore"), "{error:#}");
-        }
-    }
-
-    #[test]
-    fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut versions = Vec::new();
-        let always = |learner: &mut LearnerSection| {
-            // Both are due after every step; those that meet a write in flight are skipped.
-            learner.publish_interval_seconds = 0.01;
-            learner.checkpoint_interval_seconds = 0.01;
-        };
-        let batches = (0..20).map(|_| prepared()).collect();
-        train_with(folder.path(), batches, 1, always, |manifest, bytes| {
-            versions.push((manifest.version.0, manifest.training_step, bytes.len() as u64 == manifest.size_bytes));
-        })
-        .unwrap();
-        assert!(versions.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0 && pair[0].1 < pair[1].1), "{versions:?}");
-        assert_eq!((versions[0].1, versions.last().unwrap().1), (0, 20), "{versions:?}");
-        assert!(versions.iter().all(|version| version.2));
-        assert_eq!(last_checkpoint(folder.path()), Some(20));
-    }
-
-    #[test]
-    fn a_simulated_run_counts_its_steps_and_writes_its_files_without_changing_weights() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut published = Vec::new();
-        let batches = (0..3).map(|_| prepared()).collect();
-        let simulated = |learner: &mut LearnerSection| learner.simulated_step_us = 1;
-        train_with(folder.path(), batches, 1, simulated, |manifest, _| {
-            published.push((manifest.training_step, manifest.digest));
-        })
-        .unwrap();
-        assert_eq!((published[0].0, published[1].0), (0, 3));
-        assert_eq!(published[0].1, published[1].1);
-        assert_eq!(last_checkpoint(folder.path()), Some(3));
-    }
-}
+mod tests;

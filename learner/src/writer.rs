@@ -9,11 +9,11 @@ use std::time::Instant;
 use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use network_torch::Snapshot;
 use service::trace::Span;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::metrics;
+use crate::trainer::Snapshot;
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
 use learner::published::Published;
 
@@ -42,7 +42,7 @@ pub(crate) enum Job {
     /// The average, to be published.
     Weights {
         /// The copy.
-        snapshot: Snapshot,
+        snapshot: Box<dyn Snapshot>,
         /// Its training step.
         training_step: u64,
         /// The trace of the publication.
@@ -51,7 +51,7 @@ pub(crate) enum Job {
     /// The whole state, to be a checkpoint.
     Checkpoint {
         /// The copy.
-        snapshot: Snapshot,
+        snapshot: Box<dyn Snapshot>,
         /// The progress of the run at its step.
         progress: Progress,
     },
@@ -93,7 +93,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
             let begun = Instant::now();
             let done = match job {
                 Job::Weights { snapshot, training_step, span } => {
-                    let outcome = self.weights(&snapshot, training_step, span).map(Some);
+                    let outcome = self.weights(snapshot.as_ref(), training_step, span).map(Some);
                     Written { kind: Kind::Weights, training_step, outcome }
                 }
                 Job::Checkpoint { snapshot, progress } => {
@@ -111,7 +111,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
 
     fn weights(
         &mut self,
-        snapshot: &Snapshot,
+        snapshot: &dyn Snapshot,
         training_step: u64,
         mut span: Option<Span>,
     ) -> anyhow::Result<WeightsVersion> {
@@ -138,7 +138,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         Ok(version)
     }
 
-    fn checkpoint(&self, snapshot: Snapshot, progress: Progress) -> anyhow::Result<()> {
+    fn checkpoint(&self, snapshot: Box<dyn Snapshot>, progress: Progress) -> anyhow::Result<()> {
         let files = snapshot.files().context("read the trainer's state")?;
         // The copy's memory is on the device, and needed there.
         drop(snapshot);

@@ -95,7 +95,7 @@ pub struct SampleQuery {
     pub game: String,
     /// Samples in a batch.
     pub batch_size: usize,
-    /// K, the number of steps that a segment unrolls.
+    /// The number of steps that a segment has behind its first one: K unroll steps and those of the return behind them.
     pub unroll_steps: usize,
     /// The table to sample from.
     pub table: String,

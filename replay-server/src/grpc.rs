@@ -194,7 +194,7 @@ fn list(held: Vec<Trajectory>, query: &ListQuery) -> Vec<TrajectoryId> {
             ids
         }
         ListOrder::Surprising => {
-            // Trajectories that were never searched have no surprise and sort last.
+            // Trajectories that were never searched, or are scored by rewards, have no surprise and sort last.
             let surprise = |trajectory: &Trajectory| trajectory.surprise().unwrap_or(-1.0);
             let mut ids: Vec<_> = held.into_iter().map(|trajectory| (surprise(&trajectory), trajectory.id())).collect();
             // The sort is stable: of equal trajectories the newest comes first.

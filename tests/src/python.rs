@@ -37,6 +37,19 @@ impl Python {
     /// # Errors
     /// The same as for [`with`](Self::with).
     pub fn with_version(requirements: &Path, folder: &Path, oldest: (u8, u8)) -> anyhow::Result<Option<Self>> {
+        Self::install(requirements, folder, oldest, &[])
+    }
+
+    /// Does the same as [`with`](Self::with), but installs exactly the packages that `requirements` lists, without
+    /// their own requirements.
+    ///
+    /// # Errors
+    /// The same as for [`with`](Self::with).
+    pub fn with_exactly(requirements: &Path, folder: &Path) -> anyhow::Result<Option<Self>> {
+        Self::install(requirements, folder, OLDEST, &["--no-deps"])
+    }
+
+    fn install(requirements: &Path, folder: &Path, oldest: (u8, u8), options: &[&str]) -> anyhow::Result<Option<Self>> {
         let Some(program) = find(oldest) else { return Ok(None) };
         let wanted = read_whole(requirements)?;
         // Packages of one Python version do not work with another.
@@ -50,10 +63,22 @@ impl Python {
         lock.lock().context("lock the packages")?;
         let stamp = packages.join(STAMP);
         if !std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-            install(&program, requirements, &packages)?;
+            install(&program, requirements, &packages, options)?;
             std::fs::write(stamp, wanted).context("record the installed packages")?;
         }
         Ok(Some(Self { program, packages }))
+    }
+
+    /// Returns the interpreter.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        Path::new(&self.program)
+    }
+
+    /// Returns the folder of the installed packages.
+    #[must_use]
+    pub fn packages(&self) -> &Path {
+        &self.packages
     }
 
     /// Runs a script to its end, with the modules in `modules` in addition to the packages. Returns its output.
@@ -75,14 +100,14 @@ fn find((major, minor): (u8, u8)) -> Option<OsString> {
     candidates.into_iter().find(|program| run(Command::new(program).args(["-c", &is_new_enough])).is_ok())
 }
 
-fn install(program: &OsString, requirements: &Path, packages: &Path) -> anyhow::Result<()> {
+fn install(program: &OsString, requirements: &Path, packages: &Path, options: &[&str]) -> anyhow::Result<()> {
     match std::fs::remove_dir_all(packages) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove the old packages")?,
         _ => {}
     }
     let mut command = Command::new(program);
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--target"]);
-    command.arg(packages).arg("--requirement").arg(requirements);
+    command.arg(packages).arg("--requirement").arg(requirements).args(options);
     run(&mut command).with_context(|| format!("install the requirements of {}", requirements.display()))?;
     Ok(())
 }

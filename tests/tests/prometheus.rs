@@ -26,14 +26,19 @@ const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "Infer
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, accelerators and
 /// trace spans.
-const NOT_SEEN_HERE: [&str; 20] = [
+const NOT_SEEN_HERE: [&str; 25] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
     "zerofleet_actor_device_seconds_total",
     "zerofleet_actor_device_too_large_total",
     "zerofleet_actor_full_simulations",
+    "zerofleet_arena_episode_length_mean",
     "zerofleet_arena_exhaustive_lost",
+    "zerofleet_arena_opponent_return",
+    "zerofleet_arena_return_high",
+    "zerofleet_arena_return_low",
+    "zerofleet_arena_return_mean",
     "zerofleet_device_busy_share",
     "zerofleet_device_info",
     "zerofleet_device_memory_bytes",

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evaluators::Backend;
 use game::ObservationShape;
-use inference::{Attributes, Batch, EngineCounts, Error, Evaluator, Predictions};
+use inference::{Attributes, Batch, EngineCounts, Error, Evaluator, LatentModel, Predictions};
 use proto::inference::{EvalError, Evaluations, Link, RejectReason, Rejection};
 use proto::limits::request_positions_max;
 use service::Drain;
@@ -60,6 +60,17 @@ impl Remote {
 }
 
 impl Backend for Remote {
+    fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, evaluators::Error> {
+        match &self.local {
+            Some(local) => local.build_latent(manifest, bytes),
+            None => Err(evaluators::Error::Other(
+                "an inference server computes no MuZero networks: leave actor.inference empty, or set \
+                 actor.inference_fallback"
+                    .to_owned(),
+            )),
+        }
+    }
+
     fn describe(&self) -> String {
         let endpoint = &self.shared.endpoint;
         match &self.local {

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use experience::Episode;
 use proto::replay::v1::Ready;
 use scripted::{ReplayScript, server, servers, within};
 use selfplay::Ending;
@@ -31,7 +32,7 @@ async fn two_servers() -> (TempDir, [ReplayScript; 2]) {
 fn episode(number: u64) -> FinishedEpisode {
     let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
-    FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
+    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules }
 }
 
 /// Steers repeatedly until trajectories go to the server `expected`.

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use experience::TrajectoryId;
+use experience::{Episode, TrajectoryId};
 use proto::replay::v1::{InsertRequest, InsertResponse, Ready};
 use proto::replay::{Answer, Origin};
 use scripted::{Link, ReplayScript, Stream, server, until, within};
@@ -85,7 +85,7 @@ impl ActorRun {
 fn episode(number: u64) -> FinishedEpisode {
     let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
-    FinishedEpisode { slot: 0, number, steps, outcome, ending: Ending::Rules }
+    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules }
 }
 
 fn inserted(sequence: u64) -> Answer {
@@ -107,9 +107,9 @@ async fn episodes_become_trajectories_numbered_in_their_epoch() {
     assert_eq!(stream.hello().await, Origin { actor: ACTOR, epoch: 1, game: GAME.into() });
     stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
     for sequence in 0..2 {
-        let FinishedEpisode { steps, outcome, .. } = episode(sequence);
+        let FinishedEpisode { steps, facts, .. } = episode(sequence);
         let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence };
-        assert_eq!(stream.trajectory().await, Trajectory::of(id, GAME, &steps, outcome).unwrap());
+        assert_eq!(stream.trajectory().await, Trajectory::of_episode(id, GAME, &steps, facts).unwrap());
     }
     actor_run.end().await;
 }

@@ -3,16 +3,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use evaluator_doubles::Uniform;
 use games::TicTacToe;
-use inference::{Attributes, Batch, Hashing, Predictions};
+use inference::{Attributes, Batch, Evaluator, Hashing, Predictions};
 use scripted::{version, within};
-use selfplay::{FinishedEpisode, Round};
+use selfplay::{Episodes, FinishedEpisode, Round};
 use tokio::runtime::Runtime;
 use weights::Manifest;
 
 use super::*;
 use crate::Config;
+
+mod learned;
 
 const SEED: u64 = 5;
 
@@ -62,6 +63,10 @@ fn episodes() -> Episodes<TicTacToe> {
     Episodes::new(TicTacToe::new(), selfplay(), SEED)
 }
 
+fn new_play() -> Play<TicTacToe> {
+    Play::new(TicTacToe::new(), selfplay(), 1.0, SEED)
+}
+
 /// Returns weights of this version for `game`.
 fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
     let spec = game.spec();
@@ -103,8 +108,9 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
         readiness: readiness.clone(),
         drain: drain.clone(),
         runtime: runtime.handle().clone(),
+        announced: Arc::new(Once::new()),
     };
-    let worker = Worker::new(episodes(), AdaptiveBudget::new(&selfplay()), TicTacToe::new(), around);
+    let worker = Worker::new(new_play(), AdaptiveBudget::new(&selfplay()), around);
     Bench { worker, weights, away: tell_away, finished, readiness, drain, _runtime: runtime }
 }
 
@@ -117,18 +123,17 @@ impl Bench {
     fn play(&mut self, rounds: usize) {
         for _ in 0..rounds {
             self.worker.swap_weights().unwrap();
-            self.worker.play(Episodes::advance).unwrap();
+            self.worker.call(Pace::Advance).unwrap();
         }
     }
 
     /// True if a search has begun and is not finished.
     fn searches(&mut self) -> bool {
-        let mut anyone = Uniform::new(TicTacToe::new().spec().observation);
-        self.worker.episodes.settle(&mut anyone, None).unwrap() != Round::default()
+        self.worker.play.call(Pace::Settle, None, None).unwrap().result.unwrap() != Round::default()
     }
 
     fn version(&self) -> Option<u64> {
-        self.worker.evaluator.as_ref().map(|evaluator| evaluator.attributes().weights_version)
+        self.worker.play.weights_version()
     }
 }
 
@@ -262,9 +267,9 @@ fn a_backend_that_keeps_failing_is_given_up() {
     // A draining worker does not pause between the tries.
     bench.drain.start();
     for _ in 1..FAILURES_MAX {
-        bench.worker.play(Episodes::advance).unwrap();
+        bench.worker.call(Pace::Advance).unwrap();
     }
-    let error = bench.worker.play(Episodes::advance).unwrap_err();
+    let error = bench.worker.call(Pace::Advance).unwrap_err();
     assert!(service::chain(&error).contains("gone"), "{error:#}");
 }
 

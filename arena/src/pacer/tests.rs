@@ -6,6 +6,7 @@ use bytes::Bytes;
 use evaluator_doubles::Uniform;
 use game::Game;
 use games::ConnectFour;
+use inference::Evaluator;
 use weights::{Architecture, Digest, Manifest};
 
 use super::*;
@@ -60,6 +61,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
         blocks: 0,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     let (version, digest) = (WeightsVersion(version), Digest::of(&bytes));
     let manifest = Manifest { version, training_step: 1, digest, size_bytes: 7, architecture };
@@ -119,8 +121,8 @@ fn newer_weights_are_evaluated_during_the_sleep_that_follows_long_work() {
 #[test]
 fn no_version_is_evaluated_twice_or_without_positions() {
     let mut stage = Stage::new(3);
-    let mut evaluator = Uniform::new(ConnectFour::new().spec().observation);
-    assert!(stage.pacer.evaluate(WeightsVersion(1), &mut evaluator).unwrap().is_continue());
+    let mut network = Network::Evaluator(Box::new(Uniform::new(ConnectFour::new().spec().observation)));
+    assert!(stage.pacer.evaluate(WeightsVersion(1), &mut network).unwrap().is_continue());
     assert!(stage.work(0).is_continue());
     assert!(stage.evaluated().is_empty(), "it was evaluated when it became the version that is measured");
     let mut stage = Stage::new(0);

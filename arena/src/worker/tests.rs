@@ -20,6 +20,8 @@ use crate::ledger::{Ledger, Player};
 use crate::pacer::Environment;
 use crate::past_versions::PastVersions;
 
+mod learned;
+
 /// An evaluator with uniform priors, or one that fails.
 struct Uniform {
     breaks: bool,
@@ -55,6 +57,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     let manifest = Manifest {
         version: WeightsVersion(version),
@@ -126,7 +129,8 @@ impl Stage {
         let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))
         };
-        let run = RunSection { game: "tic_tac_toe".into(), directory: self.folder.path().into(), seed: 1 };
+        let run =
+            RunSection { game: "tic_tac_toe".into(), directory: self.folder.path().into(), ..RunSection::default() };
         let arena = ArenaSection {
             simulations: 8,
             games_per_version: 12,

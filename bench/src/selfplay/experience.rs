@@ -40,7 +40,7 @@ impl Kept {
         let (held, bytes): (Box<dyn Any + Send>, usize) = match self.experience {
             Experience::Compact => {
                 let id = TrajectoryId { actor: 0, epoch: 0, sequence: episode.number };
-                let trajectory = Trajectory::of(id, &game.spec().name, &episode.steps, episode.outcome)?;
+                let trajectory = Trajectory::of_episode(id, &game.spec().name, &episode.steps, episode.facts)?;
                 let bytes = trajectory.bytes();
                 (Box::new(trajectory), bytes)
             }
@@ -78,7 +78,7 @@ fn dense<G: Game>(game: &G, episode: &FinishedEpisode) -> anyhow::Result<Vec<f32
         if let StepKind::Full { policy: entries, .. } = &step.kind {
             entries.iter().for_each(|entry| policy[entry.action.index()] = entry.probability);
         }
-        let value = episode.outcome.value_for(game.to_move(&position));
+        let value = episode.facts.outcome.value_for(game.to_move(&position));
         result.copy_from_slice(&[value.max(0.0), 1.0 - value.abs(), (-value).max(0.0)]);
         game.try_play(&mut position, step.action)?;
     }

@@ -132,6 +132,7 @@ pub(super) fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Win(Player::Second) => "second wins",
         Outcome::Draw => "draw",
         Outcome::Finished => "finished",
+        Outcome::Truncated => "truncated",
     }
 }
 

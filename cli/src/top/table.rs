@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::run_metrics::{RunMetrics, device_lines, engines_line};
-use crate::screen::{MISSING, clock, elo, number, percent, whole};
+use crate::screen::{MISSING, clock, elo, mean_return, number, percent, whole};
 use fleet::Role;
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
@@ -120,6 +120,10 @@ fn limited(waits: &[LimiterWait]) -> String {
 }
 
 fn strength(metrics: &RunMetrics) -> String {
+    if metrics.has_returns() {
+        let (version, random) = (whole(metrics.weights_version), number(metrics.random_return));
+        return format!("weights {version}, return {}, random play {random}", mean_return(metrics));
+    }
     format!(
         "weights {}, Elo {}, solved positions {} raw, {} with search",
         whole(metrics.weights_version),

@@ -1,11 +1,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use inference::{EngineCounts, Evaluator};
+use inference::{EngineCounts, Evaluator, LatentModel};
 use network_cpu::{ChosenVariant, Kernel};
-use weights::Manifest;
+use weights::{Manifest, Model};
 
-/// Builds evaluators of a weights version, one for each thread.
+use crate::Network;
+
+/// Builds evaluators and learned models of a weights version, one for each thread.
 pub trait Backend: Send + Sync {
     /// Returns the name of the chosen engine, more precise after the first build: `cpu avx512-f32`.
     fn describe(&self) -> String;
@@ -16,6 +18,26 @@ pub trait Backend: Send + Sync {
     /// Weights that do not match the network in their manifest, or that the engine does not support; a device that
     /// fails.
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error>;
+
+    /// Builds the learned model of one thread from the weights of a MuZero network. Its pool of latent states is empty.
+    ///
+    /// # Errors
+    /// Same as [`build`](Self::build), and [`Error::NoLatentModel`] from an engine that computes no MuZero networks.
+    fn build_latent(&self, _manifest: &Manifest, _bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
+        Err(Error::NoLatentModel { engine: self.describe() })
+    }
+
+    /// Builds the network of one thread: with [`build`](Self::build) or [`build_latent`](Self::build_latent), as the
+    /// architecture in the manifest requires.
+    ///
+    /// # Errors
+    /// Those of the two functions.
+    fn build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Network, Error> {
+        match manifest.architecture.model {
+            Model::Alphazero => self.build(manifest, bytes).map(Network::Evaluator),
+            Model::Muzero { .. } => self.build_latent(manifest, bytes).map(Network::Latent),
+        }
+    }
 
     /// Returns true if an accelerator is among the engines, so that large batches pay.
     fn is_accelerated(&self) -> bool {
@@ -29,6 +51,18 @@ pub trait Backend: Send + Sync {
     /// Same as [`build`](Self::build).
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
         self.build(manifest, bytes).map(Some)
+    }
+
+    /// Builds the network as [`build_network`](Self::build_network) does, or returns `None` while another thread
+    /// prepares the same weights for all.
+    ///
+    /// # Errors
+    /// Same as [`build_network`](Self::build_network).
+    fn try_build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Network>, Error> {
+        match manifest.architecture.model {
+            Model::Alphazero => Ok(self.try_build(manifest, bytes)?.map(Network::Evaluator)),
+            Model::Muzero { .. } => self.build_latent(manifest, bytes).map(|model| Some(Network::Latent(model))),
+        }
     }
 
     /// Limits the batches in flight on a device that the threads share; no effect where each thread computes by itself.
@@ -60,7 +94,7 @@ where
     }
 }
 
-/// The error of a failed [`Backend::build`].
+/// The error of a failed [`Backend::build`] or [`Backend::build_latent`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The CPU kernel rejected the weights, or does not support the network.
@@ -78,6 +112,12 @@ pub enum Error {
     #[cfg(feature = "torch")]
     #[error(transparent)]
     Libtorch(#[from] network_torch::Error),
+    /// The engine computes no MuZero networks.
+    #[error("{engine} does not compute MuZero networks")]
+    NoLatentModel {
+        /// The name of the engine.
+        engine: String,
+    },
     /// A backend of another crate failed.
     #[error("{0}")]
     Other(String),
@@ -97,8 +137,21 @@ impl Cpu {
         Self { kernel, remedy, announced: Mutex::default() }
     }
 
+    /// The variant of the last weights, of either kind of network.
+    fn chosen(&self) -> Option<ChosenVariant> {
+        self.kernel.chosen().or_else(|| self.kernel.chosen_latent())
+    }
+
+    /// Adds the remedy to the error of a network that only another engine supports.
+    fn explained(&self, error: network_cpu::Error) -> Error {
+        match self.remedy {
+            Some(remedy) if error.is_of_the_kernel() => Error::NeedsLibtorch { source: error, remedy },
+            _ => error.into(),
+        }
+    }
+
     fn announce(&self) {
-        let chosen = self.kernel.chosen();
+        let chosen = self.chosen();
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         if *announced != chosen {
             let reason = chosen.as_ref().map_or("", |chosen| &chosen.reason);
@@ -110,7 +163,7 @@ impl Cpu {
 
 impl Backend for Cpu {
     fn describe(&self) -> String {
-        match self.kernel.chosen() {
+        match self.chosen() {
             // The reason is omitted because it may contain numbers of one version, and this text is the label of a
             // metric.
             Some(chosen) => format!("cpu {}", chosen.path),
@@ -119,14 +172,15 @@ impl Backend for Cpu {
     }
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
-        match (self.kernel.evaluator(manifest, bytes), self.remedy) {
-            (Ok(evaluator), _) => {
-                self.announce();
-                Ok(Box::new(evaluator))
-            }
-            (Err(source), Some(remedy)) if source.is_of_the_kernel() => Err(Error::NeedsLibtorch { source, remedy }),
-            (Err(error), _) => Err(error.into()),
-        }
+        let evaluator = self.kernel.evaluator(manifest, bytes).map_err(|error| self.explained(error))?;
+        self.announce();
+        Ok(Box::new(evaluator))
+    }
+
+    fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
+        let model = self.kernel.latent_evaluator(manifest, bytes).map_err(|error| self.explained(error))?;
+        self.announce();
+        Ok(Box::new(model))
     }
 }
 
@@ -138,6 +192,10 @@ impl Backend for network_torch::Libtorch {
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
         Ok(self.evaluator(manifest, bytes)?)
+    }
+
+    fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
+        Ok(self.latent_model(manifest, bytes)?)
     }
 
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use game::ObservationShape;
 use inference::{
-    BATCH_SIZES, Candidate, DEPTH_MAX, EngineCounts, Evaluator, Routed, Speed, Trial, choose_depth, doubling_sizes,
-    try_out,
+    BATCH_SIZES, Candidate, DEPTH_MAX, EngineCounts, Evaluator, LatentModel, Routed, Speed, Trial, choose_depth,
+    doubling_sizes, try_out,
 };
 use serde::{Deserialize, Serialize};
 use weights::{Architecture, Manifest};
@@ -222,7 +222,7 @@ impl Measured {
     fn announce(&self, name: &str) {
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         if chosen.as_deref() != Some(name) {
-            tracing::info!(evaluator = name, "the fastest here for this network");
+            tracing::info!(evaluator = name, "chosen for this network");
             *chosen = Some(name.to_owned());
         }
     }
@@ -248,6 +248,30 @@ impl Backend for Measured {
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
         let built = self.routed(manifest, bytes, |backend| backend.build(manifest, bytes).map(Some))?;
         Ok(built.expect("a build that waits gives an evaluator"))
+    }
+
+    /// Uses one engine at every batch size, because latent states stay where they were computed: the CPU for dense
+    /// networks, whose layers cost less than the calls of an accelerator, and the accelerator for others.
+    fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
+        let Architecture { height, width, .. } = manifest.architecture;
+        let prefers_shared = height * width > 1;
+        let mut choices: Vec<&Choice> = self.choices.iter().collect();
+        // The sort is stable: among equals, the first choice is preferred.
+        choices.sort_by_key(|choice| choice.is_shared != prefers_shared);
+        let mut refused = None;
+        for Choice { backend, .. } in choices {
+            match backend.build_latent(manifest, bytes) {
+                Ok(model) => {
+                    self.announce(&model.attributes().name);
+                    return Ok(model);
+                }
+                Err(error) => {
+                    tracing::debug!(backend = backend.describe(), %error, "this engine does not take the weights");
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        Err(refused.unwrap_or_else(|| Error::NoLatentModel { engine: self.describe() }))
     }
 
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {

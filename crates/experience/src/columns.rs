@@ -7,7 +7,7 @@
 //! |---|---|
 //! | format | `1` |
 //! | flags | bit 0: actions take two bytes, not one; bit 1: policies name their actions by a bit set, not a list |
-//! | outcome | `1` the first player won, `2` the second won, `3` draw, `4` ended, in a game scored by rewards alone |
+//! | outcome | `1` the first player won, `2` the second won, `3` draw; scored by rewards alone: `4` ended, `5` truncated |
 //! | game | `n`, then that many bytes of UTF-8; `n` is 0 in a part |
 //! | plies | `n`: steps of the episode |
 //! | ply | `n`: the first step described; 0 in a whole trajectory |
@@ -27,17 +27,29 @@
 //! | versions | runs of equal weights versions: `n` steps, `n` version |
 //! | optional columns | in the order of the header |
 //!
-//! Optional columns: 1 rewards (float32 for each step; absent if all are +0). Reserved, and rejected until a version
-//! implements them: 2 observations, 3 search simulations, 4 root values, 5 truncation (an episode cut short, with the
-//! value to bootstrap from). A new column needs no new format.
+//! The optional columns are:
+//!
+//! | id | column | bytes |
+//! |---|---|---|
+//! | 1 | rewards | float32 for each step; absent if all are +0 |
+//! | 2 | observations | the frames that the observations of the steps consist of, in compressed blocks ([`frames`]) |
+//! | 5 | truncation | float32: the value to bootstrap from; present exactly if the outcome is `5` |
+//! | 6 | seed | 8 bytes: the seed from which the rules recompute the episode; absent if it is 0 |
+//!
+//! Truncation and seed stand in every part too, since they belong to the episode: a part is complete without its
+//! trajectory. Reserved, and rejected until a version implements them: 3 search simulations, 4 root values. A new column
+//! needs no new format.
 //!
 //! The encoding of a whole trajectory is unique: the width of actions and the form of policies are those that take the
-//! fewest bytes, runs are of maximum length, and nothing follows the last column. A part uses the width and form of the
-//! whole.
+//! fewest bytes, runs are of maximum length, and nothing follows the last column. Observations are the exception, since
+//! one block has many compressed forms. A part uses the width and form of the whole.
 
+mod block;
 mod builder;
 mod codes;
+pub(crate) mod frames;
 mod parse;
+mod span;
 mod steps;
 
 use std::hint::black_box;
@@ -46,10 +58,12 @@ use bytes::Bytes;
 use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
-use crate::{Invalid, Limits, Step};
+use crate::{Episode, Invalid, Limits, Observations, Step};
 use builder::ColumnsBuilder;
 pub(crate) use codes::Kind;
 use codes::{ActionWidth, Kinds, PolicyActions, put_number};
+pub(crate) use frames::Frames;
+use span::Span;
 use steps::{Steps, VersionRun, VersionRuns};
 
 /// The version of the layout.
@@ -59,8 +73,10 @@ const FLAG_BIT_SETS: u8 = 2;
 
 /// The ids of the optional columns in the header.
 const REWARDS: u8 = 1;
-const RESERVED: [(u8, &str); 4] =
-    [(2, "observations"), (3, "search_simulations"), (4, "root_values"), (5, "truncation")];
+const OBSERVATIONS: u8 = 2;
+const TRUNCATION: u8 = 5;
+const SEED: u8 = 6;
+const RESERVED: [(u8, &str); 2] = [(3, "search_simulations"), (4, "root_values")];
 
 /// Checked columns of a whole episode, or of a part of one.
 #[derive(Debug, Clone)]
@@ -82,8 +98,11 @@ pub(crate) struct Layout {
     values_at: u32,
     policies_at: u32,
     versions_at: u32,
-    /// The offset of the rewards; the end of the buffer if there are none.
+    /// The offsets of the optional columns; an absent one has no bytes.
     rewards_at: u32,
+    observations_at: u32,
+    truncation_at: u32,
+    seed_at: u32,
     /// The steps of the episode.
     pub(crate) plies: u32,
     /// The first step described.
@@ -101,7 +120,8 @@ pub(crate) enum Extent {
     Part,
 }
 
-/// Columns are equal exactly if their bytes are, because the encoding is unique.
+/// Columns are equal exactly if their bytes are: the encoding is unique, except that equal observations may have been
+/// compressed differently.
 impl PartialEq for Columns {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes
@@ -119,11 +139,28 @@ impl Columns {
     pub(crate) fn of<'a>(
         steps: impl IntoIterator<Item = &'a Step>,
         game: &str,
-        outcome: Outcome,
+        episode: Episode,
+        observations: Option<Observations>,
     ) -> Result<Self, Invalid> {
         let mut builder = ColumnsBuilder::default();
         steps.into_iter().for_each(|step| builder.push(step));
-        builder.finish(game, outcome)
+        builder.finish(game, episode, observations)
+    }
+
+    /// Returns the facts of the episode.
+    pub(crate) fn episode(&self) -> Episode {
+        let Layout { outcome, truncation_at, seed_at, .. } = self.layout;
+        let seed = self.bytes[seed_at as usize..].first_chunk().map_or(0, |&seed| u64::from_le_bytes(seed));
+        let truncation = self.section(truncation_at, seed_at).first_chunk();
+        Episode { seed, outcome, truncation_value: truncation.map_or(0.0, |&value| f32::from_le_bytes(value)) }
+    }
+
+    /// Returns the stored frames; `None` if the rules recompute the observations.
+    pub(crate) fn frames(&self) -> Option<Frames<'_>> {
+        let column = self.section(self.layout.observations_at, self.layout.truncation_at);
+        let frames =
+            || Frames::parse(column, self.layout.span()).expect("the frames were checked when they were parsed");
+        (!column.is_empty()).then(frames)
     }
 
     pub(crate) fn game(&self) -> &str {
@@ -171,19 +208,29 @@ impl Columns {
         let actions = before(self.section(self.layout.actions_at, self.layout.values_at), behind.actions);
         let (values, policies) = (before(first.values, behind.values), before(first.policies, behind.policies));
         let rewards = before(first.rewards, behind.rewards);
-        let Layout { outcome, action_width, policy_actions, .. } = self.layout;
+        let ply = self.layout.ply as usize + from;
+        let span = Span { plies: self.layout.plies as usize, ply, steps };
+        let observations = self.frames().map(|frames| frames.part(span)).unwrap_or_default();
+        let Layout { outcome, action_width, policy_actions, truncation_at, seed_at, .. } = self.layout;
+        let (truncation, seed) = (self.section(truncation_at, seed_at), &self.bytes[seed_at as usize..]);
         let header = Header {
             outcome,
             action_width,
             policy_actions,
             game: "",
             plies: self.layout.plies as usize,
-            ply: self.layout.ply as usize + from,
+            ply,
             steps,
             kinds_bytes: kinds.len(),
-            has_rewards: !rewards.is_empty(),
+            optional: [
+                (REWARDS, rewards.len()),
+                (OBSERVATIONS, observations.len()),
+                (TRUNCATION, truncation.len()),
+                (SEED, seed.len()),
+            ],
         };
-        let columns = kinds.len() + actions.len() + values.len() + policies.len() + rewards.len();
+        let optional: usize = header.optional.iter().map(|(_, bytes)| bytes).sum();
+        let columns = kinds.len() + actions.len() + values.len() + policies.len() + optional;
         let mut out = Vec::with_capacity(Header::BYTES_USUAL + columns);
         header.put(&mut out);
         // All offsets fit in 32 bits, since those of the whole do.
@@ -202,8 +249,13 @@ impl Columns {
             VersionRun { steps: covered, ..run }.put(&mut out);
             left -= covered;
         }
-        let rewards_at = out.len() as u32;
-        out.extend_from_slice(rewards);
+        let mut put = |column: &[u8]| {
+            let at = out.len() as u32;
+            out.extend_from_slice(column);
+            at
+        };
+        let (rewards_at, observations_at, truncation_at, seed_at) =
+            (put(rewards), put(&observations), put(truncation), put(seed));
         let full_steps = Kinds::new(kinds).filter(|kind| matches!(kind, Kind::Full { .. })).count() as u32;
         let layout = Layout {
             game_bytes: 0,
@@ -213,6 +265,9 @@ impl Columns {
             policies_at,
             versions_at,
             rewards_at,
+            observations_at,
+            truncation_at,
+            seed_at,
             ply: header.ply as u32,
             steps: steps as u32,
             full_steps,
@@ -253,13 +308,19 @@ impl Columns {
             policy_actions,
             kinds: self.kinds(),
             actions: self.section(described_at, values_at),
-            rewards: &self.bytes[self.layout.rewards_at as usize..],
+            rewards: self.section(self.layout.rewards_at, self.layout.observations_at),
             values: self.section(values_at, policies_at),
             policies: self.section(policies_at, versions_at),
             versions: self.versions(),
         };
         steps.skip_plies(from);
         steps
+    }
+}
+
+impl Layout {
+    pub(crate) fn span(&self) -> Span {
+        Span { plies: self.plies as usize, ply: self.ply as usize, steps: self.steps as usize }
     }
 }
 
@@ -279,7 +340,8 @@ struct Header<'a> {
     ply: usize,
     steps: usize,
     kinds_bytes: usize,
-    has_rewards: bool,
+    /// The ids of all optional columns, ascending, with their bytes; 0 if the column is absent.
+    optional: [(u8, usize); 4],
 }
 
 impl Header<'_> {
@@ -294,6 +356,7 @@ impl Header<'_> {
             Outcome::Win(Player::Second) => 2,
             Outcome::Draw => 3,
             Outcome::Finished => 4,
+            Outcome::Truncated => 5,
         };
         out.extend_from_slice(&[FORMAT, wide | sets, outcome]);
         put_number(out, self.game.len() as u64);
@@ -304,10 +367,12 @@ impl Header<'_> {
         if let PolicyActions::BitSet { bytes } = self.policy_actions {
             put_number(out, bytes.into());
         }
-        out.push(u8::from(self.has_rewards));
-        if self.has_rewards {
-            out.push(REWARDS);
-            put_number(out, (self.steps * size_of::<f32>()) as u64);
+        let present = self.optional.iter().filter(|(_, bytes)| *bytes > 0);
+        // There are at most four.
+        out.push(present.clone().count() as u8);
+        for &(id, bytes) in present {
+            out.push(id);
+            put_number(out, bytes as u64);
         }
     }
 }

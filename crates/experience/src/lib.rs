@@ -5,18 +5,28 @@
 //! [`ActionProbability`]s; [`Trajectory::parse`] reads it within [`Limits`] or returns the [`Invalid`] error. It holds
 //! only data that the rules of the game cannot recompute. A [`Segment`] is the part that the learner unrolls from one
 //! position, a [`Sample`] a segment as drawn from a table, and [`TotalWeight`] the weight of all items of a table. The
-//! crate does not depend on networks, messages or the rules of games; an action is an index. Start with [`Trajectory`].
+//! crate does not depend on networks, messages or the rules of games; an action is an index. An [`Episode`] holds the
+//! facts of an episode other than its steps, and [`Observations`] record those of an environment that rules cannot
+//! recompute. Start with [`Trajectory`].
 
 mod columns;
+mod element;
+mod episode;
 mod id;
 mod limits;
+mod observation_layout;
+mod observations;
 mod sample;
 mod step;
 mod total_weight;
 mod trajectory;
 
+pub use element::Element;
+pub use episode::Episode;
 pub use id::TrajectoryId;
 pub use limits::{Invalid, Limits};
+pub use observation_layout::ObservationLayout;
+pub use observations::Observations;
 pub use sample::{Sample, Segment};
 pub use step::{ActionProbability, Step, StepKind};
 pub use total_weight::TotalWeight;

@@ -1,18 +1,30 @@
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use game::{Action, Outcome};
 use weights::WeightsVersion;
 
 use crate::columns::{Columns, Extent};
-use crate::{Invalid, Limits, Step, TrajectoryId};
+use crate::{Episode, Invalid, Limits, ObservationLayout, Step, TrajectoryId};
 
 /// A position and the K steps that the learner unrolls from it; K is zero for AlphaZero. It is a part of a trajectory's
 /// columns, and is sent over the wire in this form.
 ///
-/// The position is given by the actions that lead to it, so that the rules can rebuild the planes of its observation.
-#[derive(Debug, Clone, PartialEq)]
+/// The position is given by the seed and the actions that lead to it, so that the rules can rebuild its observation; a
+/// segment of an environment without such rules has the observations of its steps.
+#[derive(Debug, Clone)]
 pub struct Segment {
-    pub(crate) trajectory: TrajectoryId,
-    pub(crate) columns: Columns,
+    trajectory: TrajectoryId,
+    columns: Columns,
+    /// The decompressed frames of the stored observations. A segment that was cut only to be sent has none.
+    frames: OnceLock<Bytes>,
+}
+
+/// Segments are equal if their columns are.
+impl PartialEq for Segment {
+    fn eq(&self, other: &Self) -> bool {
+        (self.trajectory, &self.columns) == (other.trajectory, &other.columns)
+    }
 }
 
 /// A segment as drawn from a table.
@@ -28,12 +40,22 @@ pub struct Sample {
 
 impl Segment {
     /// Parses the columns of a segment with the checks of [`Trajectory::parse`](crate::Trajectory::parse), and keeps
-    /// the buffer without a copy.
+    /// the buffer without a copy. Stored observations are decompressed, into at most 512 MiB.
     ///
     /// # Errors
     /// [`Invalid`] names the first field at fault.
     pub fn parse(trajectory: TrajectoryId, columns: Bytes, limits: Limits) -> Result<Self, Invalid> {
-        Ok(Self { trajectory, columns: Columns::parse(columns, limits, Extent::Part)? })
+        let segment = Self::new(trajectory, Columns::parse(columns, limits, Extent::Part)?);
+        if let Some(frames) = segment.columns.frames() {
+            // The cell is empty, since the segment is new.
+            let _ = segment.frames.set(frames.decode()?.into());
+        }
+        Ok(segment)
+    }
+
+    /// Creates the segment of checked columns.
+    pub(crate) fn new(trajectory: TrajectoryId, columns: Columns) -> Self {
+        Self { trajectory, columns, frames: OnceLock::new() }
     }
 
     /// Returns the bytes that [`Segment::parse`] reads. Their layout is documented in `columns.rs` of this crate.
@@ -64,6 +86,51 @@ impl Segment {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.columns.layout.outcome
+    }
+
+    /// Returns the facts of the episode other than its steps: seed, outcome, truncation value.
+    #[must_use]
+    pub fn episode(&self) -> Episode {
+        self.columns.episode()
+    }
+
+    /// Returns true if the last step of the segment is the last of the episode. Behind it returns end with 0 or, if the
+    /// outcome is [`Truncated`](Outcome::Truncated), bootstrap from the truncation value of [`Segment::episode`].
+    #[must_use]
+    pub fn reaches_end(&self) -> bool {
+        self.columns.layout.span().reaches_end()
+    }
+
+    /// Returns true if the segment has observations, because rules cannot recompute them.
+    #[must_use]
+    pub fn has_observations(&self) -> bool {
+        self.observation_layout().is_some()
+    }
+
+    /// Returns the form of the observations; `None` if the rules recompute them.
+    #[must_use]
+    pub fn observation_layout(&self) -> Option<ObservationLayout> {
+        Some(self.columns.frames()?.layout)
+    }
+
+    /// Writes observation `k`, counted from the segment's position, into `out`, which has the length of an observation:
+    /// the frames of the stack, the oldest first. There is one for each step, and the final one at
+    /// [`Segment::len`] if the segment [reaches the end](Segment::reaches_end).
+    ///
+    /// Returns `None`, and leaves `out` as it is, if there is no such observation or `out` has another length.
+    ///
+    /// The first call on a segment that was cut rather than parsed decompresses its frames.
+    #[must_use]
+    pub fn observation(&self, k: usize, out: &mut [f32]) -> Option<()> {
+        let frames = self.columns.frames()?;
+        let layout = frames.layout;
+        if k >= frames.observations() || out.len() != layout.observation_values() {
+            return None;
+        }
+        let decode = || Bytes::from(frames.decode().expect("the blocks were checked with their trajectory"));
+        let (bytes, frame_bytes) = (self.frames.get_or_init(decode), layout.frame_bytes());
+        layout.element.decode(&bytes[k * frame_bytes..(k + layout.stack) * frame_bytes], out);
+        Some(())
     }
 
     /// Returns the actions from the start of the episode: [`Segment::ply`] actions that lead to the position, then
@@ -128,6 +195,23 @@ mod tests {
         assert_eq!(segment.actions().collect::<Vec<_>>(), [Action(4), Action(2), Action(0)]);
         assert_eq!(values(&segment), [Some(0.5), Some(-0.5)]);
         assert_eq!(trajectory().segment(1, usize::MAX), Some(segment));
+    }
+
+    #[test]
+    fn a_segment_at_the_end_of_an_episode_shows_whether_it_was_truncated_and_the_value_to_bootstrap_from() {
+        let steps: Vec<_> = trajectory().steps().collect();
+        let episode = Episode { seed: 7, outcome: Outcome::Truncated, truncation_value: 0.25 };
+        let truncated = Trajectory::of_episode(trajectory().id(), "any", &steps, episode).unwrap();
+        let terminal =
+            Trajectory::of_episode(trajectory().id(), "any", &steps, Episode::of(Outcome::Finished)).unwrap();
+        for (trajectory, expected) in [(truncated, episode), (terminal, Episode::of(Outcome::Finished))] {
+            let ends = [(0, 0), (0, 1), (0, 2), (1, 1), (2, 0), (2, 9)].map(|(ply, unroll_steps)| {
+                let segment = trajectory.segment(ply, unroll_steps).unwrap();
+                assert_eq!(segment.episode(), expected);
+                segment.reaches_end()
+            });
+            assert_eq!(ends, [false, false, true, true, true, true]);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use game::{Action, Outcome, Player};
 use weights::WeightsVersion;
 
 use crate::columns::{Columns, Extent, Kind};
-use crate::{Invalid, Limits, Segment, Step, TrajectoryId};
+use crate::{Episode, Invalid, Limits, Observations, Segment, Step, TrajectoryId};
 
 /// Every step of one episode, validated, in one immutable buffer that is cheap to clone.
 ///
@@ -34,11 +34,41 @@ impl Trajectory {
         steps: impl IntoIterator<Item = &'a Step>,
         outcome: Outcome,
     ) -> Result<Self, Invalid> {
-        Ok(Self::new(id, Columns::of(steps, game, outcome)?))
+        Self::of_episode(id, game, steps, Episode::of(outcome))
+    }
+
+    /// Builds a trajectory of the `steps` of an episode that may depend on a seed or be truncated.
+    ///
+    /// # Errors
+    /// As [`Trajectory::of`], and for a truncation value that is not finite, or not 0 although the outcome is not
+    /// [`Truncated`](Outcome::Truncated).
+    pub fn of_episode<'a>(
+        id: TrajectoryId,
+        game: &str,
+        steps: impl IntoIterator<Item = &'a Step>,
+        episode: Episode,
+    ) -> Result<Self, Invalid> {
+        Ok(Self::new(id, Columns::of(steps, game, episode, None)?))
+    }
+
+    /// Builds a trajectory of an environment that rules cannot recompute, with the observation of every step and the
+    /// final one.
+    ///
+    /// # Errors
+    /// As [`Trajectory::of_episode`], and for a number of observations other than one for each step and the final one.
+    pub fn of_recorded<'a>(
+        id: TrajectoryId,
+        game: &str,
+        steps: impl IntoIterator<Item = &'a Step>,
+        episode: Episode,
+        observations: Observations,
+    ) -> Result<Self, Invalid> {
+        Ok(Self::new(id, Columns::of(steps, game, episode, Some(observations))?))
     }
 
     /// Parses a copy of the columns of a trajectory. Valid columns are the unique encoding of their trajectory, with
-    /// finite numbers, actions and steps within `limits`, and policies that ascend and sum to one.
+    /// finite numbers, actions and steps within `limits`, and policies that ascend and sum to one. Stored observations
+    /// are decompressed to check them, in one buffer of 16 frames.
     ///
     /// # Errors
     /// [`Invalid`] names the first field at fault.
@@ -78,6 +108,19 @@ impl Trajectory {
         self.0.columns.layout.outcome
     }
 
+    /// Returns the facts of the episode other than its steps: seed, outcome, truncation value.
+    #[must_use]
+    pub fn episode(&self) -> Episode {
+        self.0.columns.episode()
+    }
+
+    /// Returns true if the trajectory stores observations, because rules cannot recompute them; a [`Segment`] reads
+    /// them.
+    #[must_use]
+    pub fn has_observations(&self) -> bool {
+        self.0.columns.frames().is_some()
+    }
+
     /// Returns the number of plies of the episode.
     #[must_use]
     pub fn plies(&self) -> usize {
@@ -112,13 +155,13 @@ impl Trajectory {
         self.0.columns.last_weights_version().unwrap_or_default()
     }
 
-    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter if the episode ends sooner.
-    /// Returns `None` if there is no such ply.
+    /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter if the episode ends sooner, in
+    /// which case it holds the very last step. Returns `None` if there is no such ply.
     #[must_use]
     pub fn segment(&self, ply: usize, unroll_steps: usize) -> Option<Segment> {
         let left = self.plies().checked_sub(ply).filter(|&left| left > 0)?;
         let columns = self.0.columns.part(ply, unroll_steps.saturating_add(1).min(left));
-        Some(Segment { trajectory: self.id(), columns })
+        Some(Segment::new(self.id(), columns))
     }
 
     /// Prefetches the memory that [`Trajectory::segment`] will probably read for the full ply with index `item`. Should
@@ -143,11 +186,12 @@ impl Trajectory {
     /// Returns the surprise: the mean over all searched steps of `|search value - outcome|`, both from the point of
     /// view of the player to move, 0 to 2 if values are within `[-1, 1]`. Assumes that players alternate.
     ///
-    /// Returns `None` without a searched step, and in a game scored by its rewards alone.
+    /// Returns `None` without a searched step, and in a game scored by its rewards alone: there the distance would be
+    /// from a return, which depends on the discount and the number of steps that the learner chooses.
     #[must_use]
     pub fn surprise(&self) -> Option<f64> {
         let outcome = self.outcome();
-        if outcome == Outcome::Finished {
+        if matches!(outcome, Outcome::Finished | Outcome::Truncated) {
             return None;
         }
         let (mut sum, mut steps) = (0.0, 0_u32);

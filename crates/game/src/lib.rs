@@ -1,20 +1,25 @@
-//! The trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game.
+//! The trait [`Game`]: rules, positions, actions, outcomes, observations and symmetries of a board game or an
+//! environment.
 //!
 //! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
 //! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. [`mix`] is for
-//! hashes. The crate is deliberately independent of search, tensors, evaluators and processes, and reads no clock and
-//! no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
+//! hashes. [`Environments`] are many episodes that advance together, by rules or outside this process. The crate is
+//! deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
 
 mod action;
+mod environments;
 mod mix;
 mod outcome;
+mod rules_environments;
 mod spec;
 mod symmetry;
 
 pub use action::Action;
+pub use environments::{Environments, EnvironmentsError, Frame, Play, Start, Started, Taken};
 pub use mix::mix;
 pub use outcome::{Outcome, Player};
-pub use spec::{ObservationShape, Players, Spec};
+pub use rules_environments::RulesEnvironments;
+pub use spec::{Dynamics, ObservationRange, ObservationShape, Players, Scoring, Spec};
 pub use symmetry::Symmetry;
 
 /// Implements the rules of one game.
@@ -33,8 +38,16 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Returns the constants of this game: name, players, number of actions, observation shape.
     fn spec(&self) -> &Spec;
 
-    /// Returns the position before the first action.
+    /// Returns the position before the first action; that of the episode with seed 0 where it depends on the seed.
     fn start(&self) -> Self::Position;
+
+    /// Returns the position before the first action of the episode with this seed. All randomness of the episode
+    /// follows from the seed: the position holds the state of its generator of random numbers, so that
+    /// [`play`](Game::play) is deterministic. A game without randomness ignores the seed.
+    fn start_from(&self, seed: u64) -> Self::Position {
+        let _ = seed;
+        self.start()
+    }
 
     /// Returns the player who chooses the next action. Unspecified once the game is over.
     fn to_move(&self, position: &Self::Position) -> Player;
@@ -56,7 +69,7 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
 
     /// Writes the observation `[C, H, W]` of the player to move into `planes`, overwriting all of it.
     ///
-    /// Values lie in `[0, 1]`. `planes.len()` is [`ObservationShape::len`].
+    /// Values lie in the range of [`Spec::observation_range`]. `planes.len()` is [`ObservationShape::len`].
     fn observe(&self, position: &Self::Position, planes: &mut [f32]);
 
     /// Returns a hash of everything that affects the observation, the legal actions and the future of the position.
@@ -96,7 +109,15 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Error::IllegalAt`] names the first illegal ply.
     fn replay(&self, actions: &[Action]) -> Result<Self::Position, Error> {
-        let mut position = self.start();
+        self.replay_from(0, actions)
+    }
+
+    /// Returns the position after `actions` from the start of the episode with this seed.
+    ///
+    /// # Errors
+    /// [`Error::IllegalAt`] names the first illegal ply.
+    fn replay_from(&self, seed: u64, actions: &[Action]) -> Result<Self::Position, Error> {
+        let mut position = self.start_from(seed);
         for (ply, &action) in actions.iter().enumerate() {
             if !self.is_legal(&position, action) {
                 return Err(Error::IllegalAt { game: self.spec().name.clone(), ply, action });

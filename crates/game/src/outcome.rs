@@ -31,8 +31,11 @@ pub enum Outcome {
     Win(Player),
     /// Neither player won.
     Draw,
-    /// A game scored only by its rewards is over.
+    /// An episode scored only by its rewards has ended: no reward would follow.
     Finished,
+    /// An episode scored only by its rewards was cut short by a limit of time: rewards would follow, so returns
+    /// bootstrap from the value of the last position.
+    Truncated,
 }
 
 impl Outcome {
@@ -45,7 +48,7 @@ impl Outcome {
         match self {
             Self::Win(winner) if winner == player => 1.0,
             Self::Win(_) => -1.0,
-            Self::Draw | Self::Finished => 0.0,
+            Self::Draw | Self::Finished | Self::Truncated => 0.0,
         }
     }
 }

@@ -27,7 +27,36 @@ impl ObservationShape {
     }
 }
 
-/// The constants of a game.
+/// Determines how an episode is scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scoring {
+    /// By its [`Outcome`](crate::Outcome) alone: every reward is 0.
+    Outcome,
+    /// By the sum of its rewards, which may have any finite value: every outcome is
+    /// [`Finished`](crate::Outcome::Finished) or [`Truncated`](crate::Outcome::Truncated).
+    Rewards,
+}
+
+/// Determines whether the result of an action depends on chance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dynamics {
+    /// A position and an action determine the next position. The first position may still depend on the seed.
+    Deterministic,
+    /// The next position also depends on random numbers, which the seed of the episode determines: a search that plays
+    /// actions by the rules would know the future.
+    Stochastic,
+}
+
+/// The range of the values of an observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObservationRange {
+    /// Values in `[0, 1]`.
+    Unit,
+    /// Any finite values.
+    Finite,
+}
+
+/// The constants of a game or an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
     /// The name in configurations and trajectories, with the board size if the game has several: `hex-11`.
@@ -36,8 +65,31 @@ pub struct Spec {
     pub players: Players,
     /// A: the number of actions, legal or not. Actions are indices below it.
     pub actions: usize,
-    /// The shape of the observation, `[C, H, W]`.
+    /// The shape of the observation, `[C, H, W]`; `[C, 1, 1]` for a vector.
     pub observation: ObservationShape,
+    /// The range of the observation's values.
+    pub observation_range: ObservationRange,
+    /// The way in which an episode is scored.
+    pub scoring: Scoring,
+    /// Whether actions have random results.
+    pub dynamics: Dynamics,
     /// The maximum number of actions of an episode.
     pub max_plies: usize,
+}
+
+impl Spec {
+    /// Returns the spec of a board game for two players: scored by its outcome, without chance, observed in `[0, 1]`.
+    #[must_use]
+    pub fn board(name: String, actions: usize, observation: ObservationShape, max_plies: usize) -> Self {
+        Self {
+            name,
+            players: Players::Two,
+            actions,
+            observation,
+            observation_range: ObservationRange::Unit,
+            scoring: Scoring::Outcome,
+            dynamics: Dynamics::Deterministic,
+            max_plies,
+        }
+    }
 }

@@ -6,15 +6,15 @@
 #[cfg(test)]
 mod tests;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::entry::{Entry, Exhaustive, SolvedPositions};
+use crate::entry::{Entry, Exhaustive, SolvedPositions, Variants};
 use crate::grid::{self, Cell, narrow};
 
 /// The registry entry of Connect Four.
 pub const ENTRY: Entry = Entry {
     name: "connect_four",
-    sizes: None,
+    variants: Variants::One,
     preset: include_str!("../presets/connect_four.toml"),
     solved: Some(SolvedPositions { file: "connect4_solved.csv", csv: include_str!("../data/connect4_solved.csv") }),
     exhaustive: Exhaustive::Skip,
@@ -56,8 +56,7 @@ impl ConnectFour {
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 3, height: ROWS, width: COLUMNS };
-        let spec =
-            Spec { name: ENTRY.name.into(), players: Players::Two, actions: COLUMNS, observation, max_plies: CELLS };
+        let spec = Spec::board(ENTRY.name.into(), COLUMNS, observation, CELLS);
         let mirror = grid::symmetry(
             observation,
             COLUMNS,

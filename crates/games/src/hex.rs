@@ -5,16 +5,16 @@
 
 mod board;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::entry::{Entry, Exhaustive, Sizes};
+use crate::entry::{Entry, Exhaustive, Sizes, Variants};
 use crate::grid::{self, Cell, narrow};
 use board::Stones;
 
 /// The registry entry of Hex.
 pub const ENTRY: Entry = Entry {
     name: "hex",
-    sizes: Some(Sizes { min: Size::MIN.0, usual: 11, max: Size::MAX.0 }),
+    variants: Variants::Sizes(Sizes { min: Size::MIN.0, usual: 11, max: Size::MAX.0 }),
     preset: include_str!("../presets/hex.toml"),
     solved: None,
     exhaustive: Exhaustive::Skip,
@@ -77,11 +77,11 @@ impl Hex {
     #[must_use]
     pub fn new(size: Size) -> Self {
         let size = size.get();
-        let name = ENTRY.name_at(Some(size));
+        let name = ENTRY.name_of(size);
         let cells = size * size;
         let observation = ObservationShape { planes: 3, height: size, width: size };
         // The swap adds a ply without adding a stone.
-        let spec = Spec { name, players: Players::Two, actions: cells + 1, observation, max_plies: cells + 1 };
+        let spec = Spec::board(name, cells + 1, observation, cells + 1);
         let half_turn = grid::symmetry(
             observation,
             spec.actions,

@@ -1,25 +1,44 @@
-//! The rules of the games that can be trained, and their registry.
+//! The rules of the games and environments that can be trained, and their registry.
 //!
-//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] implement [`game::Game`], each in its own module, which also describes
-//! the game in an [`Entry`]: name, board [`Sizes`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help
-//! texts, errors, the arena and every process read them. [`GameKind`] selects a game by its name, [`with_game!`] binds
-//! its concrete rules, once, at the top of a process, and [`preset`] returns the preset of a run. The guide is
-//! `docs/games.md`.
+//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] are board games. [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`],
+//! [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are environments: for one player, and scored by rewards.
+//! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
+//! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
+//! process read them. [`GameKind`] selects a game by its name, [`with_game!`] binds its concrete rules, once, at the
+//! top of a process, and [`preset`] returns the preset of a run. The guides are `docs/games.md` and
+//! `docs/environments.md`.
 
+pub mod breakout;
+pub mod cartpole;
+pub mod catch;
 pub mod connect_four;
 mod entry;
+mod environment;
+mod generator;
 mod grid;
 pub mod hex;
+pub mod keys_and_doors;
+pub mod market_making;
+pub mod pendulum;
 #[macro_use]
 mod registry;
 pub mod tic_tac_toe;
+pub mod twenty_forty_eight;
 
-pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions};
+pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
+pub use generator::Generator;
 
 registry! { $
     tic_tac_toe::TicTacToe,
     connect_four::ConnectFour,
     hex::Hex { size: hex::Size },
+    catch::Catch,
+    cartpole::CartPole { version: cartpole::Version },
+    pendulum::Pendulum { torques: pendulum::Torques },
+    breakout::Breakout { sticky: breakout::StickyActions },
+    twenty_forty_eight::TwentyFortyEight,
+    keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
+    market_making::MarketMaking,
 }
 
 /// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
@@ -36,11 +55,11 @@ pub fn names() -> String {
     GAMES.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name of a board that is most similar to `name`.
+/// Returns the name of a game that is most similar to `name`.
 fn nearest(name: &str) -> String {
     let similarity = |candidate: &str| strsim::normalized_damerau_levenshtein(&name.to_lowercase(), candidate);
-    let usual = GAMES.iter().map(|entry| entry.name_at(entry.sizes.map(|sizes| sizes.usual.into())));
-    usual.max_by(|a, b| similarity(a).total_cmp(&similarity(b))).unwrap_or_default()
+    let candidates = GAMES.iter().flat_map(|entry| entry.suggestions());
+    candidates.max_by(|a, b| similarity(a).total_cmp(&similarity(b))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -70,13 +89,19 @@ mod tests {
         for (index, entry) in GAMES.iter().enumerate() {
             assert!(!GAMES[..index].iter().any(|other| other.name == entry.name), "{} is registered twice", entry.name);
             assert!(guide.contains(&format!("`{}", entry.name)), "docs/games.md does not list {}", entry.name);
-            assert!(entry.solved.is_none() || entry.sizes.is_none(), "{}: solved positions have one size", entry.name);
+            let one_form = entry.variants == Variants::One;
+            assert!(entry.solved.is_none() || one_form, "{}: solved positions are of one form", entry.name);
         }
     }
 
     #[test]
     fn an_unknown_name_is_refused_with_the_nearest_name_and_all_names() {
-        let cases = [("conect-four", "connect_four"), ("TicTacToe", "tic_tac_toe"), ("hex", "hex-11"), ("", "hex-11")];
+        let cases = [
+            ("conect-four", "connect_four"),
+            ("TicTacToe", "tic_tac_toe"),
+            ("hex", "hex-11"),
+            ("cartpole", "cartpole-v1"),
+        ];
         for (name, expected) in cases {
             let error = name.parse::<GameKind>().unwrap_err();
             assert_eq!(error, Error::UnknownGame { name: name.into(), nearest: expected.into() }, "{error}");
@@ -84,7 +109,9 @@ mod tests {
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, hex-3 to hex-19"
+             the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1, \
+             pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
+             keys_and_doors-5 to keys_and_doors-16, market_making"
         );
     }
 

@@ -1,10 +1,10 @@
 //! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind) and
 //! [`with_game!`](crate::with_game).
 
-/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game of several board sizes.
+/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants.
 ///
-/// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the size if there is one; the
-/// size has `new(u8) -> Option<Self>` and `get() -> usize`.
+/// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the variant if there is one; the
+/// type of variants has `new(u8) -> Option<Self>` and `get() -> usize`, the size or the index of the name.
 macro_rules! registry {
     // `$d` is a dollar sign, for the macro that this one defines.
     ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })?),+ $(,)?) => {
@@ -13,14 +13,13 @@ macro_rules! registry {
         /// The registered games, in the order in which texts list them.
         pub const GAMES: &[&Entry] = &[$(&$module::ENTRY),+];
 
-        /// Selects the game of a run, with the size of its board. Configurations contain its name: `tic_tac_toe`,
-        /// `hex-11`.
+        /// Selects the game of a run, with its variant. Configurations contain its name: `tic_tac_toe`, `hex-11`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum GameKind {
             $(
                 #[doc = concat!("Plays by the rules of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
                 $Rules $({
-                    /// The size of the board.
+                    /// The variant.
                     $size: $Size,
                 })?,
             )+
@@ -38,10 +37,10 @@ macro_rules! registry {
 
         impl std::fmt::Display for GameKind {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                let sizes: &[usize] = match self {
+                let variants: &[usize] = match self {
                     $(Self::$Rules $({ $size })? => &[$($size.get())?],)+
                 };
-                f.write_str(&self.entry().name_at(sizes.first().copied()))
+                f.write_str(&self.entry().name_of(variants.first().copied().unwrap_or_default()))
             }
         }
 
@@ -50,9 +49,9 @@ macro_rules! registry {
 
             fn from_str(name: &str) -> Result<Self, Error> {
                 $(
-                    if let Some(_size) = $module::ENTRY.size_in(name).transpose()? {
+                    if let Some(_variant) = $module::ENTRY.variant_in(name).transpose()? {
                         return Ok(Self::$Rules $({
-                            $size: <$Size>::new(_size).ok_or_else(|| $module::ENTRY.wrong_size(name))?,
+                            $size: <$Size>::new(_variant).ok_or_else(|| $module::ENTRY.wrong_size(name))?,
                         })?);
                     }
                 )+

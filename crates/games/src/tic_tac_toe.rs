@@ -4,15 +4,15 @@
 
 use std::fmt::Write as _;
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Spec, Symmetry, mix};
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::entry::{Entry, Exhaustive};
+use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, Cell, narrow};
 
 /// The registry entry of tic-tac-toe.
 pub const ENTRY: Entry = Entry {
     name: "tic_tac_toe",
-    sizes: None,
+    variants: Variants::One,
     preset: include_str!("../presets/tic_tac_toe.toml"),
     solved: None,
     exhaustive: Exhaustive::Check,
@@ -54,8 +54,7 @@ impl TicTacToe {
     #[must_use]
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 2, height: SIDE, width: SIDE };
-        let spec =
-            Spec { name: ENTRY.name.into(), players: Players::Two, actions: CELLS, observation, max_plies: CELLS };
+        let spec = Spec::board(ENTRY.name.into(), CELLS, observation, CELLS);
         let symmetries = dihedral().map(|image| {
             let image_of_action = |action: Action| {
                 let to = image(Cell { row: action.index() / SIDE, column: action.index() % SIDE });

@@ -2,16 +2,19 @@
 //!
 //! An [`Evaluator`] has [`Attributes`], takes a [`Batch`] of observations and writes [`Predictions`]: priors and a
 //! [`Wdl`] value for each position, or an [`Error`]. [`Cache`] keeps answers by position and weights version.
-//! A [`BatchingEngine`] merges the requests of many threads into batches for one [`Device`].
+//! A [`LatentModel`] is a learned model of an environment, whose [`Slot`]s hold latent states; its values are categorical
+//! over a [`Support`]. A [`BatchingEngine`] merges the requests of many threads into batches for one [`Device`].
 //! [`Routed`] sends each batch to the evaluator that was fastest at its size in a [`Trial`]; [`Hashing`] is a
 //! pseudo-random evaluator for benchmarks. Self-play, play and the arena all use them. The crate has no rules and no
 //! tensors, and no threads except the one of an engine and those that measure evaluators. Start with [`Evaluator`].
 
 mod batch;
 mod cache;
+pub mod categorical;
 mod engine;
 mod evaluator;
 mod hashing;
+mod latent;
 mod prediction;
 mod preference;
 mod routed;
@@ -19,12 +22,14 @@ mod trial;
 
 pub use batch::Batch;
 pub use cache::{Cache, CacheKey, PositionHasher};
+pub use categorical::Support;
 pub use engine::{
     BATCH_SIZES, BatchedEvaluator, BatchingEngine, DEPTH_MAX, Device, DeviceError, EngineCounts, EngineSettings,
     LoadedNetwork, Weights,
 };
 pub use evaluator::{Attributes, Error, Evaluator};
 pub use hashing::Hashing;
+pub use latent::{LatentModel, LatentPredictions, Slot, Unroll};
 pub use prediction::{Predictions, Wdl};
 pub use preference::{DevicePreference, PrecisionPreference, TrainingKernel};
 pub use routed::{Candidate, Route, Routed};

@@ -108,7 +108,7 @@ impl Predictions {
 }
 
 /// Converts finite logits to probabilities, in place.
-fn softmax(logits: &mut [f32]) {
+pub(crate) fn softmax(logits: &mut [f32]) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
     for logit in logits.iter_mut() {

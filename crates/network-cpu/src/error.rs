@@ -38,6 +38,17 @@ impl Error {
     /// Checks that the kernel computes networks of an architecture.
     pub(crate) fn check(architecture: &Architecture) -> Result<(), Self> {
         network::check(architecture)?;
+        Self::check_planes(architecture)
+    }
+
+    /// Checks that the kernel computes MuZero networks of an architecture.
+    pub(crate) fn check_latent(architecture: &Architecture) -> Result<(), Self> {
+        network::LatentLayers::new(architecture)?;
+        if network::is_vector(architecture) { Ok(()) } else { Self::check_planes(architecture) }
+    }
+
+    /// Checks that the kernel computes residual networks of planes of an architecture.
+    fn check_planes(architecture: &Architecture) -> Result<(), Self> {
         let unsupported = |what, got, expected| Err(Self::Unsupported { what, got, expected });
         match *architecture {
             // The rows of a run are the bits of a 32-bit word.

@@ -5,7 +5,8 @@ use game::ObservationShape;
 use inference::{Attributes, Batch, Evaluator, Predictions};
 use weights::{Architecture, WeightsVersion};
 
-use crate::tower::{Stage, Tower, Workspace};
+use crate::tower::{Tower, Workspace};
+use crate::trunk::Stage;
 
 /// The batch size beyond which larger ones gain little: weights are read once for all positions of a pass.
 const PREFERRED_BATCH: usize = 32;

@@ -103,7 +103,7 @@ impl Folded {
 }
 
 impl Block {
-    fn new(block: &network::Block, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+    pub(crate) fn new(block: &network::Block, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         Ok(Self {
             first: source.convolution(&block.first)?,
             second: source.convolution(&block.second)?,
@@ -118,15 +118,24 @@ impl Block {
     }
 }
 
+/// A matrix without bias and the layer norm after it: weights `[outputs, inputs]`, γ and β `[outputs]`.
+#[derive(Debug, Clone)]
+pub(crate) struct Normed {
+    pub(crate) inputs: usize,
+    pub(crate) weight: Vec<f32>,
+    pub(crate) scale: Vec<f32>,
+    pub(crate) shift: Vec<f32>,
+}
+
 /// The source of weights.
-enum Source<'a, 'b> {
+pub(crate) enum Source<'a, 'b> {
     File(&'a mut Reader<'b>),
     Random(Box<ChaCha8Rng>),
 }
 
 impl Source<'_, '_> {
     /// A convolution with its batch norm folded in, by the rule of [`LayerKind::Convolution`].
-    fn convolution(&mut self, layer: &Layer) -> Result<Affine, Error> {
+    pub(crate) fn convolution(&mut self, layer: &Layer) -> Result<Affine, Error> {
         let &Layer { inputs, outputs, kind, .. } = layer;
         let taps = if kind == (LayerKind::Convolution { side: 3 }) { 9 } else { 1 };
         let reader = match self {
@@ -149,7 +158,7 @@ impl Source<'_, '_> {
         Ok(Affine { inputs, taps, weight, bias })
     }
 
-    fn dense(&mut self, layer: &Layer) -> Result<Dense, Error> {
+    pub(crate) fn dense(&mut self, layer: &Layer) -> Result<Dense, Error> {
         let &Layer { inputs, outputs, .. } = layer;
         let (weight, bias) = match self {
             Self::Random(rng) => (random(rng, outputs * inputs, inputs), random(rng, outputs, 100)),
@@ -158,6 +167,26 @@ impl Source<'_, '_> {
             }
         };
         Ok(Dense { inputs, weight, bias })
+    }
+
+    /// A layer of [`LayerKind::Dense`].
+    pub(crate) fn normed(&mut self, layer: &Layer) -> Result<Normed, Error> {
+        let &Layer { inputs, outputs, .. } = layer;
+        let reader = match self {
+            Self::Random(rng) => {
+                let scale = random(rng, outputs, 300).into_iter().map(|offset| 1.0 + offset).collect();
+                return Ok(Normed {
+                    inputs,
+                    weight: random(rng, outputs * inputs, inputs),
+                    scale,
+                    shift: random(rng, outputs, 100),
+                });
+            }
+            Self::File(reader) => reader,
+        };
+        let mut part = |role| reader.tensor("", &layer.tensor(role));
+        let (weight, scale, shift) = (part(Role::Linear)?, part(Role::NormScale)?, part(Role::NormShift)?);
+        Ok(Normed { inputs, weight, scale, shift })
     }
 }
 

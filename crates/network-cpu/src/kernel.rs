@@ -9,7 +9,7 @@ use weights::{Architecture, Digest, Manifest};
 use crate::drift;
 use crate::evaluator::Recent;
 use crate::folded::Folded;
-use crate::{Drift, Error, KernelVariant, Tower, TowerEvaluator, reference};
+use crate::{Drift, Error, KernelVariant, LatentEvaluator, LatentNetwork, Tower, TowerEvaluator, latent, reference};
 
 /// The preferred engine on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +68,10 @@ impl std::str::FromStr for KernelPreference {
     }
 }
 
+/// The fewest units of a dense network that is computed in bfloat16 where float32 is allowed too. Narrower ones gain a
+/// fifth at most (`examples/latent.rs`), and the rounding of few units is averaged least.
+const BF16_UNITS_MIN: usize = 128;
+
 /// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once.
 ///
 /// If integers are allowed, each version is calibrated and checked on positions that its evaluators received recently,
@@ -82,6 +86,14 @@ pub struct Kernel {
     /// The positions to check a lower precision on.
     recent: Option<Arc<Recent>>,
     packed: Mutex<Packed>,
+    latent: Mutex<PackedLatent>,
+}
+
+/// The same as [`Packed`] for MuZero networks.
+#[derive(Debug, Default)]
+struct PackedLatent {
+    choice: Option<(Architecture, ChosenVariant)>,
+    version: Option<(Digest, Arc<LatentNetwork>)>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +119,7 @@ impl Kernel {
         if paths.is_empty() {
             paths.extend(KernelVariant::ALL);
         }
-        Self { paths, int8, recent: int8.map(|_| Arc::default()), packed: Mutex::default() }
+        Self { paths, int8, recent: int8.map(|_| Arc::default()), packed: Mutex::default(), latent: Mutex::default() }
     }
 
     /// Makes the kernel check bfloat16 against float32 on recent positions with every new version, and evaluate a
@@ -139,6 +151,46 @@ impl Kernel {
         let is_coarse = packed.choice.as_ref().is_some_and(|(_, chosen)| chosen.path.is_bf16()) || self.int8.is_some();
         evaluator.recent = self.recent.clone().filter(|_| is_coarse);
         Ok(evaluator)
+    }
+
+    /// Builds an evaluator of a published version of a MuZero network for one thread.
+    ///
+    /// It computes in floating point; bfloat16 is not checked against float32.
+    ///
+    /// # Errors
+    /// Same as [`choose_latent_variant`] and [`LatentNetwork::new`]: [`Error::Unsupported`] means that another evaluator
+    /// is needed, and so does [`Error::Unavailable`].
+    pub fn latent_evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<LatentEvaluator, Error> {
+        // The state is consistent even if another thread panicked: each part is assigned at once.
+        let mut packed = self.latent.lock().unwrap_or_else(PoisonError::into_inner);
+        let architecture = &manifest.architecture;
+        let network = match &packed.version {
+            Some((digest, network)) if *digest == manifest.digest => Arc::clone(network),
+            _ => {
+                let path = match &packed.choice {
+                    Some((known, chosen)) if known == architecture => chosen.path,
+                    _ => {
+                        let mut paths = self.paths.clone();
+                        if network::is_vector(architecture) && architecture.channels < BF16_UNITS_MIN {
+                            paths.sort_by_key(|path| path.is_bf16());
+                        }
+                        let chosen = choose_latent_variant(architecture, &paths)?;
+                        packed.choice.insert((architecture.clone(), chosen)).1.path
+                    }
+                };
+                let network = Arc::new(LatentNetwork::new(architecture, bytes, path)?);
+                packed.version = Some((manifest.digest, Arc::clone(&network)));
+                network
+            }
+        };
+        Ok(LatentEvaluator::new(network, manifest.version))
+    }
+
+    /// The path of the last version of a MuZero network, and the reason for it; `None` before the first.
+    #[must_use]
+    pub fn chosen_latent(&self) -> Option<ChosenVariant> {
+        let packed = self.latent.lock().unwrap_or_else(PoisonError::into_inner);
+        packed.choice.as_ref().filter(|_| packed.version.is_some()).map(|(_, chosen)| chosen.clone())
     }
 
     /// The path of the last version, and the reason for it; `None` before the first.
@@ -272,10 +324,29 @@ fn order(mut paths: Vec<(KernelVariant, f64)>) -> Vec<KernelVariant> {
 pub fn choose_variant(architecture: &Architecture, paths: &[KernelVariant]) -> Result<ChosenVariant, Error> {
     // Unsupported architectures are rejected before their dimensions are reduced.
     Error::check(architecture)?;
+    first_correct(paths, |path| self_check(path, architecture))
+}
+
+/// Returns the first of `paths` that is available on this machine and gives correct answers on a small MuZero network
+/// with the same board and parts; takes some milliseconds.
+///
+/// # Errors
+/// Same as [`choose_variant`].
+pub fn choose_latent_variant(architecture: &Architecture, paths: &[KernelVariant]) -> Result<ChosenVariant, Error> {
+    Error::check_latent(architecture)?;
+    first_correct(paths, |path| latent::self_check(path, &smaller(architecture)))
+}
+
+/// Returns the first of `paths` that passes a check, whose inner error is the reason not to use a path.
+fn first_correct(
+    paths: &[KernelVariant],
+    check: impl Fn(KernelVariant) -> Result<Result<(), String>, Error>,
+) -> Result<ChosenVariant, Error> {
     let mut passed_over = Vec::new();
     let mut last = None;
     for &path in paths {
-        match self_check(path, architecture)? {
+        let checked = if path.is_available() { check(path)? } else { Err("not there".to_owned()) };
+        match checked {
             Ok(()) => {
                 let wider = KernelVariant::ALL.into_iter().find(|other| paths.contains(other) && other.is_available());
                 let reason = match wider {
@@ -304,9 +375,6 @@ fn tolerance(path: KernelVariant) -> f64 {
 fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result<(), String>, Error> {
     const SEED: u64 = 1;
     const TIMES: usize = 9;
-    if !path.is_available() {
-        return Ok(Err("not there".to_owned()));
-    }
     let small = smaller(architecture);
     let network = Folded::random(&small, SEED)?;
     let tower = Tower::from_folded(&network, path, None)?;

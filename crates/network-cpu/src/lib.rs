@@ -1,4 +1,4 @@
-//! Evaluates residual towers on the CPU, without libtorch: for self-play, play and the arena where there is no
+//! Evaluates residual towers and MuZero networks on the CPU, without libtorch: for self-play, play and the arena where there is no
 //! accelerator.
 //!
 //! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on
@@ -8,16 +8,19 @@
 //! `multiply`); [`choose_variant`] selects the first that gives correct answers. The crate uses no libtorch and starts
 //! no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`] builds evaluators of
 //! each new version by a [`KernelPreference`], and checks a lower precision by its [`Drift`]; integers are scaled by
-//! [`Ranges`]. [`Error`] gives the reason why a network cannot be computed; [`Stage`]s are for measurements.
+//! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network, and a [`LatentEvaluator`] keeps latent states (`latent`).
+//! [`Error`] gives the reason why a network cannot be computed; [`Stage`]s are for measurements.
 //!
 //! All `unsafe` code lies in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check its
 //! preconditions.
 
+mod arrangement;
 mod drift;
 mod error;
 mod evaluator;
 mod folded;
 mod kernel;
+mod latent;
 mod multiplier;
 mod multiply;
 mod paths;
@@ -27,15 +30,18 @@ mod product;
 mod quantise;
 mod reference;
 mod tower;
+mod trunk;
 mod variant;
 mod winograd;
 
 pub use drift::Drift;
 pub use error::Error;
 pub use evaluator::TowerEvaluator;
-pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_variant, fastest_first};
+pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_latent_variant, choose_variant, fastest_first};
+pub use latent::{LatentEvaluator, LatentNetwork};
 pub use quantise::Ranges;
-pub use tower::{Stage, Tower};
+pub use tower::Tower;
+pub use trunk::Stage;
 pub use variant::KernelVariant;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use std::marker::PhantomData;
 
 use crate::folded::{Dense, Excitation};
+use crate::latent::rows;
 use crate::multiply::{Job, Target};
 use crate::paths::transform::Finish;
 use crate::planes::{Layout, Planes, TILE_ROWS};
@@ -96,6 +97,40 @@ impl Multiplier {
         });
     }
 
+    /// [`rows::finish_rows`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn finish_rows(
+        &self,
+        finish: &rows::Finish<'_>,
+        count: usize,
+        sums: &mut [f32],
+        padded: usize,
+        output: &mut Planes,
+    ) {
+        of_leaf!(self.path, finish_rows(finish, count, sums, padded, output), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::finish_rows(finish, count, sums, padded, output),
+        });
+    }
+
+    /// [`rows::rescale`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn rescale(&self, planes: &mut Planes, position: usize, channels: usize) {
+        of_leaf!(self.path, rescale(planes, position, channels), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::rescale(planes, position, channels),
+        });
+    }
+
+    /// [`rows::means_of_atoms`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn means_of_atoms(&self, logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {
+        of_leaf!(self.path, means_of_atoms(logits, padded, bound, means), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::means_of_atoms(logits, padded, bound, means),
+        });
+    }
+
     /// Computes the values of the first positions of `input` at the points of minimal filtering.
     ///
     /// # Panics
@@ -164,7 +199,9 @@ fn check(path: KernelVariant, product: &Product, input: &Planes, runs: &[Run], o
         }
         Output::Matrix { values, .. } => {
             assert!(path != KernelVariant::AmxI8, "integers on tiles go into planes");
-            assert!(runs.len() <= 1, "a matrix takes one run");
+            let follow =
+                |pair: &[Run]| pair[1].line == pair[0].end() + pair[0].stride && pair[1].stride == pair[0].stride;
+            assert!(runs.windows(2).all(follow), "the runs into a matrix follow each other");
             assert!(values.len() >= count * product.padded_outputs(), "the output matrix is too small");
         }
     }

@@ -161,6 +161,14 @@ pub(crate) struct Job<'a> {
     pub(crate) next: Option<&'a Product>,
 }
 
+impl Job<'_> {
+    /// The row of a matrix that the first row of a run goes to: runs into a matrix follow each other at one stride.
+    #[inline(always)]
+    fn matrix_row(&self, run: &Run) -> usize {
+        (run.line - self.runs[0].line) / run.stride
+    }
+}
+
 /// The pointers and flags of a [`crate::product::Output`].
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
@@ -352,7 +360,7 @@ unsafe fn of_rows<
 #[inline(always)]
 pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usize, usize, usize, &Tile<'_>)) {
     let mut sums = Sums::ZERO;
-    let lines = sums_are_output::<L>(job.target);
+    let direct = Direct::of::<L>(job);
     for panel in &job.product.panels {
         // SAFETY: panels lie inside the weights, runs inside the input.
         let weights = unsafe { job.product.weights.as_ptr().add(panel.weights) };
@@ -363,12 +371,10 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
             // SAFETY: as above.
             let rows_of = runs.map(|run| unsafe { job.input.add(run.line + first * run.stride) });
             let count = if std::ptr::eq(one, other) { 1 } else { 2 };
-            let (bias, to) = match lines {
-                Some((lines, block_lines)) => {
-                    let line = |run: &Run| panel.first_group * block_lines + run.line + first * run.stride;
+            let (bias, to) = match &direct {
+                Some(direct) => {
                     // SAFETY: the rows of the runs lie inside the output.
-                    let first = runs.map(|run| unsafe { lines.add(line(run)).cast() });
-                    let to = Place { first, row: runs[0].stride * WORDS, group: block_lines * WORDS };
+                    let to = unsafe { direct.place(job, panel, runs, first) };
                     (job.product.bias[panel.first_group..].as_ptr(), to)
                 }
                 None => (NOTHING.as_ptr(), sums.place(rows, panel.groups)),
@@ -376,7 +382,7 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
             let (stretches, layout, stride) = (&job.product.stretches, job.layout, runs[0].stride);
             let part = Tile { stretches, weights, first: rows_of, layout, stride, edges, bias, to };
             tile(panel.groups, count, rows, &part);
-            if lines.is_some() {
+            if direct.is_some() {
                 return;
             }
             for (run, sums) in runs.into_iter().take(count).zip(sums.0.chunks_exact(rows * panel.groups * GROUP)) {
@@ -416,13 +422,51 @@ pub(crate) unsafe fn multiply<L: Lanes>(job: &Job<'_>, mut tile: impl FnMut(usiz
     }
 }
 
-/// Returns the planes to which sums with their bias are written without further operations, and the lines from block to
-/// block there. They are those of products at points, which are most of the products with minimal filtering.
-#[inline(always)]
-fn sums_are_output<L: Lanes>(target: Target) -> Option<(*mut Line, usize)> {
-    match (L::FORMAT, target) {
-        (Format::F32, Target::Planes { lines, block_lines, add: false, relu: false }) => Some((lines, block_lines)),
-        _ => None,
+/// An output to which sums are written without further operations. That is the case of products at points, which are
+/// most of the products with minimal filtering, and of dense layers before their norm.
+enum Direct {
+    /// Planes, and the lines from block to block there.
+    Planes(*mut Line, usize),
+    /// A matrix.
+    Matrix(*mut f32),
+}
+
+impl Direct {
+    #[inline(always)]
+    fn of<L: Lanes>(job: &Job<'_>) -> Option<Self> {
+        match (L::FORMAT, job.target) {
+            (Format::F32, Target::Planes { lines, block_lines, add: false, relu: false }) => {
+                Some(Self::Planes(lines, block_lines))
+            }
+            // A bias is added last, as elsewhere, so that an answer does not depend on the way it is written.
+            (Format::F32 | Format::Bf16, Target::Matrix { values, relu: false }) if !job.product.has_bias => {
+                Some(Self::Matrix(values))
+            }
+            _ => None,
+        }
+    }
+
+    /// The places of the sums of a panel, from row `first` of each run on.
+    ///
+    /// # Safety
+    /// The rows of the runs must lie inside the output.
+    #[inline(always)]
+    unsafe fn place(&self, job: &Job<'_>, panel: &Panel, runs: [&Run; 2], first: usize) -> Place {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            match *self {
+                Self::Planes(lines, block_lines) => {
+                    let line = |run: &Run| panel.first_group * block_lines + run.line + first * run.stride;
+                    let first = runs.map(|run| lines.add(line(run)).cast());
+                    Place { first, row: runs[0].stride * WORDS, group: block_lines * WORDS }
+                }
+                Self::Matrix(values) => {
+                    let row = job.product.padded_outputs();
+                    let at = |run: &Run| (job.matrix_row(run) + first) * row + panel.first_group * GROUP;
+                    Place { first: runs.map(|run| values.add(at(run))), row, group: GROUP }
+                }
+            }
+        }
     }
 }
 
@@ -440,6 +484,10 @@ pub(crate) unsafe fn finish<L: Lanes>(
     rows: usize,
     sums: &[f32],
 ) {
+    let matrix_row = match job.target {
+        Target::Matrix { .. } => job.matrix_row(run),
+        Target::Planes { .. } => 0,
+    };
     for row in 0..rows {
         if !run.computes_row(first + row) {
             continue;
@@ -451,14 +499,20 @@ pub(crate) unsafe fn finish<L: Lanes>(
                 continue;
             }
             // SAFETY: the target has space for every row and group of the product.
-            unsafe { finish_group::<L>(job, group, run, first + row, sums) };
+            unsafe { finish_group::<L>(job, group, run, [first + row, matrix_row + first + row], sums) };
         }
     }
 }
 
-/// Finishes one group of one row.
+/// Finishes one group of one row, which is given as its number in the run and in a matrix.
 #[inline(always)]
-unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: usize, sums: &[f32; GROUP]) {
+unsafe fn finish_group<L: Lanes>(
+    job: &Job<'_>,
+    group: usize,
+    run: &Run,
+    [row, matrix_row]: [usize; 2],
+    sums: &[f32; GROUP],
+) {
     let bias = &job.product.bias[group];
     let mut values: [f32; GROUP] = match L::FORMAT {
         Format::F32 | Format::Bf16 => std::array::from_fn(|lane| sums[lane] + bias[lane]),
@@ -470,7 +524,7 @@ unsafe fn finish_group<L: Lanes>(job: &Job<'_>, group: usize, run: &Run, row: us
     match job.target {
         Target::Matrix { values: matrix, relu } => {
             rectify(&mut values, relu);
-            let at = row * job.product.padded_outputs() + group * GROUP;
+            let at = matrix_row * job.product.padded_outputs() + group * GROUP;
             // SAFETY: the caller fulfils the contract of this function.
             unsafe { matrix.add(at).cast::<[f32; GROUP]>().write_unaligned(values) };
         }

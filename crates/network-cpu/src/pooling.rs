@@ -103,7 +103,7 @@ pub(crate) fn excite(
     }
 }
 
-/// The functions of a path that operate on whole positions; takes the attributes that enable its instructions.
+/// The functions of a path that operate on whole positions or rows; takes the attributes that enable its instructions.
 macro_rules! passes {
     ($(#[$attribute:meta])*) => {
         /// [`crate::pooling::pool`] with the path's instructions.
@@ -129,6 +129,30 @@ macro_rules! passes {
             summaries: &mut $crate::pooling::Summaries,
         ) {
             $crate::pooling::excite(z, x, position, excitation, channels, summaries);
+        }
+
+        /// [`crate::latent::rows::finish_rows`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn finish_rows(
+            finish: &$crate::latent::rows::Finish<'_>,
+            rows: usize,
+            sums: &mut [f32],
+            padded: usize,
+            output: &mut $crate::planes::Planes,
+        ) {
+            $crate::latent::rows::finish_rows(finish, rows, sums, padded, output);
+        }
+
+        /// [`crate::latent::rows::rescale`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn rescale(planes: &mut $crate::planes::Planes, position: usize, channels: usize) {
+            $crate::latent::rows::rescale(planes, position, channels);
+        }
+
+        /// [`crate::latent::rows::means_of_atoms`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {
+            $crate::latent::rows::means_of_atoms(logits, padded, bound, means);
         }
     };
 }

@@ -90,6 +90,8 @@ pub(crate) struct Product {
     pub(crate) groups: usize,
     /// `[groups]`, 16 outputs in each.
     pub(crate) bias: Vec<[f32; GROUP]>,
+    /// True if the bias of an output is not zero.
+    pub(crate) has_bias: bool,
     /// The scale of the integer sums of each output, in the order of the bias; ones for other formats.
     pub(crate) scales: Vec<[f32; GROUP]>,
     pub(crate) format: Format,
@@ -160,6 +162,7 @@ impl Product {
             grouped.as_flattened_mut()[..outputs].copy_from_slice(values);
             grouped
         };
+        let has_bias = bias.iter().any(|&bias| bias != 0.0);
         let (bias, scales) = (grouped(bias), grouped(&scales));
         Self {
             stretches: Stretch::all(&segments),
@@ -168,6 +171,7 @@ impl Product {
             weights: weights.into(),
             groups: outputs.div_ceil(GROUP),
             bias,
+            has_bias,
             scales,
             format,
         }
@@ -291,7 +295,8 @@ pub(crate) enum Output<'a> {
         /// Then set negative sums to zero.
         relu: bool,
     },
-    /// Into a matrix `[rows, padded outputs]` of float32, rows counted through all runs; there is one run.
+    /// Into a matrix `[rows, padded outputs]` of float32, rows counted through all runs, each of which begins where the
+    /// one before ends.
     Matrix { values: &'a mut [f32], relu: bool },
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
 }
 
 /// One residual block on `[C, H, W]`.
-fn residual(block: &Block, x: &[f64], size: (usize, usize)) -> Vec<f64> {
+pub(crate) fn residual(block: &Block, x: &[f64], size: (usize, usize)) -> Vec<f64> {
     let cells = size.0 * size.1;
     let mut y = convolve(&block.first, x, size);
     if let Some(pooling) = &block.pooling {
@@ -97,12 +97,12 @@ fn overlap(tap: usize, reach: usize, size: usize) -> (usize, usize, usize) {
     (to, from, size.saturating_sub(to + from))
 }
 
-fn layer(dense: &Dense, x: &[f64]) -> Vec<f64> {
+pub(crate) fn layer(dense: &Dense, x: &[f64]) -> Vec<f64> {
     let rows = dense.weight.chunks_exact(dense.inputs);
     let sum = |weights: &[f32]| weights.iter().zip(x).map(|(&weight, x)| f64::from(weight) * x).sum::<f64>();
     rows.zip(&dense.bias).map(|(weights, &bias)| f64::from(bias) + sum(weights)).collect()
 }
 
-fn rectify(values: &mut [f64]) {
+pub(crate) fn rectify(values: &mut [f64]) {
     values.iter_mut().for_each(|value| *value = value.max(0.0));
 }

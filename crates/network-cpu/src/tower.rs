@@ -1,22 +1,16 @@
-use std::ops::Range;
-
 use game::Outcome;
 use network::{HEAD_CHANNELS, VALUE_HIDDEN};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
-use crate::folded::{Affine, Dense, Excitation, Folded};
-use crate::multiplier::Multiplier;
-use crate::planes::{Board, Format, INTEGERS, Layout, Line, Planes, TILE_ROWS};
-use crate::pooling::Summaries;
-use crate::product::{Output, Product, Run, Slab};
+use crate::arrangement::{Arrangement, Pass};
+use crate::folded::{Dense, Folded};
+use crate::planes::{Board, Format, Planes};
+use crate::product::{Output, Product, Slab};
 use crate::quantise::Ranges;
-use crate::winograd::Winograd;
+use crate::trunk::{Activations, Multipliers, Part, Stage, Trunk};
 use crate::{Error, KernelVariant};
-
-/// The most bytes of weights that stay in the second-level cache beside the activations.
-const NEAR_BYTES: usize = 1 << 20;
 
 /// A weights version packed for one kernel variant; threads share it.
 #[derive(Debug)]
@@ -24,77 +18,14 @@ pub struct Tower {
     architecture: Architecture,
     path: KernelVariant,
     board: Board,
-    /// True if weights come from beyond the second-level cache.
-    is_far: bool,
     /// The arrangements of a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
-    /// Minimal filtering for the convolutions of the blocks, where it is used.
-    winograd: Option<Winograd>,
-    stem: Product,
-    blocks: Vec<Block>,
+    trunk: Trunk,
     heads: Product,
     policy: Product,
     hidden: Product,
     value: Dense,
     multiply_adds: usize,
-}
-
-/// A residual block, packed.
-#[derive(Debug)]
-struct Block {
-    first: Convolution,
-    second: Convolution,
-    pooling: Option<Dense>,
-    excitation: Option<Excitation>,
-}
-
-/// A convolution of a block.
-#[derive(Debug)]
-struct Convolution {
-    /// One product of nine taps, or one for each point of minimal filtering.
-    products: Vec<Product>,
-    /// The scales that turn its inputs into integers, by blocks of 64 channels; empty if the inputs stay in floating
-    /// point.
-    inverse: Vec<[f32; INTEGERS]>,
-}
-
-impl Convolution {
-    /// Packs a convolution in floating point.
-    fn new(path: KernelVariant, affine: &Affine, board: Board, winograd: Option<&Winograd>) -> Self {
-        let products = match winograd {
-            Some(winograd) => winograd.products(path.packing(), affine),
-            None => vec![Product::convolution(path.packing(), affine, board)],
-        };
-        Self { products, inverse: Vec::new() }
-    }
-
-    /// Packs convolution `index` of a tower in integers.
-    fn quantised(path: KernelVariant, affine: &Affine, board: Board, index: usize, ranges: &Ranges) -> Self {
-        let (scaled, inverse) = ranges.scale(index, affine);
-        Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse }
-    }
-
-    /// The first product.
-    fn first(&self) -> &Product {
-        &self.products[0]
-    }
-}
-
-/// A part of the computation, for measurements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Writing observations to planes.
-    Observe,
-    /// The first convolution.
-    Stem,
-    /// The first half of a residual block, by index, with its pooling.
-    Inner(usize),
-    /// The second half, with its excitation and addition.
-    Block(usize),
-    /// The convolution in front of both heads.
-    Heads,
-    /// The layers of the heads.
-    Layers,
 }
 
 /// The buffers of a thread.
@@ -106,23 +37,13 @@ pub(crate) struct Workspace {
     policy: Vec<f32>,
     /// `[positions, 64]`.
     hidden: Vec<f32>,
-    summaries: Summaries,
 }
 
 /// The planes of a pass.
 #[derive(Debug)]
 struct Buffers {
     observations: Planes,
-    /// The residual stream.
-    stream: Planes,
-    /// The activations between the two convolutions of a block.
-    inner: Planes,
-    /// The second convolution's sums, where they are scaled before they are added.
-    scaled: Option<Planes>,
-    /// The inputs of the current convolution as integers.
-    integers: Option<Planes>,
-    /// Values and products at the points of minimal filtering, where it is used.
-    points: Vec<Planes>,
+    activations: Activations,
     features: Planes,
 }
 
@@ -183,39 +104,17 @@ impl Tower {
         let architecture = folded.architecture.clone();
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let packing = path.base().packing();
-        let convolution = |affine| Product::convolution(packing, affine, board);
         let arrangements = Arrangement::of(path, board, architecture.channels);
-        // Paths that use minimal filtering have one arrangement.
-        let winograd = arrangements.first().and_then(|first| Winograd::of(path, first.layout, architecture.channels));
-        let of_block = |affine, index| match ranges {
-            Some(ranges) => Convolution::quantised(path, affine, board, index, ranges),
-            None => Convolution::new(path, affine, board, winograd.as_ref()),
-        };
         let over_cells = |dense, first| Product::over_cells(packing, dense, board, first);
-        let weights: usize =
-            folded.blocks.iter().map(|block| block.first.weight.len() + block.second.weight.len()).sum();
         let mut tower = Self {
             path,
             board,
-            is_far: weights / path.packing().format.per_word() * size_of::<u32>() > NEAR_BYTES,
-            stem: convolution(&folded.stem),
-            blocks: folded
-                .blocks
-                .iter()
-                .enumerate()
-                .map(|(index, block)| Block {
-                    first: of_block(&block.first, 2 * index),
-                    second: of_block(&block.second, 2 * index + 1),
-                    pooling: block.pooling.clone(),
-                    excitation: block.excitation.clone(),
-                })
-                .collect(),
-            heads: convolution(&folded.heads),
+            trunk: Trunk::new(path, board, &arrangements, &folded.stem, &folded.blocks, ranges),
+            heads: Product::convolution(packing, &folded.heads, board),
             policy: over_cells(&folded.policy, 0),
             hidden: over_cells(&folded.hidden, HEAD_CHANNELS),
             value: folded.value.clone(),
             multiply_adds: folded.multiply_adds,
-            winograd,
             arrangements,
             architecture,
         };
@@ -225,12 +124,7 @@ impl Tower {
 
     /// All products, in the order in which they are computed.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
-        let convolutions = self.blocks.iter_mut().flat_map(|block| [&mut block.first, &mut block.second]);
-        std::iter::once(&mut self.stem).chain(convolutions.flat_map(|convolution| &mut convolution.products)).chain([
-            &mut self.heads,
-            &mut self.policy,
-            &mut self.hidden,
-        ])
+        self.trunk.products_mut().chain([&mut self.heads, &mut self.policy, &mut self.hidden])
     }
 
     /// The network's shape.
@@ -263,22 +157,14 @@ impl Tower {
             buffers: self.arrangements.iter().map(|arrangement| self.buffers(arrangement)).collect(),
             policy: vec![0.0; most * self.policy.padded_outputs()],
             hidden: vec![0.0; most * VALUE_HIDDEN],
-            summaries: Summaries::default(),
         }
     }
 
     fn buffers(&self, arrangement: &Arrangement) -> Buffers {
         let (layout, format) = (arrangement.layout, self.path.base().packing().format);
-        let planes = |channels| Planes::new(format, layout, channels);
-        let channels = self.architecture.channels;
-        let excites = self.blocks.iter().any(|block| block.excitation.is_some());
         Buffers {
-            observations: planes(self.architecture.planes),
-            stream: planes(channels),
-            inner: planes(channels),
-            scaled: excites.then(|| planes(channels)),
-            integers: self.path.is_int8().then(|| Planes::new(self.path.packing().format, layout, channels)),
-            points: self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.planes(channels)),
+            observations: Planes::new(format, layout, self.architecture.planes),
+            activations: self.trunk.activations(layout),
             features: Planes::new(format, arrangement.features, 2 * HEAD_CHANNELS),
         }
     }
@@ -296,9 +182,9 @@ impl Tower {
         let len = self.architecture.planes * self.board.cells();
         for pass in self.passes(observations.len() / len) {
             self.forward(&mut workspace, pass, observations, |stage, planes, positions| match stage {
-                Stage::Stem if !self.blocks.is_empty() => ranges.see(0, planes, positions),
+                Stage::Stem if self.architecture.blocks > 0 => ranges.see(0, planes, positions),
                 Stage::Inner(index) => ranges.see(2 * index + 1, planes, positions),
-                Stage::Block(index) if index + 1 < self.blocks.len() => {
+                Stage::Block(index) if index + 1 < self.architecture.blocks => {
                     ranges.see(2 * (index + 1), planes, positions);
                 }
                 _ => {}
@@ -318,91 +204,30 @@ impl Tower {
     ) {
         let len = self.architecture.planes * self.board.cells();
         let observations = &observations[pass.first * len..][..pass.positions * len];
-        let multiplier = Multiplier::new(self.path);
-        let floating = self.path.is_int8().then(|| Multiplier::new(self.path.base()));
-        let base = floating.as_ref().unwrap_or(&multiplier);
-        for part in self.arrangements[pass.arrangement].parts(pass.positions) {
-            let observations = &observations[part.start * len..part.end * len];
-            self.convolutions([&multiplier, base], workspace, pass.arrangement, part, observations, &mut done);
+        let multipliers = Multipliers::new(self.path);
+        let base = multipliers.base();
+        let Workspace { buffers, policy, hidden } = workspace;
+        let Buffers { observations: planes, activations, features } = &mut buffers[pass.arrangement];
+        let arrangement = &self.arrangements[pass.arrangement];
+        for range in arrangement.parts(pass.positions) {
+            let positions = range.len();
+            let observations = &observations[range.start * len..range.end * len];
+            for (position, observation) in observations.chunks_exact(len).enumerate() {
+                planes.observe(position, observation);
+            }
+            done(Stage::Observe, planes, positions);
+            let of_trunk = |stage, planes: &Planes| done(stage, planes, positions);
+            let part = Part { arrangement, positions, input: planes };
+            self.trunk.compute(&multipliers, part, activations, &self.heads, of_trunk);
+            let into_features = Output::Planes { planes: features, first: range.start, add: false, relu: true };
+            base.multiply(&self.heads, &activations.stream, arrangement.cells(positions), into_features, None);
+            done(Stage::Heads, features, positions);
         }
 
-        let Workspace { buffers, policy, hidden, .. } = workspace;
-        let features = &buffers[pass.arrangement].features;
-        let rows = [Run::new(features.index(0, 0, 0), pass.positions, features.layout.line(1, 0))];
+        let rows = [arrangement.rows(pass.positions)];
         base.multiply(&self.policy, features, &rows, Output::Matrix { values: policy, relu: false }, None);
         base.multiply(&self.hidden, features, &rows, Output::Matrix { values: hidden, relu: true }, None);
         done(Stage::Layers, features, pass.positions);
-    }
-
-    /// Runs a part of a pass up to its features, with the multipliers of the blocks and of the layers around them.
-    fn convolutions(
-        &self,
-        [multiplier, base]: [&Multiplier; 2],
-        workspace: &mut Workspace,
-        arrangement: usize,
-        part: Range<usize>,
-        observations: &[f32],
-        done: &mut impl FnMut(Stage, &Planes, usize),
-    ) {
-        let Workspace { buffers, summaries, .. } = workspace;
-        let Buffers { observations: planes, stream, inner, scaled, integers, points, features } =
-            &mut buffers[arrangement];
-        let (arrangement, positions) = (&self.arrangements[arrangement], part.len());
-        let len = self.architecture.planes * self.board.cells();
-        for (position, observation) in observations.chunks_exact(len).enumerate() {
-            planes.observe(position, observation);
-        }
-        done(Stage::Observe, planes, positions);
-
-        let cells = arrangement.first(&arrangement.cells, positions);
-        let block_cells = arrangement.first(&arrangement.block_cells, positions);
-        let mut convolve =
-            |of: &Convolution, input: &Planes, output: &mut Planes, [add, relu]: [bool; 2], next: &Product| {
-                let output = Output::Planes { planes: output, first: 0, add, relu };
-                if let Some(winograd) = &self.winograd {
-                    return winograd.convolve(multiplier, &of.products, input, positions, points, output);
-                }
-                let input = match &mut *integers {
-                    Some(integers) => {
-                        self.path.quantise(input, &of.inverse, positions, integers);
-                        integers
-                    }
-                    None => input,
-                };
-                multiplier.multiply(of.first(), input, block_cells, output, self.far(next));
-            };
-        let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: true };
-        base.multiply(&self.stem, planes, cells, into_stream, None);
-        done(Stage::Stem, stream, positions);
-        for (index, block) in self.blocks.iter().enumerate() {
-            let after = self.blocks.get(index + 1).map_or(&self.heads, |block| block.first.first());
-            convolve(&block.first, stream, inner, [false, block.pooling.is_none()], block.second.first());
-            if let Some(pooling) = &block.pooling {
-                for position in 0..positions {
-                    base.pool(inner, position, pooling, self.architecture.channels, summaries);
-                }
-            }
-            done(Stage::Inner(index), inner, positions);
-            match (&block.excitation, &mut *scaled) {
-                (Some(excitation), Some(scaled)) => {
-                    convolve(&block.second, inner, scaled, [false, false], after);
-                    for position in 0..positions {
-                        let channels = self.architecture.channels;
-                        base.excite(scaled, stream, position, excitation, channels, summaries);
-                    }
-                }
-                _ => convolve(&block.second, inner, stream, [true, true], after),
-            }
-            done(Stage::Block(index), stream, positions);
-        }
-        let into_features = Output::Planes { planes: features, first: part.start, add: false, relu: true };
-        base.multiply(&self.heads, stream, cells, into_features, None);
-        done(Stage::Heads, features, positions);
-    }
-
-    /// Returns the product if its weights do not stay in the second-level cache from one pass to the next, else `None`.
-    fn far<'a>(&self, product: &'a Product) -> Option<&'a Product> {
-        self.is_far.then_some(product)
     }
 
     /// Policy logits `[A]` of a position of the last pass.
@@ -418,132 +243,5 @@ impl Tower {
             let sum: f32 = weights.iter().zip(hidden).map(|(weight, hidden)| weight * hidden).sum();
             self.value.bias[outcome] + sum
         })
-    }
-}
-
-/// The most bytes of activations of a pass, so that they stay in the second-level cache beside the weights that are
-/// read.
-const PASS_BYTES: usize = 384 << 10;
-/// [`PASS_BYTES`] of a pass whose positions are interleaved: its activations only have to stay in the cache themselves.
-const TOGETHER_BYTES: usize = 896 << 10;
-/// Positions of a pass: at least a few, so that weights which do not fit the cache are read once for all of them.
-const PASS_POSITIONS: std::ops::RangeInclusive<usize> = 2..=32;
-/// The least number of positions whose features are collected for the layers of the heads.
-const FEATURES: usize = TILE_ROWS;
-/// The number of positions from which on sixteen interleaved ones take less time than separate ones.
-const TOGETHER_FROM: usize = 12;
-
-/// A memory layout of the positions of a pass, and the runs of cells that a path multiplies.
-#[derive(Debug)]
-pub(crate) struct Arrangement {
-    pub(crate) layout: Layout,
-    /// The layout of the features in front of the layers of the heads, whose weights are read once for all of them.
-    pub(crate) features: Layout,
-    /// The runs for layers that stay in floating point.
-    cells: Vec<Run>,
-    /// The runs for the convolutions of the blocks.
-    block_cells: Vec<Run>,
-}
-
-/// Some positions of a batch that pass through the network together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pass {
-    /// The index of its arrangement.
-    pub(crate) arrangement: usize,
-    /// The first position of the batch.
-    pub(crate) first: usize,
-    pub(crate) positions: usize,
-}
-
-impl Arrangement {
-    /// The arrangements of a path, that of the most positions first; the last takes any number of positions.
-    pub(crate) fn of(path: KernelVariant, board: Board, channels: usize) -> Vec<Self> {
-        let blocks = path.base().packing().format.lines(channels);
-        let side_by_side = Layout::together(board, TILE_ROWS);
-        let fits = path.lays_together() && 2 * side_by_side.bytes(blocks) <= TOGETHER_BYTES;
-        let positions = PASS_BYTES / (2 * blocks * board.pixels() * size_of::<Line>());
-        let most = if fits { TOGETHER_FROM - 1 } else { *PASS_POSITIONS.end() };
-        let apart = Layout::apart(board, positions.clamp(*PASS_POSITIONS.start(), most));
-        fits.then_some(side_by_side).into_iter().chain([apart]).map(|layout| Self::new(path, layout)).collect()
-    }
-
-    fn new(path: KernelVariant, layout: Layout) -> Self {
-        let features = match layout.together {
-            1 => Layout::apart(layout.board, layout.positions.max(FEATURES)),
-            _ => layout,
-        };
-        Self { layout, features, cells: path.base().cells(layout), block_cells: path.cells(layout) }
-    }
-
-    /// Splits a number of positions into passes, each of at most as many as the features of its arrangement hold.
-    pub(crate) fn passes(all: &[Self], positions: usize) -> impl Iterator<Item = Pass> + use<'_> {
-        let mut first = 0;
-        std::iter::from_fn(move || {
-            let left = positions - first;
-            let arrangement = all.iter().position(|arrangement| left >= arrangement.least())?;
-            let positions = left.min(all[arrangement].features.positions);
-            let pass = Pass { arrangement, first, positions };
-            first += positions;
-            Some(pass)
-        })
-    }
-
-    /// The least number of positions for which it is used.
-    fn least(&self) -> usize {
-        if self.layout.together > 1 { TOGETHER_FROM } else { 1 }
-    }
-
-    /// Splits a number of positions into the parts that pass through the convolutions together.
-    pub(crate) fn parts(&self, positions: usize) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
-        let most = self.layout.positions;
-        (0..positions).step_by(most).map(move |first| first..positions.min(first + most))
-    }
-
-    /// The runs of the first positions, among `runs`.
-    fn first<'a>(&self, runs: &'a [Run], positions: usize) -> &'a [Run] {
-        let Layout { positions: all, together, .. } = self.layout;
-        // Interleaved positions are always computed together.
-        if together > 1 { runs } else { &runs[..runs.len() / all * positions] }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn passes(all: &[Arrangement], positions: usize) -> Vec<(usize, usize)> {
-        Arrangement::passes(all, positions).map(|pass| (pass.arrangement, pass.positions)).collect()
-    }
-
-    #[test]
-    fn a_batch_is_passed_whole_and_in_order() {
-        let board = Board::new(6, 7);
-        for path in [KernelVariant::AmxBf16, KernelVariant::PortableF32] {
-            let all = Arrangement::of(path, board, 64);
-            for positions in 0..100 {
-                let mut next = 0;
-                for pass in Arrangement::passes(&all, positions) {
-                    assert_eq!(pass.first, next);
-                    assert!((1..=all[pass.arrangement].features.positions).contains(&pass.positions));
-                    next += pass.positions;
-                }
-                assert_eq!(next, positions, "{path}");
-            }
-        }
-    }
-
-    #[test]
-    fn tiles_take_sixteen_positions_side_by_side() {
-        let all = Arrangement::of(KernelVariant::AmxBf16, Board::new(6, 7), 64);
-        assert_eq!(passes(&all, 43), [(0, 16), (0, 16), (1, 11)]);
-        assert_eq!(passes(&all, 44), [(0, 16), (0, 16), (0, 12)]);
-        assert_eq!(passes(&all, 1), [(1, 1)]);
-    }
-
-    #[test]
-    fn positions_that_would_leave_the_cache_lie_by_themselves() {
-        let all = Arrangement::of(KernelVariant::AmxBf16, Board::new(19, 19), 256);
-        assert_eq!(passes(&all, 21), [(0, 16), (0, 5)]);
-        assert_eq!(all[0].parts(5).collect::<Vec<_>>(), [0..2, 2..4, 4..5]);
     }
 }

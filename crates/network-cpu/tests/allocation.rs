@@ -1,6 +1,8 @@
 //! An evaluator allocates nothing per call.
 //!
-//! The test is alone in its process, because the allocator counts for the whole process.
+//! There is one test, because the allocator counts for the whole process.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be computed ends the test")]
 
 #[path = "../../search/tests/counting/mod.rs"]
 mod counting;
@@ -9,12 +11,18 @@ use counting::allocations;
 use std::sync::Arc;
 
 use game::{Action, ObservationShape};
-use inference::{Batch, Evaluator, Predictions};
-use network_cpu::{KernelVariant, Tower, TowerEvaluator};
-use weights::{Architecture, WeightsVersion};
+use inference::{Batch, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
+use network_cpu::{KernelVariant, LatentEvaluator, LatentNetwork, Tower, TowerEvaluator};
+use weights::{Architecture, Model, WeightsVersion};
 
 #[test]
 fn a_warm_evaluator_allocates_nothing() {
+    towers();
+    latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100);
+    latent_states(ObservationShape { planes: 2, height: 3, width: 3 }, 32, 70);
+}
+
+fn towers() {
     let architecture = Architecture {
         game: "test".to_owned(),
         planes: 2,
@@ -25,6 +33,7 @@ fn a_warm_evaluator_allocates_nothing() {
         blocks: 3,
         squeeze_excitation: 8,
         global_pooling: 8,
+        model: weights::Model::Alphazero,
     };
     let mut batch = Batch::new(ObservationShape { planes: 2, height: 6, width: 7 });
     for position in 0..70 {
@@ -37,6 +46,41 @@ fn a_warm_evaluator_allocates_nothing() {
         evaluator.evaluate(&batch, &mut predictions).unwrap();
         let before = allocations();
         evaluator.evaluate(&batch, &mut predictions).unwrap();
+        assert_eq!(allocations() - before, 0, "{path}");
+    }
+}
+
+/// Computes states and steps from them, once to grow the buffers and once more with fewer.
+fn latent_states(shape: ObservationShape, channels: usize, states: u32) {
+    let ObservationShape { planes, height, width } = shape;
+    let architecture = Architecture {
+        game: "test".to_owned(),
+        planes,
+        height,
+        width,
+        actions: 7,
+        channels,
+        blocks: 1,
+        squeeze_excitation: 8,
+        global_pooling: 0,
+        model: Model::Muzero { support: 20 },
+    };
+    let mut batch = Batch::new(shape);
+    (0..states).for_each(|state| batch.push(&[Action(0), Action(3)], |cells| cells[0] = state as f32));
+    let to: Vec<Slot> = (0..states).map(Slot).collect();
+    let step = |state: u32| Unroll { from: Slot(state), action: Action(state as u16 % 7), to: Slot(states + state) };
+    let steps: Vec<Unroll> = (0..states).map(step).collect();
+    for path in KernelVariant::ALL.into_iter().filter(|path| path.is_available()) {
+        let network = Arc::new(LatentNetwork::random(&architecture, 1, path).unwrap());
+        let mut evaluator = LatentEvaluator::new(network, WeightsVersion(1));
+        evaluator.reserve(2 * states as usize).unwrap();
+        let mut predictions = LatentPredictions::default();
+        evaluator.initial(&batch, &to, &mut predictions).unwrap();
+        let before = allocations();
+        evaluator.initial(&batch, &to, &mut predictions).unwrap();
+        evaluator.recurrent(&steps, &mut predictions).unwrap();
+        evaluator.recurrent(&steps[..5], &mut predictions).unwrap();
+        evaluator.reserve(10).unwrap();
         assert_eq!(allocations() - before, 0, "{path}");
     }
 }

@@ -13,7 +13,8 @@
 use std::time::{Duration, Instant};
 
 use network_torch::{
-    Device, Network, Precision, PrecisionPreference, Purpose, Trainer, TrainerSettings, TrainingBatch, TrainingKernel,
+    Device, Examples, Network, Precision, PrecisionPreference, Purpose, Trainer, TrainerSettings, TrainingBatch,
+    TrainingKernel,
 };
 use weights::Architecture;
 
@@ -32,6 +33,7 @@ fn main() {
             blocks,
             squeeze_excitation: 0,
             global_pooling: 0,
+            model: weights::Model::Alphazero,
         };
         for threads in [1, 2] {
             network_torch::set_threads(threads);
@@ -58,14 +60,14 @@ fn training(
 ) -> (&'static str, f64) {
     let settings = TrainerSettings { precision, tower, ..TrainerSettings::default() };
     let mut trainer = Trainer::new(Network::new(architecture, Device::Cpu, 0).unwrap(), settings).unwrap();
-    let batch = TrainingBatch {
+    let batch = Examples::Positions(TrainingBatch {
         observations: (0..positions * 84).map(|i| f32::from(u8::from(i % 5 == 0))).collect(),
         policies: vec![1.0 / 7.0; positions * 7],
         legal: vec![1; positions * 7],
         wdl: [1.0, 0.0, 0.0].repeat(positions),
         policy_weights: vec![1.0; positions],
         importance: Vec::new(),
-    };
+    });
     let backward = if trainer.trains_by_hand() { "by hand" } else { "libtorch" };
     let rate = rate(positions, || {
         trainer.step(&batch).unwrap();

@@ -5,7 +5,7 @@ use gradients::{Affine, Norm, Path, Shape, WeightGradient};
 use half::bf16;
 use network::{NORM_EPSILON, Role};
 use tch::{Device, Kind, Tensor};
-use weights::Architecture;
+use weights::{Architecture, Model};
 
 use crate::{
     Error, Network,
@@ -56,9 +56,10 @@ impl Tape {
 
 impl CustomBackward {
     /// Returns the fastest implementation on this machine for this architecture, if it is faster than libtorch: for
-    /// blocks without pooling and excitation, on a CPU with matrix tiles.
+    /// AlphaZero networks whose blocks have no pooling and excitation, on a CPU with matrix tiles.
     pub(crate) fn fastest(architecture: &Architecture) -> Option<Self> {
-        let is_plain = architecture.squeeze_excitation == 0 && architecture.global_pooling == 0;
+        let has_plain_blocks = architecture.squeeze_excitation == 0 && architecture.global_pooling == 0;
+        let is_plain = has_plain_blocks && architecture.model == Model::Alphazero;
         (is_plain && Path::Amx.is_available()).then(|| Self::new(Path::Amx))
     }
 
@@ -70,8 +71,9 @@ impl CustomBackward {
     pub(crate) fn forward(&self, network: &Network, observations: &Tensor) -> Result<Tape, Error> {
         let _guard = tch::no_grad_guard();
         let observations = Cells::from_tensor(observations)?;
-        let mut layers = vec![forward(network, &network.layers.stem, &observations, None)?];
-        for (index, block) in network.layers.blocks.iter().enumerate() {
+        let declared = network.layers.alphazero()?;
+        let mut layers = vec![forward(network, &declared.stem, &observations, None)?];
+        for (index, block) in declared.blocks.iter().enumerate() {
             let input = &layers[2 * index].y;
             let first = forward(network, &block.first, input, None)?;
             let second = forward(network, &block.second, &first.y, Some(input))?;

@@ -45,6 +45,14 @@ pub enum Error {
         /// The count in the batch.
         got: usize,
     },
+    /// A training batch names an action that the network does not have.
+    #[error("the batch has the action {action}, the network has {actions} actions")]
+    Action {
+        /// The action.
+        action: u16,
+        /// The number of actions.
+        actions: usize,
+    },
     /// A setting outside its range.
     #[error("setting `{field}` is {got}, expected {expected}")]
     Setting {

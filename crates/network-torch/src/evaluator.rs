@@ -6,26 +6,22 @@ use std::time::Instant;
 
 use game::{ObservationShape, Outcome};
 use inference::{
-    Attributes, BATCH_SIZES, Batch, BatchingEngine, EngineCounts, EngineSettings, Evaluator, LoadedNetwork,
-    Predictions, Weights,
+    Attributes, BATCH_SIZES, Batch, BatchingEngine, EngineCounts, EngineSettings, Evaluator, LatentModel,
+    LoadedNetwork, Predictions, Weights,
 };
 use tch::Device;
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::{
-    Chosen, ChosenPrecision, DevicePreference, Error, Network, Precision, PrecisionPreference, Purpose, choose_device,
-    choose_precision, folded::Folded, fusing, gpu, layout, process, rules::device_name,
+    Chosen, ChosenPrecision, DevicePreference, Error, LibtorchLatent, Network, Precision, PrecisionPreference, Purpose,
+    batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
+    choose_device, choose_precision,
+    folded::Folded,
+    fusing, gpu, layout, process,
+    rules::device_name,
 };
 use accelerator::Accelerator;
 use staging::Staging;
-
-/// Positions run through the network at once; a larger batch is split. Larger chunks gain nothing on a CPU, where the
-/// tower's activations should stay in the cache, and little elsewhere.
-const CHUNK: usize = 256;
-/// [`CHUNK`] on an accelerator.
-const CHUNK_ACCELERATED: usize = 4096;
-/// The most positions of a batch; more are a bug of the caller's configuration.
-const MAX_BATCH: usize = 16_384;
 
 /// A set of weights that libtorch evaluates in the calling thread: batch norms folded, channels last, no gradients.
 ///
@@ -142,13 +138,6 @@ fn loaded(
 /// Copies observations `[B, C, H, W]` as `[B, H, W, C]`.
 fn write_rows(shape: ObservationShape, observations: &[f32], to: &mut [f32]) {
     layout::channels_last(observations, shape.planes, shape.height * shape.width, to);
-}
-
-/// Returns the batch size to run for `positions`. The kernels need a set-up for every size, which they cache for a
-/// limited number of sizes; eight sizes per octave bound that number and waste at most an eighth.
-fn padded(positions: usize) -> usize {
-    let granularity = (positions.next_power_of_two() / 16).max(1);
-    positions.next_multiple_of(granularity)
 }
 
 /// Batches in flight on an accelerator before any measurement: one is computed, the next one is queued.
@@ -315,6 +304,16 @@ impl Libtorch {
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
         self.merged_evaluator(engine, &mut newest, manifest, bytes).map(Some)
+    }
+
+    /// Builds the learned model of a published version of a MuZero network, for one thread.
+    ///
+    /// # Errors
+    /// Same as [`evaluator`](Self::evaluator).
+    pub fn latent_model(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn LatentModel>, Error> {
+        let (device, precision) = (self.device.device, self.precision()?.precision);
+        let model = LibtorchLatent::new(&manifest.architecture, manifest.version, bytes, device, precision)?;
+        Ok(Box::new(model))
     }
 
     fn evaluator_of_thread(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, Error> {

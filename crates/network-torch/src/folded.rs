@@ -35,7 +35,7 @@ pub(crate) struct Folded {
 
 /// A residual block.
 #[derive(Debug)]
-struct Block {
+pub(crate) struct Block {
     first: Affine,
     pooling: Option<Affine>,
     second: Affine,
@@ -52,20 +52,8 @@ impl Folded {
     pub(crate) fn on_host(network: &Network, precision: Precision, device: Device) -> Result<Self, Error> {
         let rules = if device == network.device() { network.rules } else { DeviceRules::of(device) };
         let _guard = tch::no_grad_guard();
-        let (layers, kind, format) = (&network.layers, precision.kind(), rules.memory_format);
-        let fold = |layer: &Layer| arrange(fold(network, layer)?, format)?.cast(kind);
-        let matrix = |layer: &Layer| linear(network, layer)?.cast(kind);
-        let block = |block: &::network::Block| -> Result<Block, Error> {
-            let excitation = |::network::Excitation { hidden, output }: &::network::Excitation| {
-                Ok::<_, Error>(Excitation { hidden: matrix(hidden)?, output: matrix(output)? })
-            };
-            Ok(Block {
-                first: fold(&block.first)?,
-                pooling: block.pooling.as_ref().map(matrix).transpose()?,
-                second: fold(&block.second)?,
-                excitation: block.excitation.as_ref().map(excitation).transpose()?,
-            })
-        };
+        let (layers, kind, format) = (network.layers.alphazero()?, precision.kind(), rules.memory_format);
+        let block = |block: &::network::Block| Block::new(network, block, kind, format);
         let joined = join(network)?;
         let joined = Affine { weight: format.columns(&joined.weight, 2 * HEAD_CHANNELS)?, bias: joined.bias };
         Ok(Self {
@@ -73,11 +61,11 @@ impl Folded {
             precision,
             rules,
             fusing: Fusing::Separate,
-            stem: arrange(pad_inputs(self::fold(network, &layers.stem)?, rules)?, format)?.cast(kind)?,
+            stem: arrange(pad_inputs(fold(network, &layers.stem)?, rules)?, format)?.cast(kind)?,
             blocks: layers.blocks.iter().map(block).collect::<Result<_, _>>()?,
             head: arrange(heads(network)?, format)?.cast(kind)?,
             joined: joined.cast(kind)?,
-            value: matrix(&layers.value_output)?,
+            value: linear(network, &layers.value_output)?.cast(kind)?,
             architecture: network.architecture().clone(),
         })
     }
@@ -132,15 +120,7 @@ impl Folded {
     }
 
     fn sample<'a>(&self, layer: &'a Affine, positions: i64) -> Result<Sample<'a>, Error> {
-        let Architecture { height, width, .. } = self.architecture;
-        let (outputs, inputs, ..) = layer.weight.size4()?;
-        let numbers = |channels: i64| -> Result<Tensor, Error> {
-            let shape = [positions, channels, size(height), size(width)];
-            let angles = Tensor::f_arange(shape.iter().product::<i64>(), (Kind::Float, self.device))?;
-            let numbers = angles.f_sin()?.f_view(shape)?.f_to_kind(self.precision.kind())?;
-            self.rules.memory_format.arrange(&numbers)
-        };
-        Ok(Sample { layer, x: numbers(inputs)?, skip: numbers(outputs)? })
+        sample(layer, &self.architecture, positions, self.rules.memory_format)
     }
 
     /// Evaluates observations `[B, H, W, C]` in memory order, float32, on the CPU, to logits `[B, A + 3]`, float32, on
@@ -174,9 +154,29 @@ impl Folded {
 }
 
 impl Block {
+    /// Folds a block of `network`, its numbers in `kind` and its convolutions in `format`.
+    pub(crate) fn new(
+        network: &Network,
+        block: &::network::Block,
+        kind: Kind,
+        format: MemoryFormat,
+    ) -> Result<Self, Error> {
+        let fold = |layer: &Layer| arrange(fold(network, layer)?, format)?.cast(kind);
+        let matrix = |layer: &Layer| linear(network, layer)?.cast(kind);
+        let excitation = |::network::Excitation { hidden, output }: &::network::Excitation| {
+            Ok::<_, Error>(Excitation { hidden: matrix(hidden)?, output: matrix(output)? })
+        };
+        Ok(Self {
+            first: fold(&block.first)?,
+            pooling: block.pooling.as_ref().map(matrix).transpose()?,
+            second: fold(&block.second)?,
+            excitation: block.excitation.as_ref().map(excitation).transpose()?,
+        })
+    }
+
     /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first ReLU and excitation before the addition,
     /// so that the convolution before either is not fused.
-    fn forward(&self, x: &Tensor, fusing: Fusing) -> Result<Tensor, Error> {
+    pub(crate) fn forward(&self, x: &Tensor, fusing: Fusing) -> Result<Tensor, Error> {
         let y = match &self.pooling {
             None => fusing.convolve_relu(&self.first, x)?,
             Some(pooling) => {
@@ -197,9 +197,28 @@ impl Block {
     }
 }
 
+/// A convolution with inputs of that many positions, for comparing fused operators with separate ones.
+pub(crate) fn sample<'a>(
+    layer: &'a Affine,
+    architecture: &Architecture,
+    positions: i64,
+    format: MemoryFormat,
+) -> Result<Sample<'a>, Error> {
+    let &Architecture { height, width, .. } = architecture;
+    let (outputs, inputs, ..) = layer.weight.size4()?;
+    let (kind, device) = (layer.weight.f_kind()?, layer.weight.device());
+    let numbers = |channels: i64| -> Result<Tensor, Error> {
+        let shape = [positions, channels, size(height), size(width)];
+        let angles = Tensor::f_arange(shape.iter().product::<i64>(), (Kind::Float, device))?;
+        format.arrange(&angles.f_sin()?.f_view(shape)?.f_to_kind(kind)?)
+    };
+    Ok(Sample { layer, x: numbers(inputs)?, skip: numbers(outputs)? })
+}
+
 /// The convolutions in front of the two heads as one, the policy's channels first.
 fn heads(network: &Network) -> Result<Affine, Error> {
-    let (policy, value) = (fold(network, &network.layers.policy)?, fold(network, &network.layers.value)?);
+    let layers = network.layers.alphazero()?;
+    let (policy, value) = (fold(network, &layers.policy)?, fold(network, &layers.value)?);
     Ok(Affine {
         weight: Tensor::f_cat(&[policy.weight, value.weight], 0)?,
         bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
@@ -207,7 +226,7 @@ fn heads(network: &Network) -> Result<Affine, Error> {
 }
 
 /// Folds a batch norm into its convolution by the rule of [`network::LayerKind::Convolution`].
-fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
+pub(crate) fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     let variance = network.of(layer, Role::NormVariance);
     let gamma = network.of(layer, Role::NormScale);
     let beta = network.of(layer, Role::NormShift);
@@ -221,7 +240,7 @@ fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
 }
 
 /// Copies a linear layer, since training may continue with `network`.
-fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
+pub(crate) fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     Ok(Affine {
         weight: network.of(layer, Role::Linear).f_detach_copy()?,
         bias: network.of(layer, Role::Bias).f_detach_copy()?,
@@ -230,7 +249,7 @@ fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
 
 /// The two matrices over `[cells, 32]` features as one over `[cells, 64]`: the policy's channels first in each cell.
 fn join(network: &Network) -> Result<Affine, Error> {
-    let layers = &network.layers;
+    let layers = network.layers.alphazero()?;
     let (policy, value) = (linear(network, &layers.policy_output)?, linear(network, &layers.value_hidden)?);
     let by_cell = |weight: &Tensor| weight.f_view([weight.size()[0], -1, size(HEAD_CHANNELS)]);
     let (policy_weight, value_weight) = (by_cell(&policy.weight)?, by_cell(&value.weight)?);
@@ -244,12 +263,12 @@ fn join(network: &Network) -> Result<Affine, Error> {
 }
 
 /// Reorders the weights of a convolution in memory.
-fn arrange(affine: Affine, format: MemoryFormat) -> Result<Affine, Error> {
+pub(crate) fn arrange(affine: Affine, format: MemoryFormat) -> Result<Affine, Error> {
     Ok(Affine { weight: format.arrange(&affine.weight)?, bias: affine.bias })
 }
 
 /// Extends a convolution by inputs without effect, so that it takes as many planes as the device prefers.
-fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, Error> {
+pub(crate) fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, Error> {
     let (_, planes, ..) = affine.weight.size4()?;
     match padding(usize::try_from(planes).expect("sizes are not negative"), rules) {
         0 => Ok(affine),
@@ -258,7 +277,7 @@ fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, Error> {
 }
 
 /// The number of planes of zeros behind `planes`.
-fn padding(planes: usize, rules: DeviceRules) -> i64 {
+pub(crate) fn padding(planes: usize, rules: DeviceRules) -> i64 {
     size(planes.next_multiple_of(rules.planes_multiple) - planes)
 }
 

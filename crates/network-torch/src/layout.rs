@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use network::{Entry as FileEntry, Layers, Reader, Role, Tensor};
+use network::{Entry as FileEntry, Reader, Role, Tensor};
 
 use crate::{Error, MemoryFormat};
 
@@ -33,9 +33,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn new(layers: &Layers) -> Self {
-        let (trained, statistics): (Vec<Tensor>, Vec<Tensor>) =
-            layers.tensors().partition(|tensor| tensor.role.is_trained());
+    pub(crate) fn new(tensors: impl Iterator<Item = Tensor>) -> Self {
+        let (trained, statistics): (Vec<Tensor>, Vec<Tensor>) = tensors.partition(|tensor| tensor.role.is_trained());
         let (mut parameters, vectors): (Vec<Tensor>, Vec<Tensor>) =
             trained.into_iter().partition(|tensor| tensor.role.is_weight());
         parameters.extend(vectors);
@@ -162,7 +161,7 @@ mod tests {
 
     #[test]
     fn weights_come_first_and_biases_of_pooling_and_excitation_do_not_decay() {
-        let layout = Layout::new(&Layers::new(&complete()).unwrap());
+        let layout = Layout::new(Layers::new(&complete()).unwrap().tensors());
         let (weights, vectors): (Vec<&Entry>, Vec<&Entry>) =
             layout.parameters.iter().partition(|entry| entry.offset < layout.decayed());
         assert!(weights.iter().all(|entry| entry.tensor.shape.len() > 1));
@@ -186,7 +185,7 @@ mod tests {
     #[test]
     fn entries_fill_their_buffers_without_gaps() {
         let layers = Layers::new(&complete()).unwrap();
-        let layout = Layout::new(&layers);
+        let layout = Layout::new(layers.tensors());
         for entries in [&layout.parameters, &layout.statistics] {
             assert_eq!(entries[0].offset, 0);
             assert!(entries.windows(2).all(|pair| pair[0].range().end == pair[1].offset));

@@ -127,19 +127,23 @@ impl TrainingBatch {
 /// The losses of a training step, before it updated the weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Losses {
-    /// The minimised sum: policy + `value_loss_weight` · value.
+    /// The minimised sum: policy + `value_loss_weight` · value + reward.
     pub total: f64,
-    /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights.
+    /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights. Of an unrolled
+    /// batch, that of the positions plus the mean over the steps after them; so are value and reward.
     pub policy: f64,
-    /// Cross-entropy of win/draw/loss against their targets, in nats.
+    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats.
     pub value: f64,
+    /// Cross-entropy of categorical rewards against their targets, in nats; 0 for a network without rewards.
+    pub reward: f64,
     /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay corresponds to.
     pub l2: f64,
     /// Euclidean norm of the whole gradient before clipping.
     pub gradient_norm: f64,
-    /// Mean entropy of the priors over legal actions, in nats.
+    /// Mean entropy of the priors, in nats: over legal actions, or those of MuZero over all.
     pub policy_entropy: f64,
-    /// Share of positions whose likeliest result is the target's.
+    /// Share of positions whose likeliest result is the target's; of categorical values, share of those that are within
+    /// `0.1 (1 + |z|)` of their target z.
     pub value_accuracy: f64,
 }
 
@@ -190,9 +194,11 @@ pub(crate) struct LossTensors {
     pub(crate) total: Tensor,
     pub(crate) policy: Tensor,
     pub(crate) value: Tensor,
+    pub(crate) reward: Tensor,
     pub(crate) policy_entropy: Tensor,
     pub(crate) value_accuracy: Tensor,
-    /// `[B]`: the distance of the value for the player to move, win minus loss, from its target; only with importance.
+    /// `[B]`: the distance of the value for the player to move from its target; only with importance. A value of
+    /// AlphaZero is win minus loss.
     pub(crate) value_errors: Option<Tensor>,
 }
 
@@ -205,6 +211,7 @@ impl LossTensors {
             total: sum(&self.total, &next.total)?,
             policy: sum(&self.policy, &next.policy)?,
             value: sum(&self.value, &next.value)?,
+            reward: sum(&self.reward, &next.reward)?,
             policy_entropy: sum(&self.policy_entropy, &next.policy_entropy)?,
             value_accuracy: sum(&self.value_accuracy, &next.value_accuracy)?,
             value_errors: match (&self.value_errors, &next.value_errors) {
@@ -234,7 +241,8 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
     let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
     let value_accuracy = mean(right.f_to_kind(total.f_kind()?)?)?;
     let value_errors = targets.importance.as_ref().map(|_| value_errors(&log_values, &targets.wdl)).transpose()?;
-    Ok(LossTensors { total, policy, value, policy_entropy, value_accuracy, value_errors })
+    let reward = total.f_detach()?.f_zeros_like()?;
+    Ok(LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors })
 }
 
 /// Rows `[B]`, each weighted by its importance.

@@ -1,4 +1,4 @@
-use network::{Layer, Layers, Reader, Role};
+use network::{Layer, Reader, Role};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
@@ -7,15 +7,17 @@ use weights::Architecture;
 use crate::{
     DeviceRules, Error,
     layout::{self, Entry, Layout},
+    model_layers::ModelLayers,
 };
 
-/// The parameters and running statistics of the network that [`Layers`] declares, in two flat buffers.
+/// The parameters and running statistics of the network that [`Layers`](network::Layers) or, for MuZero,
+/// [`LatentLayers`](network::LatentLayers) declares, in two flat buffers.
 ///
 /// All numbers are float32; evaluation and training in a lower precision cast them as needed.
 #[derive(Debug)]
 pub struct Network {
     architecture: Architecture,
-    pub(crate) layers: Layers,
+    pub(crate) layers: ModelLayers,
     pub(crate) layout: Layout,
     /// All trained parameters, `[P]`; the optimiser works on it, `parameters` are views of it.
     pub(crate) flat_parameters: Tensor,
@@ -31,13 +33,14 @@ pub struct Network {
 impl Network {
     /// Creates a new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads a
     /// tenth of it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that
-    /// training begins near the plain tower. The seed alone decides every number.
+    /// training begins near the plain tower. The matrix that maps one-hot actions to planes is uniform within 1, because
+    /// one of its inputs is not 0. The seed alone decides every number.
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range.
     pub fn new(architecture: &Architecture, device: Device, seed: u64) -> Result<Self, Error> {
-        let layers = Layers::new(architecture)?;
-        let layout = Layout::new(&layers);
+        let layers = ModelLayers::new(architecture)?;
+        let layout = Layout::new(layers.tensors());
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let parameters: Vec<f32> =
             layout.parameters.iter().flat_map(|entry| initial_parameters(entry, &mut rng)).collect();
@@ -57,8 +60,8 @@ impl Network {
     /// Fails unless the file holds exactly the tensors of `architecture`, finite and of the right shape; the error
     /// names the tensor.
     pub fn from_safetensors(architecture: &Architecture, bytes: &[u8], device: Device) -> Result<Self, Error> {
-        let layers = Layers::new(architecture)?;
-        let layout = Layout::new(&layers);
+        let layers = ModelLayers::new(architecture)?;
+        let layout = Layout::new(layers.tensors());
         let mut reader = Reader::new(bytes)?;
         let parameters = layout::flat(&mut reader, "", &layout.parameters)?;
         let statistics = layout::flat(&mut reader, "", &layout.statistics)?;
@@ -96,11 +99,11 @@ impl Network {
     /// A network over two flat buffers in the order of their layout.
     pub(crate) fn from_flat(
         architecture: &Architecture,
-        layers: Layers,
+        layers: ModelLayers,
         flat_parameters: Tensor,
         flat_statistics: Tensor,
     ) -> Result<Self, Error> {
-        let layout = Layout::new(&layers);
+        let layout = Layout::new(layers.tensors());
         let parameters = views(&flat_parameters, &layout.parameters)?;
         for parameter in &parameters {
             let _ = parameter.f_set_requires_grad(true)?;
@@ -118,7 +121,7 @@ impl Network {
         })
     }
 
-    /// Copies weights and biases to `kind` in one operation, for passes in that kind. Parameters of batch norms and running
+    /// Copies weights and biases to `kind` in one operation, for passes in that kind. Parameters of norms and running
     /// statistics are shared with this network; gradients are those of the copies.
     pub(crate) fn cast(&self, kind: Kind) -> Result<Self, Error> {
         let flat = self.flat_parameters.f_to_kind(kind)?;
@@ -215,13 +218,16 @@ fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
     entries.iter().map(view).collect()
 }
 
+/// The matrix from one-hot actions to planes.
+const ACTION_PLANES: &str = "dynamics.action.weight";
+
 fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let bound = match entry.tensor.role {
         Role::Convolution | Role::Linear => {
             let fan_in = entry.len as f32 / entry.tensor.shape[0] as f32;
             let begins_small = [".output.weight", ".pooling.weight"].iter().any(|end| entry.tensor.name.ends_with(end));
             let scale = if begins_small { 0.1 } else { 1.0 };
-            scale * (6.0 / fan_in).sqrt()
+            if entry.tensor.name == ACTION_PLANES { 1.0 } else { scale * (6.0 / fan_in).sqrt() }
         }
         Role::NormScale => return vec![1.0; entry.len],
         _ => return vec![0.0; entry.len],

@@ -23,33 +23,47 @@ pub(crate) struct Logits {
 /// parameters and statistics in their own kind.
 pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
-    let mut x = tower.normed(&network.layers.stem, &tower.format().arrange(observations)?)?;
-    let _ = x.f_relu_()?;
-    for block in &network.layers.blocks {
-        x = tower.block(block, &x)?;
-    }
+    let layers = network.layers.alphazero()?;
+    let x = tower.trunk(&layers.stem, &layers.blocks, observations)?;
     heads(network, &x, kind, mode)
 }
 
 /// Runs the heads of `network` on `x`, the output of stem and blocks: `[B, F, H, W]`.
 pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
-    let layers = &network.layers;
+    let layers = network.layers.alphazero()?;
     let policy = tower.head(&layers.policy, &layers.policy_output, x)?;
     let mut hidden = tower.head(&layers.value, &layers.value_hidden, x)?;
     let _ = hidden.f_relu_()?;
     let value = tower.affine(&layers.value_output)?.linear(&hidden)?;
-    let wide = if network.flat_parameters.kind() == Kind::Double { Kind::Double } else { Kind::Float };
-    Ok(Logits { policy: policy.f_to_kind(wide)?, value: value.f_to_kind(wide)? })
+    Ok(Logits { policy: tower.widened(&policy)?, value: tower.widened(&value)? })
 }
 
-struct Tower<'a> {
-    network: &'a Network,
-    kind: Kind,
-    mode: Mode,
+/// A network and how it is run: see [`forward`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tower<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) kind: Kind,
+    pub(crate) mode: Mode,
 }
 
 impl Tower<'_> {
+    /// A stem and residual blocks: `[B, C, H, W]` in any format to `[B, F, H, W]`.
+    pub(crate) fn trunk(&self, stem: &Layer, blocks: &[Block], x: &Tensor) -> Result<Tensor, Error> {
+        let mut x = self.normed(stem, &self.format().arrange(x)?)?;
+        let _ = x.f_relu_()?;
+        for block in blocks {
+            x = self.block(block, &x)?;
+        }
+        Ok(x)
+    }
+
+    /// Logits in float32 or the kind of the parameters, whichever is wider.
+    pub(crate) fn widened(&self, logits: &Tensor) -> Result<Tensor, Error> {
+        let wide = if self.network.flat_parameters.kind() == Kind::Double { Kind::Double } else { Kind::Float };
+        Ok(logits.f_to_kind(wide)?)
+    }
+
     /// A residual block: `[B, F, H, W]` to `[B, F, H, W]`.
     fn block(&self, block: &Block, x: &Tensor) -> Result<Tensor, Error> {
         let mut y = self.normed(&block.first, x)?;
@@ -79,7 +93,7 @@ impl Tower<'_> {
     }
 
     /// The convolution of a head, its ReLU, and the matrix `output` over its features: `[B, F, H, W]` to `[B, out]`.
-    fn head(&self, layer: &Layer, output: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+    pub(crate) fn head(&self, layer: &Layer, output: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let mut x = self.normed(layer, x)?;
         let _ = x.f_relu_()?;
         let mut output = self.affine(output)?;
@@ -92,7 +106,7 @@ impl Tower<'_> {
     }
 
     /// A matrix with its bias.
-    fn affine(&self, layer: &Layer) -> Result<Affine, Error> {
+    pub(crate) fn affine(&self, layer: &Layer) -> Result<Affine, Error> {
         let part = |role| self.network.of(layer, role).shallow_clone();
         Affine { weight: part(Role::Linear), bias: part(Role::Bias) }.cast(self.kind)
     }

@@ -1,3 +1,4 @@
+mod laps;
 mod measured;
 mod snapshot;
 mod staging;
@@ -9,19 +10,22 @@ use ::network::Reader;
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
+use self::laps::Laps;
 use self::measured::Measured;
 use self::snapshot::{AVERAGE_FILE, NETWORK_FILE, OPTIMISER_FILE};
 pub use self::snapshot::{Contents, Snapshot};
-use self::staging::Staged;
+use self::staging::{ModelTargets, Staged};
 use crate::{
-    Decay, Error, Losses, Network, Optimiser, Precision, Purpose, TrainingBatch, TrainingKernel,
+    Decay, Error, Examples, Losses, Network, Optimiser, Precision, Purpose, TrainingKernel,
     custom_backward::CustomBackward,
     layout,
     losses::{self, LossTensors},
+    muzero::{self, LatentTower},
     network,
     optimiser::{self, StepSettings},
     process,
     tower::{self, Mode},
+    unrolled::{self, DYNAMICS_GRADIENT},
 };
 
 /// Settings of training.
@@ -54,6 +58,15 @@ pub struct TrainerSettings {
     /// equal size whose gradients are added. 0 splits a batch only after the device ran out of memory for it. Each micro-batch
     /// has its own statistics of batch norms and moves the running ones.
     pub micro_batch: usize,
+}
+
+impl TrainerSettings {
+    /// The defaults for MuZero: those for AlphaZero with a quarter of the value loss, against overfitting of the value
+    /// (Schrittwieser et al. 2020, appendix H).
+    #[must_use]
+    pub fn muzero() -> Self {
+        Self { value_loss_weight: 0.25, ..Self::default() }
+    }
 }
 
 impl Default for TrainerSettings {
@@ -117,7 +130,8 @@ pub struct StepTimes {
 pub struct Trained {
     /// The losses before the step updated the weights.
     pub losses: Losses,
-    /// The distance of the value of each row from its target, `[B]`, 0 to 2; empty if the batch had no importance.
+    /// The distance of the value of each row from its target, `[B]`; empty if the batch had no importance. Values of
+    /// AlphaZero are win minus loss; those of MuZero the predicted values of the roots, in units of the reward.
     pub value_errors: Vec<f32>,
     /// The durations of its parts.
     pub times: StepTimes,
@@ -226,8 +240,8 @@ impl Trainer {
     ///
     /// # Errors
     /// Those of [`queue`](Self::queue) and [`collect`](Self::collect), also for steps queued before.
-    pub fn step(&mut self, batch: &TrainingBatch) -> Result<Losses, Error> {
-        let mut newest = self.queue_in_laps(batch, &mut Laps::none()).map(|()| None)?;
+    pub fn step(&mut self, examples: &Examples) -> Result<Losses, Error> {
+        let mut newest = self.queue_in_laps(examples, &mut Laps::none()).map(|()| None)?;
         while let Some(trained) = self.collect_in_laps(&mut Laps::none()) {
             newest = Some(trained?.losses);
         }
@@ -238,10 +252,11 @@ impl Trainer {
     /// for the device.
     ///
     /// # Errors
-    /// [`Error::Batch`] if the batch does not fit; [`Error::OutOfMemory`] if the device cannot hold a single position,
+    /// [`Error::Batch`], [`Error::Action`] or [`Error::Network`] if the examples do not fit the network;
+    /// [`Error::OutOfMemory`] if the device cannot hold a single position,
     /// [`Error::Libtorch`] if it fails. Weights, statistics, average and moments are then unchanged.
-    pub fn queue(&mut self, batch: &TrainingBatch, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
-        self.queue_in_laps(batch, &mut Laps::new(clock))
+    pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
+        self.queue_in_laps(examples, &mut Laps::new(clock))
     }
 
     /// Waits for the oldest queued step and returns its results; `None` if no step is queued.
@@ -271,18 +286,18 @@ impl Trainer {
         self.micro_batches
     }
 
-    /// Copies a batch to the device as [`queue`](Self::queue) does and counts a step without computing it: the work of
+    /// Copies examples to the device as [`queue`](Self::queue) does and counts a step without computing it: the work of
     /// the host beside an accelerator, for benchmarks. Its losses are 0 and the weights do not change.
     ///
     /// # Errors
     /// Those of [`queue`](Self::queue).
-    pub fn queue_nothing(&mut self, batch: &TrainingBatch, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
+    pub fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let mut laps = Laps::new(clock);
-        let staged = Staged::new(batch, &self.network, [0.0; 2])?;
+        let staged = Staged::new(examples, &self.network, [0.0; 2])?;
         let times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         let device = self.network.device();
-        let errors = staged.targets.importance.as_ref().map(Tensor::f_zeros_like).transpose()?;
+        let errors = staged.targets.importance().map(Tensor::f_zeros_like).transpose()?;
         let measured = Measured::new(&network::upload(&[0.0; measured::SCALARS], device)?, errors.as_ref())?;
         let is_applied = Tensor::f_ones([1_i64], (Kind::Bool, device))?;
         let _ = self.next_step.f_add_scalar_(1.0)?;
@@ -290,9 +305,9 @@ impl Trainer {
         Ok(())
     }
 
-    fn queue_in_laps(&mut self, batch: &TrainingBatch, laps: &mut Laps<'_>) -> Result<(), Error> {
+    fn queue_in_laps(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error> {
         process::apply();
-        let staged = Staged::new(batch, &self.network, self.learning_rates())?;
+        let staged = Staged::new(examples, &self.network, self.learning_rates())?;
         self.batch_device = Some(staged.observations.device());
         let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         if let (Some(lowered), None) = (&self.lowered, &self.custom_backward) {
@@ -533,23 +548,35 @@ impl Trainer {
         }
         let kind = self.settings.precision.kind();
         let observations = staged.observations.f_to_kind(kind)?;
-        let (network, targets) = (&self.network, &staged.targets);
-        let (losses, gradient) = match &mut self.custom_backward {
-            None => {
-                let network = self.lowered.as_ref().unwrap_or(network);
-                let logits = tower::forward(network, &observations, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, targets, self.settings.value_loss_weight)?;
+        let (network, value_loss_weight) = (&self.network, self.settings.value_loss_weight);
+        let lowered = self.lowered.as_ref().unwrap_or(network);
+        let gradient_of = |loss: &Tensor| {
+            let gradients = Tensor::f_run_backward(&[loss], &lowered.parameters, false, false)?;
+            network::flatten(&lowered.layout.parameters, &gradients)
+        };
+        let (losses, gradient) = match (&staged.targets, &mut self.custom_backward) {
+            (ModelTargets::Alphazero(targets), None) => {
+                let logits = tower::forward(lowered, &observations, kind, Mode::Training)?;
+                let losses = losses::losses(&logits, targets, value_loss_weight)?;
                 times.forward += laps.lap();
-                let gradients = Tensor::f_run_backward(&[&losses.total], &network.parameters, false, false)?;
-                (losses, network::flatten(&network.layout.parameters, &gradients)?)
+                let gradient = gradient_of(&losses.total)?;
+                (losses, gradient)
             }
-            Some(custom_backward) => {
+            (ModelTargets::Alphazero(targets), Some(custom_backward)) => {
                 let tape = custom_backward.forward(network, &observations)?;
                 let x = tape.output()?.f_set_requires_grad(true)?;
                 let logits = tower::heads(network, &x, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, targets, self.settings.value_loss_weight)?;
+                let losses = losses::losses(&logits, targets, value_loss_weight)?;
                 times.forward += laps.lap();
                 let gradient = custom_backward.gradient(network, &tape, &x, &losses.total)?;
+                (losses, gradient)
+            }
+            (ModelTargets::Muzero(targets), _) => {
+                let tower = LatentTower::new(lowered, kind, Mode::Training)?;
+                let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT)?;
+                let losses = unrolled::losses(&predictions, targets, value_loss_weight)?;
+                times.forward += laps.lap();
+                let gradient = gradient_of(&losses.total)?;
                 (losses, gradient)
             }
         };
@@ -569,6 +596,7 @@ impl Trainer {
         let scalars = [
             &losses.policy,
             &losses.value,
+            &losses.reward,
             &gradient.f_norm()?,
             &losses.total,
             &weights.f_square()?.f_sum(None::<Kind>)?,
@@ -579,8 +607,12 @@ impl Trainer {
     }
 
     fn refuse_not_finite(&self, losses: Losses) -> Result<(), Error> {
-        let quantities =
-            [("policy loss", losses.policy), ("value loss", losses.value), ("gradient norm", losses.gradient_norm)];
+        let quantities = [
+            ("policy loss", losses.policy),
+            ("value loss", losses.value),
+            ("reward loss", losses.reward),
+            ("gradient norm", losses.gradient_norm),
+        ];
         match quantities.into_iter().find(|(_, value)| !value.is_finite()) {
             Some((quantity, _)) => Err(Error::NotFinite { quantity, step: self.step + 1 }),
             None => Ok(()),
@@ -596,7 +628,7 @@ impl Trainer {
         staged: &Staged,
         statistics: &Tensor,
     ) -> Result<Tensor, Error> {
-        let is_applied = scalars.f_narrow(0, 0, 3)?.f_isfinite()?.f_all()?.f_view([1])?;
+        let is_applied = scalars.f_narrow(0, 0, measured::FINITE)?.f_isfinite()?.f_all()?.f_view([1])?;
         let learning_rate = match self.queued.back() {
             Some(before) => {
                 let [applied, refused] = [0, 1].map(|index| staged.learning_rates.f_narrow(0, index, 1));
@@ -610,7 +642,10 @@ impl Trainer {
             decayed: self.network.layout.decayed(),
             step: &self.next_step,
             // The gradient is divided by its norm relative to the largest that is accepted.
-            scale: &scalars.f_narrow(0, 2, 1)?.f_divide_scalar(self.settings.gradient_clip_norm)?.f_clamp_min(1.0)?,
+            scale: &scalars
+                .f_narrow(0, measured::GRADIENT_NORM, 1)?
+                .f_divide_scalar(self.settings.gradient_clip_norm)?
+                .f_clamp_min(1.0)?,
             is_applied: &is_applied,
         };
         let parameters = &self.network.flat_parameters;
@@ -635,33 +670,6 @@ fn lowered(network: &Network, precision: Precision) -> Result<Option<Network>, E
     match precision {
         Precision::F32 => Ok(None),
         Precision::Bf16 => network.cast(precision.kind()).map(Some),
-    }
-}
-
-/// A stopwatch with a given clock, or without a clock.
-pub(crate) struct Laps<'a> {
-    clock: Option<&'a mut dyn FnMut() -> Instant>,
-    last: Option<Instant>,
-}
-
-impl<'a> Laps<'a> {
-    /// Begins the first lap.
-    pub(crate) fn new(clock: &'a mut dyn FnMut() -> Instant) -> Self {
-        let last = Some(clock());
-        Self { clock: Some(clock), last }
-    }
-
-    /// Creates a stopwatch whose laps all take no time.
-    pub(crate) fn none() -> Self {
-        Self { clock: None, last: None }
-    }
-
-    /// Ends a lap and begins the next.
-    pub(crate) fn lap(&mut self) -> Duration {
-        let Some((clock, last)) = self.clock.as_mut().zip(self.last) else { return Duration::ZERO };
-        let now = clock();
-        self.last = Some(now);
-        now.saturating_duration_since(last)
     }
 }
 

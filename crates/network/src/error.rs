@@ -13,6 +13,12 @@ pub enum Error {
         /// The largest size that is accepted.
         limit: usize,
     },
+    /// The architecture is that of another model.
+    #[error("the network is not of the model {expected}")]
+    Model {
+        /// The name of the expected model.
+        expected: &'static str,
+    },
     /// The bytes are not a safetensors file.
     #[error("the bytes are not a safetensors file: {0}")]
     Format(String),

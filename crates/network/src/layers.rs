@@ -1,5 +1,5 @@
 use game::Outcome;
-use weights::Architecture;
+use weights::{Architecture, Model};
 
 use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
 
@@ -91,6 +91,9 @@ pub enum LayerKind {
     },
     /// A matrix with a bias.
     Linear,
+    /// A matrix without bias, then layer norm (Ba et al. 2016): for each position `(y − μ) / √(σ² + ε) · γ + β` with the
+    /// mean μ and the variance σ² of its outputs and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
+    Dense,
 }
 
 /// A tensor of a network, float32 in files.
@@ -113,9 +116,9 @@ pub enum Role {
     Linear,
     /// The bias of a linear layer, `[out]`.
     Bias,
-    /// γ of a batch norm, `[out]`.
+    /// γ of a batch norm or layer norm, `[out]`.
     NormScale,
-    /// β of a batch norm, `[out]`.
+    /// β of a batch norm or layer norm, `[out]`.
     NormShift,
     /// The running mean of a batch norm, `[out]`.
     NormMean,
@@ -150,9 +153,12 @@ impl Layers {
     /// The layers of an architecture.
     ///
     /// # Errors
-    /// Returns the errors of [`check`].
+    /// Returns the errors of [`check`], and [`Error::Model`] for a MuZero architecture.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
+        if architecture.model != Model::Alphazero {
+            return Err(Error::Model { expected: "alphazero" });
+        }
         let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
         let features = height * width * HEAD_CHANNELS;
         Ok(Self {
@@ -194,7 +200,7 @@ impl Layers {
             // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs of an output cell and an input cell.
             LayerKind::Convolution { side: 3 } => (3 * height - 2) * (3 * width - 2),
             LayerKind::Convolution { .. } => height * width,
-            LayerKind::Linear => 1,
+            LayerKind::Linear | LayerKind::Dense => 1,
         };
         self.iter().map(|layer| layer.inputs * layer.outputs * pairs(layer.kind)).sum()
     }
@@ -202,8 +208,13 @@ impl Layers {
 
 impl Block {
     fn new(architecture: &Architecture, index: usize) -> Self {
+        Self::named(&format!("block.{index}"), architecture, index)
+    }
+
+    /// The block with this index, whose layers' names begin with `prefix`.
+    pub(crate) fn named(prefix: &str, architecture: &Architecture, index: usize) -> Self {
         let &Architecture { channels, squeeze_excitation: units, global_pooling: pooled, .. } = architecture;
-        let name = |part: &str| format!("block.{index}.{part}");
+        let name = |part: &str| format!("{prefix}.{part}");
         let pools = pooled > 0 && index % POOLING_PERIOD == POOLING_PERIOD - 1;
         Self {
             first: Layer::convolution(&name("first"), 3, channels, channels),
@@ -216,23 +227,27 @@ impl Block {
         }
     }
 
-    fn layers(&self) -> impl Iterator<Item = &Layer> {
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &Layer> {
         let excitation = self.excitation.iter().flat_map(|Excitation { hidden, output }| [hidden, output]);
         [&self.first, &self.second].into_iter().chain(&self.pooling).chain(excitation)
     }
 }
 
 impl Layer {
-    fn convolution(name: &str, side: usize, inputs: usize, outputs: usize) -> Self {
+    pub(crate) fn convolution(name: &str, side: usize, inputs: usize, outputs: usize) -> Self {
         Self { name: name.to_owned(), kind: LayerKind::Convolution { side }, inputs, outputs }
     }
 
-    fn linear(name: &str, inputs: usize, outputs: usize) -> Self {
+    pub(crate) fn linear(name: &str, inputs: usize, outputs: usize) -> Self {
         Self { name: name.to_owned(), kind: LayerKind::Linear, inputs, outputs }
     }
 
+    pub(crate) fn dense(name: &str, inputs: usize, outputs: usize) -> Self {
+        Self { name: name.to_owned(), kind: LayerKind::Dense, inputs, outputs }
+    }
+
     /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, `.weight` and
-    /// `.bias` of a linear layer.
+    /// `.bias` of a linear layer, `.weight` and `.norm.{weight, bias}` of a dense one.
     #[must_use]
     pub fn tensors(&self) -> Vec<Tensor> {
         let roles: &[Role] = match self.kind {
@@ -240,6 +255,7 @@ impl Layer {
                 &[Role::Convolution, Role::NormScale, Role::NormShift, Role::NormMean, Role::NormVariance]
             }
             LayerKind::Linear => &[Role::Linear, Role::Bias],
+            LayerKind::Dense => &[Role::Linear, Role::NormScale, Role::NormShift],
         };
         roles.iter().map(|role| self.tensor(*role)).collect()
     }
@@ -284,6 +300,9 @@ pub const BLOCKS_MAX: usize = 256;
 /// The most hidden units of squeeze-and-excitation.
 pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 
+/// The largest support of categorical values and rewards.
+pub const SUPPORT_MAX: usize = 1024;
+
 /// Checks every size of an architecture.
 ///
 /// Architectures come from manifests, which are untrusted input: the limits exclude arithmetic overflow and allocations
@@ -294,7 +313,12 @@ pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 pub fn check(architecture: &Architecture) -> Result<(), Error> {
     let &Architecture { planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling, .. } =
         architecture;
+    let support = match architecture.model {
+        Model::Alphazero => 1,
+        Model::Muzero { support } => support,
+    };
     let dimensions = [
+        ("support", support, 1, SUPPORT_MAX),
         ("planes", planes, 1, PLANES_MAX),
         ("height", height, 1, SIDE_MAX),
         ("width", width, 1, SIDE_MAX),
@@ -329,6 +353,7 @@ mod tests {
             blocks: 3,
             squeeze_excitation: 8,
             global_pooling: 4,
+            model: weights::Model::Alphazero,
         }
     }
 

@@ -3,23 +3,27 @@
 //!
 //! The evaluators and the trainer share it, so that every tensor, shape and constant is declared once. [`Layers`] lists
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
-//! [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn
+//! [`LatentLayers`] lists those of a MuZero network. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn
 //! tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
 mod error;
 mod file;
+mod latent_layers;
 mod layers;
 
 pub use error::Error;
 pub use file::{Entry, Reader, write};
+pub use latent_layers::{Head, LatentLayers, Trunk, is_vector};
 pub use layers::{
     ACTIONS_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, Excitation, Layer, LayerKind, Layers, PLANES_MAX, Role, SIDE_MAX,
-    SQUEEZE_EXCITATION_MAX, Tensor, check,
+    SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
 };
 pub use weights::Architecture;
 
 /// Channels of the 1×1 convolution in front of each head.
 pub const HEAD_CHANNELS: usize = 32;
+/// Planes into which the dynamics of a residual MuZero network map an action.
+pub const ACTION_PLANES: usize = 4;
 /// Units of the hidden layer of the value head.
 pub const VALUE_HIDDEN: usize = 64;
 /// The ε that a batch norm adds to variances under the square root.

@@ -9,7 +9,7 @@ use crate::arena::{Arena, Node};
 use crate::completed_values::{MixedValue, Sigma, logit, softmax};
 use crate::edges::{EdgeId, NodeId};
 use crate::proven::Proven;
-use crate::value_range::Rescale;
+use crate::value_range::{Rescale, Scale};
 
 /// The proven result of an edge, as seen by the player who chooses it.
 pub(crate) fn edge_proven(arena: &Arena, edge: EdgeId) -> Proven {
@@ -59,15 +59,23 @@ pub(crate) fn completed_values(arena: &Arena, node: &Node, values: &mut Vec<f32>
     values.extend(node.edges().map(|edge| edge_value(arena, edge).unwrap_or(unvisited)));
 }
 
-/// Replaces `scores` with `logits + σ(completed Q)`, the logits of the improved policy.
+/// Replaces `scores` with `logits + σ(completed Q)`, the logits of the improved policy. Values other than a board's are
+/// rescaled by the least and greatest completed value of the node, as below the root.
 pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: &mut Vec<f32>) {
     completed_values(arena, node, scores);
-    let scale = arena.bounds.scale();
+    let scale = if arena.bounds.is_board() { Scale::IDENTITY } else { spanning(scores) };
     let visits_max = node.edges().map(|edge| edge_visits(arena, edge)).max().unwrap_or(0);
     let factor = sigma.factor(visits_max as f32);
     for (score, edge) in scores.iter_mut().zip(node.edges()) {
         *score = logit(arena.edges.prior(edge)) + factor * scale.apply(*score);
     }
+}
+
+/// The rescaling of `values` to `[0, 1]`.
+fn spanning(values: &[f32]) -> Scale {
+    let least = values.iter().copied().fold(f32::INFINITY, f32::min);
+    let greatest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    Scale::spanning(least, greatest)
 }
 
 /// Selects the candidate edges of `node` that the search may choose: the winning ones; else those that neither lose nor

@@ -10,6 +10,7 @@ use crate::completed_values::Sigma;
 use crate::edges::{EdgeId, LANES, NodeId, Octet};
 use crate::settings::{SearchAlgorithm, Settings};
 use crate::value_range::{Rescale, Unscaled};
+use gumbel::{RescaleNode, Spanning};
 use lanes::Choice;
 use puct::ExplorationFactors;
 
@@ -49,15 +50,15 @@ impl Rule {
     }
 }
 
-/// A rule that chooses among the edges of a node.
-trait Choose {
+/// A rule that chooses among the edges of a node, whose values are rescaled by an `R`.
+trait Choose<R> {
     /// Chooses the edge to take at a node that has an available one. `reduction` scales first-play reduction.
-    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<Choice>;
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: R, reduction: f32) -> Option<Choice>;
 }
 
-impl Choose for Puct {
+impl<R: Rescale> Choose<R> for Puct {
     #[inline(always)]
-    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, reduction: f32) -> Option<Choice> {
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: R, reduction: f32) -> Option<Choice> {
         let reduction = reduction * self.fpu_reduction * node.visited_mass_sqrt;
         let first_play = scale.apply(node.mean_value) - reduction;
         let factor = self.factors.at(node.visits + node.in_flight);
@@ -65,10 +66,10 @@ impl Choose for Puct {
     }
 }
 
-impl Choose for Gumbel {
+impl<R: RescaleNode> Choose<R> for Gumbel {
     #[inline(always)]
-    fn choose(&mut self, node: &Node, octets: &[Octet], scale: impl Rescale, _: f32) -> Option<Choice> {
-        let network_value = scale.apply(node.network_value);
+    fn choose(&mut self, node: &Node, octets: &[Octet], scale: R, _: f32) -> Option<Choice> {
+        let Node { network_value, .. } = *node;
         gumbel::best(octets, gumbel::Terms { sigma: self.sigma, network_value, scale }, &mut self.scratch)
     }
 }
@@ -86,19 +87,20 @@ pub(crate) enum Descent {
 /// `reduction`.
 #[inline]
 pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, first: Option<EdgeId>, reduction: f32) -> Descent {
-    // The rescaling is read once for all steps.
+    // Under pUCT the rescaling is read once for all steps.
     let scale = arena.bounds.scale();
-    match rule {
-        Rule::Puct(puct) if arena.bounds.is_board() => descend_by(arena, puct, Unscaled, first, reduction),
-        Rule::Puct(puct) => descend_by(arena, puct, scale, first, reduction),
-        Rule::Gumbel(gumbel) => descend_by(arena, gumbel, scale, first, reduction),
+    match (rule, arena.bounds.is_board()) {
+        (Rule::Puct(puct), true) => descend_by(arena, puct, Unscaled, first, reduction),
+        (Rule::Puct(puct), false) => descend_by(arena, puct, scale, first, reduction),
+        (Rule::Gumbel(gumbel), true) => descend_by(arena, gumbel, Unscaled, first, reduction),
+        (Rule::Gumbel(gumbel), false) => descend_by(arena, gumbel, Spanning, first, reduction),
     }
 }
 
-fn descend_by(
+fn descend_by<R: Copy>(
     arena: &mut Arena,
-    rule: &mut impl Choose,
-    scale: impl Rescale,
+    rule: &mut impl Choose<R>,
+    scale: R,
     mut first: Option<EdgeId>,
     mut reduction: f32,
 ) -> Descent {

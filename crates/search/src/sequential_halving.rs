@@ -24,6 +24,10 @@ pub(crate) struct SequentialHalving {
     target: u32,
     /// This phase's actions, best first.
     considered: Vec<usize>,
+    /// The visits of each action of this phase at its beginning.
+    base: u32,
+    /// The actions that were dropped at the beginning of this phase.
+    dropped: Vec<usize>,
 }
 
 /// The state of a root action that the schedule depends on.
@@ -66,8 +70,10 @@ impl SequentialHalving {
 
     /// Drops all phases and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
-        *self = Self { considered: std::mem::take(&mut self.considered), ..Self::default() };
+        let (considered, dropped) = (std::mem::take(&mut self.considered), std::mem::take(&mut self.dropped));
+        *self = Self { considered, dropped, ..Self::default() };
         self.considered.clear();
+        self.dropped.clear();
     }
 
     /// The action to visit next: of those that lack visits in this phase, one with the fewest; ties go to the best.
@@ -103,6 +109,34 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
+    /// True if newer scores may still exchange actions of this phase for dropped ones. In the first phase none is visited
+    /// and all have the same value, so that no score changes the order.
+    pub(crate) fn is_rank_open(&self, look: impl Fn(usize) -> Candidate) -> bool {
+        let waits = |&action: &usize| self.waits(look(action));
+        self.base > 0 && self.dropped.iter().any(waits) && self.considered.iter().any(waits)
+    }
+
+    /// Ranks again by newer scores: an action that was dropped at the beginning of this phase replaces one that has
+    /// received no visit in it and is now worse. Each visit of mctx goes to the action that is best at that time, and
+    /// where values are rescaled by those of all actions, one new value may change the order of the others.
+    pub(crate) fn rank_again(&mut self, scores: &[f32], look: impl Fn(usize) -> Candidate) {
+        let (mut considered, mut dropped) = (std::mem::take(&mut self.considered), std::mem::take(&mut self.dropped));
+        let order = |a: &usize, b: &usize| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b));
+        for worse in considered.iter_mut().filter(|action| self.waits(look(**action))) {
+            let waiting = dropped.iter_mut().filter(|action| self.waits(look(**action)));
+            if let Some(best) = waiting.min_by(|a, b| order(a, b)).filter(|best| order(best, worse).is_lt()) {
+                std::mem::swap(best, worse);
+            }
+        }
+        considered.sort_unstable_by(order);
+        (self.considered, self.dropped) = (considered, dropped);
+    }
+
+    /// True if an action has received no visit in this phase and can.
+    fn waits(&self, candidate: Candidate) -> bool {
+        candidate.visits <= self.base && candidate.status == CandidateStatus::Open
+    }
+
     /// The visits of an action that count towards its rank, which are those that the schedule assigned; `None` if the
     /// action is no longer considered.
     pub(crate) fn credited(&self, action: usize, visits: u32) -> Option<u32> {
@@ -121,7 +155,10 @@ impl SequentialHalving {
         }
         ranking.sort_unstable_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
         let left = self.simulations - self.assigned;
-        ranking.truncate(self.width.min(usize::try_from(left).unwrap_or(usize::MAX)));
+        let kept = self.width.min(usize::try_from(left).unwrap_or(usize::MAX)).min(ranking.len());
+        self.dropped.clear();
+        self.dropped.extend(ranking.drain(kept..));
+        self.base = self.target;
 
         let len = u32::try_from(ranking.len()).expect("actions are 16-bit");
         if len == 0 {
@@ -238,6 +275,23 @@ mod tests {
             rank(a).partial_cmp(&rank(b)).unwrap()
         });
         assert_eq!(played, Some(1));
+    }
+
+    /// Of four actions with one visit each the better two are to be visited again; the scores change after the first.
+    #[test]
+    fn an_action_that_became_better_replaces_one_without_a_visit_in_the_phase() {
+        let look =
+            |visits: [u32; 4]| move |action: usize| Candidate { visits: visits[action], status: CandidateStatus::Open };
+        let mut halving = SequentialHalving::default();
+        halving.begin(4, 8, &[3.0, 2.0, 1.0, 0.0], look([0; 4]));
+        assert!(!halving.is_rank_open(look([1, 0, 0, 0])), "all actions without visits have the same value");
+        halving.halve(&[3.0, 2.0, 1.0, 0.0], look([1; 4]));
+        assert_eq!(halving.considered, [0, 1]);
+        let scores = [0.5, 2.0, 1.0, 4.0];
+        assert!(halving.is_rank_open(look([2, 1, 1, 1])));
+        halving.rank_again(&scores, look([2, 1, 1, 1]));
+        assert_eq!(halving.considered, [3, 0], "the first keeps its place, since it was visited");
+        assert!(!halving.is_rank_open(look([2, 1, 1, 2])));
     }
 
     #[test]

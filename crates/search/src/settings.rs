@@ -60,6 +60,9 @@ pub enum SearchAlgorithm {
 impl SearchAlgorithm {
     /// Gumbel with the constants published for board games.
     pub const GUMBEL: Self = Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0 };
+
+    /// Gumbel with the constants published for values rescaled to `[0, 1]`.
+    pub const GUMBEL_NORMALISED: Self = Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 0.1 };
 }
 
 /// Dirichlet noise on the priors of an explored root: `(1 − fraction) · P + fraction · Dir(total / legal)`.
@@ -98,7 +101,9 @@ pub enum EarlyStop {
 pub enum ValueRange {
     /// Values in `[-1, 1]`, used as they are.
     Board,
-    /// Unbounded values, rescaled to `[0, 1]` by the least and greatest action value met in the tree, as in MuZero.
+    /// Unbounded values, rescaled to `[0, 1]`: under pUCT by the least and greatest action value met since the last
+    /// reset of the tree, as in MuZero; under Gumbel by the least and greatest completed value of each node, as in
+    /// Gumbel MuZero.
     Normalised,
 }
 

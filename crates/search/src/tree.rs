@@ -110,12 +110,7 @@ impl<S> Tree<S> {
             (_, Exploration::Sample | Exploration::Greedy) => {}
         }
         self.set_priors();
-        if let SearchAlgorithm::Gumbel { considered_actions_max, c_visit, c_scale } = self.settings.algorithm {
-            self.score(Sigma { c_visit, c_scale });
-            let arena = &self.arena;
-            self.halving.begin(considered_actions_max, simulations, &self.scratch, |action| candidate(arena, action));
-            self.settle();
-        }
+        self.begin_halving();
     }
 
     /// Performs one descent from the root; see [`Selection`].
@@ -303,7 +298,19 @@ impl<S> Tree<S> {
         back_up(&mut self.arena, id, value);
     }
 
-    /// Halves the considered actions as soon as a phase is complete and nothing is in flight.
+    /// Starts the first phase of sequential halving, by the noise that was drawn.
+    fn begin_halving(&mut self) {
+        let SearchAlgorithm::Gumbel { considered_actions_max, c_visit, c_scale } = self.settings.algorithm else {
+            return;
+        };
+        self.score(Sigma { c_visit, c_scale });
+        let arena = &self.arena;
+        self.halving.begin(considered_actions_max, self.budget, &self.scratch, |action| candidate(arena, action));
+        self.settle();
+    }
+
+    /// Halves the considered actions as soon as a phase is complete and nothing is in flight; ranks those of a phase
+    /// under way again where the rescaling of values may have changed.
     #[inline]
     fn settle(&mut self) {
         let Some(sigma) = self.sigma() else { return };
@@ -314,6 +321,20 @@ impl<S> Tree<S> {
             self.score(sigma);
             let arena = &self.arena;
             self.halving.halve(&self.scratch, |action| candidate(arena, action));
+        }
+        if !self.arena.bounds.is_board() {
+            self.rank_again(sigma);
+        }
+    }
+
+    /// Ranks the root actions of a phase under way by their newest scores. Out of line, so that searches of boards do
+    /// not carry it.
+    #[inline(never)]
+    fn rank_again(&mut self, sigma: Sigma) {
+        if self.halving.is_rank_open(|action| candidate(&self.arena, action)) {
+            self.score(sigma);
+            let arena = &self.arena;
+            self.halving.rank_again(&self.scratch, |action| candidate(arena, action));
         }
     }
 

@@ -10,12 +10,17 @@ pub(crate) struct Bounds {
     greatest: f32,
 }
 
-/// The rescaling `value · factor + offset`; the identity on boards.
+/// The rescaling `(value − least) · factor`; the identity on boards. Subtracting first keeps the digits of large values
+/// that differ little.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Scale {
+    least: f32,
     factor: f32,
-    offset: f32,
 }
+
+/// The least range that is rescaled to `[0, 1]`, as in mctx; a smaller one is rescaled by the same factor, so that
+/// rounding errors are not mistaken for differences and no quotient overflows.
+const RANGE_MIN: f32 = 1e-8;
 
 impl Bounds {
     pub(crate) fn new(range: ValueRange) -> Self {
@@ -48,8 +53,7 @@ impl Bounds {
         if self.range == ValueRange::Board || self.least >= self.greatest {
             return Scale::IDENTITY;
         }
-        let factor = 1.0 / (self.greatest - self.least);
-        Scale { factor, offset: -self.least * factor }
+        Scale::spanning(self.least, self.greatest)
     }
 }
 
@@ -71,13 +75,18 @@ impl Rescale for Unscaled {
 }
 
 impl Scale {
-    pub(crate) const IDENTITY: Self = Self { factor: 1.0, offset: 0.0 };
+    pub(crate) const IDENTITY: Self = Self { least: 0.0, factor: 1.0 };
+
+    /// The rescaling of values from `least` to `greatest` to `[0, 1]`.
+    pub(crate) fn spanning(least: f32, greatest: f32) -> Self {
+        Self { least, factor: 1.0 / (greatest - least).max(RANGE_MIN) }
+    }
 }
 
 impl Rescale for Scale {
     #[inline(always)]
     fn apply(self, value: f32) -> f32 {
-        value * self.factor + self.offset
+        (value - self.least) * self.factor
     }
 }
 
@@ -99,6 +108,14 @@ mod tests {
         [3.0, 11.0, 7.0].into_iter().for_each(|value| bounds.include(value));
         let scale = bounds.scale();
         assert_eq!([3.0, 7.0, 11.0].map(|value| scale.apply(value)), [0.0, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn values_that_differ_by_rounding_errors_stay_finite_and_close() {
+        let scale = Scale::spanning(0.0, 1e-42);
+        assert!(scale.apply(1e-42) < 1e-30, "{}", scale.apply(1e-42));
+        let scale = Scale::spanning(1000.0, 1000.5);
+        assert_eq!([1000.0, 1000.25, 1000.5].map(|value| scale.apply(value)), [0.0, 0.5, 1.0]);
     }
 
     #[test]

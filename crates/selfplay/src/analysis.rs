@@ -108,13 +108,13 @@ struct BatchAnalysis<G: Game> {
 
 /// One tree, which searches one position after another.
 struct Slot<G: Game> {
-    search: TreeSearch<G>,
+    search: TreeSearch<G::Position>,
     /// The index of the position that is searched.
     index: Option<usize>,
 }
 
-impl<G: Game> TreeSet<G> for BatchAnalysis<G> {
-    fn search(&mut self, owner: usize) -> &mut TreeSearch<G> {
+impl<G: Game> TreeSet<G::Position> for BatchAnalysis<G> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<G::Position> {
         &mut self.slots[owner].search
     }
 }

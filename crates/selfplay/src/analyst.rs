@@ -14,7 +14,7 @@ use crate::tree_search::TreeSearch;
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,
-    search: TreeSearch<G>,
+    search: TreeSearch<G::Position>,
     batcher: LeafBatcher<G>,
     buffers: Buffers,
     leaves_per_batch: usize,

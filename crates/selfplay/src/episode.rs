@@ -1,25 +1,18 @@
-//! One game of many: its position, its tree and its recorded steps.
+//! One game of many: its position, its tree and its record.
 
-use experience::{ActionProbability, Step, StepKind, WeightsVersion};
-use game::{Action, Game, Outcome};
-use rand::{Rng, RngExt};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
-use search::{Exploration, Proven, SearchAlgorithm, Tree};
+use experience::Step;
+use game::{Action, Game};
+use search::Tree;
 
-use crate::config::{Openings, Settings, SubtreeReuse};
+use crate::config::{Settings, SubtreeReuse};
 use crate::leaf_batcher::{BatchContext, LeafBatcher, Limits};
-use crate::resignation::Watch;
+use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::tree_search::TreeSearch;
 
 /// The maximum number of simulations and moves that one game may complete in one round without a leaf for the batch. It
 /// keeps a round finite when all positions are in the cache.
 const WORK_PER_ROUND_MAX: usize = 256;
-/// The smallest recorded entry of a search policy. Smaller entries are noise of the softmax and would waste space.
-const PROBABILITY_MIN: f32 = 1e-5;
-/// The temperature below which the best move is played: powers of shares would underflow.
-const TEMPERATURE_MIN: f32 = 0.01;
 
 /// An episode from its first ply to its result.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +24,8 @@ pub struct FinishedEpisode {
     pub number: u64,
     /// The steps in order, at least one.
     pub steps: Vec<Step>,
-    /// The result of the episode.
-    pub outcome: Outcome,
+    /// Its seed and its result.
+    pub facts: experience::Episode,
     /// The cause of the result.
     pub ending: Ending,
 }
@@ -47,18 +40,11 @@ pub enum Ending {
 }
 
 pub(crate) struct Episode<G: Game> {
-    slot: usize,
-    number: u64,
-    seed: u64,
-    rng: ChaCha8Rng,
+    record: EpisodeRecord,
     position: G::Position,
-    pub(crate) search: TreeSearch<G>,
+    pub(crate) search: TreeSearch<G::Position>,
     /// The weights version of every answer in the tree, while a search is under way and after it.
     tree_version: u64,
-    /// The kind of search of the next move.
-    kind: SearchKind,
-    steps: Vec<Step>,
-    watch: Watch,
     phase: Phase,
     /// Leaves and roots of this episode that went into batches.
     leaves: u64,
@@ -84,13 +70,6 @@ enum Phase {
     Searching,
 }
 
-/// Playout cap randomisation's two kinds of search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SearchKind {
-    Full,
-    Fast,
-}
-
 /// Determines whether searches may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
@@ -103,40 +82,25 @@ pub(crate) enum Pace {
 /// Scratch memory that all episodes share.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    legal: Vec<Action>,
-    policy: Vec<f32>,
+    pub(crate) legal: Vec<Action>,
+    pub(crate) policy: Vec<f32>,
 }
 
 impl<G: Game> Episode<G> {
     pub(crate) fn new(game: &G, settings: &Settings, seed: u64, slot: usize) -> Self {
-        let mut rng = generator(seed, slot, 0);
+        let record = EpisodeRecord::new(game.spec().players, settings, seed, slot);
         Self {
-            slot,
-            number: 0,
-            seed,
-            position: game.start(),
+            position: record.start(game),
             search: TreeSearch::new(&settings.search, slot),
             tree_version: 0,
-            kind: SearchKind::Full,
-            steps: Vec::new(),
-            watch: Watch::new(settings.resignation, game.spec().players, &mut rng),
             phase: Phase::Fresh,
             leaves: 0,
-            rng,
+            record,
         }
     }
 
-    fn start_next(&mut self, game: &G, settings: &Settings) {
-        self.number += 1;
-        self.rng = generator(self.seed, self.slot, self.number);
-        self.position = game.start();
-        self.watch = Watch::new(settings.resignation, game.spec().players, &mut self.rng);
-        self.phase = Phase::Fresh;
-        self.leaves = 0;
-    }
-
     pub(crate) fn progress(&self) -> EpisodeProgress {
-        EpisodeProgress { number: self.number, plies: self.steps.len(), leaves: self.leaves }
+        EpisodeProgress { number: self.record.number(), plies: self.record.plies(), leaves: self.leaves }
     }
 
     /// True if anything was played in the episode.
@@ -152,7 +116,7 @@ impl<G: Game> Episode<G> {
     /// Abandons the search under way, if there is one.
     pub(crate) fn abandon(&mut self, settings: &Settings) {
         if !self.is_at_move() {
-            self.search = TreeSearch::new(&settings.search, self.slot);
+            self.search = TreeSearch::new(&settings.search, self.record.slot());
             self.phase = Phase::AtMove;
         }
     }
@@ -178,10 +142,10 @@ impl<G: Game> Episode<G> {
                 Phase::AtMove if pace == Pace::Settle => return,
                 Phase::AtMove => self.prepare(context.leaves.weights_version, settings),
                 Phase::Searching => {
-                    let (simulations, exploration) = self.budget(settings);
+                    let (simulations, exploration) = self.record.budget(settings);
                     let limits = Limits { leaves: settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
-                    let Self { search, rng, position, .. } = self;
-                    let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, rng);
+                    let Self { search, record, position, .. } = self;
+                    let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, record.rng());
                     let gathered = batcher.gather(context, search, position, limits, begin);
                     self.leaves += gathered.waiting as u64;
                     round.simulations += gathered.completed;
@@ -206,21 +170,17 @@ impl<G: Game> Episode<G> {
 
     /// Plays the random plies, if any, at the start of an episode.
     fn open(&mut self, context: &BatchContext<'_, G>, settings: &Settings, workspace: &mut Workspace) {
-        let weights_version = WeightsVersion(context.leaves.weights_version);
-        for _ in 0..draw_length(&settings.openings, &mut self.rng) {
-            let played = play_random(context.game, &mut self.position, &mut workspace.legal, &mut self.rng);
-            let Some((action, reward)) = played else { break };
-            self.steps.push(Step { action, reward, kind: StepKind::Opening, weights_version });
-        }
-        self.draw_kind(settings);
+        let weights_version = context.leaves.weights_version;
+        self.record.open(context.game, &mut self.position, settings, weights_version, &mut workspace.legal);
+        self.record.draw_kind(settings);
         // The tree still holds the previous episode.
         self.search.restart();
         self.phase = Phase::Searching;
-        self.tree_version = context.leaves.weights_version;
+        self.tree_version = weights_version;
     }
 
     fn prepare(&mut self, weights_version: u64, settings: &Settings) {
-        self.draw_kind(settings);
+        self.record.draw_kind(settings);
         if settings.subtree_reuse == SubtreeReuse::Keep && self.tree_version == weights_version {
             self.search.resume();
         } else {
@@ -228,24 +188,6 @@ impl<G: Game> Episode<G> {
         }
         self.phase = Phase::Searching;
         self.tree_version = weights_version;
-    }
-
-    /// Draws the kind of the next search, once for each move: if it were drawn again with every restarted search, full
-    /// searches would become rarer, because they take longer.
-    fn draw_kind(&mut self, settings: &Settings) {
-        let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
-        self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
-    }
-
-    /// The simulations of the next search, and the randomness of its move.
-    fn budget(&self, settings: &Settings) -> (u32, Exploration) {
-        match self.kind {
-            SearchKind::Full => (settings.full_simulations, Exploration::Explore),
-            SearchKind::Fast if self.temperature(settings) < TEMPERATURE_MIN => {
-                (settings.fast_simulations, Exploration::Greedy)
-            }
-            SearchKind::Fast => (settings.fast_simulations, Exploration::Sample),
-        }
     }
 
     /// Ends a search: records it, plays its move, and starts the next episode if that was the last one.
@@ -257,96 +199,22 @@ impl<G: Game> Episode<G> {
         finished: &mut Vec<FinishedEpisode>,
         round: &mut Round,
     ) {
-        let tree = &self.search.tree;
-        tree.search_policy(&mut workspace.policy);
-        let value = tree.root().value_under(&workspace.policy);
-        let kind = match self.kind {
-            SearchKind::Full => StepKind::Full { policy: sparse(tree.root().actions(), &workspace.policy), value },
-            SearchKind::Fast => StepKind::Fast { value },
-        };
-        let action = self.choose(settings);
+        let Choice { action, kind, value } = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
         let mover = game.to_move(&self.position);
         let reward = game.play(&mut self.position, action);
-        self.steps.push(Step { action, reward, kind, weights_version: WeightsVersion(self.tree_version) });
+        self.record.push(action, reward, kind, self.tree_version);
         round.moves += 1;
 
-        let resigned = self.watch.observe(mover, value).map(|outcome| (outcome, Ending::Resignation));
-        let Some((outcome, ending)) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned)
-        else {
+        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
+        let Some(end) = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned) else {
             // The result is not used here: the next search checks whether a subtree was kept.
             let _ = self.search.tree.advance(action);
             self.phase = Phase::AtMove;
             return;
         };
-        round.episodes_finished += 1;
-        round.calibration.count(&self.watch, outcome);
-        let steps = std::mem::take(&mut self.steps);
-        finished.push(FinishedEpisode { slot: self.slot, number: self.number, steps, outcome, ending });
-        self.start_next(game, settings);
+        finished.push(self.record.finish(game, settings, end, 0.0, round));
+        self.position = self.record.start(game);
+        self.phase = Phase::Fresh;
+        self.leaves = 0;
     }
-
-    /// The temperature of the next move.
-    fn temperature(&self, settings: &Settings) -> f32 {
-        settings.temperature.at(self.steps.len())
-    }
-
-    fn choose(&mut self, settings: &Settings) -> Action {
-        let temperature = self.temperature(settings);
-        // Gumbel's noise has already randomised the move, so the best action is played.
-        let is_drawn =
-            matches!(settings.search.algorithm, SearchAlgorithm::Gumbel { .. }) && self.kind == SearchKind::Full;
-        let tree = &self.search.tree;
-        if is_drawn || temperature < TEMPERATURE_MIN || tree.root().proven() == Proven::Win {
-            tree.best_action()
-        } else {
-            tree.sample_action(temperature, &mut self.rng)
-        }
-    }
-}
-
-/// The entries of a search policy that are recorded, renormalised.
-fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
-    let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
-    let sum: f32 = kept().map(|(_, &share)| share).sum();
-    kept().map(|(&action, &share)| ActionProbability { action, probability: share / sum }).collect()
-}
-
-/// Creates a separate random number generator for every episode, so that its draws do not depend on other games.
-fn generator(seed: u64, slot: usize, number: u64) -> ChaCha8Rng {
-    /// The distance between the streams of two slots; a slot plays fewer episodes, so that no two episodes share a
-    /// stream.
-    const EPISODES_PER_SLOT: u64 = 1 << 40;
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream((slot as u64).wrapping_mul(EPISODES_PER_SLOT).wrapping_add(number));
-    rng
-}
-
-/// Draws the number of random plies that an episode begins with.
-fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
-    if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.probability {
-        return 0;
-    }
-    rng.random_range(1..=openings.random_plies_max)
-}
-
-/// Plays a uniformly random action that does not end the game; `None` if every action would.
-///
-/// `legal` is scratch memory.
-fn play_random<G: Game>(
-    game: &G,
-    position: &mut G::Position,
-    legal: &mut Vec<Action>,
-    rng: &mut impl Rng,
-) -> Option<(Action, f32)> {
-    game.legal_actions(position, legal);
-    while !legal.is_empty() {
-        let action = legal.swap_remove(rng.random_range(0..legal.len()));
-        let mut next = position.clone();
-        let reward = game.play(&mut next, action);
-        if game.outcome(&next).is_none() {
-            *position = next;
-            return Some((action, reward));
-        }
-    }
-    None
 }

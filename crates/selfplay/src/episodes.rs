@@ -34,8 +34,8 @@ impl<G: Game> std::fmt::Debug for Episodes<G> {
 
 struct Games<'a, G: Game>(&'a mut [Episode<G>]);
 
-impl<G: Game> TreeSet<G> for Games<'_, G> {
-    fn search(&mut self, owner: usize) -> &mut TreeSearch<G> {
+impl<G: Game> TreeSet<G::Position> for Games<'_, G> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<G::Position> {
         &mut self.0[owner].search
     }
 }

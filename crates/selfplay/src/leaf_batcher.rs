@@ -142,7 +142,7 @@ impl<G: Game> LeafBatcher<G> {
     pub(crate) fn gather(
         &mut self,
         context: &BatchContext<'_, G>,
-        search: &mut TreeSearch<G>,
+        search: &mut TreeSearch<G::Position>,
         position: &G::Position,
         limits: Limits,
         begin: impl FnOnce(&mut Tree<G::Position>),
@@ -177,7 +177,7 @@ impl<G: Game> LeafBatcher<G> {
     fn descend(
         &mut self,
         context: &BatchContext<'_, G>,
-        search: &mut TreeSearch<G>,
+        search: &mut TreeSearch<G::Position>,
         limits: Limits,
         gathered: &mut Gathered,
     ) {
@@ -286,7 +286,7 @@ impl<G: Game> LeafBatcher<G> {
         &mut self,
         context: &BatchContext<'_, G>,
         leaves: &mut dyn LeafEvaluator<G>,
-        trees: &mut impl TreeSet<G>,
+        trees: &mut impl TreeSet<G::Position>,
     ) -> Result<usize, Error> {
         if self.leaves.is_empty() {
             return Ok(0);
@@ -307,7 +307,7 @@ impl<G: Game> LeafBatcher<G> {
         &mut self,
         context: &BatchContext<'_, G>,
         predictions: &Predictions,
-        trees: &mut impl TreeSet<G>,
+        trees: &mut impl TreeSet<G::Position>,
     ) -> usize {
         assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
         if let Some(cache) = context.cache {
@@ -334,7 +334,7 @@ impl<G: Game> LeafBatcher<G> {
     }
 
     /// Cancels all waiting requests.
-    pub(crate) fn cancel(&mut self, trees: &mut impl TreeSet<G>) {
+    pub(crate) fn cancel(&mut self, trees: &mut impl TreeSet<G::Position>) {
         for Waiting { owner, place, .. } in self.waiting.drain(..) {
             let search = trees.search(owner);
             match place {

@@ -4,9 +4,10 @@
 //! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
 //! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
 //! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is a baseline opponent without a network.
+//! [`LatentEpisodes`] and [`latent::analyse`] do the same with search in a learned model.
 //!
-//! One driver (`leaf_batcher`) runs [`search::Tree`] for all of them, with the rules as transition. The crate uses no
-//! tokio, no clock and no network.
+//! One driver (`leaf_batcher`) runs [`search::Tree`] where the rules are the transition, one (`latent`) where a model is.
+//! The crate uses no tokio, no clock and no network.
 
 pub mod analysis;
 mod analyst;
@@ -14,11 +15,15 @@ pub mod config;
 mod episode;
 mod episodes;
 mod images;
+pub mod latent;
 mod leaf_batcher;
 mod parallel;
 pub mod playouts;
+mod record;
 mod resignation;
 mod round;
+mod searchable;
+mod seeds;
 mod tree_search;
 
 pub use analysis::{Analysis, AnalysisSettings, analyse};
@@ -28,9 +33,12 @@ pub use config::{
 };
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;
+pub use latent::LatentEpisodes;
 pub use parallel::analyse_together;
 pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
 };
+pub use searchable::{NotSearchable, check_searchable};
+pub use seeds::evaluation_seed;
 pub use tree_search::Step;

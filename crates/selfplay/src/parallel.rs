@@ -96,7 +96,7 @@ impl<G: Game> ParallelSearch<'_, G> {
     /// Searches `position` to the end.
     fn run(
         &mut self,
-        search: &mut TreeSearch<G>,
+        search: &mut TreeSearch<G::Position>,
         position: &G::Position,
         settings: &AnalysisSettings,
         rng: &mut impl Rng,

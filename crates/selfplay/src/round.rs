@@ -9,11 +9,12 @@ use crate::resignation::Watch;
 /// The counts of one round, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
-    /// The number of positions in the batch; 0 if none was needed.
+    /// The number of positions in the batch; 0 if none was needed. With a learned model, that of observations and
+    /// recurrent steps together.
     pub batch: usize,
     /// The number of positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
     pub evaluated: usize,
-    /// The number of batches: 1 or 0 in a single round, more where rounds are summed.
+    /// The number of batches: 1 or 0 in a single round, with a learned model up to 2; more where rounds are summed.
     pub batches: usize,
     /// The number of positions that were looked up in the cache.
     pub cache_lookups: usize,

@@ -6,18 +6,18 @@
 use game::{Action, Game, Player, Players};
 use search::{Expansion, Settings as SearchSettings, Tree};
 
-/// One search of a position in a tree.
-pub(crate) struct TreeSearch<G: Game> {
-    pub(crate) tree: Tree<G::Position>,
+/// One search of a position in a tree whose nodes carry states `S`.
+pub(crate) struct TreeSearch<S> {
+    pub(crate) tree: Tree<S>,
     /// The number of this search in its [`TreeSet`].
     pub(crate) owner: usize,
     pub(crate) state: State,
 }
 
 /// The searches that share a batcher, identified by their numbers.
-pub(crate) trait TreeSet<G: Game> {
+pub(crate) trait TreeSet<S> {
     /// The search of `owner`.
-    fn search(&mut self, owner: usize) -> &mut TreeSearch<G>;
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<S>;
 }
 
 /// The progress of a search.
@@ -32,7 +32,7 @@ pub(crate) enum State {
     Searching,
 }
 
-impl<G: Game> TreeSearch<G> {
+impl<S> TreeSearch<S> {
     pub(crate) fn new(settings: &SearchSettings, owner: usize) -> Self {
         Self { tree: Tree::new(settings.clone()), owner, state: State::Unrooted }
     }
@@ -48,14 +48,14 @@ impl<G: Game> TreeSearch<G> {
     }
 
     /// Sets the root of the tree.
-    pub(crate) fn root(&mut self, position: G::Position, expansion: Expansion<'_>) {
-        self.tree.reset(position, expansion);
+    pub(crate) fn root(&mut self, state: S, expansion: Expansion<'_>) {
+        self.tree.reset(state, expansion);
         self.state = State::Rooted;
     }
 }
 
 /// A set of one search.
-impl<G: Game> TreeSet<G> for TreeSearch<G> {
+impl<S> TreeSet<S> for TreeSearch<S> {
     fn search(&mut self, _owner: usize) -> &mut Self {
         self
     }

@@ -6,10 +6,10 @@
 mod counting;
 
 use counting::allocations;
-use game::{Game, ObservationShape};
+use game::{Game, ObservationShape, mix};
 use games::ConnectFour;
-use inference::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};
-use selfplay::{Episodes, Settings};
+use inference::{Attributes, Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll, Wdl};
+use selfplay::{Episodes, LatentEpisodes, Round, SearchAlgorithm, SearchSettings, Settings};
 
 /// A leaf evaluator with even priors, and values that depend on the stones.
 struct Stones {
@@ -43,17 +43,52 @@ impl Evaluator for Stones {
     }
 }
 
-#[test]
-fn a_batch_without_a_move_allocates_nothing() {
-    let game = ConnectFour::new();
-    let mut evaluator = Stones::new(game.spec().observation);
-    let settings = Settings { games: 16, full_simulations: 64, full_search_probability: 1.0, ..Settings::default() };
-    let mut episodes = Episodes::new(game, settings, 1);
+/// A learned model whose latent states are hashes of the actions that lead to them.
+struct Hashes {
+    attributes: Attributes,
+    pool: Vec<u64>,
+    logits: Vec<f32>,
+}
+
+impl Hashes {
+    fn push(&mut self, to: Slot, state: u64, predictions: &mut LatentPredictions) {
+        self.pool[to.0 as usize] = state;
+        assert!(predictions.push_logits(&self.logits, None, (state % 64) as f32 / 64.0, 0.0));
+    }
+}
+
+impl LatentModel for Hashes {
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn reserve(&mut self, slots: usize) -> Result<(), Error> {
+        self.pool.resize(slots, 0);
+        Ok(())
+    }
+
+    fn initial(&mut self, _: &Batch, to: &[Slot], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        predictions.clear(self.logits.len());
+        to.iter().for_each(|&to| self.push(to, u64::from(to.0), predictions));
+        Ok(())
+    }
+
+    fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        predictions.clear(self.logits.len());
+        for step in steps {
+            let state = mix(self.pool[step.from.0 as usize] ^ mix(u64::from(step.action.0)));
+            self.push(step.to, state, predictions);
+        }
+        Ok(())
+    }
+}
+
+/// Runs rounds until buffers have grown, then counts the allocations of those without a move.
+fn check(mut advance: impl FnMut() -> Round) {
     let mut round = |counted: bool| {
         let before = allocations();
-        let round = episodes.advance(&mut evaluator, None).unwrap();
+        let round = advance();
         let allocations = allocations() - before;
-        episodes.drain_finished().for_each(drop);
         let quiet = round.batch > 0 && round.moves == 0;
         assert!(!(counted && quiet) || allocations == 0, "{allocations} allocations in {round:?}");
         quiet
@@ -63,4 +98,31 @@ fn a_batch_without_a_move_allocates_nothing() {
     }
     let quiet = (0..2000).filter(|_| round(true)).count();
     assert!(quiet > 500, "moves in nearly every batch: {quiet} of 2000 are without");
+}
+
+#[test]
+fn a_batch_without_a_move_allocates_nothing() {
+    let game = ConnectFour::new();
+    let mut evaluator = Stones::new(game.spec().observation);
+    let settings = Settings { games: 16, full_simulations: 64, full_search_probability: 1.0, ..Settings::default() };
+    let mut episodes = Episodes::new(game.clone(), settings.clone(), 1);
+    check(|| {
+        let round = episodes.advance(&mut evaluator, None).unwrap();
+        episodes.drain_finished().for_each(drop);
+        round
+    });
+
+    let attributes = evaluator.attributes();
+    for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL_NORMALISED] {
+        let search = SearchSettings { algorithm, ..SearchSettings::default() };
+        let settings = Settings { games: 4, full_simulations: 16, search, ..settings.clone() };
+        let mut episodes = LatentEpisodes::new(game.clone(), settings, 1.0, 1);
+        let mut model =
+            Hashes { attributes: attributes.clone(), pool: Vec::new(), logits: vec![0.0; game.spec().actions] };
+        check(|| {
+            let round = episodes.advance(&mut model).unwrap();
+            episodes.drain_finished().for_each(drop);
+            round
+        });
+    }
 }

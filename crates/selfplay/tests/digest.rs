@@ -70,8 +70,8 @@ fn add(digest: u64, episode: &FinishedEpisode) -> u64 {
             }
         }
     }
-    words.push(match episode.outcome {
-        Outcome::Finished => 0,
+    words.push(match episode.facts.outcome {
+        Outcome::Finished | Outcome::Truncated => 0,
         Outcome::Draw => 1,
         Outcome::Win(Player::First) => 2,
         Outcome::Win(Player::Second) => 3,

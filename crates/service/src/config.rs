@@ -41,7 +41,7 @@ pub const ENVIRONMENT_PREFIX: &str = "ZEROFLEET__";
 const SIMILARITY_MIN: f64 = 0.7;
 
 /// The section `[run]`, whose values must be the same in all processes of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
     /// The name of the game: `tic_tac_toe`, `connect_four`, `hex-11`.
@@ -50,11 +50,27 @@ pub struct RunSection {
     pub directory: PathBuf,
     /// The seed from which every random draw of the run derives.
     pub seed: u64,
+    /// γ: the factor by which a reward or value counts less for each step that it lies in the future, above 0 and at
+    /// most 1; 1 in games that are scored by their outcome.
+    pub discount: f32,
 }
 
 impl Default for RunSection {
     fn default() -> Self {
-        Self { game: "connect_four".to_owned(), directory: PathBuf::from("runs/default"), seed: 1 }
+        Self { game: "connect_four".to_owned(), directory: PathBuf::from("runs/default"), seed: 1, discount: 1.0 }
+    }
+}
+
+impl RunSection {
+    /// Checks the keys whose range every process agrees on.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.discount > 0.0 && self.discount <= 1.0 {
+            return Ok(());
+        }
+        Err(ConfigError::invalid("run.discount", format!("must be above 0 and at most 1, not {}", self.discount)))
     }
 }
 

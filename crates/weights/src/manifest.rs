@@ -82,6 +82,23 @@ pub struct Architecture {
     /// than `channels`.
     #[serde(default)]
     pub global_pooling: usize,
+    /// The model that the network implements.
+    #[serde(default)]
+    pub model: Model,
+}
+
+/// The model that a network implements, which determines its functions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Model {
+    /// Priors and win/draw/loss of a position whose rules are known: AlphaZero.
+    #[default]
+    Alphazero,
+    /// Representation, dynamics and prediction (Schrittwieser et al. 2020): MuZero.
+    Muzero {
+        /// n: values and rewards are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
+        support: usize,
+    },
 }
 
 /// The metadata of a weights version.

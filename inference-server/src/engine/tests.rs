@@ -26,6 +26,7 @@ fn manifest(version: u64) -> Manifest {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     Manifest {
         version: WeightsVersion(version),

@@ -77,6 +77,7 @@ impl Server {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            model: weights::Model::Alphazero,
         };
         let version = WeightsVersion(version);
         let manifest = Manifest { version, training_step: 0, digest: Digest::of(b""), size_bytes: 0, architecture };

@@ -11,6 +11,7 @@ fn checkpoint(training_step: u64) -> Checkpoint {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     Checkpoint {
         progress: Progress { training_step, positions: training_step * 64, elapsed_seconds: 1.5, architecture },

@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
-use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
+use experience::{ActionProbability, Episode, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
 
@@ -36,9 +36,17 @@ fn versions() -> impl Strategy<Value = WeightsVersion> {
     prop_oneof![(0_u64..3), Just(u64::MAX)].prop_map(WeightsVersion)
 }
 
-fn outcomes() -> impl Strategy<Value = Outcome> {
+fn episodes() -> impl Strategy<Value = Episode> {
     let outcomes = [Outcome::Win(Player::First), Outcome::Win(Player::Second), Outcome::Draw, Outcome::Finished];
-    proptest::sample::select(outcomes.to_vec())
+    let facts = prop_oneof![
+        proptest::sample::select(outcomes.to_vec()).prop_map(|outcome| (outcome, 0.0)),
+        finite().prop_map(|value| (Outcome::Truncated, value)),
+    ];
+    (prop_oneof![Just(0), any::<u64>()], facts).prop_map(|(seed, (outcome, truncation_value))| Episode {
+        seed,
+        outcome,
+        truncation_value,
+    })
 }
 
 fn finite() -> impl Strategy<Value = f32> {
@@ -66,8 +74,9 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 fn trajectories() -> impl Strategy<Value = Trajectory> {
-    (ids(), names(), proptest::collection::vec(steps(), 1..12), outcomes())
-        .prop_map(|(id, game, steps, outcome)| Trajectory::of(id, &game, &steps, outcome).expect("steps are valid"))
+    (ids(), names(), proptest::collection::vec(steps(), 1..12), episodes()).prop_map(|(id, game, steps, episode)| {
+        Trajectory::of_episode(id, &game, &steps, episode).expect("steps are valid")
+    })
 }
 
 fn samples() -> impl Strategy<Value = Sample> {
@@ -247,10 +256,22 @@ fn architectures() -> impl Strategy<Value = Architecture> {
     let option = || 0..=DIMENSION_MAX as usize;
     let board = (size(), size(), size(), 1..=ACTIONS_MAX);
     let tower = (size(), option(), option(), any::<proptest::sample::Index>());
-    (names(), board, tower).prop_map(
-        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled))| {
+    (names(), board, tower, option()).prop_map(
+        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), support)| {
             let global_pooling = pooled.index(channels);
-            Architecture { game, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling }
+            let model = if support == 0 { weights::Model::Alphazero } else { weights::Model::Muzero { support } };
+            Architecture {
+                game,
+                planes,
+                height,
+                width,
+                actions,
+                channels,
+                blocks,
+                squeeze_excitation,
+                global_pooling,
+                model,
+            }
         },
     )
 }

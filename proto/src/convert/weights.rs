@@ -1,4 +1,4 @@
-use weights::{Architecture, Digest, Manifest, WeightsVersion};
+use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
 
 use super::{Invalid, between, count, inside, invalid, name, required, wire_count};
 use crate::limits::{ACTIONS_MAX, CHUNK_BYTES_MAX, DIMENSION_MAX};
@@ -38,8 +38,18 @@ fn digest_from_wire(digest: &str) -> Result<Digest, Invalid> {
 
 impl From<&Architecture> for v1::Architecture {
     fn from(architecture: &Architecture) -> Self {
-        let Architecture { game, planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling } =
-            architecture;
+        let Architecture {
+            game,
+            planes,
+            height,
+            width,
+            actions,
+            channels,
+            blocks,
+            squeeze_excitation,
+            global_pooling,
+            model,
+        } = architecture;
         Self {
             game: game.clone(),
             planes: wire_count(*planes),
@@ -50,6 +60,10 @@ impl From<&Architecture> for v1::Architecture {
             blocks: wire_count(*blocks),
             squeeze_excitation: wire_count(*squeeze_excitation),
             global_pooling: wire_count(*global_pooling),
+            muzero_support: match model {
+                Model::Alphazero => 0,
+                Model::Muzero { support } => wire_count(*support),
+            },
         }
     }
 }
@@ -68,6 +82,7 @@ impl TryFrom<v1::Architecture> for Architecture {
             blocks,
             squeeze_excitation,
             global_pooling,
+            muzero_support,
         } = message;
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
@@ -81,6 +96,10 @@ impl TryFrom<v1::Architecture> for Architecture {
             blocks: between("blocks", blocks, 0, max)?,
             squeeze_excitation: between("squeeze_excitation", squeeze_excitation, 0, max)?,
             global_pooling: between("global_pooling", global_pooling, 0, channels - 1)?,
+            model: match between("muzero_support", muzero_support, 0, max)? {
+                0 => Model::Alphazero,
+                support => Model::Muzero { support },
+            },
         })
     }
 }

@@ -21,7 +21,8 @@ pub struct SamplerSettings {
     pub table: String,
     /// Samples in a batch, 1 to [`SAMPLES_PER_BATCH_MAX`](crate::limits::SAMPLES_PER_BATCH_MAX).
     pub batch_size: usize,
-    /// K, the number of steps that a segment unrolls, 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
+    /// The number of steps that a segment has behind its first one, K unroll steps and those of the return behind them:
+    /// 0 to [`UNROLL_STEPS_MAX`](crate::limits::UNROLL_STEPS_MAX).
     pub unroll_steps: usize,
     /// The maximum number of buffered batches, 1 to [`CREDIT_BATCHES_MAX`].
     pub prefetch_batches: usize,

@@ -1,8 +1,12 @@
-//! Evaluators for tests (uniform, scripted, failing) and the conformance suite of all evaluators.
+//! Evaluators for tests (uniform, scripted, failing), the conformance suite of all evaluators, and learned models for
+//! tests: one that has learned the rules exactly, and one that fails.
 //!
-//! None of them depends on a game. Only tests depend on this crate.
+//! None of the evaluators depends on a game. Only tests depend on this crate.
 
 pub mod conformance;
+mod latent_models;
+
+pub use latent_models::{Calls, FaultyModel, RulesModel};
 
 use game::{Action, ObservationShape};
 use inference::{Attributes, Batch, Error, Evaluator, Predictions, Wdl};

@@ -32,6 +32,7 @@ impl Published {
             blocks: BLOCKS,
             squeeze_excitation: 0,
             global_pooling: 0,
+            model: weights::Model::Alphazero,
         };
         let bytes = bytes(&architecture, seed);
         let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);

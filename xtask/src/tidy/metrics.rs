@@ -153,6 +153,10 @@ fn uses(line: &str) -> impl Iterator<Item = Use<'_>> {
         if line[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || "_-/.".contains(c)) {
             return None;
         }
+        // `python -m zerofleet_gym` runs a module.
+        if line[..at].ends_with("python -m ") {
+            return None;
+        }
         let rest = &line[at..];
         let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
         let name = &rest[..end];

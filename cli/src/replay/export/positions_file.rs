@@ -119,7 +119,7 @@ fn write_columns(rows: &mut SerializedRowGroupWriter<'_, File>, positions: &[Pos
         Outcome::Win(Player::First) => Some(1),
         Outcome::Win(Player::Second) => Some(-1),
         Outcome::Draw => Some(0),
-        Outcome::Finished => None,
+        Outcome::Finished | Outcome::Truncated => None,
     })?;
     column::<Int32Type, Vec<_>>(rows, positions, |at| policy(&at.step).iter().map(|e| e.action.0.into()).collect())?;
     column::<FloatType, Vec<_>>(rows, positions, |at| policy(&at.step).iter().map(|e| e.probability).collect())?;

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use game::Game;
 use games::TicTacToe;
-use inference::{Attributes, Batch, Error, Hashing, Predictions};
+use inference::{Attributes, Batch, Error, Hashing, LatentPredictions, Predictions, Slot, Unroll};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::*;
@@ -66,6 +66,7 @@ fn manifest() -> Manifest {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: weights::Model::Alphazero,
     };
     Manifest { version: WeightsVersion(7), training_step: 1, digest: Digest::of(&[]), size_bytes: 0, architecture }
 }
@@ -271,4 +272,84 @@ fn the_only_engine_that_accepts_the_weights_is_used_and_without_one_the_build_fa
     let (none, _) = measured(&memory, false, false, 8);
     let error = none.build(&manifest(), &Bytes::new()).map(drop).unwrap_err();
     assert!(error.to_string().contains("does not take them"), "{error}");
+}
+
+/// A model that is only asked for its name.
+struct Named(&'static str);
+
+impl LatentModel for Named {
+    fn attributes(&self) -> Attributes {
+        Attributes { name: self.0.into(), weights_version: 7, preferred_batch: 1, max_batch: 1 }
+    }
+
+    fn reserve(&mut self, _: usize) -> Result<(), Error> {
+        unreachable!("it is not used")
+    }
+
+    fn initial(&mut self, _: &Batch, _: &[Slot], _: &mut LatentPredictions) -> Result<(), Error> {
+        unreachable!("it is not used")
+    }
+
+    fn recurrent(&mut self, _: &[Unroll], _: &mut LatentPredictions) -> Result<(), Error> {
+        unreachable!("it is not used")
+    }
+}
+
+/// An engine that computes MuZero networks only if they are of vectors, or all of them.
+struct Learned {
+    name: &'static str,
+    takes_planes: bool,
+}
+
+impl Backend for Learned {
+    fn describe(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn build(&self, _: &Manifest, _: &Bytes) -> Result<Box<dyn Evaluator>, crate::Error> {
+        unreachable!("the network is a MuZero network")
+    }
+
+    fn build_latent(&self, manifest: &Manifest, _: &Bytes) -> Result<Box<dyn LatentModel>, crate::Error> {
+        if manifest.architecture.height > 1 && !self.takes_planes {
+            return Err(crate::Error::Other(format!("{} takes no planes", self.name)));
+        }
+        Ok(Box::new(Named(self.name)))
+    }
+}
+
+/// Returns the engine of a MuZero network whose observations are squares of this side.
+fn latent_engine(side: usize, engines: [(&'static str, bool, bool); 2]) -> Result<String, crate::Error> {
+    let choices = engines
+        .map(|(name, is_shared, takes_planes)| Choice { backend: Box::new(Learned { name, takes_planes }), is_shared });
+    let measured = Measured::new(choices.into(), Demand { threads: 1, batch_max: 8 }, host(&Memory::default()));
+    let mut manifest = manifest();
+    (manifest.architecture.height, manifest.architecture.width) = (side, side);
+    manifest.architecture.model = weights::Model::Muzero { support: 5 };
+    let network = measured.build_network(&manifest, &Bytes::new())?;
+    assert!(matches!(network, crate::Network::Latent(_)), "{network:?}");
+    assert_eq!(measured.describe(), &*network.attributes().name);
+    Ok(network.attributes().name.to_string())
+}
+
+#[test]
+fn latent_states_of_vectors_are_on_the_cpu_and_those_of_planes_on_the_accelerator() {
+    let both = [("cpu", false, true), ("device", true, true)];
+    assert_eq!(latent_engine(1, both).unwrap(), "cpu");
+    assert_eq!(latent_engine(3, both).unwrap(), "device");
+}
+
+#[test]
+fn a_muzero_network_that_the_preferred_engine_does_not_take_is_built_by_the_other() {
+    assert_eq!(latent_engine(3, [("cpu", false, true), ("device", true, false)]).unwrap(), "cpu");
+    let error = latent_engine(3, [("cpu", false, false), ("device", true, false)]).unwrap_err();
+    assert_eq!(error.to_string(), "device takes no planes", "the preferred engine gives the reason");
+}
+
+#[test]
+fn an_engine_without_latent_states_is_named_in_the_error() {
+    let mut manifest = manifest();
+    manifest.architecture.model = weights::Model::Muzero { support: 5 };
+    let error = Queue::default().build_network(&manifest, &Bytes::new()).unwrap_err();
+    assert_eq!(error.to_string(), "queue does not compute MuZero networks");
 }

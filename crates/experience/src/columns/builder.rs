@@ -3,8 +3,8 @@ use game::{Action, Outcome};
 
 use super::codes::{ActionWidth, Kind, Kinds, PolicyActions};
 use super::steps::VersionRun;
-use super::{Columns, Extent, Header};
-use crate::{ActionProbability, Invalid, Limits, Step, StepKind};
+use super::{Columns, Extent, Header, OBSERVATIONS, REWARDS, SEED, TRUNCATION};
+use crate::{ActionProbability, Episode, Invalid, Limits, Observations, Step, StepKind};
 
 /// Builds columns step by step. The width of actions and the form of policies depend on all steps, so the buffer is
 /// written at the end.
@@ -44,10 +44,22 @@ impl ColumnsBuilder {
     }
 
     /// Encodes the columns of the whole episode and validates them.
-    pub(super) fn finish(&self, game: &str, outcome: Outcome) -> Result<Columns, Invalid> {
+    pub(super) fn finish(
+        &self,
+        game: &str,
+        episode: Episode,
+        observations: Option<Observations>,
+    ) -> Result<Columns, Invalid> {
+        let Episode { seed, outcome, truncation_value } = episode;
         if let Some(ply) = self.without_policy {
             return Err(Invalid { field: format!("steps[{ply}].policy"), reason: "is empty".to_owned() });
         }
+        if outcome != Outcome::Truncated && truncation_value.to_bits() != 0 {
+            let reason = format!("is {truncation_value} for an episode that is not truncated");
+            return Err(Invalid { field: "truncation".to_owned(), reason });
+        }
+        let observations = observations.map(|recorded| recorded.column(self.actions.len())).transpose()?;
+        let observations = observations.unwrap_or_default();
         let entries = || self.policies.iter().map(|entry| entry.action);
         let action_width = ActionWidth::of(self.actions.iter().copied().chain(entries()));
         let policy_actions = PolicyActions::of(self.each_policy(), action_width);
@@ -63,7 +75,12 @@ impl ColumnsBuilder {
             ply: 0,
             steps: plies,
             kinds_bytes: self.kinds.len(),
-            has_rewards,
+            optional: [
+                (REWARDS, if has_rewards { plies * size_of::<f32>() } else { 0 }),
+                (OBSERVATIONS, observations.len()),
+                (TRUNCATION, if outcome == Outcome::Truncated { size_of::<f32>() } else { 0 }),
+                (SEED, if seed == 0 { 0 } else { size_of::<u64>() }),
+            ],
         };
         let mut out = Vec::new();
         header.put(&mut out);
@@ -77,6 +94,13 @@ impl ColumnsBuilder {
         self.versions.iter().for_each(|run| run.put(&mut out));
         if has_rewards {
             out.extend(self.rewards.iter().flat_map(|reward| reward.to_le_bytes()));
+        }
+        out.extend_from_slice(&observations);
+        if outcome == Outcome::Truncated {
+            out.extend_from_slice(&truncation_value.to_le_bytes());
+        }
+        if seed != 0 {
+            out.extend_from_slice(&seed.to_le_bytes());
         }
         Columns::parse(Bytes::from(out.into_boxed_slice()), Limits::NONE, Extent::Whole)
     }

@@ -2,7 +2,10 @@ use game::{Action, Outcome, Player};
 
 use super::codes::{ActionWidth, Kind, PolicyActions, take_number};
 use super::steps::VersionRun;
-use super::{Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Layout, RESERVED, REWARDS};
+use super::{
+    Extent, FLAG_BIT_SETS, FLAG_WIDE_ACTIONS, FORMAT, Frames, Layout, OBSERVATIONS, RESERVED, REWARDS, SEED, Span,
+    TRUNCATION,
+};
 use crate::{Invalid, Limits};
 
 /// The maximum length of a game's name, in bytes.
@@ -38,6 +41,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         2 => Outcome::Win(Player::Second),
         3 => Outcome::Draw,
         4 => Outcome::Finished,
+        5 => Outcome::Truncated,
         code => return Err(invalid("outcome", format!("{code} is not an outcome"))),
     };
     let (game_at, game_bytes) = reader.game(extent)?;
@@ -51,7 +55,7 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         let bytes = u16::try_from(bytes).ok().filter(|bytes| (1..=1 << 13).contains(bytes));
         PolicyActions::BitSet { bytes: bytes.ok_or_else(|| invalid("set", "has no length of a bit set"))? }
     };
-    let has_rewards = reader.optional_columns(steps)?;
+    let optional = reader.optional_columns(steps)?;
 
     let kinds_at = reader.at();
     let kinds = reader.kinds(kinds_bytes, steps, limits)?;
@@ -65,11 +69,31 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
     let versions_at = reader.at();
     reader.versions(steps)?;
     let rewards_at = reader.at();
-    if has_rewards {
+    if optional.rewards {
         let rewards = reader.floats("reward", steps)?;
         if extent == Extent::Whole && rewards.iter().all(|&byte| byte == 0) {
             return Err(invalid("rewards", "are all zero, which is written without the column"));
         }
+    }
+    let observations_at = reader.at();
+    if let Some(bytes) = optional.observations_bytes {
+        let frames = Frames::parse(reader.bytes(bytes)?, Span { plies, ply, steps })?;
+        // A segment checks its frames when it decodes them, once.
+        if extent == Extent::Whole {
+            frames.check()?;
+        }
+    }
+    let truncation_at = reader.at();
+    if optional.truncation != (outcome == Outcome::Truncated) {
+        let reason = if optional.truncation { "is given for an episode that is not truncated" } else { "is missing" };
+        return Err(invalid("truncation", reason));
+    }
+    if optional.truncation && !f32::from_le_bytes(reader.take()?).is_finite() {
+        return Err(invalid("truncation", "is not finite"));
+    }
+    let seed_at = reader.at();
+    if optional.seed && u64::from_le_bytes(reader.take()?) == 0 {
+        return Err(invalid("seed", "is 0, which is written without the column"));
     }
     if !reader.rest.is_empty() {
         return Err(invalid("columns", format!("has {} bytes behind its end", reader.rest.len())));
@@ -96,11 +120,23 @@ pub(super) fn layout(bytes: &[u8], limits: Limits, extent: Extent) -> Result<Lay
         policies_at,
         versions_at,
         rewards_at,
+        observations_at,
+        truncation_at,
+        seed_at,
         plies,
         ply,
         steps,
         full_steps,
     })
+}
+
+/// The optional columns that are present.
+#[derive(Default)]
+struct OptionalColumns {
+    rewards: bool,
+    observations_bytes: Option<usize>,
+    truncation: bool,
+    seed: bool,
 }
 
 /// The sums over the kinds of all steps.
@@ -173,27 +209,42 @@ impl<'a> Reader<'a> {
         Ok((plies, ply, steps))
     }
 
-    /// Returns true if there are rewards, the only optional column so far.
-    fn optional_columns(&mut self, steps: usize) -> Result<bool, Invalid> {
+    fn optional_columns(&mut self, steps: usize) -> Result<OptionalColumns, Invalid> {
         let [count] = self.take()?;
-        let mut last = 0;
+        let (mut columns, mut last) = (OptionalColumns::default(), 0);
         for _ in 0..count {
             let ([id], bytes) = (self.take()?, self.count("optional columns")?);
             if id <= last {
                 return Err(invalid("optional columns", "do not ascend by their ids"));
             }
             last = id;
-            if let Some((_, name)) = RESERVED.iter().find(|(reserved, _)| *reserved == id) {
-                return Err(invalid(*name, "is a column that this version does not implement"));
-            }
-            if id != REWARDS {
-                return Err(invalid("optional columns", format!("hold {id}, which is no known column")));
-            }
-            if bytes != steps.saturating_mul(FLOAT_BYTES) {
-                return Err(invalid("rewards", format!("have {bytes} bytes for {steps} steps")));
+            let expect = |name: &str, expected: usize| match bytes {
+                _ if bytes == expected => Ok(()),
+                _ => Err(invalid(name, format!("has {bytes} bytes, expected {expected}"))),
+            };
+            match id {
+                REWARDS if bytes != steps.saturating_mul(FLOAT_BYTES) => {
+                    return Err(invalid("rewards", format!("have {bytes} bytes for {steps} steps")));
+                }
+                REWARDS => columns.rewards = true,
+                OBSERVATIONS => columns.observations_bytes = Some(bytes),
+                TRUNCATION => {
+                    expect("truncation", FLOAT_BYTES)?;
+                    columns.truncation = true;
+                }
+                SEED => {
+                    expect("seed", size_of::<u64>())?;
+                    columns.seed = true;
+                }
+                id => {
+                    return Err(match RESERVED.iter().find(|(reserved, _)| *reserved == id) {
+                        Some((_, name)) => invalid(*name, "is a column that this version does not implement"),
+                        None => invalid("optional columns", format!("hold {id}, which is no known column")),
+                    });
+                }
             }
         }
-        Ok(last == REWARDS)
+        Ok(columns)
     }
 
     fn kinds(&mut self, bytes: usize, steps: usize, limits: Limits) -> Result<KindTotals, Invalid> {

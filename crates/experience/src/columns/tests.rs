@@ -47,9 +47,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-fn outcome() -> impl Strategy<Value = Outcome> {
+pub(super) fn episode() -> impl Strategy<Value = Episode> {
     let outcomes = [Outcome::Win(Player::First), Outcome::Win(Player::Second), Outcome::Draw, Outcome::Finished];
-    prop::sample::select(outcomes.to_vec())
+    let facts = prop_oneof![
+        prop::sample::select(outcomes.to_vec()).prop_map(|outcome| (outcome, 0.0)),
+        number().prop_map(|value| (Outcome::Truncated, value)),
+    ];
+    let seed = prop_oneof![Just(0), any::<u64>()];
+    (facts, seed).prop_map(|((outcome, truncation_value), seed)| Episode { seed, outcome, truncation_value })
+}
+
+/// All fields of an episode as bits.
+fn episode_bits(episode: Episode) -> (u64, Outcome, u32) {
+    (episode.seed, episode.outcome, episode.truncation_value.to_bits())
 }
 
 fn name() -> impl Strategy<Value = String> {
@@ -71,16 +81,18 @@ fn all_bits(steps: impl IntoIterator<Item = Step>) -> Vec<StepBits> {
 
 proptest! {
     #[test]
-    fn any_trajectory_is_read_back_bit_for_bit(steps in steps(), game in name(), outcome in outcome()) {
-        let trajectory = Trajectory::of(ID, &game, &steps, outcome).unwrap();
+    fn any_trajectory_is_read_back_bit_for_bit(steps in steps(), game in name(), episode in episode()) {
+        let trajectory = Trajectory::of_episode(ID, &game, &steps, episode).unwrap();
         let back = Trajectory::parse(ID, trajectory.columns(), Limits::NONE).unwrap();
-        prop_assert_eq!((back.id(), back.game(), back.outcome()), (ID, game.as_str(), outcome));
+        prop_assert_eq!((back.id(), back.game(), back.outcome()), (ID, game.as_str(), episode.outcome));
+        prop_assert_eq!(episode_bits(back.episode()), episode_bits(episode));
+        prop_assert!(!back.has_observations());
         prop_assert_eq!(all_bits(back.steps()), all_bits(steps));
     }
 
     #[test]
-    fn every_segment_holds_the_steps_of_its_trajectory(steps in steps(), outcome in outcome()) {
-        let trajectory = Trajectory::of(ID, "any", &steps, outcome).unwrap();
+    fn every_segment_holds_the_steps_of_its_trajectory(steps in steps(), episode in episode()) {
+        let trajectory = Trajectory::of_episode(ID, "any", &steps, episode).unwrap();
         let plies = steps.len();
         for (ply, unroll_steps) in (0..plies + 2).flat_map(|ply| (0..=plies).chain([usize::MAX]).map(move |k| (ply, k))) {
             let Some(segment) = trajectory.segment(ply, unroll_steps) else {
@@ -89,19 +101,22 @@ proptest! {
             };
             let end = ply.saturating_add(unroll_steps).saturating_add(1).min(plies);
             prop_assert_eq!((segment.trajectory(), segment.ply(), segment.plies()), (ID, ply, plies));
-            prop_assert_eq!((segment.outcome(), segment.len()), (outcome, end - ply));
+            prop_assert_eq!((segment.outcome(), segment.len()), (episode.outcome, end - ply));
+            prop_assert_eq!(episode_bits(segment.episode()), episode_bits(episode));
+            prop_assert_eq!(segment.reaches_end(), end == plies);
             prop_assert!(segment.actions().eq(steps[..end].iter().map(|step| step.action)));
             prop_assert_eq!(all_bits(segment.steps()), all_bits(steps[ply..end].to_vec()));
             let back = Segment::parse(ID, segment.columns().clone(), Limits::NONE).unwrap();
             // The layout must agree too, which was computed rather than parsed when the segment was cut.
             prop_assert_eq!(all_bits(back.steps()), all_bits(segment.steps()));
+            prop_assert_eq!(episode_bits(back.episode()), episode_bits(episode));
             prop_assert_eq!(back, segment);
         }
     }
 
     #[test]
-    fn fields_read_without_decoding_the_steps_agree_with_the_steps(steps in steps(), outcome in outcome()) {
-        let trajectory = Trajectory::of(ID, "any", &steps, outcome).unwrap();
+    fn fields_read_without_decoding_the_steps_agree_with_the_steps(steps in steps(), episode in episode()) {
+        let trajectory = Trajectory::of_episode(ID, "any", &steps, episode).unwrap();
         let full: Vec<usize> = (0..steps.len()).filter(|&ply| !steps[ply].kind.policy().is_empty()).collect();
         prop_assert_eq!(trajectory.plies(), steps.len());
         prop_assert!(trajectory.actions().eq(steps.iter().map(|step| step.action)));
@@ -116,10 +131,11 @@ proptest! {
     #[test]
     fn bytes_that_were_changed_are_refused_or_are_the_encoding_of_another_trajectory(
         steps in steps(),
+        episode in episode(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
     ) {
-        let trajectory = Trajectory::of(ID, "any", &steps, Outcome::Draw).unwrap();
+        let trajectory = Trajectory::of_episode(ID, "any", &steps, episode).unwrap();
         let mut bytes = trajectory.columns().to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -128,7 +144,8 @@ proptest! {
         bytes.truncate(cut.map_or(bytes.len(), |cut| cut.index(bytes.len())));
         match Trajectory::parse(ID, &bytes, Limits { steps_max: 64, actions: 1 << 16 }) {
             Ok(read) => {
-                let again = Trajectory::of(ID, read.game(), &read.steps().collect::<Vec<_>>(), read.outcome()).unwrap();
+                let steps: Vec<Step> = read.steps().collect();
+                let again = Trajectory::of_episode(ID, read.game(), &steps, read.episode()).unwrap();
                 prop_assert_eq!(again.columns(), &bytes);
             }
             Err(invalid) => prop_assert!(!invalid.field.is_empty() && !invalid.reason.is_empty()),
@@ -199,15 +216,50 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(example(), expected);
 }
 
+/// Adds an optional column to the example.
+fn add(bytes: &mut Vec<u8>, id: u8, column: &[u8]) {
+    bytes.splice(11..12, [1, id, u8::try_from(column.len()).unwrap()]);
+    bytes.extend(column);
+}
+
+/// Makes the example the trajectory of a truncated episode.
+fn truncate(bytes: &mut Vec<u8>, value: f32) {
+    bytes[2] = 5;
+    add(bytes, 5, &value.to_le_bytes());
+}
+
+#[test]
+fn a_truncated_episode_ends_with_its_truncation_value_and_its_seed() {
+    let mut expected = example();
+    expected[2] = 5;
+    expected.splice(11..12, [2, 5, 4, 6, 8]);
+    expected.extend(2.5_f32.to_le_bytes());
+    expected.extend([8, 7, 6, 5, 4, 3, 2, 1]);
+    let episode = Episode { seed: 0x0102_0304_0506_0708, outcome: Outcome::Truncated, truncation_value: 2.5 };
+    let steps: Vec<Step> = Trajectory::parse(ID, &example(), Limits::NONE).unwrap().steps().collect();
+    assert_eq!(Trajectory::of_episode(ID, "ttt", &steps, episode).unwrap().columns(), &expected);
+}
+
+#[test]
+fn a_truncation_value_needs_a_truncated_episode() {
+    let steps: Vec<Step> = Trajectory::parse(ID, &example(), Limits::NONE).unwrap().steps().collect();
+    let refused = |episode| Trajectory::of_episode(ID, "ttt", &steps, episode).map(drop).unwrap_err().to_string();
+    let finished = Episode { truncation_value: 0.5, ..Episode::of(Outcome::Finished) };
+    assert_eq!(refused(finished), "truncation: is 0.5 for an episode that is not truncated");
+    let infinite = Episode { truncation_value: f32::INFINITY, ..Episode::of(Outcome::Truncated) };
+    assert_eq!(refused(infinite), "truncation: is not finite");
+}
+
 #[test]
 fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
     type Change = fn(&mut Vec<u8>);
-    let cases: [(Change, &str); 34] = [
+    let cases: [(Change, &str); 42] = [
         (|b| b.clear(), "columns: end early"),
         (|b| b[0] = 2, "format: is 2, this program reads format 1"),
         (|b| b[1] = 4, "flags: 0x04 has bits of no known meaning"),
         (|b| b[2] = 0, "outcome: 0 is not an outcome"),
-        (|b| b[2] = 5, "outcome: 5 is not an outcome"),
+        (|b| b[2] = 6, "outcome: 6 is not an outcome"),
+        (|b| b[2] = 5, "truncation: is missing"),
         (|b| drop(b.splice(3..7, [0])), "game: is empty"),
         (|b| drop(b.splice(3..4, [0x81, 2])), "game: has 257 bytes, the limit is 256"),
         (|b| drop(b.splice(3..4, [0x83, 0])), "game: is not a number in its shortest form"),
@@ -220,11 +272,18 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
         (|b| b[10] = 1, "steps[1].kind: is missing or no number"),
         (|b| b[10] = 3, "kinds: are more than 2"),
         (|b| b[10] = 120, "columns: end early"),
-        (|b| drop(b.splice(11..12, [1, 2, 8])), "observations: is a column that this version does not implement"),
         (|b| drop(b.splice(11..12, [1, 3, 8])), "search_simulations: is a column that this version does not implement"),
         (|b| drop(b.splice(11..12, [1, 4, 8])), "root_values: is a column that this version does not implement"),
-        (|b| drop(b.splice(11..12, [1, 5, 8])), "truncation: is a column that this version does not implement"),
-        (|b| drop(b.splice(11..12, [1, 6, 8])), "optional columns: hold 6, which is no known column"),
+        (|b| drop(b.splice(11..12, [1, 5, 8])), "truncation: has 8 bytes, expected 4"),
+        (|b| add(b, 5, &[0; 4]), "truncation: is given for an episode that is not truncated"),
+        (|b| truncate(b, f32::NAN), "truncation: is not finite"),
+        (|b| truncate(b, f32::NEG_INFINITY), "truncation: is not finite"),
+        (|b| drop(b.splice(11..12, [1, 6, 4])), "seed: has 4 bytes, expected 8"),
+        (|b| add(b, 6, &[0; 8]), "seed: is 0, which is written without the column"),
+        (|b| add(b, 6, &[0; 7]), "seed: has 7 bytes, expected 8"),
+        (|b| drop(b.splice(11..12, [1, 6, 8])), "columns: end early"),
+        (|b| drop(b.splice(11..12, [2, 6, 8, 5, 4])), "optional columns: do not ascend by their ids"),
+        (|b| drop(b.splice(11..12, [1, 7, 8])), "optional columns: hold 7, which is no known column"),
         (|b| drop(b.splice(11..12, [1, 1, 4])), "rewards: have 4 bytes for 2 steps"),
         (|b| drop(b.splice(11..12, [2, 1, 8, 1, 8])), "optional columns: do not ascend by their ids"),
         (|b| b[13] = 100, "steps[1].policy: has 99 entries for 9 actions"),

@@ -1,15 +1,18 @@
-//! The conformance suite of games: checks the contract of [`Game`] at every ply of random episodes of every registered
-//! game.
+//! The conformance suite of games and environments: checks the contract of [`Game`] at every ply of random episodes of
+//! every registered game.
 //!
-//! The suite is independent of any particular game; perft counts and solved positions belong to the tests of each game.
-//! A seed determines every run. A violation of the contract panics with the game, the seed and the actions that lead to
-//! it. Start with [`run`].
+//! The suite is independent of any particular game; perft counts, solved positions and the agreement of an environment
+//! with its published implementation belong to other tests. A seed determines every run. A violation of the contract
+//! panics with the game, the seed and the actions that lead to it. Start with [`run`].
 
+mod environment_flaws;
 mod flaws;
 
 use std::collections::HashMap;
 
-use game::{Action, Error, Game, Outcome, Player, Players, Symmetry};
+use game::{
+    Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Player, Players, Scoring, Symmetry,
+};
 use games::{GAMES, GameKind, with_game};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -18,6 +21,8 @@ use rand_chacha::ChaCha8Rng;
 const PLIES: usize = 1_500;
 const EPISODES_MIN: usize = 3;
 const EPISODES_MAX: usize = 60;
+/// The seeds from which the same actions are played: some of them start alike in every environment.
+const SEEDS: u64 = 256;
 
 /// Texts that are not a move in any notation.
 const NOT_MOVES: [&str; 6] =
@@ -59,11 +64,13 @@ fn run<G: Game>(game: &G, seed: u64) {
         check_tables(game, index, symmetry);
     }
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut seen = HashMap::new();
-    let episodes = (PLIES / game.spec().max_plies).clamp(EPISODES_MIN, EPISODES_MAX);
-    for _ in 0..episodes {
-        Walk::new(game, seed, &mut seen).episode(&mut rng);
+    let mut seen = Seen::default();
+    let (mut episodes, mut plies) = (0, 0);
+    while episodes < EPISODES_MIN || (episodes < EPISODES_MAX && plies < PLIES) {
+        plies += Walk::new(game, rng.random(), &mut seen).episode(&mut rng);
+        episodes += 1;
     }
+    check_seeds(game);
 }
 
 fn check_spec<G: Game>(game: &G) {
@@ -74,6 +81,71 @@ fn check_spec<G: Game>(game: &G) {
     assert!((1..=65_536).contains(&spec.actions), "{name}: {} actions do not fit 16 bits", spec.actions);
     assert!(spec.observation.len() > 0, "{name}: the observation {:?} is empty", spec.observation);
     assert!(spec.max_plies > 0, "{name}: no action may ever be played");
+    if spec.scoring == Scoring::Rewards {
+        // The seed of an episode, unlike its actions, has no image.
+        assert!(game.symmetries().len() == 1, "{name}: episodes that depend on seeds have the identity alone");
+        assert!(spec.players == Players::One, "{name}: a game scored by its rewards is for one player");
+        let is_vector = spec.observation_range == ObservationRange::Unit || is_vector(spec.observation);
+        assert!(is_vector, "{name}: planes have values in [0, 1]");
+    }
+}
+
+fn is_vector(shape: ObservationShape) -> bool {
+    shape.height * shape.width == 1
+}
+
+/// Checks how the episodes of a game depend on their seed.
+fn check_seeds<G: Game>(game: &G) {
+    let spec = game.spec();
+    let name = &spec.name;
+    assert!(game.start() == game.start_from(0), "{name}: the start is not that of the episode with seed 0");
+    let histories: Vec<_> = (0..SEEDS).map(|seed| History::of(game, seed)).collect();
+    let same = histories.iter().all(|history| *history == histories[0]);
+    let has_seeds = spec.scoring == Scoring::Rewards;
+    assert!(!has_seeds || !same, "{name}: no episode depends on its seed");
+    assert!(has_seeds || same, "{name}: episodes of a game without chance depend on their seed");
+    let differ = |one: &History| histories.iter().any(|other| one.starts_like(other) && one != other);
+    let is_stochastic = spec.dynamics == Dynamics::Stochastic;
+    assert!(!is_stochastic || histories.iter().any(differ), "{name}: stochastic, but no action has two results");
+}
+
+/// What the player of an episode sees.
+#[derive(PartialEq)]
+struct History {
+    /// The observation at the start and after each action.
+    observations: Vec<Vec<f32>>,
+    rewards: Vec<f32>,
+}
+
+impl History {
+    /// Plays up to 64 plies of the episode of this seed; the actions depend only on what is legal.
+    fn of<G: Game>(game: &G, seed: u64) -> Self {
+        let mut position = game.start_from(seed);
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut legal = Vec::new();
+        let mut history = Self { observations: vec![observation(game, &position)], rewards: Vec::new() };
+        for _ in 0..64 {
+            game.legal_actions(&position, &mut legal);
+            if legal.is_empty() {
+                break;
+            }
+            history.rewards.push(game.play(&mut position, legal[rng.random_range(0..legal.len())]));
+            history.observations.push(observation(game, &position));
+        }
+        history
+    }
+
+    /// Returns true if the players cannot tell the two episodes apart before the first action.
+    fn starts_like(&self, other: &Self) -> bool {
+        self.observations[0] == other.observations[0]
+    }
+}
+
+/// Returns the observation of a position; NaN where it is not written.
+fn observation<G: Game>(game: &G, position: &G::Position) -> Vec<f32> {
+    let mut planes = vec![f32::NAN; game.spec().observation.len()];
+    game.observe(position, &mut planes);
+    planes
 }
 
 fn check_tables<G: Game>(game: &G, index: usize, symmetry: &Symmetry) {
@@ -96,8 +168,16 @@ fn check_tables<G: Game>(game: &G, index: usize, symmetry: &Symmetry) {
     }
 }
 
-/// The properties that positions with equal hashes share.
+/// The properties by hash, over all episodes.
+#[derive(Default)]
 struct Seen {
+    positions: HashMap<u64, Properties>,
+    /// The reward of an action and the hash after it.
+    results: HashMap<(u64, Action), (f32, u64)>,
+}
+
+/// The properties that positions with equal hashes share.
+struct Properties {
     observation: Vec<f32>,
     legal: Vec<Action>,
     to_move: Player,
@@ -112,8 +192,7 @@ struct Walk<'a, G: Game> {
     images: Vec<G::Position>,
     legal: Vec<Action>,
     observation: Vec<f32>,
-    /// The properties by hash, over all episodes.
-    seen: &'a mut HashMap<u64, Seen>,
+    seen: &'a mut Seen,
 }
 
 /// Asserts a property of the contract on a [`Walk`].
@@ -126,8 +205,8 @@ macro_rules! promise {
 }
 
 impl<'a, G: Game> Walk<'a, G> {
-    fn new(game: &'a G, seed: u64, seen: &'a mut HashMap<u64, Seen>) -> Self {
-        let position = game.start();
+    fn new(game: &'a G, seed: u64, seen: &'a mut Seen) -> Self {
+        let position = game.start_from(seed);
         let images = vec![position.clone(); game.symmetries().len()];
         Self { game, seed, actions: Vec::new(), position, images, legal: Vec::new(), observation: Vec::new(), seen }
     }
@@ -138,7 +217,8 @@ impl<'a, G: Game> Walk<'a, G> {
         panic!("{name}, seed {}, after actions {actions:?}: {promise}\n{:?}", self.seed, self.position)
     }
 
-    fn episode(&mut self, rng: &mut impl Rng) {
+    /// Plays a random episode to its end and returns its number of plies.
+    fn episode(&mut self, rng: &mut impl Rng) -> usize {
         promise!(self, self.game.outcome(&self.position).is_none(), "the game is over before it starts");
         loop {
             self.check_position();
@@ -153,14 +233,19 @@ impl<'a, G: Game> Walk<'a, G> {
         self.check_illegal_actions();
         self.check_replay(self.actions.len());
         self.check_replay(rng.random_range(0..=self.actions.len()));
+        self.actions.len()
     }
 
     fn check_position(&mut self) {
         self.check_legal_actions();
         self.check_outcome();
         self.observation = self.observe(&self.position);
-        let values_in_range = self.observation.iter().all(|value| (0.0..=1.0).contains(value));
-        promise!(self, values_in_range, "the observation is not written whole with values in [0, 1]");
+        let (in_range, range): (fn(f32) -> bool, _) = match self.game.spec().observation_range {
+            ObservationRange::Unit => (|value| (0.0..=1.0).contains(&value), "values in [0, 1]"),
+            ObservationRange::Finite => (f32::is_finite, "finite values"),
+        };
+        let values_in_range = self.observation.iter().all(|&value| in_range(value));
+        promise!(self, values_in_range, "the observation is not written whole with {range}");
         promise!(self, !self.game.render(&self.position).trim().is_empty(), "nothing is rendered");
         self.check_hash();
         for index in 0..self.images.len() {
@@ -169,9 +254,7 @@ impl<'a, G: Game> Walk<'a, G> {
     }
 
     fn observe(&self, position: &G::Position) -> Vec<f32> {
-        let mut planes = vec![f32::NAN; self.game.spec().observation.len()];
-        self.game.observe(position, &mut planes);
-        planes
+        observation(self.game, position)
     }
 
     fn legal_actions(&self, position: &G::Position) -> Vec<Action> {
@@ -206,6 +289,7 @@ impl<'a, G: Game> Walk<'a, G> {
         promise!(self, over == self.legal.is_empty(), "outcome {outcome:?}, and {} legal actions", self.legal.len());
         let max_plies = self.game.spec().max_plies;
         promise!(self, over || self.actions.len() < max_plies, "the game goes on after max_plies = {max_plies}");
+        self.check_scoring(outcome);
         if self.game.spec().players == Players::One {
             let second = Outcome::Win(Player::Second);
             promise!(self, outcome != Some(second), "the second player of a game for one player won");
@@ -214,17 +298,29 @@ impl<'a, G: Game> Walk<'a, G> {
         }
     }
 
+    /// Checks that an end is of the kind that the scoring of the game has.
+    fn check_scoring(&self, outcome: Option<Outcome>) {
+        let Some(outcome) = outcome else { return };
+        let scoring = self.game.spec().scoring;
+        let by_rewards = matches!(outcome, Outcome::Finished | Outcome::Truncated);
+        let fits = by_rewards == (scoring == Scoring::Rewards);
+        promise!(self, fits, "a game scored by {scoring:?} ends with {outcome:?}");
+        let (plies, max_plies) = (self.actions.len(), self.game.spec().max_plies);
+        let at_the_limit = outcome != Outcome::Truncated || plies == max_plies;
+        promise!(self, at_the_limit, "truncated after {plies} of {max_plies} plies");
+    }
+
     fn check_hash(&mut self) {
         let hash = self.game.hash(&self.position);
         promise!(self, hash == self.game.hash(&self.position.clone()), "a copy of the position has another hash");
         let to_move = self.game.to_move(&self.position);
-        if let Some(seen) = self.seen.get(&hash) {
+        if let Some(seen) = self.seen.positions.get(&hash) {
             promise!(self, seen.observation == self.observation, "two observations share the hash {hash:#018x}");
             promise!(self, seen.legal == self.legal, "two lists of legal actions share the hash {hash:#018x}");
             promise!(self, seen.to_move == to_move, "two players to move share the hash {hash:#018x}");
         } else {
-            let seen = Seen { observation: self.observation.clone(), legal: self.legal.clone(), to_move };
-            self.seen.insert(hash, seen);
+            let seen = Properties { observation: self.observation.clone(), legal: self.legal.clone(), to_move };
+            self.seen.positions.insert(hash, seen);
         }
     }
 
@@ -297,7 +393,12 @@ impl<'a, G: Game> Walk<'a, G> {
         let reward = self.game.play(&mut self.position, action);
         self.actions.push(action);
         promise!(self, reward.is_finite(), "the reward is {reward}");
-        promise!(self, self.game.hash(&self.position) != hash, "the last action did not change the hash");
+        let by_outcome = self.game.spec().scoring == Scoring::Outcome;
+        promise!(self, !by_outcome || reward == 0.0, "a game scored by its outcome has the reward {reward}");
+        let result = (reward, self.game.hash(&self.position));
+        promise!(self, result.1 != hash, "the last action did not change the hash");
+        let first = *self.seen.results.entry((hash, action)).or_insert(result);
+        promise!(self, first == result, "equal hashes, and {action} has the results {first:?} and {result:?}");
         let mut images = std::mem::take(&mut self.images);
         for (index, (image, symmetry)) in images.iter_mut().zip(self.game.symmetries()).enumerate() {
             let of_image = self.game.try_play(image, symmetry.action(action));
@@ -313,11 +414,11 @@ impl<'a, G: Game> Walk<'a, G> {
     /// Checks that replaying the first `plies` actions leads to the same position, and that a further illegal one is
     /// named.
     fn check_replay(&self, plies: usize) {
-        let mut position = self.game.start();
+        let mut position = self.game.start_from(self.seed);
         for &action in &self.actions[..plies] {
             self.game.play(&mut position, action);
         }
-        let replayed = self.game.replay(&self.actions[..plies]);
+        let replayed = self.game.replay_from(self.seed, &self.actions[..plies]);
         promise!(self, replayed.as_ref() == Ok(&position), "replay of {plies} plies gives {replayed:?}");
         promise!(
             self,
@@ -334,7 +435,11 @@ impl<'a, G: Game> Walk<'a, G> {
         let mut actions = self.actions[..plies].to_vec();
         actions.push(illegal);
         let error = Error::IllegalAt { game: self.game.spec().name.clone(), ply: plies, action: illegal };
-        promise!(self, self.game.replay(&actions) == Err(error), "replay accepts {illegal} at ply {plies}");
+        promise!(
+            self,
+            self.game.replay_from(self.seed, &actions) == Err(error),
+            "replay accepts {illegal} at ply {plies}"
+        );
     }
 }
 

@@ -244,6 +244,46 @@ fn check_layer(multiplier: Multiplier, layout: Layout, positions: usize, outputs
 }
 
 #[test]
+fn runs_that_follow_each_other_fill_a_matrix_with_or_without_bias() {
+    for multiplier in Multiplier::all().into_iter().filter(|multiplier| !multiplier.path().is_int8()) {
+        for (runs, bias) in [(vec![5, 16, 1], 1.0), (vec![7, 7, 7, 3], 0.0), (vec![16, 13], 0.0)] {
+            check_runs(multiplier, &runs, bias);
+        }
+    }
+}
+
+/// Multiplies runs of these numbers of rows by a matrix, into another matrix.
+fn check_runs(multiplier: Multiplier, lengths: &[usize], bias: f32) {
+    let mut rng = ChaCha8Rng::seed_from_u64(lengths.len() as u64);
+    let packing = multiplier.path().packing();
+    let (inputs, outputs, rows) = (37, 50, lengths.iter().sum());
+    let layout = Layout::apart(Board::new(1, rows), 1);
+    let mut input = Planes::new(packing.format, layout, inputs);
+    fill(&mut input, 1, inputs, &mut rng);
+    let affine = Affine { inputs, taps: 1, weight: numbers(&mut rng, outputs * inputs), bias: vec![bias; outputs] };
+    let product = Product::convolution(packing, &affine, layout.board);
+    let mut line = layout.margin();
+    let runs: Vec<Run> = lengths
+        .iter()
+        .map(|&length| {
+            line += length;
+            Run::new(line - length, length, 1)
+        })
+        .collect();
+    let mut values = vec![f32::NAN; rows * product.padded_outputs()];
+    multiplier.multiply(&product, &input, &runs, Output::Matrix { values: &mut values, relu: false });
+    for (row, values) in values.chunks_exact(product.padded_outputs()).enumerate() {
+        for (output, weights) in affine.weight.chunks_exact(inputs).enumerate() {
+            let products = weights.iter().enumerate().map(|(i, &weight)| weight * input.get(0, row, i));
+            let want: f64 = f64::from(bias) + products.map(f64::from).sum::<f64>();
+            let got = f64::from(values[output]);
+            let message = format!("{multiplier:?}, {lengths:?}: row {row}, output {output} is {got}, not {want}");
+            assert!((got - want).abs() <= 1e-3 * want.abs().max(1.0), "{message}");
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "reaches out of its planes")]
 fn rows_outside_the_planes_are_refused() {
     let layout = Layout::apart(Board::new(2, 2), 1);

@@ -1,8 +1,7 @@
 //! Training steps of a device beside those of the CPU, a refused step, and a restored checkpoint.
 
 use network_torch::{
-    Device, Error, Network, Observations, Precision, Trainer, TrainerSettings, TrainingBatch, TrainingKernel,
-    set_threads,
+    Device, Error, Examples, Network, Observations, Precision, Trainer, TrainerSettings, TrainingKernel, set_threads,
 };
 use weights::Architecture;
 
@@ -22,7 +21,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
         [plain(2, 16, CONNECT_FOUR), complete(3, 16, CONNECT_FOUR)],
     );
     for architecture in &networks {
-        let batches: Vec<_> = (0..STEPS).map(|step| training_batch(architecture, rows, step)).collect();
+        let batches: Vec<_> = (0..STEPS).map(|step| training_batch(architecture, rows, step).into()).collect();
         // On the CPU the two runs differ in the number of threads, and so in the order of sums.
         set_threads(cores());
         let (expected, expected_loss) = trained(architecture, (Device::Cpu, Precision::F32), &batches)?;
@@ -40,7 +39,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
 }
 
 /// The weights after a step for each batch, and the loss of the last one.
-fn trained(architecture: &Architecture, on: (Device, Precision), batches: &[TrainingBatch]) -> Result<(Vec<f32>, f64)> {
+fn trained(architecture: &Architecture, on: (Device, Precision), batches: &[Examples]) -> Result<(Vec<f32>, f64)> {
     let mut trainer = trainer(architecture, on)?;
     let mut loss = f64::NAN;
     for batch in batches {
@@ -73,14 +72,14 @@ fn refusal_and_restoration(
     for precision in [Precision::F32, Precision::Bf16] {
         let mut trainer = trainer(architecture, (device, precision))?;
         for step in 0..3 {
-            trainer.step(&training_batch(architecture, rows, step))?;
+            trainer.step(&training_batch(architecture, rows, step).into())?;
         }
         let before = trainer.save()?;
         let mut broken = training_batch(architecture, rows, 99);
         let mut observations = broken.observations.to_floats();
         observations[5] = f32::NAN;
         broken.observations = Observations::Floats(observations);
-        let refused = trainer.step(&broken);
+        let refused = trainer.step(&broken.into());
         let found = refused.as_ref().map_or_else(ToString::to_string, |_| "the step was applied".to_owned());
         let is_refused = matches!(refused, Err(Error::NotFinite { .. }));
         settings.claim(&format!("{precision}: a batch with a NaN is refused"), &found, is_refused);

@@ -7,8 +7,8 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    Decay, DeviceRules, Error, Network, Optimiser, Precision, Purpose, Trainer, TrainerSettings, TrainingBatch,
-    device::plain_tower, folded::Folded, layout, network, rules::device_name,
+    Decay, DeviceRules, Error, Examples, Network, Optimiser, Precision, Purpose, Trainer, TrainerSettings,
+    TrainingBatch, device::plain_tower, folded::Folded, layout, network, rules::device_name,
 };
 
 /// A device that can be compared with the CPU.
@@ -172,10 +172,11 @@ impl Case {
     /// A network after a few steps on the CPU, so that no parameter is at its initial value.
     fn new(architecture: Architecture) -> Result<Self, Error> {
         let batch = batch(&architecture);
+        let examples = Examples::Positions(batch.clone());
         let settings = settings(Precision::F32, Schedule::FEW_STEPS.learning_rate);
         let mut trainer = Trainer::new(Network::new(&architecture, Device::Cpu, 0)?, settings)?;
         for _ in 0..3 {
-            trainer.step(&batch)?;
+            trainer.step(&examples)?;
         }
         Ok(Self { weights: trainer.network().to_safetensors()?, architecture, batch })
     }
@@ -227,7 +228,8 @@ fn train(network: Network, case: &Case, precision: Precision, schedule: Schedule
     };
     let before = numbers(&network)?;
     let mut trainer = Trainer::new(network, settings(precision, schedule.learning_rate))?;
-    let steps = (0..schedule.steps).map(|_| Ok(trainer.step(&case.batch)?.total));
+    let examples = Examples::Positions(case.batch.clone());
+    let steps = (0..schedule.steps).map(|_| Ok(trainer.step(&examples)?.total));
     let losses = steps.collect::<Result<_, Error>>()?;
     let network = trainer.network();
     let after = numbers(network)?;

@@ -1,10 +1,11 @@
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use tch::Device;
+use weights::Architecture;
 
 use super::Network;
 use crate::{
     Error,
-    tests::networks::{complete, numbers, seasoned, small, tiny},
+    tests::networks::{complete, dense, numbers, residual, seasoned, small, tiny},
 };
 
 fn read(bytes: &[u8]) -> Result<Network, Error> {
@@ -34,6 +35,30 @@ fn the_seed_alone_decides_a_new_network() {
     assert_ne!(bytes(1), bytes(2));
 }
 
+#[test]
+fn a_new_muzero_network_has_he_weights_small_outputs_and_neutral_norms() {
+    let wide = Architecture { channels: 48, ..dense() };
+    let network = Network::new(&wide, Device::Cpu, 3).unwrap();
+    let largest = |name: &str| numbers(network.tensor(name)).into_iter().map(f64::abs).fold(0.0, f64::max);
+    for (name, fan_in, scale) in [
+        ("representation.input.weight", 5.0, 1.0),
+        ("dynamics.input.weight", 51.0, 1.0),
+        ("dynamics.block.0.second.weight", 48.0, 1.0),
+        ("reward.hidden.weight", 48.0, 1.0),
+        ("policy.output.weight", 64.0, 0.1),
+        ("value.output.weight", 64.0, 0.1),
+    ] {
+        let bound = scale * (6.0_f64 / fan_in).sqrt();
+        assert!((0.9 * bound..=bound).contains(&largest(name)), "{name} reaches {} of {bound}", largest(name));
+    }
+    assert!(numbers(network.tensor("dynamics.input.norm.weight")).iter().all(|&scale| scale == 1.0));
+    assert_eq!(largest("dynamics.input.norm.bias") + largest("value.output.bias"), 0.0);
+
+    let residual = Network::new(&residual(), Device::Cpu, 3).unwrap();
+    let planes = numbers(residual.tensor("dynamics.action.weight")).into_iter().map(f64::abs).fold(0.0, f64::max);
+    assert!((0.9..=1.0).contains(&planes), "actions reach {planes} in their planes");
+}
+
 /// The bounds are those of He et al. 2015, by fan-in; 160 draws and more come near them.
 #[test]
 fn output_weights_of_pooling_and_excitation_start_at_a_tenth_of_the_he_bound() {
@@ -53,7 +78,7 @@ fn output_weights_of_pooling_and_excitation_start_at_a_tenth_of_the_he_bound() {
 
 #[test]
 fn a_written_network_is_read_back_bit_for_bit() {
-    for architecture in [tiny(), complete()] {
+    for architecture in [tiny(), complete(), dense(), residual()] {
         let bytes = seasoned(&architecture, 51).to_safetensors().unwrap();
         let read = Network::from_safetensors(&architecture, &bytes, Device::Cpu).unwrap();
         assert_eq!(read.to_safetensors().unwrap(), bytes);

@@ -3,9 +3,9 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
-use weights::Architecture;
+use weights::{Architecture, Model};
 
-use crate::{Network, TrainingBatch};
+use crate::{Network, TrainingBatch, UnrolledBatch};
 
 /// A network small enough to compute by hand: 2 planes of 3×3, 4 actions, 2 channels, 1 block.
 pub(crate) fn tiny() -> Architecture {
@@ -19,6 +19,7 @@ pub(crate) fn tiny() -> Architecture {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: Model::Alphazero,
     }
 }
 
@@ -34,6 +35,7 @@ pub(crate) fn small() -> Architecture {
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
+        model: Model::Alphazero,
     }
 }
 
@@ -49,7 +51,20 @@ pub(crate) fn complete() -> Architecture {
         blocks: 3,
         squeeze_excitation: 8,
         global_pooling: 4,
+        model: Model::Alphazero,
     }
+}
+
+/// A dense MuZero network: vectors of 5 numbers, 3 actions, 6 units, 1 block.
+pub(crate) fn dense() -> Architecture {
+    let model = Model::Muzero { support: 4 };
+    Architecture { game: "dense".into(), planes: 5, height: 1, width: 1, actions: 3, channels: 6, model, ..tiny() }
+}
+
+/// A residual MuZero network with every option, on a board that is not square.
+pub(crate) fn residual() -> Architecture {
+    let model = Model::Muzero { support: 4 };
+    Architecture { game: "residual".into(), channels: 5, squeeze_excitation: 3, global_pooling: 2, model, ..complete() }
 }
 
 /// A network in which nothing is at its initial value, so that no term goes untested: scales and variances near one,
@@ -86,6 +101,30 @@ pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) ->
         batch.legal.extend(legal.iter().map(|&legal| u8::from(legal > 0.0)));
         batch.wdl.extend(shares((0..3).map(|_| rng.random_range(0.0..1.0)).collect()));
         batch.policy_weights.push(if position % 3 == 2 { 0.0 } else { 1.0 });
+    }
+    batch
+}
+
+/// `positions` random observations with the targets of `steps` steps after each; the episode of every third row ends
+/// after the first step.
+pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> UnrolledBatch {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut batch = UnrolledBatch { unroll_steps: steps, ..UnrolledBatch::default() };
+    let actions = u16::try_from(architecture.actions).unwrap();
+    for position in 0..positions {
+        let cells = architecture.planes * architecture.height * architecture.width;
+        batch.observations.extend((0..cells).map(|_| rng.random_range(-1.0..1.0)));
+        for step in 0..=steps {
+            let is_absorbing = position % 3 == 2 && step > 1;
+            batch.policies.extend(shares((0..actions).map(|_| rng.random_range(0.1..1.0)).collect()));
+            batch.policy_weights.push(if is_absorbing { 0.0 } else { 1.0 });
+            batch.values.push(if is_absorbing { 0.0 } else { rng.random_range(-9.0..9.0) });
+            batch.value_weights.push(1.0);
+            if step > 0 {
+                batch.actions.push(rng.random_range(0..actions));
+                batch.rewards.push(if is_absorbing { 0.0 } else { rng.random_range(-2.0..2.0) });
+            }
+        }
     }
     batch
 }

@@ -2,8 +2,13 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{Error, Losses, gpu, network};
 
-/// The number of scalars: policy and value loss, gradient norm, total loss, sum of squared weights, entropy, accuracy.
-pub(super) const SCALARS: usize = 7;
+/// The number of scalars: policy, value and reward loss, gradient norm, total loss, sum of squared weights, entropy,
+/// accuracy.
+pub(super) const SCALARS: usize = 8;
+/// The number of leading scalars that must be finite.
+pub(super) const FINITE: i64 = 4;
+/// The index of the gradient norm.
+pub(super) const GRADIENT_NORM: i64 = 3;
 
 /// The scalars and value errors of a step, on their way from the device.
 #[derive(Debug)]
@@ -44,11 +49,12 @@ impl Measured {
         let losses = Losses {
             policy: scalar(0),
             value: scalar(1),
-            gradient_norm: scalar(2),
-            total: scalar(3),
-            l2: 0.5 * weight_decay * scalar(4),
-            policy_entropy: scalar(5),
-            value_accuracy: scalar(6),
+            reward: scalar(2),
+            gradient_norm: scalar(3),
+            total: scalar(4),
+            l2: 0.5 * weight_decay * scalar(5),
+            policy_entropy: scalar(6),
+            value_accuracy: scalar(7),
         };
         Ok((losses, value_errors.to_vec()))
     }

@@ -2,9 +2,36 @@ use tch::{Device, Kind, Tensor, kind::Element};
 use weights::Architecture;
 
 use crate::{
-    Error, Network, Observations, TrainingBatch,
+    Error, Examples, Network, Observations, TrainingBatch, UnrolledBatch,
     losses::{self, Targets},
+    unrolled::{self, UnrolledTargets},
 };
+
+/// The targets of either model.
+#[derive(Debug)]
+pub(super) enum ModelTargets {
+    /// Of positions.
+    Alphazero(Targets),
+    /// Of positions and the steps after them.
+    Muzero(UnrolledTargets),
+}
+
+impl ModelTargets {
+    /// `[B]`; `None` where all rows count alike.
+    pub(super) fn importance(&self) -> Option<&Tensor> {
+        match self {
+            Self::Alphazero(targets) => targets.importance.as_ref(),
+            Self::Muzero(targets) => targets.importance.as_ref(),
+        }
+    }
+
+    fn rows(&self, start: i64, len: i64) -> Result<Self, Error> {
+        Ok(match self {
+            Self::Alphazero(targets) => Self::Alphazero(targets.rows(start, len)?),
+            Self::Muzero(targets) => Self::Muzero(targets.rows(start, len)?),
+        })
+    }
+}
 
 /// A batch, or some of its rows, on the device.
 #[derive(Debug)]
@@ -12,7 +39,7 @@ pub(super) struct Staged {
     pub(super) positions: usize,
     /// `[B, C, H, W]`, channels last in memory, float32.
     pub(super) observations: Tensor,
-    pub(super) targets: Targets,
+    pub(super) targets: ModelTargets,
     /// `[2]`: learning rates of the step, if the step before it is applied and if it is refused.
     pub(super) learning_rates: Tensor,
 }
@@ -22,17 +49,28 @@ impl Staged {
     /// accelerator expands.
     ///
     /// # Errors
-    /// [`Error::Batch`] if the batch does not fit the network, [`Error::OutOfMemory`], [`Error::Libtorch`].
-    pub(super) fn new(batch: &TrainingBatch, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
+    /// [`Error::Batch`] or [`Error::Action`] if the batch does not fit the network, [`Error::Network`] if it is for
+    /// another model; [`Error::OutOfMemory`], [`Error::Libtorch`].
+    pub(super) fn new(examples: &Examples, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
-        let &Architecture { planes, height, width, actions, .. } = network.architecture();
+        match examples {
+            Examples::Positions(batch) => {
+                network.layers.alphazero()?;
+                Self::of_positions(batch, network, learning_rates)
+            }
+            Examples::Unrolled(batch) => {
+                network.layers.muzero()?;
+                Self::of_unrolled(batch, network, learning_rates)
+            }
+        }
+    }
+
+    fn of_positions(batch: &TrainingBatch, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
+        let actions = network.architecture().actions;
         let positions = batch.positions(network.architecture())?;
         let device = network.device();
         let TrainingBatch { observations, policies, legal, wdl, policy_weights, importance } = batch;
-        let (bytes, floats): (&[u8], &[f32]) = match observations {
-            Observations::Bytes(bytes) => (bytes, &[]),
-            Observations::Floats(floats) => (&[], floats),
-        };
+        let (bytes, floats) = numbers_of(observations);
         let pins = network.rules.pins_host_memory;
         let numbers: [&[f32]; 6] = [policies, wdl, policy_weights, importance, &learning_rates, floats];
         let mut numbers = Parts::upload(&numbers, device, pins)?;
@@ -43,10 +81,7 @@ impl Staged {
         let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let (legal, bytes) = (bytes.next()?, bytes.next()?);
         let observations = if floats.numel() > 0 { floats } else { bytes };
-        let [rows, planes, height, width] = [positions, planes, height, width].map(size);
-        // Bytes are reordered before they are expanded: they are a quarter of the memory.
-        let by_cell = observations.f_view([rows, planes, height, width])?.f_permute([0, 2, 3, 1])?.f_reshape([-1])?;
-        let observations = by_cell.f_to_kind(Kind::Float)?.f_view([rows, height, width, planes])?;
+        let observations = channels_last(&observations, network.architecture(), positions)?;
         let targets = Targets {
             positions: size(positions),
             policy_weight: losses::policy_weight(&policy_weights)?,
@@ -56,7 +91,44 @@ impl Staged {
             policy_weights,
             importance: (importance.numel() > 0).then_some(importance),
         };
-        Ok(Self { positions, observations: observations.f_permute([0, 3, 1, 2])?, targets, learning_rates })
+        Ok(Self { positions, observations, targets: ModelTargets::Alphazero(targets), learning_rates })
+    }
+
+    fn of_unrolled(batch: &UnrolledBatch, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
+        let architecture = network.architecture();
+        let positions = batch.positions(architecture)?;
+        let device = network.device();
+        let UnrolledBatch { unroll_steps, observations, actions, policies, .. } = batch;
+        let UnrolledBatch { policy_weights, values, value_weights, rewards, importance, .. } = batch;
+        let (bytes, floats) = numbers_of(observations);
+        let pins = network.rules.pins_host_memory;
+        // float32 holds every action exactly; so they need no transfer of their own.
+        let actions: Vec<f32> = actions.iter().copied().map(f32::from).collect();
+        let numbers: [&[f32]; 9] =
+            [&actions, policies, policy_weights, values, value_weights, rewards, importance, &learning_rates, floats];
+        let mut numbers = Parts::upload(&numbers, device, pins)?;
+        let [rows, steps] = [positions, *unroll_steps].map(size);
+        let actions = numbers.next()?.f_view([rows, steps])?;
+        let policies = numbers.next()?.f_view([rows, steps + 1, size(architecture.actions)])?;
+        let policy_weights = numbers.next()?.f_view([rows, steps + 1])?;
+        let values = numbers.next()?.f_view([rows, steps + 1])?;
+        let value_weights = numbers.next()?.f_view([rows, steps + 1])?;
+        let rewards = numbers.next()?.f_view([rows, steps])?;
+        let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let observations = if bytes.is_empty() { floats } else { Parts::upload(&[bytes], device, pins)?.next()? };
+        let targets = UnrolledTargets {
+            positions: rows,
+            policy_weight: unrolled::policy_weight(&policy_weights)?,
+            actions,
+            policies,
+            policy_weights,
+            values,
+            value_weights,
+            rewards,
+            importance: (importance.numel() > 0).then_some(importance),
+        };
+        let observations = channels_last(&observations, architecture, positions)?;
+        Ok(Self { positions, observations, targets: ModelTargets::Muzero(targets), learning_rates })
     }
 
     /// Rows `start..start + len` as a part of the same batch.
@@ -68,6 +140,24 @@ impl Staged {
             learning_rates: self.learning_rates.shallow_clone(),
         })
     }
+}
+
+/// Observations as bytes and as float32; one of the two is empty.
+fn numbers_of(observations: &Observations) -> (&[u8], &[f32]) {
+    match observations {
+        Observations::Bytes(bytes) => (bytes, &[]),
+        Observations::Floats(floats) => (&[], floats),
+    }
+}
+
+/// Observations `[B · C · H · W]` as `[B, C, H, W]` in float32, channels last in memory.
+fn channels_last(observations: &Tensor, architecture: &Architecture, positions: usize) -> Result<Tensor, Error> {
+    let &Architecture { planes, height, width, .. } = architecture;
+    let [rows, planes, height, width] = [positions, planes, height, width].map(size);
+    // Bytes are reordered before they are expanded: they are a quarter of the memory.
+    let by_cell = observations.f_view([rows, planes, height, width])?.f_permute([0, 2, 3, 1])?.f_reshape([-1])?;
+    let observations = by_cell.f_to_kind(Kind::Float)?.f_view([rows, height, width, planes])?;
+    Ok(observations.f_permute([0, 3, 1, 2])?)
 }
 
 /// Slices that were copied to a device as one tensor, in their order.

@@ -3,15 +3,52 @@
 use crate::completed_values::{MixedValue, Sigma};
 use crate::edges::{LANES, Octet, UNAVAILABLE};
 use crate::select::lanes::{Choice, exp_of_negative, first_lane, greatest, lanes, sum};
-use crate::value_range::Rescale;
+use crate::value_range::{Rescale, Scale, Unscaled};
 
 /// The terms that all edges of a node share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<R> {
     pub(crate) sigma: Sigma,
-    /// The network's value of the node, already rescaled.
+    /// The network's value of the node, not rescaled.
     pub(crate) network_value: f32,
     pub(crate) scale: R,
+}
+
+/// Determines the rescaling of the completed values of a node.
+pub(crate) trait RescaleNode: Copy {
+    type Scale: Rescale;
+
+    /// Returns the rescaling at a node whose unvisited actions have the value `unvisited`.
+    fn at(self, octets: &[Octet], unvisited: f32) -> Self::Scale;
+}
+
+impl RescaleNode for Unscaled {
+    type Scale = Self;
+
+    #[inline(always)]
+    fn at(self, _: &[Octet], _: f32) -> Self {
+        self
+    }
+}
+
+/// The rescaling by the least and greatest completed value of each node itself, as in Gumbel MuZero (mctx,
+/// `qtransform_completed_by_mix_value`). Edges that may not be taken now are left out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spanning;
+
+impl RescaleNode for Spanning {
+    type Scale = Scale;
+
+    fn at(self, octets: &[Octet], unvisited: f32) -> Scale {
+        let (mut least, mut greatest_value) = (f32::INFINITY, f32::NEG_INFINITY);
+        for octet in octets {
+            let completed = |lane: usize| if octet.value[lane].is_nan() { unvisited } else { octet.value[lane] };
+            greatest_value = greatest_value.max(greatest(&lanes(completed)));
+            let negated = lanes(|lane| if octet.value[lane] == UNAVAILABLE { UNAVAILABLE } else { -completed(lane) });
+            least = least.min(-greatest(&negated));
+        }
+        Scale::spanning(least, greatest_value)
+    }
 }
 
 /// The available edge whose visit share lags most behind the improved policy,
@@ -19,10 +56,15 @@ pub(crate) struct Terms<R> {
 ///
 /// Danihelka et al. 2022, section 5. The softmax is taken as `P · exp(σ − max σ)`, which needs no logarithm. Edges that
 /// may not be taken have no share.
-pub(crate) fn best(octets: &[Octet], terms: Terms<impl Rescale>, scratch: &mut Vec<[f32; LANES]>) -> Option<Choice> {
-    let Counts { visits, visits_max, mixed } = count(octets, terms.scale);
+pub(crate) fn best(
+    octets: &[Octet],
+    terms: Terms<impl RescaleNode>,
+    scratch: &mut Vec<[f32; LANES]>,
+) -> Option<Choice> {
+    let Counts { visits, visits_max, mixed } = count(octets);
     let unvisited = mixed.mix(terms.network_value);
-    let total = improve(octets, terms, terms.sigma.factor(visits_max), unvisited, scratch);
+    let scale = terms.scale.at(octets, unvisited);
+    let total = improve(octets, scale, terms.sigma.factor(visits_max), unvisited, scratch);
     let to_policy = if total > 0.0 { 1.0 / total } else { 0.0 };
     let to_share = 1.0 / (1.0 + visits);
     let (mut best, mut best_score) = (None, UNAVAILABLE);
@@ -48,14 +90,14 @@ struct Counts {
 }
 
 #[inline(always)]
-fn count(octets: &[Octet], scale: impl Rescale) -> Counts {
+fn count(octets: &[Octet]) -> Counts {
     let mut counts = Counts { visits: 0.0, visits_max: 0.0, mixed: MixedValue::default() };
     for octet in octets {
         // False for unvisited (NaN) and unavailable edges.
         let if_valued = |lane: usize, part: f32| if octet.value[lane] > UNAVAILABLE { part } else { 0.0 };
         let priors = lanes(|lane| if_valued(lane, octet.prior[lane]));
         let visits = lanes(|lane| if_valued(lane, octet.count[lane]));
-        let values = lanes(|lane| if_valued(lane, octet.prior[lane] * scale.apply(octet.value[lane])));
+        let values = lanes(|lane| if_valued(lane, octet.prior[lane] * octet.value[lane]));
         counts.mixed.add_all(sum(&priors), sum(&visits), sum(&values));
         counts.visits += sum(&octet.count);
         counts.visits_max = counts.visits_max.max(greatest(&octet.count));
@@ -65,19 +107,14 @@ fn count(octets: &[Octet], scale: impl Rescale) -> Counts {
 
 /// Replaces `shares` with the improved policy of each edge, up to a factor; returns their sum.
 #[inline(always)]
-fn improve(
-    octets: &[Octet],
-    terms: Terms<impl Rescale>,
-    factor: f32,
-    unvisited: f32,
-    shares: &mut Vec<[f32; LANES]>,
-) -> f32 {
+fn improve(octets: &[Octet], scale: impl Rescale, factor: f32, unvisited: f32, shares: &mut Vec<[f32; LANES]>) -> f32 {
     shares.clear();
+    let unvisited = scale.apply(unvisited);
     let mut greatest_sigma = UNAVAILABLE;
     for octet in octets {
         let sigmas = lanes(|lane| {
             let value = octet.value[lane];
-            let sigma = factor * if value.is_nan() { unvisited } else { terms.scale.apply(value) };
+            let sigma = factor * if value.is_nan() { unvisited } else { scale.apply(value) };
             if octet.prior[lane] > 0.0 { sigma } else { UNAVAILABLE }
         });
         greatest_sigma = greatest_sigma.max(greatest(&sigmas));
@@ -99,14 +136,17 @@ fn improve(
 mod tests {
     use super::*;
     use crate::edges::{Edges, UNVISITED};
-    use crate::value_range::Scale;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
     const SIGMA: Sigma = Sigma { c_visit: 50.0, c_scale: 1.0 };
 
     fn choose(values: &[f32], counts: &[f32], priors: &[f32]) -> Option<usize> {
-        let terms = Terms { sigma: SIGMA, network_value: 0.1, scale: Scale::IDENTITY };
+        choose_by(Unscaled, values, counts, priors)
+    }
+
+    fn choose_by(scale: impl RescaleNode, values: &[f32], counts: &[f32], priors: &[f32]) -> Option<usize> {
+        let terms = Terms { sigma: SIGMA, network_value: 0.1, scale };
         let choice = best(Edges::of(values, counts, priors).all(), terms, &mut Vec::new());
         choice.map(|Choice { octet, lane }| octet * LANES + lane)
     }
@@ -153,6 +193,16 @@ mod tests {
     #[test]
     fn a_single_action_with_a_prior_of_zero_is_chosen() {
         assert_eq!(choose(&[UNVISITED], &[0.0], &[0.0]), Some(0));
+    }
+
+    #[test]
+    fn values_span_zero_to_one_at_each_node_whatever_their_unit() {
+        let choices = |unit: f32| choose_by(Spanning, &[7.0 * unit, 9.0 * unit], &[1.0, 3.0], &[0.7, 0.3]);
+        assert_eq!([1e-3, 1.0, 1e3].map(choices), [Some(1); 3]);
+        assert_eq!(choose(&[7e-3, 9e-3], &[1.0, 3.0], &[0.7, 0.3]), Some(0));
+        let edges = Edges::of(&[3.0, UNVISITED, 5.0, UNAVAILABLE], &[1.0, 0.0, 1.0, 1.0], &[0.25; 4]);
+        let scale = Spanning.at(edges.all(), -1.0);
+        assert_eq!([-1.0, 2.0, 5.0].map(|value| scale.apply(value)), [0.0, 0.5, 1.0]);
     }
 
     #[test]

@@ -1,4 +1,7 @@
+mod mctx;
+mod muzero;
 mod reference;
+mod tabular;
 pub(crate) mod toy;
 
 use super::*;

@@ -53,11 +53,11 @@ fn check_by_the_rules<G: Game>(game: G, settings: &Settings) {
     let (finished, _) = play(game.clone(), settings, &mut hashing(&game, 3), None, 3);
     for episode in finished {
         let position = game.replay(&actions(&episode)).unwrap();
-        assert_eq!(game.outcome(&position), Some(episode.outcome));
+        assert_eq!(game.outcome(&position), Some(episode.facts.outcome));
         assert_eq!(episode.ending, Ending::Rules);
         let limits = Limits { steps_max: game.spec().max_plies, actions: game.spec().actions };
         let id = TrajectoryId { actor: 0, epoch: 0, sequence: 0 };
-        let trajectory = Trajectory::of(id, &game.spec().name, &episode.steps, episode.outcome).unwrap();
+        let trajectory = Trajectory::of_episode(id, &game.spec().name, &episode.steps, episode.facts).unwrap();
         Trajectory::parse(id, trajectory.columns(), limits).unwrap();
     }
 }
@@ -302,7 +302,7 @@ fn resigned_games_are_decided_for_the_opponent() {
     for episode in resigned {
         let (last, before) = actions(episode).split_last().map(|(last, before)| (*last, before.to_vec())).unwrap();
         let mut position = game.replay(&before).unwrap();
-        assert_eq!(episode.outcome, Outcome::Win(game.to_move(&position).opponent()));
+        assert_eq!(episode.facts.outcome, Outcome::Win(game.to_move(&position).opponent()));
         game.play(&mut position, last);
         assert_eq!(game.outcome(&position), None);
     }
@@ -315,7 +315,7 @@ fn resigned_games_that_are_played_out_have_the_outcome_of_the_rules_and_fast_sea
     let (finished, round) = play(game.clone(), &settings, &mut hashing(&game, 3), None, 5);
     assert!(round.calibration.resigned > 0);
     for episode in finished {
-        assert_eq!(game.outcome(&game.replay(&actions(&episode)).unwrap()), Some(episode.outcome));
+        assert_eq!(game.outcome(&game.replay(&actions(&episode)).unwrap()), Some(episode.facts.outcome));
         let first_fast = episode.steps.iter().position(|step| matches!(step.kind, StepKind::Fast { .. }));
         let Some(first_fast) = first_fast else { continue };
         assert!(episode.steps[first_fast..].iter().all(|step| matches!(step.kind, StepKind::Fast { .. })));

@@ -55,7 +55,7 @@ fn every_malformed_batch_is_refused_by_the_field_at_fault() {
         (|s| s.segment.truncate(9), "segment.columns: end early"),
         (
             |s| s.segment = long().segment(0, UNROLL_STEPS_MAX + 1).unwrap().columns().clone(),
-            "segment.steps: has 66 entries, expected 1 to 65",
+            "segment.steps: has 1026 entries, expected 1 to 1025",
         ),
         (|s| s.probability = 0.0, "probability: 0 is not a probability"),
         (|s| s.probability = 1.5, "probability: 1.5 is not a probability"),

@@ -408,7 +408,7 @@ mod sample_requests {
             (vec![open_of("", 2, 1)], "game: is empty"),
             (vec![open_of(GAME, 0, 1)], "batch_size: 0 is not between 1 and 4096"),
             (vec![open_of(GAME, SAMPLES_PER_BATCH_MAX + 1, 1)], "batch_size: 4097 is not between 1 and 4096"),
-            (vec![open_of(GAME, 2, UNROLL_STEPS_MAX + 1)], "unroll_steps: 65 is not between 0 and 64"),
+            (vec![open_of(GAME, 2, UNROLL_STEPS_MAX + 1)], "unroll_steps: 1025 is not between 0 and 1024"),
             (vec![open(), credit(0)], "batches: 0 is not between 1 and 64"),
             (vec![open(), credit(65)], "batches: 65 is not between 1 and 64"),
             (vec![open(), credit(u32::MAX)], "batches: 4294967295 is not between 1 and 64"),

@@ -1,0 +1,213 @@
+//! The self-play of one thread with either kind of network: search by the rules with an AlphaZero network, search in
+//! latent states with a MuZero network. The manifest of the first weights decides which; [`Play::load`] changes it
+//! where later weights are of the other kind.
+
+use std::time::Instant;
+
+use evaluators::Network;
+use game::{Game, mix};
+use inference::{Cache, Error, Evaluator, LatentModel};
+use selfplay::{EpisodeProgress, Episodes, FinishedEpisode, LatentEpisodes, Round, Settings};
+use service::trace::TraceContext;
+
+use crate::stopwatch::{Evaluated, Parts, Timed};
+
+/// Many episodes, and the network that searches them.
+pub(crate) struct Play<G: Game> {
+    game: G,
+    settings: Settings,
+    /// γ, which only a learned model uses.
+    discount: f32,
+    /// The seed of the next driver.
+    seed: u64,
+    /// `None` before the first weights.
+    driver: Option<Driver<G>>,
+    /// Finished episodes of an earlier driver.
+    finished: Vec<FinishedEpisode>,
+}
+
+/// The episodes of one kind of network. The network is `None` after it was unloaded.
+enum Driver<G: Game> {
+    Rules { episodes: Episodes<G>, evaluator: Option<Timed<dyn Evaluator>> },
+    Latent { episodes: LatentEpisodes<G>, model: Option<Timed<dyn LatentModel>> },
+}
+
+/// One call of the episodes.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) result: Result<Round, Error>,
+    pub(crate) parts: Parts,
+    /// The traced batch, if there was one.
+    pub(crate) shown: Option<Evaluated>,
+}
+
+/// The length of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// One round, of at most one batch of each kind.
+    Advance,
+    /// As many rounds as finish every search under way; none begins.
+    Settle,
+}
+
+/// The effect of new weights on the episodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loaded {
+    /// The episodes go on.
+    GoesOn,
+    /// The episodes were replaced, because the network is of another kind; `dropped` of them were under way.
+    Replaced {
+        /// The number of episodes under way.
+        dropped: usize,
+    },
+}
+
+impl<G: Game> Play<G> {
+    /// Prepares episodes, none of which begins before a network is loaded.
+    pub(crate) fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
+        Self { game, settings, discount, seed, driver: None, finished: Vec::new() }
+    }
+
+    /// The game.
+    pub(crate) fn game(&self) -> &G {
+        &self.game
+    }
+
+    /// Returns true if a network is loaded.
+    pub(crate) fn is_loaded(&self) -> bool {
+        match &self.driver {
+            None => false,
+            Some(Driver::Rules { evaluator, .. }) => evaluator.is_some(),
+            Some(Driver::Latent { model, .. }) => model.is_some(),
+        }
+    }
+
+    /// The version of the loaded weights.
+    #[cfg(test)]
+    pub(crate) fn weights_version(&self) -> Option<u64> {
+        let attributes = match self.driver.as_ref()? {
+            Driver::Rules { evaluator, .. } => evaluator.as_ref()?.attributes(),
+            Driver::Latent { model, .. } => model.as_ref()?.attributes(),
+        };
+        Some(attributes.weights_version)
+    }
+
+    /// Unloads the network; the episodes continue with the next.
+    pub(crate) fn unload(&mut self) {
+        match &mut self.driver {
+            None => {}
+            Some(Driver::Rules { evaluator, .. }) => *evaluator = None,
+            Some(Driver::Latent { model, .. }) => *model = None,
+        }
+    }
+
+    /// Replaces the network; searches under way begin again. Episodes that another kind of network began are replaced.
+    pub(crate) fn load(&mut self, network: Network) -> Loaded {
+        match (&mut self.driver, network) {
+            (Some(Driver::Rules { episodes, evaluator }), Network::Evaluator(new)) => {
+                episodes.abandon();
+                *evaluator = Some(Timed::new(new, Instant::now));
+                Loaded::GoesOn
+            }
+            (Some(Driver::Latent { episodes, model }), Network::Latent(new)) => {
+                episodes.restart();
+                *model = Some(Timed::new(new, Instant::now));
+                Loaded::GoesOn
+            }
+            (before, network) => {
+                let is_first = before.is_none();
+                let dropped = self.under_way();
+                self.finished = self.drain_finished();
+                self.driver = Some(self.begin(network));
+                // Another driver must not play the same games again.
+                self.seed = mix(self.seed);
+                if is_first { Loaded::GoesOn } else { Loaded::Replaced { dropped } }
+            }
+        }
+    }
+
+    fn begin(&self, network: Network) -> Driver<G> {
+        let Self { game, settings, discount, seed, .. } = self;
+        let (game, settings) = (game.clone(), settings.clone());
+        match network {
+            Network::Evaluator(new) => Driver::Rules {
+                episodes: Episodes::new(game, settings, *seed).timed(Instant::now),
+                evaluator: Some(Timed::new(new, Instant::now)),
+            },
+            Network::Latent(new) => Driver::Latent {
+                episodes: LatentEpisodes::new(game, settings, *discount, *seed).timed(Instant::now),
+                model: Some(Timed::new(new, Instant::now)),
+            },
+        }
+    }
+
+    /// Calls the episodes and measures the call; `None` without a network. `trace` is the context of the first batch,
+    /// if it is traced. Only a search by the rules uses the cache.
+    pub(crate) fn call(&mut self, pace: Pace, cache: Option<&Cache>, trace: Option<TraceContext>) -> Option<Call> {
+        match self.driver.as_mut()? {
+            Driver::Rules { episodes, evaluator } => Some(timed(evaluator.as_mut()?, trace, |evaluator| match pace {
+                Pace::Advance => episodes.advance(evaluator, cache),
+                Pace::Settle => episodes.settle(evaluator, cache),
+            })),
+            Driver::Latent { episodes, model } => Some(timed(model.as_mut()?, trace, |model| match pace {
+                Pace::Advance => episodes.advance(model),
+                Pace::Settle => episodes.settle(model),
+            })),
+        }
+    }
+
+    /// Sets the simulations of full searches that begin from now on.
+    pub(crate) fn search_fully_with(&mut self, simulations: u32) {
+        self.settings.full_simulations = simulations;
+        match &mut self.driver {
+            None => {}
+            Some(Driver::Rules { episodes, .. }) => episodes.search_fully_with(simulations),
+            Some(Driver::Latent { episodes, .. }) => episodes.search_fully_with(simulations),
+        }
+    }
+
+    /// Returns the episodes that finished since the last call.
+    pub(crate) fn drain_finished(&mut self) -> Vec<FinishedEpisode> {
+        let mut finished = std::mem::take(&mut self.finished);
+        match &mut self.driver {
+            None => {}
+            Some(Driver::Rules { episodes, .. }) => finished.extend(episodes.drain_finished()),
+            Some(Driver::Latent { episodes, .. }) => finished.extend(episodes.drain_finished()),
+        }
+        finished
+    }
+
+    /// The number of episodes that advance together.
+    pub(crate) fn slots(&self) -> usize {
+        self.settings.games
+    }
+
+    /// The progress of the episode of a slot.
+    pub(crate) fn progress(&self, slot: usize) -> EpisodeProgress {
+        match &self.driver {
+            None => EpisodeProgress { number: 0, plies: 0, leaves: 0 },
+            Some(Driver::Rules { episodes, .. }) => episodes.progress(slot),
+            Some(Driver::Latent { episodes, .. }) => episodes.progress(slot),
+        }
+    }
+
+    /// The number of episodes that have begun and are not finished.
+    pub(crate) fn under_way(&self) -> usize {
+        match &self.driver {
+            None => 0,
+            Some(Driver::Rules { episodes, .. }) => episodes.under_way(),
+            Some(Driver::Latent { episodes, .. }) => episodes.under_way(),
+        }
+    }
+}
+
+fn timed<N: ?Sized>(
+    network: &mut Timed<N>,
+    trace: Option<TraceContext>,
+    call: impl FnOnce(&mut Timed<N>) -> Result<Round, Error>,
+) -> Call {
+    network.show(trace);
+    network.begin();
+    let result = call(network);
+    Call { result, parts: network.end(), shown: network.shown() }
+}

@@ -1,0 +1,110 @@
+"""The environments of one process, and the loop that answers requests for them."""
+
+import signal
+import traceback
+
+import numpy as np
+
+from . import protocol
+from .spaces import Actions, Observations
+
+
+def seed_of(seed):
+    """Folds a seed of 64 bits into the 31 bits that all environments take; smaller seeds are unchanged."""
+    return (seed ^ (seed >> 32)) & 0x7FFF_FFFF
+
+
+def steps_max(environment):
+    """Returns the limit of steps by the environment's spec or by a TimeLimit around it; 0 without one."""
+    limits = []
+    while environment is not None:
+        limits.append(getattr(getattr(environment, "spec", None), "max_episode_steps", None))
+        # An environment that a function makes has no spec, and Gymnasium's TimeLimit no public attribute.
+        limits.append(getattr(environment, "__dict__", {}).get("_max_episode_steps"))
+        environment = getattr(environment, "__dict__", {}).get("env")
+    return min((int(limit) for limit in limits if limit), default=0)
+
+
+class Worker:
+    """`count` environments made by `make`. One that raises an exception is made again before its next episode."""
+
+    def __init__(self, make, count, channels):
+        self.make = make
+        self.environments = [make() for _ in range(count)]
+        first = self.environments[0]
+        self.actions = Actions(first.action_space)
+        self.observations = Observations(first.observation_space, channels)
+        self.steps_max = steps_max(first)
+        self.rows = np.zeros((count, *self.observations.shape), self.observations.dtype.newbyteorder("<"))
+        self.view = self.observations.view(self.rows)
+
+    def begin(self, index, row, seed):
+        """Begins the episode of an environment and writes the first observation into a row. Returns (reward, flags)."""
+        if self.environments[index] is None:
+            self.environments[index] = self.make()
+        result = self.environments[index].reset(seed=seed_of(seed))
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ValueError("reset() returned no (observation, info): is this an environment of the older gym?")
+        self.observations.write(result[0], self.view, row)
+        return 0, 0
+
+    def step(self, index, row, action):
+        """Takes an action in an environment and writes what follows into a row. Returns (reward, flags)."""
+        if self.environments[index] is None:
+            raise ValueError("the environment has no episode under way")
+        result = self.environments[index].step(self.actions.start + action)
+        if not (isinstance(result, tuple) and len(result) == 5):
+            raise ValueError("step() returned no (observation, reward, terminated, truncated, info)")
+        observation, reward, terminated, truncated, _ = result
+        self.observations.write(observation, self.view, row)
+        flags = (protocol.TERMINATED if terminated else 0) | (protocol.TRUNCATED if truncated else 0)
+        return float(reward), flags
+
+    def fail(self, index, row, error):
+        """Drops an environment after an exception. Returns the message."""
+        traceback.print_exc()
+        self.rows[row] = 0
+        close(self.environments[index])
+        self.environments[index] = None
+        return f"{type(error).__name__}: {error}"
+
+    def answer(self, request):
+        """Performs a request; returns the rewards, the flags, the observations and the messages of failures."""
+        kind, indices, values = request
+        act = self.begin if kind == protocol.BEGIN else self.step
+        rewards, flags, messages = [], bytearray(), []
+        for row, (index, value) in enumerate(zip(indices, values)):
+            try:
+                reward, flag = act(index, row, value)
+            except (Exception, SystemExit) as error:
+                reward, flag = 0, protocol.FAILED
+                messages.append(self.fail(index, row, error))
+            rewards.append(reward)
+            flags.append(flag)
+        # A reward beyond float32 becomes infinite, which the receiver reports.
+        with np.errstate(over="ignore"):
+            rewards = np.array(rewards, np.float64).astype("<f4")
+        return rewards, flags, self.rows[: len(indices)], messages
+
+    def serve(self, source, sink, seconds):
+        """Answers requests until the other side closes `source`.
+
+        The kernel ends a process that hangs for twice its time in a request, also if no parent is left to do so.
+        """
+        while (request := protocol.read_request(source)) is not None:
+            signal.setitimer(signal.ITIMER_REAL, 2 * seconds)
+            answer = self.answer(request)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            protocol.send_answer(sink, *answer)
+
+    def close(self):
+        for environment in self.environments:
+            close(environment)
+
+
+def close(environment):
+    """Closes an environment, if it can be closed."""
+    try:
+        getattr(environment, "close", lambda: None)()
+    except Exception:
+        traceback.print_exc()

@@ -1,0 +1,84 @@
+use game::{Dynamics, ObservationRange, ObservationShape, Players, Scoring, Spec};
+
+use crate::{Error, Settings};
+
+/// The most values of an observation, stacking included: 4 frames of 1,024 × 1,024 RGB pixels fit.
+pub(crate) const OBSERVATION_VALUES_MAX: usize = 1 << 24;
+
+/// What a process reports of its environments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Description {
+    /// The number of environments of the process.
+    pub(crate) count: usize,
+    pub(crate) actions: usize,
+    /// `None` if episodes have no limit.
+    pub(crate) steps_max: Option<usize>,
+    pub(crate) values: ValueKind,
+    /// The shape of one frame, `[C, H, W]`.
+    pub(crate) frame: ObservationShape,
+}
+
+/// The type of the values of an observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValueKind {
+    /// `f32`, little-endian.
+    Floats,
+    /// `u8`; 255 is observed as 1.
+    Bytes,
+}
+
+impl ValueKind {
+    /// Returns the size of a value in bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Floats => 4,
+            Self::Bytes => 1,
+        }
+    }
+}
+
+impl Description {
+    /// Returns the size of one frame on the wire, in bytes.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.frame.len() * self.values.bytes()
+    }
+
+    /// Returns the constants of the environment under `settings`.
+    ///
+    /// # Errors
+    /// [`Error::Unlimited`], or [`Error::Refused`] if a stacked observation is too large.
+    pub(crate) fn spec(&self, settings: &Settings) -> Result<Spec, Error> {
+        let environment = || settings.environment.clone();
+        let limits = [self.steps_max, settings.steps_max];
+        let Some(max_plies) = limits.into_iter().flatten().min() else {
+            return Err(Error::Unlimited { environment: environment() });
+        };
+        let planes = self.frame.planes * settings.stack;
+        let observation = ObservationShape { planes, ..self.frame };
+        if observation.len() > OBSERVATION_VALUES_MAX {
+            let reason = format!("a stacked observation has more than {OBSERVATION_VALUES_MAX} values");
+            return Err(Error::Refused { environment: environment(), reason });
+        }
+        Ok(Spec {
+            name: settings.name(),
+            players: Players::One,
+            actions: self.actions,
+            observation,
+            observation_range: match self.values {
+                ValueKind::Floats => ObservationRange::Finite,
+                ValueKind::Bytes => ObservationRange::Unit,
+            },
+            scoring: Scoring::Rewards,
+            dynamics: Dynamics::Stochastic,
+            max_plies,
+        })
+    }
+}
+
+impl std::fmt::Display for Description {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { count, actions, steps_max: _, values, frame } = self;
+        let ObservationShape { planes, height, width } = frame;
+        write!(f, "{count} with {actions} actions and observations [{planes}, {height}, {width}] of {values:?}")
+    }
+}

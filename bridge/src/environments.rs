@@ -1,0 +1,462 @@
+use std::time::{Duration, Instant};
+
+use game::{Action, Environments, EnvironmentsError, Frame, Outcome, Play, Player, Spec, Start, Started, Taken};
+
+use crate::description::Description;
+use crate::episode::{Episode, Phase};
+use crate::error::Fault;
+use crate::frames::{Frames, NotFinite};
+use crate::message::{End, Entry, Greeting, Order, Row, parse_answer};
+use crate::process;
+use crate::worker::{DEATHS_IN_A_ROW_MAX, State, Worker};
+use crate::{Error, Settings, package};
+
+/// The most environments, and processes: more than any machine runs.
+const ENVIRONMENTS_MAX: usize = 65_536;
+/// The most frames of an observation.
+const STACK_MAX: usize = 64;
+
+/// Environments in Python processes, which all step at the same time.
+///
+/// A process that dies, hangs or breaks the protocol is killed and replaced after a pause; its episodes are lost, those
+/// of the other processes continue. An environment that raises an exception, or sends NaN or a wrong shape, loses only
+/// its own episode. [`losses`](Self::losses) counts both. The processes end when the bridge is dropped, and when the
+/// process of the bridge ends.
+#[derive(Debug)]
+pub struct Bridge {
+    settings: Settings,
+    spec: Spec,
+    /// That of the first worker.
+    description: Description,
+    workers: Vec<Worker>,
+    episodes: Vec<Episode>,
+    frames: Frames,
+    losses: Losses,
+    /// The last failure of an environment.
+    last_failure: String,
+    /// The results of a request, one per row.
+    replies: Vec<Reply>,
+    failures: Vec<Failure>,
+}
+
+/// Counts what was lost since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// The processes that died, broke the protocol or did not start.
+    pub processes_died: u64,
+    /// The processes that were killed because they did not answer in time.
+    pub processes_hung: u64,
+    /// The failures of single environments: exceptions, NaN, wrong shapes.
+    pub environments_failed: u64,
+    /// The episodes that were under way in either.
+    pub episodes: u64,
+}
+
+/// The result of one row of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Reply {
+    Missing,
+    Arrived { reward: f32, end: Option<End> },
+}
+
+#[derive(Debug)]
+struct Failure {
+    environment: usize,
+    reason: String,
+}
+
+impl Bridge {
+    /// Starts the processes and waits until all have made their environments.
+    ///
+    /// # Errors
+    /// The settings, the Python package or the interpreter cannot be used, or the environment is refused or fails.
+    pub fn start(settings: Settings) -> Result<Self, Error> {
+        check(&settings)?;
+        package::write(&settings.folder)?;
+        let share = |number: usize| number * settings.environments / settings.processes;
+        let start = |number| Worker::start(&settings, number, share(number), share(number + 1) - share(number));
+        let mut workers = (0..settings.processes).map(start).collect::<Result<Vec<Worker>, Error>>()?;
+        let description = greet_all(&mut workers, &settings)?;
+        let spec = description.spec(&settings)?;
+        let len = settings.environments;
+        Ok(Self {
+            spec,
+            workers,
+            episodes: vec![Episode::IDLE; len],
+            frames: Frames::new(len, settings.stack, &description),
+            losses: Losses::default(),
+            last_failure: String::new(),
+            replies: Vec::new(),
+            failures: Vec::new(),
+            description,
+            settings,
+        })
+    }
+
+    /// Returns the counts of what was lost.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    fn try_begin(&mut self, starts: &[Start], started: &mut Vec<Started>) -> Result<(), Error> {
+        started.clear();
+        started.resize(starts.len(), Started::NotYet);
+        for start in starts {
+            let phase = self.episodes[start.environment].phase;
+            assert_eq!(phase, Phase::Idle, "environment {} has an episode under way", start.environment);
+        }
+        self.look_after_workers()?;
+        loop {
+            for (row, start) in starts.iter().enumerate() {
+                if started[row] == Started::NotYet && !self.episodes[start.environment].is_out_of_use() {
+                    self.enlist(row, start.environment, Order::Begin { seed: start.seed });
+                }
+            }
+            self.exchange(starts.len())?;
+            for (row, start) in starts.iter().enumerate() {
+                if let Reply::Arrived { .. } = self.replies[row] {
+                    self.episodes[start.environment].begin();
+                    started[row] = Started::Now;
+                }
+            }
+            if self.episodes.iter().any(|episode| episode.phase != Phase::Idle) {
+                return Ok(());
+            }
+            if self.episodes.iter().all(Episode::is_out_of_use) {
+                let (environment, reason) = (self.settings.environment.clone(), self.last_failure.clone());
+                return Err(Error::Broken { environment, reason });
+            }
+            if starts.iter().all(|start| self.episodes[start.environment].is_out_of_use()) {
+                return Ok(());
+            }
+            self.await_worker_of(starts)?;
+        }
+    }
+
+    fn try_step(&mut self, plays: &[Play], taken: &mut Vec<Taken>) -> Result<(), Error> {
+        self.look_after_workers()?;
+        for (row, play) in plays.iter().enumerate() {
+            match self.episodes[play.environment].phase {
+                Phase::UnderWay => self.enlist(row, play.environment, Order::Step { action: play.action.0 }),
+                Phase::Lost => {}
+                Phase::Idle => panic!("environment {} has no episode under way", play.environment),
+            }
+        }
+        self.exchange(plays.len())?;
+        taken.clear();
+        for (row, play) in plays.iter().enumerate() {
+            let result = match self.replies[row] {
+                Reply::Arrived { reward, end } => self.arrive(play.environment, reward, end),
+                Reply::Missing => {
+                    self.episodes[play.environment].phase = Phase::Idle;
+                    Taken::Lost
+                }
+            };
+            taken.push(result);
+        }
+        Ok(())
+    }
+
+    /// Counts a step and ends its episode, if it is over.
+    fn arrive(&mut self, environment: usize, reward: f32, end: Option<End>) -> Taken {
+        let episode = &mut self.episodes[environment];
+        episode.steps += 1;
+        let outcome = match end {
+            Some(End::Terminated) => Some(Outcome::Finished),
+            Some(End::Truncated) => Some(Outcome::Truncated),
+            None if episode.steps >= self.spec.max_plies => Some(Outcome::Truncated),
+            None => None,
+        };
+        if outcome.is_some() {
+            episode.end();
+            let worker = self.worker_of(environment);
+            self.workers[worker].deaths_in_a_row = 0;
+        }
+        Taken::Step { reward, outcome }
+    }
+
+    /// Returns the index of the worker of an environment.
+    fn worker_of(&self, environment: usize) -> usize {
+        self.workers.partition_point(|worker| worker.first + worker.count <= environment)
+    }
+
+    /// Adds a row to the request of its worker, unless that has no process at the moment.
+    fn enlist(&mut self, row: usize, environment: usize, order: Order) {
+        let index = self.worker_of(environment);
+        let worker = &mut self.workers[index];
+        if worker.is_ready() {
+            worker.entries.push(Entry { environment: environment - worker.first, order });
+            worker.rows.push(row);
+        }
+    }
+
+    /// Sends the requests of all workers and waits for the answers; sets `replies`, one for each of `rows`.
+    fn exchange(&mut self, rows: usize) -> Result<(), Error> {
+        self.replies.clear();
+        self.replies.resize(rows, Reply::Missing);
+        let deadline = Instant::now() + self.settings.step_timeout;
+        for index in 0..self.workers.len() {
+            if let Err(fault) = self.workers[index].send() {
+                self.replace(index, &fault)?;
+            }
+        }
+        while self.workers.iter().any(Worker::is_busy) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let busy = self.workers.iter().filter(|worker| worker.is_busy()).filter_map(Worker::process);
+            self.wait(process::wait(busy, left))?;
+            for index in 0..self.workers.len() {
+                if !self.workers[index].is_busy() {
+                    continue;
+                }
+                match self.read_answer(index) {
+                    Ok(Answered::Yes) => {}
+                    // The answer is looked for once more after the deadline: this process may have been stopped.
+                    Ok(Answered::NotYet) if !left.is_zero() => {}
+                    Ok(Answered::NotYet) => self.replace(index, &Fault::Hung { after: self.settings.step_timeout })?,
+                    Err(fault) => self.replace(index, &fault)?,
+                }
+            }
+        }
+        self.report_failures();
+        Ok(())
+    }
+
+    /// Reads the answer of a worker, if it is complete.
+    fn read_answer(&mut self, index: usize) -> Result<Answered, Fault> {
+        let Self { workers, frames, replies, failures, description, .. } = self;
+        let Worker { first, state, entries, rows, .. } = &mut workers[index];
+        let State::Ready(process) = state else { return Ok(Answered::NotYet) };
+        let Some(message) = process.exchange()? else { return Ok(Answered::NotYet) };
+        parse_answer(message, entries.len(), description.frame_bytes(), |index, row| {
+            let Entry { environment, order } = entries[index];
+            let environment = *first + environment;
+            match take(frames, environment, order, row) {
+                Ok(reply) => replies[rows[index]] = reply,
+                Err(reason) => failures.push(Failure { environment, reason }),
+            }
+        })?;
+        process.forget_message();
+        entries.clear();
+        rows.clear();
+        Ok(Answered::Yes)
+    }
+
+    /// Counts and logs the failures of environments.
+    fn report_failures(&mut self) {
+        for Failure { environment, reason } in self.failures.drain(..) {
+            let episode = &mut self.episodes[environment];
+            self.losses.environments_failed += 1;
+            self.losses.episodes += u64::from(episode.phase == Phase::UnderWay);
+            episode.fail();
+            let (name, failures) = (&self.settings.environment, self.losses.environments_failed);
+            // An environment that fails in every episode would fill the disk.
+            if failures.is_power_of_two() {
+                tracing::error!(name, environment, failures, reason, "an episode of an environment is lost");
+            }
+            if episode.is_out_of_use() {
+                tracing::error!(name, environment, reason, "an environment failed too often and is not used any more");
+            }
+            self.last_failure = reason;
+        }
+    }
+
+    /// Kills the process of a worker, whose episodes are lost, and plans the next one.
+    fn replace(&mut self, index: usize, fault: &Fault) -> Result<(), Error> {
+        match fault {
+            Fault::Hung { .. } => self.losses.processes_hung += 1,
+            Fault::Died { .. } | Fault::Violation(_) | Fault::Changed { .. } | Fault::Pipe(_) => {
+                self.losses.processes_died += 1
+            }
+        }
+        let worker = &mut self.workers[index];
+        let mut lost = 0_u64;
+        for episode in &mut self.episodes[worker.first..][..worker.count] {
+            if episode.phase == Phase::UnderWay {
+                episode.phase = Phase::Lost;
+                lost += 1;
+            }
+        }
+        self.losses.episodes += lost;
+        let pause = worker.replace();
+        let environment = self.settings.environment.clone();
+        if worker.deaths_in_a_row >= DEATHS_IN_A_ROW_MAX {
+            return Err(Error::Deaths { environment, deaths: DEATHS_IN_A_ROW_MAX, reason: fault.to_string() });
+        }
+        let (reason, pause_seconds) = (fault.to_string(), pause.as_secs_f64());
+        tracing::warn!(environment, process = index, lost, reason, pause_seconds, "a process is replaced");
+        Ok(())
+    }
+
+    /// Starts processes after their pauses, and accepts those that have made their environments. Never blocks.
+    fn look_after_workers(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        for index in 0..self.workers.len() {
+            let worker = &mut self.workers[index];
+            worker.restart_if_due(&self.settings, now)?;
+            let fault = match worker.greeting(&self.settings, now) {
+                Ok(None) => continue,
+                Ok(Some(greeting)) => admit(worker, greeting, &self.description).err(),
+                Err(fault) => Some(fault),
+            };
+            if let Some(fault) = fault {
+                self.replace(index, &fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the worker of one of these environments is ready.
+    fn await_worker_of(&mut self, starts: &[Start]) -> Result<(), Error> {
+        let usable = |bridge: &Self, start: &Start| {
+            let is_ready = bridge.workers[bridge.worker_of(start.environment)].is_ready();
+            is_ready && !bridge.episodes[start.environment].is_out_of_use()
+        };
+        while !starts.iter().any(|start| usable(self, start)) {
+            let due = self.workers.iter().filter_map(Worker::due).min().expect("a worker is not ready");
+            let left = due.saturating_duration_since(Instant::now());
+            let starting = self.workers.iter().filter(|worker| !worker.is_ready()).filter_map(Worker::process);
+            self.wait(process::wait(starting, left))?;
+            self.look_after_workers()?;
+        }
+        Ok(())
+    }
+
+    fn wait(&self, waited: std::io::Result<()>) -> Result<(), Error> {
+        waited.map_err(|source| Error::Poll { environment: self.settings.environment.clone(), source })
+    }
+
+    fn failed(&self, error: Error) -> EnvironmentsError {
+        EnvironmentsError { environment: self.spec.name.clone(), source: Box::new(error) }
+    }
+}
+
+/// Whether the answer of a worker is complete.
+enum Answered {
+    Yes,
+    NotYet,
+}
+
+impl Environments for Bridge {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn len(&self) -> usize {
+        self.episodes.len()
+    }
+
+    fn begin(&mut self, starts: &[Start], started: &mut Vec<Started>) -> Result<(), EnvironmentsError> {
+        self.try_begin(starts, started).map_err(|error| self.failed(error))
+    }
+
+    fn step(&mut self, plays: &[Play], taken: &mut Vec<Taken>) -> Result<(), EnvironmentsError> {
+        self.try_step(plays, taken).map_err(|error| self.failed(error))
+    }
+
+    fn observe(&self, environment: usize, values: &mut [f32]) {
+        self.frames.observe(environment, values);
+    }
+
+    fn frame(&self, environment: usize) -> Option<Frame<'_>> {
+        Some(self.frames.newest(environment))
+    }
+
+    fn legal_actions(&self, environment: usize, actions: &mut Vec<Action>) {
+        actions.clear();
+        if self.episodes[environment].phase != Phase::Idle {
+            let count = u16::try_from(self.spec.actions).expect("a description has at most 65,535 actions");
+            actions.extend((0..count).map(Action));
+        }
+    }
+
+    fn to_move(&self, _: usize) -> Player {
+        Player::First
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        // All processes end at the same time; dropping each then waits for it.
+        for worker in &mut self.workers {
+            if let State::Ready(process) = &mut worker.state {
+                process.close();
+            }
+        }
+    }
+}
+
+/// Stores the frame of an answer; returns the reason if the answer is refused.
+fn take(frames: &mut Frames, environment: usize, order: Order, row: Row<'_>) -> Result<Reply, String> {
+    let (reward, end, frame) = match row {
+        Row::Failed { reason } => return Err(reason),
+        Row::Arrived { reward, .. } if !reward.is_finite() => return Err(format!("its reward is {reward}")),
+        Row::Arrived { reward, end, frame } => (reward, end, frame),
+    };
+    let stored = match order {
+        Order::Begin { .. } => frames.begin(environment, frame),
+        Order::Step { .. } => frames.push(environment, frame),
+    };
+    stored.map_err(|NotFinite| "its observation has a value that is NaN or infinite".to_owned())?;
+    Ok(Reply::Arrived { reward, end })
+}
+
+fn check(settings: &Settings) -> Result<(), Error> {
+    let within = |setting, value: usize, max, expected| {
+        if (1..=max).contains(&value) { Ok(()) } else { Err(Error::Setting { setting, expected }) }
+    };
+    within("environments", settings.environments, ENVIRONMENTS_MAX, "from 1 to 65,536")?;
+    within("processes", settings.processes, settings.environments, "from 1 to the number of environments")?;
+    within("stack", settings.stack, STACK_MAX, "from 1 to 64")?;
+    within("steps_max", settings.steps_max.unwrap_or(1), usize::MAX, "at least 1")?;
+    for (setting, time) in [("step_timeout", settings.step_timeout), ("start_timeout", settings.start_timeout)] {
+        if time < Duration::from_millis(1) || time > Duration::from_secs(86_400) {
+            return Err(Error::Setting { setting, expected: "from a millisecond to a day" });
+        }
+    }
+    Ok(())
+}
+
+/// Waits until all workers have described their environments; returns the description by the first.
+fn greet_all(workers: &mut [Worker], settings: &Settings) -> Result<Description, Error> {
+    let environment = || settings.environment.clone();
+    let mut first: Option<Description> = None;
+    while let Some(deadline) = workers.iter().filter_map(Worker::due).min() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let starting = workers.iter().filter(|worker| !worker.is_ready()).filter_map(Worker::process);
+        process::wait(starting, left).map_err(|source| Error::Poll { environment: environment(), source })?;
+        for worker in workers.iter_mut() {
+            let failed = |fault: Fault| Error::Start { environment: environment(), reason: fault.to_string() };
+            let Some(greeting) = worker.greeting(settings, Instant::now()).map_err(failed)? else { continue };
+            let description = match greeting {
+                Greeting::Hello(description) => description,
+                Greeting::Refusal(reason) => return Err(Error::Refused { environment: environment(), reason }),
+            };
+            let first = first.get_or_insert_with(|| description.clone());
+            if !is_alike(first, &description) {
+                let (first, other) = (first.to_string(), description.to_string());
+                return Err(Error::Changed { environment: environment(), first, other });
+            }
+            admit(worker, Greeting::Hello(description), first).map_err(failed)?;
+        }
+    }
+    Ok(first.expect("there is at least one worker"))
+}
+
+/// Makes a worker ready if its process has the environments that the first process described.
+fn admit(worker: &mut Worker, greeting: Greeting, first: &Description) -> Result<(), Fault> {
+    let changed = |other: String| Fault::Changed { other };
+    let description = match greeting {
+        Greeting::Hello(description) => description,
+        Greeting::Refusal(reason) => return Err(changed(reason)),
+    };
+    if !is_alike(first, &description) || description.count != worker.count {
+        return Err(changed(description.to_string()));
+    }
+    worker.become_ready(&description)
+}
+
+/// Returns true if two processes have the same environment, of whatever number.
+fn is_alike(first: &Description, other: &Description) -> bool {
+    *first == Description { count: first.count, ..other.clone() }
+}

@@ -1,0 +1,335 @@
+//! Bridges to environments that count and misbehave: what is lost, what continues, what is reported.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod interpreter;
+mod process;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use bridge::{Bridge, Error, Losses, Settings};
+use game::{Action, Environments as _, Frame, Outcome, Play, Start, Started, Taken};
+use interpreter::python;
+
+/// The actions that misbehave in `fake_environments.py`.
+const DIE: u16 = 10;
+const HANG: u16 = 11;
+const NAN: u16 = 12;
+const WRONG_RESULT: u16 = 17;
+const GRANDCHILD: u16 = 18;
+
+fn settings(function: &str, environments: usize, processes: usize) -> Option<Settings> {
+    let environment = format!("call:fake_environments:{function}");
+    python().map(|python| interpreter::settings(&python, &environment, environments, processes))
+}
+
+fn begin(bridge: &mut Bridge, environments: impl IntoIterator<Item = usize>) -> Vec<Started> {
+    let start = |environment| Start { environment, seed: 50 + environment as u64 };
+    let starts: Vec<Start> = environments.into_iter().map(start).collect();
+    let mut started = Vec::new();
+    bridge.begin(&starts, &mut started).unwrap();
+    started
+}
+
+/// Takes one action in each of these environments.
+fn step(bridge: &mut Bridge, actions: &[(usize, u16)]) -> Vec<Taken> {
+    let play = |&(environment, action)| Play { environment, action: Action(action) };
+    let mut taken = Vec::new();
+    bridge.step(&actions.iter().map(play).collect::<Vec<Play>>(), &mut taken).unwrap();
+    taken
+}
+
+fn observed(bridge: &Bridge, environment: usize) -> Vec<f32> {
+    let mut values = vec![f32::NAN; bridge.spec().observation.len()];
+    bridge.observe(environment, &mut values);
+    values
+}
+
+/// The id of the process of an environment.
+fn process_id(bridge: &Bridge, environment: usize) -> i32 {
+    observed(bridge, environment)[3] as i32
+}
+
+fn is_alive(id: i32) -> bool {
+    let id = rustix::process::Pid::from_raw(id).unwrap();
+    rustix::process::test_kill_process(id).is_ok()
+}
+
+/// Waits until a process that is no child of this one has ended.
+fn await_end(id: i32) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while is_alive(id) {
+        assert!(Instant::now() < deadline, "process {id} is alive");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const fn reward(reward: f32) -> Taken {
+    Taken::Step { reward, outcome: None }
+}
+
+#[test]
+fn environments_of_two_processes_advance_in_any_order() {
+    let Some(settings) = settings("Counting", 5, 2) else { return };
+    let mut bridge = Bridge::start(settings).unwrap();
+    let spec = bridge.spec();
+    assert_eq!((spec.name.as_str(), spec.actions, spec.max_plies), ("gym:call:fake_environments:Counting", 20, 100));
+    assert_eq!(begin(&mut bridge, [4, 0, 2, 1, 3]), [Started::Now; 5]);
+    assert_eq!(step(&mut bridge, &[(3, 7), (0, 1), (4, 9)]), [reward(8.0), reward(2.0), reward(10.0)]);
+    assert_eq!(step(&mut bridge, &[(0, 2), (1, 3)]), [reward(4.0), reward(4.0)]);
+    let expected = [[50.0, 2.0, 2.0], [51.0, 1.0, 3.0], [52.0, 0.0, -1.0], [53.0, 1.0, 7.0], [54.0, 1.0, 9.0]];
+    for (environment, expected) in expected.into_iter().enumerate() {
+        assert_eq!(observed(&bridge, environment)[..3], expected, "environment {environment}");
+    }
+    assert_eq!(process_id(&bridge, 0), process_id(&bridge, 1));
+    assert_ne!(process_id(&bridge, 1), process_id(&bridge, 2));
+    assert_eq!(bridge.losses(), Losses::default());
+}
+
+#[test]
+fn termination_truncation_and_the_limit_of_the_settings_are_told_apart() {
+    let Some(settings) = settings("Counting", 3, 1) else { return };
+    let mut bridge = Bridge::start(Settings { steps_max: Some(7), ..settings.clone() }).unwrap();
+    let seeds = |seeds: [u64; 3]| [0, 1, 2].map(|environment| Start { environment, seed: seeds[environment] });
+    // The first terminates before the limit, the second at the limit, the third later.
+    bridge.begin(&seeds([3, 7, 9]), &mut Vec::new()).unwrap();
+    let mut ends = Vec::new();
+    let mut running = vec![0, 1, 2];
+    for ply in 1..=7 {
+        let plays: Vec<(usize, u16)> = running.iter().map(|&environment| (environment, 0)).collect();
+        for ((environment, _), taken) in plays.iter().zip(step(&mut bridge, &plays)) {
+            if let Taken::Step { outcome: Some(outcome), .. } = taken {
+                running.retain(|other| other != environment);
+                ends.push((*environment, ply, outcome));
+            }
+        }
+    }
+    assert_eq!(ends, [(0, 3, Outcome::Finished), (1, 7, Outcome::Finished), (2, 7, Outcome::Truncated)]);
+    let mut legal = vec![Action(1)];
+    bridge.legal_actions(2, &mut legal);
+    assert!(legal.is_empty(), "{legal:?}");
+    assert_eq!(observed(&bridge, 2)[..2], [9.0, 7.0], "the observation after the last step stays");
+
+    let mut bridge = Bridge::start(Settings { environments: 1, ..settings }).unwrap();
+    bridge.begin(&seeds([1000, 0, 0])[..1], &mut Vec::new()).unwrap();
+    let ends: Vec<Taken> = (0..100).map(|_| step(&mut bridge, &[(0, 0)])[0]).collect();
+    let [steps @ .., last] = &ends[..] else { panic!("100 steps") };
+    assert!(steps.iter().all(|taken| matches!(taken, Taken::Step { outcome: None, .. })));
+    assert_eq!(*last, Taken::Step { reward: 100.0, outcome: Some(Outcome::Truncated) }, "by the environment");
+}
+
+#[test]
+fn pictures_are_bytes_with_the_channels_first_and_stack_the_oldest_first() {
+    let Some(settings) = settings("Pictures", 2, 1) else { return };
+    let mut bridge = Bridge::start(Settings { stack: 3, ..settings }).unwrap();
+    let shape = bridge.spec().observation;
+    assert_eq!((shape.planes, shape.height, shape.width), (6, 3, 4));
+    begin(&mut bridge, [0, 1]);
+    step(&mut bridge, &[(1, 0)]);
+    step(&mut bridge, &[(1, 0)]);
+    step(&mut bridge, &[(1, 0)]);
+    let picture = |steps: usize| {
+        let pixels = (0..12).map(|cell| (cell / 4, cell % 4));
+        let rows = pixels.clone().map(move |(row, _)| 10 * steps + row);
+        rows.chain(pixels.map(|(_, column)| column)).map(|value| u8::try_from(value).unwrap())
+    };
+    let unit = |bytes: u8| f32::from(bytes) / 255.0;
+    assert_eq!(observed(&bridge, 1), (1..=3).flat_map(picture).map(unit).collect::<Vec<f32>>());
+    assert_eq!(observed(&bridge, 0), [0, 0, 0].into_iter().flat_map(picture).map(unit).collect::<Vec<f32>>());
+    let newest: Vec<u8> = picture(3).collect();
+    assert_eq!(bridge.frame(1), Some(Frame::Bytes(&newest)), "a single frame is stored");
+}
+
+#[test]
+fn actions_are_counted_from_the_first_of_the_environment() {
+    let Some(settings) = settings("Counting", 1, 1) else { return };
+    let arguments = r#"{"actions": 5, "start": -2}"#.into();
+    let mut bridge = Bridge::start(Settings { arguments, ..settings }).unwrap();
+    assert_eq!(bridge.spec().actions, 5);
+    begin(&mut bridge, [0]);
+    step(&mut bridge, &[(0, 4)]);
+    assert_eq!(observed(&bridge, 0)[2], 2.0);
+}
+
+#[test]
+fn a_process_that_dies_is_replaced_and_loses_its_episodes_only() {
+    let Some(settings) = settings("Counting", 4, 2) else { return };
+    let mut bridge = Bridge::start(settings).unwrap();
+    begin(&mut bridge, 0..4);
+    let first = process_id(&bridge, 0);
+    assert_eq!(step(&mut bridge, &[(0, DIE), (2, 1), (3, 1)]), [Taken::Lost, reward(2.0), reward(2.0)]);
+    assert_eq!(bridge.losses(), Losses { processes_died: 1, episodes: 2, ..Losses::default() });
+    assert_eq!(step(&mut bridge, &[(1, 1), (2, 1)]), [Taken::Lost, reward(3.0)], "it was in the same process");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut steps = 1;
+    while begin(&mut bridge, [0]) == [Started::NotYet] {
+        assert!(Instant::now() < deadline, "the process was not replaced");
+        steps += 1;
+        // Seed 53 terminates after as many steps.
+        if steps < 53 {
+            assert_eq!(step(&mut bridge, &[(3, 0)]), [reward(steps as f32)], "the others go on");
+        } else {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert_eq!(step(&mut bridge, &[(0, 1)]), [reward(2.0)]);
+    assert_ne!(process_id(&bridge, 0), first);
+}
+
+#[test]
+fn a_killed_process_is_noticed_and_the_only_process_is_waited_for() {
+    let Some(settings) = settings("Counting", 2, 1) else { return };
+    let mut bridge = Bridge::start(settings).unwrap();
+    begin(&mut bridge, [0, 1]);
+    let id = process_id(&bridge, 0);
+    rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), rustix::process::Signal::KILL).unwrap();
+    assert_eq!(step(&mut bridge, &[(0, 1), (1, 1)]), [Taken::Lost; 2]);
+    assert_eq!(begin(&mut bridge, [1, 0]), [Started::Now; 2], "the begin waits for the replacement");
+    assert_eq!(step(&mut bridge, &[(0, 1), (1, 1)]), [reward(2.0); 2]);
+}
+
+#[test]
+fn a_process_that_hangs_is_killed_and_the_others_go_on() {
+    let Some(settings) = settings("Counting", 2, 2) else { return };
+    let mut bridge = Bridge::start(Settings { step_timeout: Duration::from_secs(3), ..settings }).unwrap();
+    begin(&mut bridge, [0, 1]);
+    let id = process_id(&bridge, 0);
+    assert_eq!(step(&mut bridge, &[(0, HANG), (1, 1)]), [Taken::Lost, reward(2.0)]);
+    assert_eq!(bridge.losses(), Losses { processes_hung: 1, episodes: 1, ..Losses::default() });
+    assert!(!is_alive(id));
+    assert_eq!(step(&mut bridge, &[(1, 1)]), [reward(3.0)]);
+}
+
+#[test]
+fn an_environment_that_fails_loses_its_own_episode_only() {
+    let Some(settings) = settings("Counting", 3, 1) else { return };
+    let mut bridge = Bridge::start(settings).unwrap();
+    begin(&mut bridge, [0, 1, 2]);
+    for (failures, action) in (1_u8..).zip(NAN..=WRONG_RESULT) {
+        let steps = f32::from(failures);
+        let expected = [reward(steps), Taken::Lost, reward(steps)];
+        assert_eq!(step(&mut bridge, &[(0, 0), (1, action), (2, 0)]), expected, "action {action}");
+        let environments_failed = u64::from(failures);
+        let losses = Losses { environments_failed, episodes: environments_failed, ..Losses::default() };
+        assert_eq!(bridge.losses(), losses, "action {action}");
+        assert_eq!(begin(&mut bridge, [1]), [Started::Now], "after action {action}");
+    }
+    assert_eq!(observed(&bridge, 0)[..3], [50.0, 6.0, 0.0]);
+}
+
+#[test]
+fn an_environment_that_always_fails_is_given_up_with_its_reason() {
+    for (function, expected) in [("BrokenStart", "NaN or infinite"), ("OldGym", "the older gym")] {
+        let Some(settings) = settings(function, 2, 1) else { return };
+        let mut bridge = Bridge::start(settings).unwrap();
+        let starts = [0, 1].map(|environment| Start { environment, seed: 1 });
+        let error = bridge.begin(&starts, &mut Vec::new()).unwrap_err();
+        let message = error.source.to_string();
+        assert!(message.contains(expected) && message.contains("no episode"), "{message}");
+        assert_eq!(bridge.losses().environments_failed, 20);
+    }
+}
+
+#[test]
+fn a_process_that_always_dies_is_given_up_with_its_last_line() {
+    let Some(settings) = settings("Counting", 1, 1) else { return };
+    let mut bridge = Bridge::start(settings).unwrap();
+    let play = [Play { environment: 0, action: Action(DIE) }];
+    let mut taken = Vec::new();
+    for death in 1..6 {
+        begin(&mut bridge, [0]);
+        bridge.step(&play, &mut taken).unwrap();
+        assert_eq!((taken[0], bridge.losses().processes_died), (Taken::Lost, death));
+    }
+    begin(&mut bridge, [0]);
+    let error = bridge.step(&play, &mut taken).unwrap_err();
+    let message = error.source.to_string();
+    let expected = "failed 6 times with no episode finished: it ended with status 3";
+    assert!(message.contains(expected) && message.contains("the environment is on fire"), "{message}");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_with_the_reason() {
+    let cases = [
+        ("continuous", "there are no continuous actions yet"),
+        ("dictionary", "its observations are a Dict; wrap it in gymnasium.wrappers.FlattenObservation"),
+        ("unlimited", "has no limit of steps: set the maximum number of steps"),
+        ("broken", "OSError: no display"),
+        ("dying", "it ended with status 7; its last line: no licence"),
+        ("missing", "has no attribute 'missing'"),
+    ];
+    for (function, expected) in cases {
+        let Some(settings) = settings(function, 2, 1) else { return };
+        let message = Bridge::start(settings).unwrap_err().to_string();
+        assert!(message.contains(expected), "{function}: {message}");
+    }
+    let Some(settings) = settings("unlimited", 1, 1) else { return };
+    let bridge = Bridge::start(Settings { steps_max: Some(9), ..settings }).unwrap();
+    assert_eq!(bridge.spec().max_plies, 9);
+}
+
+#[test]
+fn an_environment_that_is_never_made_ends_the_start() {
+    let Some(settings) = settings("hanging", 1, 1) else { return };
+    let error = Bridge::start(Settings { start_timeout: Duration::from_secs(1), ..settings }).unwrap_err();
+    assert!(error.to_string().contains("it gave no answer for 1 s"), "{error}");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = || Settings::new("CartPole-v1", folder.path());
+    let cases = [
+        (Settings { environments: 0, ..settings() }, "environments must be from 1 to 65,536"),
+        (Settings { processes: 65, ..settings() }, "processes must be from 1 to the number of environments"),
+        (Settings { stack: 0, ..settings() }, "stack must be from 1 to 64"),
+        (Settings { step_timeout: Duration::ZERO, ..settings() }, "step_timeout must be from a millisecond to a day"),
+        (Settings { python: "no-such-python".into(), ..settings() }, "no-such-python cannot be started"),
+    ];
+    for (settings, expected) in cases {
+        let message = Bridge::start(settings).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+/// A program in place of Python that writes these bytes, as `printf` notation, and waits.
+fn impostor(bytes: &str) -> Result<Bridge, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("impostor");
+    std::fs::write(&program, format!("#!/bin/sh\nprintf '{bytes}'\nsleep 60\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Bridge::start(Settings { python: program, ..Settings::new("CartPole-v1", folder.path()) })
+}
+
+#[test]
+fn a_program_that_does_not_speak_the_protocol_is_refused_before_memory_is_allocated() {
+    let cases = [
+        (r"\377\377\377\177", "a frame of 2147483647 bytes, of which 8188 are allowed"),
+        ("Hello, world", "a frame of 1819043144 bytes"),
+        (r"\005\000\000\000\001ABCD", "another program"),
+        (r"\007\000\000\000\001ZFGY\002\000", "version 2 of the protocol instead of 1"),
+        (r"\001\000\000\000\005", "a message of kind 5"),
+        (r"\001\000\000\000\005\005", "more bytes than the answer"),
+    ];
+    for (bytes, expected) in cases {
+        let message = impostor(bytes).unwrap_err().to_string();
+        assert!(message.contains(expected), "{bytes}: {message}");
+    }
+}
+
+#[test]
+fn a_dropped_bridge_ends_its_processes_and_a_hanging_one_with_those_that_it_started() {
+    let Some(settings) = settings("Counting", 2, 2) else { return };
+    let mut bridge = Bridge::start(Settings { step_timeout: Duration::from_secs(3), ..settings }).unwrap();
+    begin(&mut bridge, [0, 1]);
+    step(&mut bridge, &[(0, GRANDCHILD)]);
+    let [grandchild, first] = [2, 3].map(|value| observed(&bridge, 0)[value] as i32);
+    let second = process_id(&bridge, 1);
+    assert!([grandchild, first, second].into_iter().all(is_alive));
+    step(&mut bridge, &[(0, HANG)]);
+    await_end(grandchild);
+    assert!(!is_alive(first));
+    assert!(is_alive(second));
+    drop(bridge);
+    assert!(!is_alive(second));
+}

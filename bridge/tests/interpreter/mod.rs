@@ -1,0 +1,43 @@
+//! Python with the packages of the tests, and settings of bridges that use it.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+#[allow(unreachable_pub, reason = "it is public in its own crate")]
+#[path = "../../../tests/src/python.rs"]
+mod python;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bridge::Settings;
+use python::Python;
+
+/// The folder of the Python modules of the tests.
+pub(crate) fn modules() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python")
+}
+
+/// Returns Python with the packages of the tests; `None` if there is no Python, which fails the test in CI.
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
+pub(crate) fn python() -> Option<Python> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bridge");
+    let python = Python::with(&modules().join("requirements.txt"), &folder).unwrap();
+    if python.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI has a Python 3.10 or newer with pip");
+        eprintln!("SKIPPED: no Python 3.10 or newer with pip was found as $PYTHON, `python3` or `python`");
+    }
+    python
+}
+
+/// Returns the settings of this environment in this Python.
+pub(crate) fn settings(python: &Python, environment: &str, environments: usize, processes: usize) -> Settings {
+    Settings {
+        environments,
+        processes,
+        python: python.program().to_owned(),
+        modules: vec![modules(), python.packages().to_owned()],
+        // Long enough on a busy machine.
+        step_timeout: Duration::from_secs(60),
+        ..Settings::new(environment, Path::new(env!("CARGO_TARGET_TMPDIR")).join("bridge"))
+    }
+}

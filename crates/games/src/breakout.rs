@@ -1,0 +1,349 @@
+//! Breakout of MinAtar: a paddle keeps a ball in play that breaks three rows of bricks on a board of 10 × 10 cells.
+//!
+//! The rules are those of MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`), with which the system
+//! tests compare every step. Breakout is the game of MinAtar whose difficulty does not ramp. Start with [`Breakout`].
+
+use game::{Action, Error, Game, ObservationShape, Outcome};
+
+use crate::entry::{Entry, Exhaustive, Variants};
+use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
+use crate::generator::Generator;
+
+/// The registry entry of Breakout.
+pub const ENTRY: Entry = Entry {
+    name: "breakout",
+    variants: Variants::Named(&["breakout", "breakout-deterministic"]),
+    preset: include_str!("../presets/breakout.toml"),
+    solved: None,
+    exhaustive: Exhaustive::Skip,
+};
+
+const SIDE: u8 = 10;
+const CELLS: usize = SIDE as usize * SIDE as usize;
+/// The first row of bricks; the other two are below it.
+const BRICKS_TOP: u8 = 1;
+/// All bricks: bit `i` is cell `i` of the three rows, row by row from the top left.
+const WALL: u32 = (1 << (3 * SIDE)) - 1;
+/// The probability that a step repeats the action before it instead of its own, as MinAtar's default.
+const STICKY_PROBABILITY: f64 = 0.1;
+/// The number of steps after which an episode is truncated. MinAtar has no limit, and a good player never loses.
+const STEPS_MAX: usize = 2_500;
+const ACTIONS: [&str; 3] = ["stay", "left", "right"];
+const STAY: u8 = 0;
+const LEFT: u8 = 1;
+const RIGHT: u8 = 2;
+
+/// Determines whether a step may repeat the action before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StickyActions {
+    /// With probability 0.1, as in MinAtar: the variant `breakout`.
+    On,
+    /// Never: the variant `breakout-deterministic`, in which only the side of the first ball depends on the seed.
+    Off,
+}
+
+impl StickyActions {
+    /// Returns the option of the variant of this index.
+    #[must_use]
+    pub fn new(index: u8) -> Option<Self> {
+        [Self::On, Self::Off].get(usize::from(index)).copied()
+    }
+
+    /// Returns the index of the variant.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self as usize
+    }
+}
+
+/// Implements Breakout.
+///
+/// The actions are the minimal set of MinAtar: the paddle stays, or moves one column to the left or right. A broken
+/// brick has reward 1, and a cleared wall is built again. The episode ends when the ball passes the paddle. Observation
+/// `[4, 10, 10]`: paddle, ball, the cell where the ball was before, bricks.
+#[derive(Debug, Clone)]
+pub struct Breakout {
+    constants: Constants,
+    sticky: StickyActions,
+}
+
+/// Holds a position of Breakout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    ball: Cell,
+    /// The cell where the ball was before the last step.
+    trail: Cell,
+    direction: Direction,
+    /// The column of the paddle.
+    paddle: u8,
+    bricks: u32,
+    /// True if the ball broke a brick in the last step or has been among bricks since: it breaks no other.
+    strike: bool,
+    /// True if the ball has passed the paddle.
+    lost: bool,
+    last_action: u8,
+    steps: u16,
+    generator: Generator,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    row: u8,
+    column: u8,
+}
+
+/// The direction of the ball. The ball moves along diagonals only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Direction {
+    down: bool,
+    right: bool,
+}
+
+impl Breakout {
+    /// Returns the environment with or without sticky actions.
+    #[must_use]
+    pub fn new(sticky: StickyActions) -> Self {
+        let observation = ObservationShape { planes: 4, height: SIDE.into(), width: SIDE.into() };
+        let constants = Constants::new(ENTRY.name_of(sticky.get()), ACTIONS.len(), observation, STEPS_MAX);
+        let constants = if sticky == StickyActions::On { constants.with_chance() } else { constants };
+        Self { constants, sticky }
+    }
+
+    /// Returns the action that the environment takes for `action`: sometimes the last one, if actions are sticky.
+    fn taken(&self, position: &mut Position, action: Action) -> u8 {
+        if self.sticky == StickyActions::On && position.generator.unit() < STICKY_PROBABILITY {
+            return position.last_action;
+        }
+        u8::try_from(action.0).expect("a legal action")
+    }
+}
+
+impl Position {
+    /// Returns the action that the last step took: its own, or that of the step before.
+    #[must_use]
+    pub fn last_action(&self) -> Action {
+        Action(self.last_action.into())
+    }
+
+    /// Returns the row and column of the ball, its direction (0 up left, 1 up right, 2 down right, 3 down left), row
+    /// and column of the trail, the column of the paddle, 1 if the ball strikes no brick now, and the 30 bricks.
+    pub fn numbers(&self) -> impl Iterator<Item = u8> {
+        let direction = match (self.direction.down, self.direction.right) {
+            (false, false) => 0,
+            (false, true) => 1,
+            (true, true) => 2,
+            (true, false) => 3,
+        };
+        let Self { ball, trail, bricks, .. } = *self;
+        let head = [ball.row, ball.column, direction, trail.row, trail.column, self.paddle, self.strike.into()];
+        head.into_iter().chain((0..3 * SIDE).map(move |brick| u8::from(bricks >> brick & 1 == 1)))
+    }
+
+    /// Returns the bit of the brick in a cell, 0 if there is none.
+    fn brick_at(&self, cell: Cell) -> u32 {
+        match cell.row.checked_sub(BRICKS_TOP) {
+            Some(row @ 0..3) => self.bricks & 1 << (row * SIDE + cell.column),
+            _ => 0,
+        }
+    }
+
+    fn move_paddle(&mut self, action: u8) {
+        match action {
+            LEFT => self.paddle = self.paddle.saturating_sub(1),
+            RIGHT => self.paddle = (self.paddle + 1).min(SIDE - 1),
+            _ => debug_assert_eq!(action, STAY),
+        }
+    }
+
+    /// Returns the row or column after a step in a direction, and whether the ball bounced off the first or last one.
+    fn next(index: u8, forward: bool) -> (u8, bool) {
+        let next = if forward { Some(index + 1).filter(|&next| next < SIDE) } else { index.checked_sub(1) };
+        (next.unwrap_or(index), next.is_none())
+    }
+
+    /// Moves the ball; returns true if it broke a brick.
+    fn move_ball(&mut self) -> bool {
+        let before = self.ball;
+        self.trail = before;
+        let (column, bounced) = Self::next(before.column, self.direction.right);
+        self.direction.right ^= bounced;
+        // The ball is never in the last row while the episode goes on, so it bounces only off the top.
+        let (row, at_the_top) = Self::next(before.row, self.direction.down);
+        let mut next = Cell { row, column };
+        let brick = if at_the_top { 0 } else { self.brick_at(next) };
+        let breaks = brick != 0 && !self.strike;
+        if at_the_top {
+            self.direction.down = true;
+        } else if breaks {
+            self.bricks &= !brick;
+            self.direction.down = !self.direction.down;
+            next.row = before.row;
+        } else if brick == 0 && next.row == SIDE - 1 {
+            self.meet_paddle(before, &mut next);
+        }
+        self.strike = brick != 0;
+        self.ball = next;
+        breaks
+    }
+
+    /// Bounces the ball off the paddle if that is below it or at its next cell, and loses it otherwise.
+    fn meet_paddle(&mut self, before: Cell, next: &mut Cell) {
+        if self.bricks == 0 {
+            self.bricks = WALL;
+        }
+        let is_below = before.column == self.paddle;
+        if is_below || next.column == self.paddle {
+            self.direction.down = false;
+            self.direction.right ^= !is_below;
+            next.row = before.row;
+        } else {
+            self.lost = true;
+        }
+    }
+}
+
+impl Game for Breakout {
+    type Position = Position;
+
+    one_player!();
+    every_action_is_legal!();
+
+    fn start_from(&self, seed: u64) -> Position {
+        let mut generator = Generator::new(seed);
+        let from_left = generator.below(2) == 0;
+        let ball = Cell { row: 3, column: if from_left { 0 } else { SIDE - 1 } };
+        Position {
+            ball,
+            trail: ball,
+            direction: Direction { down: true, right: from_left },
+            paddle: 4,
+            bricks: WALL,
+            strike: false,
+            lost: false,
+            last_action: STAY,
+            steps: 0,
+            generator,
+        }
+    }
+
+    fn play(&self, position: &mut Position, action: Action) -> f32 {
+        debug_assert!(self.is_legal(position, action), "{action} is not legal");
+        let action = self.taken(position, action);
+        position.last_action = action;
+        position.steps += 1;
+        position.move_paddle(action);
+        if position.move_ball() { 1.0 } else { 0.0 }
+    }
+
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        let lost = position.lost.then_some(Outcome::Finished);
+        lost.or_else(|| self.constants.truncation(position.steps))
+    }
+
+    fn observe(&self, position: &Position, planes: &mut [f32]) {
+        planes.fill(0.0);
+        let index = |cell: Cell| usize::from(cell.row) * usize::from(SIDE) + usize::from(cell.column);
+        planes[index(Cell { row: SIDE - 1, column: position.paddle })] = 1.0;
+        planes[CELLS + index(position.ball)] = 1.0;
+        planes[2 * CELLS + index(position.trail)] = 1.0;
+        let bricks = &mut planes[3 * CELLS + usize::from(BRICKS_TOP * SIDE)..][..usize::from(3 * SIDE)];
+        for (brick, value) in bricks.iter_mut().enumerate() {
+            *value = (position.bricks >> brick & 1) as f32;
+        }
+    }
+
+    fn hash(&self, position: &Position) -> u64 {
+        let [ball, trail] =
+            [position.ball, position.trail].map(|cell| u64::from(cell.row) << 8 | u64::from(cell.column));
+        let Direction { down, right } = position.direction;
+        let bits = [down, right, position.strike, position.lost];
+        let bits = bits.iter().fold(0, |bits, &bit| bits << 1 | u64::from(bit));
+        let small = [ball, trail, position.paddle.into(), position.last_action.into(), bits];
+        let small = small.into_iter().fold(0, |word, part| word << 12 | part & 0xfff);
+        hash([small, position.bricks.into(), position.steps.into(), position.generator.state()])
+    }
+
+    fn action_name(&self, _: &Position, action: Action) -> String {
+        ACTIONS[action.index()].into()
+    }
+
+    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
+        parse_action(&ACTIONS, text)
+    }
+
+    /// Renders the board: `o` is the ball, `'` its trail, `#` a brick and `=` the paddle.
+    fn render(&self, position: &Position) -> String {
+        let symbol = |cell: Cell| match cell {
+            cell if cell == position.ball => 'o',
+            Cell { row, column } if row == SIDE - 1 && column == position.paddle => '=',
+            cell if cell == position.trail => '\'',
+            cell if position.brick_at(cell) != 0 => '#',
+            _ => '.',
+        };
+        let line = |row| (0..SIDE).map(|column| symbol(Cell { row, column })).collect::<String>();
+        (0..SIDE).map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Moves the paddle below the column of the ball or the one that it reaches next: either keeps the ball in play,
+    /// and sends it to another side. A random choice leaves no cycle.
+    fn follow(position: &Position, choice: &mut Generator) -> Action {
+        let (next, _) = Position::next(position.ball.column, position.direction.right);
+        let column = [position.ball.column, next][choice.below(2)];
+        Action(match position.paddle.cmp(&column) {
+            std::cmp::Ordering::Less => RIGHT.into(),
+            std::cmp::Ordering::Equal => STAY.into(),
+            std::cmp::Ordering::Greater => LEFT.into(),
+        })
+    }
+
+    #[test]
+    fn a_paddle_that_follows_the_ball_plays_until_the_episode_is_truncated_and_clears_several_walls() {
+        let game = Breakout::new(StickyActions::Off);
+        for seed in 0..4 {
+            let mut position = game.start_from(seed);
+            let (mut sum, mut choice) = (0.0, Generator::new(seed));
+            while game.outcome(&position).is_none() {
+                let action = follow(&position, &mut choice);
+                sum += game.play(&mut position, action);
+            }
+            assert_eq!(game.outcome(&position), Some(Outcome::Truncated), "seed {seed}");
+            assert!(sum > 60.0, "seed {seed}: {sum}");
+        }
+    }
+
+    #[test]
+    fn one_step_in_ten_repeats_the_action_before_it() {
+        let game = Breakout::new(StickyActions::On);
+        let (mut steps, mut repeated) = (0_u32, 0_u32);
+        for seed in 0..500 {
+            let mut position = game.start_from(seed);
+            for step in 0..30 {
+                if game.outcome(&position).is_some() {
+                    break;
+                }
+                let action = if step % 2 == 0 { LEFT } else { RIGHT };
+                game.play(&mut position, Action(action.into()));
+                steps += 1;
+                repeated += u32::from(position.last_action != action);
+            }
+        }
+        // A repetition is seen unless the last action was itself repeated: the probability is 0.1 (1 − p), so 1/11.
+        let (share, n) = (f64::from(repeated) / f64::from(steps), f64::from(steps));
+        let expected = 1.0 / 11.0;
+        // Six standard errors; the dependence of neighbours makes the true error smaller.
+        assert!((share - expected).abs() < 6.0 * (expected * (1.0 - expected) / n).sqrt(), "{share} of {n}");
+    }
+
+    #[test]
+    fn the_side_of_the_first_ball_depends_on_the_seed() {
+        let game = Breakout::new(StickyActions::Off);
+        let left = (0..1000).filter(|&seed| game.start_from(seed).ball.column == 0).count();
+        // Six standard deviations of a binomial count.
+        assert!(left.abs_diff(500) < 95, "{left} of 1000");
+    }
+}

@@ -1,0 +1,175 @@
+//! Catch: a ball falls down a board of 10 rows and 5 columns, and a paddle in the last row moves below it.
+//!
+//! The rules are those of bsuite (Osband et al. 2020, `bsuite/environments/catch.py`), with which the system tests
+//! compare every step. Start with [`Catch`].
+
+use game::{Action, Error, Game, ObservationShape, Outcome};
+
+use crate::entry::{Entry, Exhaustive, Variants};
+use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
+use crate::generator::Generator;
+
+/// The registry entry of Catch.
+pub const ENTRY: Entry = Entry {
+    name: "catch",
+    variants: Variants::One,
+    preset: include_str!("../presets/catch.toml"),
+    solved: None,
+    exhaustive: Exhaustive::Skip,
+};
+
+const ROWS: u8 = 10;
+const COLUMNS: u8 = 5;
+const ACTIONS: [&str; 3] = ["left", "stay", "right"];
+
+/// Implements the rules of Catch.
+///
+/// The ball starts in a column of the first row that depends on the seed, the paddle in the middle. The actions move
+/// the paddle one column to the left, not at all, or to the right, and the ball falls by one row. When it reaches the
+/// last row the episode ends, with reward 1 if the paddle is below it and −1 otherwise. Observation `[1, 10, 5]`: ones
+/// for the ball and the paddle.
+#[derive(Debug, Clone)]
+pub struct Catch {
+    constants: Constants,
+}
+
+/// Holds a position of Catch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Position {
+    ball_row: u8,
+    ball_column: u8,
+    paddle: u8,
+}
+
+impl Catch {
+    /// Returns the rules.
+    #[must_use]
+    pub fn new() -> Self {
+        let observation = ObservationShape { planes: 1, height: ROWS.into(), width: COLUMNS.into() };
+        Self { constants: Constants::new(ENTRY.name.into(), ACTIONS.len(), observation, usize::from(ROWS) - 1) }
+    }
+}
+
+impl Default for Catch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Position {
+    /// Returns the row of the ball, its column, and the column of the paddle, from 0 at the top left.
+    #[must_use]
+    pub const fn coordinates(&self) -> [u8; 3] {
+        [self.ball_row, self.ball_column, self.paddle]
+    }
+
+    fn is_over(self) -> bool {
+        self.ball_row == ROWS - 1
+    }
+}
+
+impl Game for Catch {
+    type Position = Position;
+
+    one_player!();
+    every_action_is_legal!();
+
+    fn start_from(&self, seed: u64) -> Position {
+        let column = Generator::new(seed).below(usize::from(COLUMNS));
+        Position { ball_row: 0, ball_column: u8::try_from(column).expect("five columns"), paddle: COLUMNS / 2 }
+    }
+
+    fn play(&self, position: &mut Position, action: Action) -> f32 {
+        debug_assert!(self.is_legal(position, action), "{action} is not legal");
+        position.paddle = match action.0 {
+            0 => position.paddle.saturating_sub(1),
+            1 => position.paddle,
+            _ => (position.paddle + 1).min(COLUMNS - 1),
+        };
+        position.ball_row += 1;
+        match position.is_over() {
+            false => 0.0,
+            true if position.paddle == position.ball_column => 1.0,
+            true => -1.0,
+        }
+    }
+
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        position.is_over().then_some(Outcome::Finished)
+    }
+
+    fn observe(&self, position: &Position, planes: &mut [f32]) {
+        planes.fill(0.0);
+        for (row, column) in [(position.ball_row, position.ball_column), (ROWS - 1, position.paddle)] {
+            planes[usize::from(row * COLUMNS + column)] = 1.0;
+        }
+    }
+
+    fn hash(&self, position: &Position) -> u64 {
+        hash(position.coordinates().map(u64::from))
+    }
+
+    fn action_name(&self, _: &Position, action: Action) -> String {
+        ACTIONS[action.index()].into()
+    }
+
+    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
+        parse_action(&ACTIONS, text)
+    }
+
+    /// Renders the board: `o` is the ball and `=` the paddle, `@` the ball on the paddle.
+    fn render(&self, position: &Position) -> String {
+        let cell = |row, column| {
+            let is_ball = (row, column) == (position.ball_row, position.ball_column);
+            let is_paddle = (row, column) == (ROWS - 1, position.paddle);
+            match (is_ball, is_paddle) {
+                (true, true) => '@',
+                (true, false) => 'o',
+                (false, true) => '=',
+                (false, false) => '.',
+            }
+        };
+        let line = |row| (0..COLUMNS).map(|column| cell(row, column)).collect::<String>();
+        (0..ROWS).map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays an episode by a policy, which returns an action for the columns of the ball and the paddle.
+    fn total_reward(seed: u64, policy: impl Fn(u8, u8) -> u16) -> f32 {
+        let game = Catch::new();
+        let mut position = game.start_from(seed);
+        let mut sum = 0.0;
+        while game.outcome(&position).is_none() {
+            let action = Action(policy(position.ball_column, position.paddle));
+            sum += game.play(&mut position, action);
+        }
+        sum
+    }
+
+    #[test]
+    fn a_paddle_that_follows_the_ball_catches_it_from_every_column() {
+        let follow = |ball: u8, paddle: u8| if ball < paddle { 0 } else { 1 + u16::from(ball > paddle) };
+        for seed in 0..100 {
+            assert!(total_reward(seed, follow).to_bits() == 1.0_f32.to_bits(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_paddle_that_stays_catches_one_ball_in_five() {
+        let caught = (0..5000).filter(|&seed| total_reward(seed, |_, _| 1) > 0.0).count();
+        // Six standard deviations of a binomial count with probability 1/5.
+        assert!(caught.abs_diff(1000) < 170, "{caught} of 5000");
+    }
+
+    #[test]
+    fn the_board_is_drawn() {
+        let game = Catch::new();
+        let position = Position { ball_row: 1, ball_column: 4, paddle: 2 };
+        assert_eq!(game.render(&position).lines().nth(1), Some("....o"));
+        assert_eq!(game.render(&position).lines().last(), Some("..=.."));
+    }
+}

@@ -1,0 +1,200 @@
+//! Market making: a dealer quotes a bid and an ask around a price that moves at random, and earns the spread for the
+//! risk of the inventory.
+//!
+//! The model is that of Avellaneda and Stoikov 2008, "High-frequency trading in a limit order book", with transaction
+//! costs; [`Market`] states it with its constants and has the analytic policy of the paper. `exact` computes the
+//! moments of the return of any policy without chance, as a yardstick of learned ones. Start with [`MarketMaking`].
+
+mod exact;
+mod market;
+
+use game::{Action, Error, Game, Outcome};
+
+use crate::entry::{Entry, Exhaustive, Variants};
+use crate::environment::{Constants, every_action_is_legal, hash, one_player, vector};
+use crate::generator::Generator;
+use crate::grid::narrow;
+pub use exact::Moments;
+pub use market::{Market, Quotes, View};
+
+/// The registry entry of market making.
+pub const ENTRY: Entry = Entry {
+    name: "market_making",
+    variants: Variants::One,
+    preset: include_str!("../presets/market_making.toml"),
+    solved: None,
+    exhaustive: Exhaustive::Skip,
+};
+
+/// The offsets of a quote from the mid price: a grid around the analytic ones, 0.74 to 0.94 without an inventory.
+pub const OFFSETS: [f64; 5] = [0.0, 0.4, 0.8, 1.2, 1.8];
+/// The largest inventory, long or short: beyond it, the dealer does not quote the side that would add to it.
+pub const INVENTORY_MAX: i8 = 20;
+
+const ACTIONS: usize = OFFSETS.len() * OFFSETS.len();
+
+/// Implements market making.
+///
+/// Action `5 b + a` quotes the bid [`OFFSETS`]`[b]` below the mid price and the ask `OFFSETS[a]` above it for one step.
+/// Each quote is filled with the probability of the [`Market`], for one unit; then the price moves. The reward is the
+/// change of the dealer's wealth at the mid price, less fees and the penalty for the risk of the inventory; in the last
+/// step the rest is sold or bought at a cost. Observation `[3, 1, 1]`: the inventory / 20, the share of the time that
+/// is left, and the last move of the price (−1 or 1; 0 at the start).
+#[derive(Debug, Clone)]
+pub struct MarketMaking {
+    constants: Constants,
+    market: Market,
+    /// The probability that a quote at each of the offsets is filled in a step.
+    fill_probabilities: [f64; OFFSETS.len()],
+}
+
+/// Holds a position of market making.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The units that the dealer owns; owes, if negative.
+    inventory: i8,
+    /// The last move of the price, in steps of σ √dt.
+    last_move: i8,
+    /// The sum of all moves.
+    moves: i16,
+    steps: u16,
+    generator: Generator,
+}
+
+impl MarketMaking {
+    /// Returns the registered environment, in the market [`Market::REGISTERED`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(Market::REGISTERED)
+    }
+
+    /// Returns the environment in another market.
+    #[must_use]
+    pub fn of(market: Market) -> Self {
+        let constants = Constants::new(ENTRY.name.into(), ACTIONS, vector(3), Market::STEPS.into());
+        Self {
+            constants: constants.with_finite_observation().with_chance(),
+            market,
+            fill_probabilities: OFFSETS.map(|offset| market.fill_probability(offset)),
+        }
+    }
+
+    /// Returns the market.
+    #[must_use]
+    pub const fn market(&self) -> &Market {
+        &self.market
+    }
+
+    /// Returns the quotes of an action.
+    #[must_use]
+    pub fn quotes(&self, action: Action) -> Quotes {
+        let [bid, ask] = levels(action).map(|level| OFFSETS[level]);
+        Quotes { bid, ask }
+    }
+
+    /// Returns the action whose quotes are nearest.
+    #[must_use]
+    pub fn nearest_action(&self, quotes: Quotes) -> Action {
+        let distance = |level: usize, offset: f64| (OFFSETS[level] - offset).abs();
+        let nearest = |offset: f64| {
+            (1..OFFSETS.len())
+                .fold(0, |best, level| if distance(level, offset) < distance(best, offset) { level } else { best })
+        };
+        Action(narrow(nearest(quotes.bid) * OFFSETS.len() + nearest(quotes.ask)))
+    }
+
+    /// Returns the action of the analytic policy, rounded to the grid of actions.
+    #[must_use]
+    pub fn analytic_action(&self, position: &Position) -> Action {
+        self.nearest_action(self.market.analytic_quotes(position.view()))
+    }
+}
+
+impl Default for MarketMaking {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the indices of the offsets of bid and ask.
+fn levels(action: Action) -> [usize; 2] {
+    [action.index() / OFFSETS.len(), action.index() % OFFSETS.len()]
+}
+
+impl Position {
+    /// Returns what a policy sees.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View { inventory: self.inventory, steps_left: Market::STEPS - self.steps }
+    }
+}
+
+impl Game for MarketMaking {
+    type Position = Position;
+
+    one_player!();
+    every_action_is_legal!();
+
+    fn start_from(&self, seed: u64) -> Position {
+        Position { inventory: 0, last_move: 0, moves: 0, steps: 0, generator: Generator::new(seed) }
+    }
+
+    fn play(&self, position: &mut Position, action: Action) -> f32 {
+        debug_assert!(self.is_legal(position, action), "{action} is not legal");
+        let [bid, ask] = levels(action);
+        let [buys, sells] = [bid, ask].map(|level| position.generator.unit() < self.fill_probabilities[level]);
+        let buys = buys && position.inventory < INVENTORY_MAX;
+        let sells = sells && position.inventory > -INVENTORY_MAX;
+        let mut gain = 0.0;
+        if buys {
+            position.inventory += 1;
+            gain += self.market.gain(OFFSETS[bid]);
+        }
+        if sells {
+            position.inventory -= 1;
+            gain += self.market.gain(OFFSETS[ask]);
+        }
+        position.last_move = if position.generator.bits() >> 63 == 0 { -1 } else { 1 };
+        position.moves += i16::from(position.last_move);
+        position.steps += 1;
+        (gain + self.market.holding(position.view(), position.last_move)) as f32
+    }
+
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        (position.steps >= Market::STEPS).then_some(Outcome::Finished)
+    }
+
+    fn observe(&self, position: &Position, planes: &mut [f32]) {
+        planes[0] = f32::from(position.inventory) / f32::from(INVENTORY_MAX);
+        planes[1] = f32::from(position.view().steps_left) / f32::from(Market::STEPS);
+        planes[2] = f32::from(position.last_move);
+    }
+
+    fn hash(&self, position: &Position) -> u64 {
+        let [inventory, last_move] =
+            [position.inventory, position.last_move].map(|part| u64::from(part.cast_unsigned()));
+        let moves = u64::from(position.moves.cast_unsigned());
+        hash([inventory << 32 | last_move << 16 | moves, position.steps.into(), position.generator.state()])
+    }
+
+    /// Returns the offsets of bid and ask from the mid price: `0.4/1.2`.
+    fn action_name(&self, _: &Position, action: Action) -> String {
+        let Quotes { bid, ask } = self.quotes(action);
+        format!("{bid:.1}/{ask:.1}")
+    }
+
+    fn parse_action(&self, position: &Position, text: &str) -> Result<Action, Error> {
+        let mut actions = (0..ACTIONS).map(|action| Action(narrow(action)));
+        let error =
+            || Error::Notation { text: text.into(), expected: "offsets of bid and ask, such as 0.4/1.2".into() };
+        actions.find(|&action| self.action_name(position, action) == text.trim()).ok_or_else(error)
+    }
+
+    fn render(&self, position: &Position) -> String {
+        let price = Market::START_PRICE + f64::from(position.moves) * self.market.price_step();
+        format!("step {} of {}: price {price:.2}, inventory {}", position.steps, Market::STEPS, position.inventory)
+    }
+}
+
+#[cfg(test)]
+mod tests;

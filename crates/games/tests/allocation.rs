@@ -1,0 +1,48 @@
+//! A step of any game allocates nothing.
+//!
+//! This test is alone in its process because the allocator counts for all threads.
+
+#[path = "../../search/tests/counting/mod.rs"]
+mod counting;
+
+use counting::allocations;
+use game::{Action, Game, Outcome};
+use games::{GAMES, GameKind, Generator, with_game};
+
+/// Plays the episode of a seed with random actions, and looks at every position as a driver does.
+fn play(game: &impl Game, seed: u64, legal: &mut Vec<Action>, observation: &mut [f32]) -> Option<Outcome> {
+    let mut position = game.start_from(seed);
+    let mut choice = Generator::new(seed);
+    loop {
+        game.legal_actions(&position, legal);
+        game.observe(&position, observation);
+        if game.outcome(&position).is_some() || game.hash(&position) == 0 {
+            return game.outcome(&position);
+        }
+        let action = legal[choice.below(legal.len())];
+        assert!(game.is_legal(&position, action));
+        game.play(&mut position, action);
+    }
+}
+
+fn check(game: &impl Game) {
+    let mut legal = Vec::with_capacity(game.spec().actions);
+    let mut observation = vec![0.0; game.spec().observation.len()];
+    // The counter is that of the process, and the thread that waits for this test may allocate too, but not each time.
+    let allocated = (0..5).map(|_| {
+        let before = allocations();
+        let outcome = play(game, 1, &mut legal, &mut observation);
+        assert!(outcome.is_some(), "an episode has an end");
+        allocations() - before
+    });
+    let allocated = allocated.min();
+    let name = &game.spec().name;
+    assert_eq!(allocated, Some(0), "{name}");
+}
+
+#[test]
+fn an_episode_of_any_game_allocates_nothing() {
+    for name in GAMES.iter().flat_map(|entry| entry.examples()) {
+        with_game!(name.parse::<GameKind>().unwrap(), |game| check(&game));
+    }
+}

@@ -1,0 +1,273 @@
+use inference::{Slot, Unroll};
+
+use super::answers::Answers;
+use super::folded::{DenseHead, DenseLayers, DenseTrunk};
+use super::pool::Pool;
+use super::rows::{ActionColumns, Finish, Norm, take_rows};
+use crate::KernelVariant;
+use crate::folded::{Affine, Normed};
+use crate::multiplier::Multiplier;
+use crate::planes::{Board, Layout, Line, Planes, TILE_ROWS};
+use crate::product::{Output, Product, Run, Slab};
+
+/// The bytes of the states of a pass, so that its activations stay in the second-level cache beside the weights that
+/// are read.
+const PASS_BYTES: usize = 128 << 10;
+/// States of a pass: enough that weights which do not fit the cache are read once for many of them.
+const PASS_STATES: std::ops::RangeInclusive<usize> = 64..=512;
+
+/// A dense network, packed.
+///
+/// The activations of many states are planes of one row of cells, a cell being a state: a dense layer is then a 1×1
+/// convolution.
+#[derive(Debug)]
+pub(crate) struct DenseNetwork {
+    path: KernelVariant,
+    /// H.
+    units: usize,
+    /// P.
+    observed: usize,
+    /// The most states of a pass.
+    pass: usize,
+    representation: Trunk,
+    dynamics: Trunk,
+    columns: ActionColumns,
+    policy: Head,
+    value: Head,
+    reward: Head,
+}
+
+#[derive(Debug)]
+struct Trunk {
+    input: Layer,
+    blocks: Vec<[Layer; 2]>,
+}
+
+/// A matrix and its layer norm.
+#[derive(Debug)]
+struct Layer {
+    product: Product,
+    norm: Norm,
+}
+
+#[derive(Debug)]
+struct Head {
+    hidden: Layer,
+    output: Product,
+}
+
+/// The buffers of a thread.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    observations: Planes,
+    /// The residual stream; between two trunks, the latent states.
+    stream: Planes,
+    /// The activations between the two layers of a block.
+    inner: Planes,
+    /// The hidden units of a head.
+    hidden: Planes,
+    /// The sums of a layer, `[rows, padded outputs]`.
+    sums: Vec<f32>,
+    /// The rows of the pass.
+    runs: Vec<Run>,
+}
+
+impl DenseNetwork {
+    /// Packs a network for a path.
+    pub(crate) fn new(layers: &DenseLayers, path: KernelVariant) -> Self {
+        let DenseLayers { representation, dynamics, policy, value, reward } = layers;
+        let units = dynamics.input.scale.len();
+        let state_bytes = path.packing().format.lines(units) * size_of::<Line>();
+        let mut network = Self {
+            path,
+            units,
+            observed: representation.input.inputs,
+            pass: (PASS_BYTES / state_bytes).clamp(*PASS_STATES.start(), *PASS_STATES.end()),
+            representation: Trunk::new(path, representation, representation.input.inputs),
+            dynamics: Trunk::new(path, dynamics, units),
+            columns: ActionColumns::new(&dynamics.input, units),
+            policy: Head::new(path, policy),
+            value: Head::new(path, value),
+            reward: Head::new(path, reward),
+        };
+        Slab::gather(&mut network.products_mut().map(|product| &mut product.weights).collect::<Vec<_>>());
+        network
+    }
+
+    /// All products: the dynamics and the heads, which a search computes together many times, lie together.
+    fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
+        let layers = [&mut self.representation, &mut self.dynamics]
+            .into_iter()
+            .flat_map(|trunk| std::iter::once(&mut trunk.input).chain(trunk.blocks.iter_mut().flatten()));
+        let heads = [&mut self.policy, &mut self.value, &mut self.reward];
+        let of_heads = heads.into_iter().flat_map(|Head { hidden, output }| [&mut hidden.product, output]);
+        layers.map(|layer| &mut layer.product).chain(of_heads)
+    }
+
+    /// Lines of a latent state in a pool.
+    pub(crate) fn state_lines(&self) -> usize {
+        self.path.packing().format.lines(self.units)
+    }
+
+    /// The most states of a pass.
+    pub(crate) fn pass(&self) -> usize {
+        self.pass
+    }
+
+    /// The padded outputs of the policy, and the most of another head.
+    pub(crate) fn padded_outputs(&self) -> [usize; 2] {
+        let [policy, value, reward] =
+            [&self.policy, &self.value, &self.reward].map(|head| head.output.padded_outputs());
+        [policy, value.max(reward)]
+    }
+
+    pub(crate) fn buffers(&self) -> Buffers {
+        let layout = Layout::apart(Board::new(1, self.pass), 1);
+        let planes = |channels| Planes::new(self.path.packing().format, layout, channels);
+        let hidden = self.policy.hidden.product.padded_outputs();
+        let sums = self.dynamics.input.product.padded_outputs().max(hidden);
+        Buffers {
+            observations: planes(self.observed),
+            stream: planes(self.units),
+            inner: planes(self.units),
+            hidden: planes(hidden),
+            sums: vec![0.0; self.pass * sums],
+            runs: Vec::with_capacity(self.pass.div_ceil(TILE_ROWS)),
+        }
+    }
+
+    /// Computes the states of observations `[rows, P]`, at most those of a pass, and the predictions in them.
+    pub(crate) fn initial(
+        &self,
+        buffers: &mut Buffers,
+        observations: &[f32],
+        to: &[Slot],
+        pool: &mut Pool,
+        answers: &mut Answers,
+    ) {
+        let multiplier = Multiplier::new(self.path);
+        let planes = &mut buffers.observations;
+        let (per_line, first) = (planes.format.per_line(), planes.index(0, 0, 0));
+        for (row, observation) in observations.chunks_exact(self.observed).enumerate() {
+            for (block, values) in observation.chunks(per_line).enumerate() {
+                let line = &mut planes.lines[first + block * planes.layout.block_lines + row];
+                values.iter().enumerate().for_each(|(channel, &value)| line.set(planes.format, channel, value));
+            }
+        }
+        take_rows(self.path, buffers.stream.layout, to.len(), &mut buffers.runs);
+        self.representation.compute(&multiplier, buffers, to.len(), None);
+        buffers.write_states(to.iter().copied(), pool);
+        self.policy.compute(&multiplier, buffers, to.len(), answers.policy_mut());
+        self.value.compute(&multiplier, buffers, to.len(), answers.scalar_mut());
+        answers.set_values(&multiplier, to.len(), self.value.output.padded_outputs());
+    }
+
+    /// Takes steps, at most those of a pass.
+    pub(crate) fn recurrent(&self, buffers: &mut Buffers, steps: &[Unroll], pool: &mut Pool, answers: &mut Answers) {
+        let multiplier = Multiplier::new(self.path);
+        buffers.read_states(steps.iter().map(|step| step.from), pool);
+        take_rows(self.path, buffers.stream.layout, steps.len(), &mut buffers.runs);
+        self.dynamics.compute(&multiplier, buffers, steps.len(), Some((&self.columns, steps)));
+        buffers.write_states(steps.iter().map(|step| step.to), pool);
+        self.policy.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
+        self.value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
+        answers.set_values(&multiplier, steps.len(), self.value.output.padded_outputs());
+        self.reward.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
+        answers.set_rewards(&multiplier, steps.len(), self.reward.output.padded_outputs());
+    }
+}
+
+impl Trunk {
+    /// Packs a trunk whose first layer takes the first `inputs` of its inputs.
+    fn new(path: KernelVariant, trunk: &DenseTrunk, inputs: usize) -> Self {
+        let block = |layers: &[Normed; 2]| layers.each_ref().map(|layer| Layer::new(path, layer, layer.inputs));
+        Self { input: Layer::new(path, &trunk.input, inputs), blocks: trunk.blocks.iter().map(block).collect() }
+    }
+
+    /// Replaces the first `rows` rows of the stream by their next states if there are actions, else by the states of the
+    /// observations.
+    fn compute(
+        &self,
+        multiplier: &Multiplier,
+        buffers: &mut Buffers,
+        rows: usize,
+        actions: Option<(&ActionColumns, &[Unroll])>,
+    ) {
+        let Buffers { observations, stream, inner, sums, runs, .. } = buffers;
+        let input = if actions.is_some() { &*stream } else { &*observations };
+        self.input.multiply(multiplier, input, runs, sums);
+        let rescale = self.blocks.is_empty();
+        self.input.finish(multiplier, rows, sums, stream, |norm| Finish { actions, norm, add: false, rescale });
+        for (index, [first, second]) in self.blocks.iter().enumerate() {
+            first.multiply(multiplier, stream, runs, sums);
+            first.finish(multiplier, rows, sums, inner, Finish::relu);
+            second.multiply(multiplier, inner, runs, sums);
+            let rescale = index + 1 == self.blocks.len();
+            second.finish(multiplier, rows, sums, stream, |norm| Finish { actions: None, norm, add: true, rescale });
+        }
+    }
+}
+
+impl Layer {
+    /// Packs a layer of the first `inputs` of its inputs.
+    fn new(path: KernelVariant, layer: &Normed, inputs: usize) -> Self {
+        let weight = layer.weight.chunks_exact(layer.inputs).flat_map(|row| &row[..inputs]).copied().collect();
+        let affine = Affine { inputs, taps: 1, weight, bias: vec![0.0; layer.scale.len()] };
+        Self { product: Product::convolution(path.packing(), &affine, STATE), norm: Norm::new(layer) }
+    }
+
+    fn multiply(&self, multiplier: &Multiplier, input: &Planes, runs: &[Run], sums: &mut [f32]) {
+        multiplier.multiply(&self.product, input, runs, Output::Matrix { values: sums, relu: false }, None);
+    }
+
+    fn finish<'a>(
+        &'a self,
+        multiplier: &Multiplier,
+        rows: usize,
+        sums: &mut [f32],
+        output: &mut Planes,
+        finish: impl FnOnce(&'a Norm) -> Finish<'a>,
+    ) {
+        multiplier.finish_rows(&finish(&self.norm), rows, sums, self.product.padded_outputs(), output);
+    }
+}
+
+/// A state as a board of one cell.
+const STATE: Board = Board::new(1, 1);
+
+impl Head {
+    fn new(path: KernelVariant, head: &DenseHead) -> Self {
+        let hidden = Layer::new(path, &head.hidden, head.hidden.inputs);
+        Self { hidden, output: Product::over_cells(path.packing(), &head.output, STATE, 0) }
+    }
+
+    /// Computes the logits `[rows, padded outputs]` of the states in the stream.
+    fn compute(&self, multiplier: &Multiplier, buffers: &mut Buffers, rows: usize, logits: &mut [f32]) {
+        let Buffers { stream, hidden, sums, runs, .. } = buffers;
+        self.hidden.multiply(multiplier, stream, runs, sums);
+        self.hidden.finish(multiplier, rows, sums, hidden, Finish::relu);
+        multiplier.multiply(&self.output, hidden, runs, Output::Matrix { values: logits, relu: false }, None);
+    }
+}
+
+impl Buffers {
+    /// Copies states from the pool to the stream.
+    fn read_states(&mut self, from: impl Iterator<Item = Slot>, pool: &Pool) {
+        let (first, block_lines) = (self.stream.index(0, 0, 0), self.stream.layout.block_lines);
+        for (row, slot) in from.enumerate() {
+            for (block, &line) in pool.state(slot).iter().enumerate() {
+                self.stream.lines[first + block * block_lines + row] = line;
+            }
+        }
+    }
+
+    /// Copies states from the stream to the pool.
+    fn write_states(&self, to: impl Iterator<Item = Slot>, pool: &mut Pool) {
+        let (first, block_lines) = (self.stream.index(0, 0, 0), self.stream.layout.block_lines);
+        for (row, slot) in to.enumerate() {
+            for (block, line) in pool.state_mut(slot).iter_mut().enumerate() {
+                *line = self.stream.lines[first + block * block_lines + row];
+            }
+        }
+    }
+}

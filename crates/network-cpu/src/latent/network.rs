@@ -1,0 +1,157 @@
+use inference::{Slot, Unroll};
+use weights::Architecture;
+
+use super::answers::Answers;
+use super::dense::{self, DenseNetwork};
+use super::folded::{FoldedLatent, FoldedLayers};
+use super::pool::Pool;
+use super::residual::{self, Input, ResidualNetwork};
+use crate::{Error, KernelVariant};
+
+/// A weights version of a MuZero network packed for one kernel variant; threads share it.
+#[derive(Debug)]
+pub struct LatentNetwork {
+    architecture: Architecture,
+    path: KernelVariant,
+    support: usize,
+    layers: Layers,
+}
+
+#[derive(Debug)]
+enum Layers {
+    Dense(Box<DenseNetwork>),
+    Residual(Box<ResidualNetwork>),
+}
+
+/// The buffers of a thread.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    layers: LayerBuffers,
+    answers: Answers,
+}
+
+#[derive(Debug)]
+enum LayerBuffers {
+    Dense(dense::Buffers),
+    Residual(residual::Buffers),
+}
+
+impl LatentNetwork {
+    /// Reads and packs a published version. A path of integers is replaced by its floating-point
+    /// [base](KernelVariant::base).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for an architecture that the kernel does not support, [`Error::Unavailable`] for a path
+    /// that this machine does not have, [`Error::Network`] for another model and for bytes that are not exactly those of
+    /// such a network, which names the tensor.
+    pub fn new(architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> Result<Self, Error> {
+        Error::check_latent(architecture)?;
+        Self::from_folded(&FoldedLatent::from_safetensors(architecture, bytes)?, path)
+    }
+
+    /// Packs a network of random weights, for benchmarks.
+    ///
+    /// # Errors
+    /// Same as [`new`](Self::new).
+    pub fn random(architecture: &Architecture, seed: u64, path: KernelVariant) -> Result<Self, Error> {
+        Error::check_latent(architecture)?;
+        Self::from_folded(&FoldedLatent::random(architecture, seed)?, path)
+    }
+
+    pub(crate) fn from_folded(folded: &FoldedLatent, path: KernelVariant) -> Result<Self, Error> {
+        let path = path.base();
+        if !path.is_available() {
+            let reason = "this CPU or this system does not have it".to_owned();
+            return Err(Error::Unavailable { path, reason });
+        }
+        let FoldedLatent { architecture, support, layers } = folded;
+        let layers = match layers {
+            FoldedLayers::Dense(layers) => Layers::Dense(Box::new(DenseNetwork::new(layers, path))),
+            FoldedLayers::Residual(layers) => {
+                Layers::Residual(Box::new(ResidualNetwork::new(architecture, layers, path)))
+            }
+        };
+        Ok(Self { architecture: architecture.clone(), path, support: *support, layers })
+    }
+
+    /// The network's shape.
+    #[must_use]
+    pub fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
+    /// The path that computes it.
+    #[must_use]
+    pub fn path(&self) -> KernelVariant {
+        self.path
+    }
+
+    /// Bytes of a latent state in a pool.
+    #[must_use]
+    pub fn state_bytes(&self) -> usize {
+        self.state_lines() * size_of::<crate::planes::Line>()
+    }
+
+    fn state_lines(&self) -> usize {
+        match &self.layers {
+            Layers::Dense(network) => network.state_lines(),
+            Layers::Residual(network) => network.state_lines(),
+        }
+    }
+
+    /// An empty pool.
+    pub(crate) fn pool(&self) -> Pool {
+        Pool::new(self.state_lines())
+    }
+
+    pub(crate) fn workspace(&self) -> Workspace {
+        let (layers, [policy, scalar]) = match &self.layers {
+            Layers::Dense(network) => (LayerBuffers::Dense(network.buffers()), network.padded_outputs()),
+            Layers::Residual(network) => (LayerBuffers::Residual(network.buffers()), network.padded_outputs()),
+        };
+        Workspace { layers, answers: Answers::new(self.support, self.pass(), policy, scalar) }
+    }
+
+    /// The most observations or steps of a pass.
+    pub(crate) fn pass(&self) -> usize {
+        match &self.layers {
+            Layers::Dense(network) => network.pass(),
+            Layers::Residual(network) => network.pass(),
+        }
+    }
+
+    /// Computes the states of observations `[rows, P, H, W]`, at most those of a [pass](Self::pass), and the predictions
+    /// in them.
+    pub(crate) fn initial<'a>(
+        &self,
+        workspace: &'a mut Workspace,
+        observations: &[f32],
+        to: &[Slot],
+        pool: &mut Pool,
+    ) -> &'a Answers {
+        let Workspace { layers, answers } = workspace;
+        match (&self.layers, layers) {
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
+                network.initial(buffers, observations, to, pool, answers);
+            }
+            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
+                network.compute(buffers, Input::Observations(observations, to), pool, answers);
+            }
+            _ => unreachable!("a workspace is of its network"),
+        }
+        answers
+    }
+
+    /// Takes steps, at most those of a [pass](Self::pass).
+    pub(crate) fn recurrent<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
+        let Workspace { layers, answers } = workspace;
+        match (&self.layers, layers) {
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
+            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
+                network.compute(buffers, Input::Steps(steps), pool, answers);
+            }
+            _ => unreachable!("a workspace is of its network"),
+        }
+        answers
+    }
+}

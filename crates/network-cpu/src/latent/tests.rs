@@ -1,0 +1,311 @@
+//! Tests of whole MuZero networks: every path against float64.
+
+use std::sync::Arc;
+
+use game::{Action, ObservationShape};
+use inference::categorical::transform;
+use inference::{Batch, Error, LatentModel, LatentPredictions, Slot, Unroll};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weights::{Architecture, Model, WeightsVersion};
+
+use super::folded::{FoldedLatent, FoldedLayers};
+use super::reference::{self, Answer};
+use super::{LatentEvaluator, LatentNetwork};
+use crate::KernelVariant;
+
+/// A network of observations `[planes, height, width]`.
+fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: usize, actions: usize) -> Architecture {
+    Architecture {
+        game: "test".to_owned(),
+        planes,
+        height,
+        width,
+        actions,
+        channels,
+        blocks,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+        model: Model::Muzero { support: 10 },
+    }
+}
+
+fn available() -> impl Iterator<Item = KernelVariant> {
+    KernelVariant::ALL.into_iter().filter(|path| path.is_available())
+}
+
+/// Observations inside and outside `[0, 1]`, each with at least one legal action.
+fn batch(architecture: &Architecture, positions: usize, rng: &mut ChaCha8Rng) -> Batch {
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let mut batch = Batch::new(ObservationShape { planes, height, width });
+    for _ in 0..positions {
+        let legal: Vec<Action> =
+            (0..actions as u16).filter(|&action| action == 0 || rng.random_bool(0.7)).map(Action).collect();
+        batch.push(&legal, |cells| cells.iter_mut().for_each(|cell| *cell = rng.random_range(-3.0..3.0)));
+    }
+    batch
+}
+
+fn evaluator(network: &FoldedLatent, path: KernelVariant) -> LatentEvaluator {
+    LatentEvaluator::new(Arc::new(LatentNetwork::from_folded(network, path).unwrap()), WeightsVersion(9))
+}
+
+/// The largest distance of an answer from float64: of priors, and of values and rewards in atoms.
+fn distance(answers: &[Answer], legal: impl Fn(usize) -> Vec<usize>, predictions: &LatentPredictions) -> f64 {
+    assert_eq!(predictions.len(), answers.len());
+    let mut worst = 0.0_f64;
+    for (index, answer) in answers.iter().enumerate() {
+        let legal = legal(index);
+        let total: f64 = legal.iter().map(|&action| answer.policy[action].exp()).sum();
+        for (action, &got) in predictions.priors(index).iter().enumerate() {
+            let want = if legal.contains(&action) { answer.policy[action].exp() / total } else { 0.0 };
+            worst = worst.max((f64::from(got) - want).abs());
+        }
+        for (got, want) in [(predictions.value(index), answer.value), (predictions.reward(index), answer.reward)] {
+            worst = worst.max((transform(f64::from(got)) - transform(want)).abs());
+        }
+    }
+    worst
+}
+
+/// Computes a few observations and chains of steps from them, in shuffled order and slots, with every path.
+fn check_against_float64(architecture: &Architecture, positions: usize) {
+    const STEPS: usize = 3;
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let network = FoldedLatent::random(architecture, 7).unwrap();
+    let batch = batch(architecture, positions, &mut rng);
+    let mut slots: Vec<u32> = (0..(STEPS as u32 + 1) * positions as u32).collect();
+    slots.shuffle(&mut rng);
+    let slot = |step: usize, index: usize| Slot(slots[step * positions + index]);
+    let to: Vec<Slot> = (0..positions).map(|index| slot(0, index)).collect();
+    let all: Vec<usize> = (0..architecture.actions).collect();
+
+    let first: Vec<Answer> =
+        (0..positions).map(|index| reference::initial(&network, batch.observation(index))).collect();
+    let mut steps = Vec::new();
+    let mut wanted = vec![first];
+    for step in 0..STEPS {
+        let mut order: Vec<usize> = (0..positions).collect();
+        order.shuffle(&mut rng);
+        let before = &wanted[step];
+        let (mut unrolls, mut answers) = (Vec::new(), Vec::new());
+        for (index, &parent) in order.iter().enumerate() {
+            let action = rng.random_range(0..architecture.actions);
+            unrolls.push(Unroll { from: slot(step, parent), action: Action(action as u16), to: slot(step + 1, index) });
+            answers.push(reference::recurrent(&network, &before[parent].state, action));
+        }
+        steps.push(unrolls);
+        wanted.push(answers);
+    }
+
+    for path in available() {
+        // The rounding of bfloat16 to 8 bits is a tenth of an atom at most, in float32 it is below one in 10^5.
+        let tolerance = if path.is_bf16() { 0.15 } else { 3e-5 };
+        let mut evaluator = evaluator(&network, path);
+        evaluator.reserve(slots.len()).unwrap();
+        let mut predictions = LatentPredictions::default();
+        evaluator.initial(&batch, &to, &mut predictions).unwrap();
+        let legal = |index: usize| batch.legal(index).iter().map(|action| action.index()).collect();
+        let worst = distance(&wanted[0], legal, &predictions);
+        assert!(worst <= tolerance, "{path} on {architecture:?}: observations are off by {worst}");
+        for (step, unrolls) in steps.iter().enumerate() {
+            evaluator.recurrent(unrolls, &mut predictions).unwrap();
+            let worst = distance(&wanted[step + 1], |_| all.clone(), &predictions);
+            assert!(worst <= tolerance, "{path} on {architecture:?}: step {step} is off by {worst}");
+        }
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_vectors_of_every_size() {
+    for units in [1, 7, 64, 100] {
+        for actions in [2, 5] {
+            for positions in [1, 3, 64, 257] {
+                check_against_float64(&architecture([4, 1, 1], units, 1, actions), positions);
+            }
+        }
+    }
+    check_against_float64(&architecture([4, 1, 1], 512, 1, 5), 67);
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_dense_networks_of_every_depth_and_support() {
+    for (blocks, support) in [(0, 1), (2, 7), (3, 8), (1, 300)] {
+        let model = Model::Muzero { support };
+        check_against_float64(&Architecture { model, ..architecture([19, 1, 1], 48, blocks, 3) }, 5);
+    }
+    check_against_float64(&architecture([70, 1, 1], 32, 1, 40), 600);
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_planes_of_many_sizes() {
+    for shape in [[1, 1, 2], [2, 3, 3], [2, 6, 7], [3, 1, 9], [5, 9, 1], [17, 5, 8], [4, 13, 13]] {
+        check_against_float64(&architecture(shape, 32, 2, 7), 3);
+    }
+    // Channels that fill lines of bfloat16 and channels that do not, which the planes of actions then share.
+    for (channels, blocks) in [(16, 0), (16, 3), (48, 2), (64, 1), (80, 1), (128, 1)] {
+        check_against_float64(&architecture([2, 4, 5], channels, blocks, 20), 2);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_batches_of_planes_smaller_and_larger_than_a_pass() {
+    for positions in [1, 2, 15, 27, 33, 70] {
+        check_against_float64(&architecture([2, 3, 3], 16, 1, 9), positions);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_for_planes_with_excitation_and_pooling() {
+    for (units, pooled) in [(8, 0), (0, 20), (12, 16)] {
+        let plain = architecture([2, 4, 4], 48, 3, 7);
+        check_against_float64(&Architecture { squeeze_excitation: units, global_pooling: pooled, ..plain }, 16);
+    }
+}
+
+/// An evaluator with room for 32 states of a small network of vectors, on the widest path.
+fn small(change: impl FnOnce(&mut FoldedLatent)) -> LatentEvaluator {
+    let mut network = FoldedLatent::random(&architecture([4, 1, 1], 20, 1, 3), 3).unwrap();
+    change(&mut network);
+    let mut evaluator = evaluator(&network, available().next().unwrap());
+    evaluator.reserve(32).unwrap();
+    evaluator
+}
+
+fn observations(values: &[f32]) -> Batch {
+    let mut batch = Batch::new(ObservationShape { planes: 4, height: 1, width: 1 });
+    values.iter().for_each(|value| batch.push(&[Action(0), Action(1)], |cells| cells.fill(*value)));
+    batch
+}
+
+fn unroll(from: u32, action: u16, to: u32) -> Unroll {
+    Unroll { from: Slot(from), action: Action(action), to: Slot(to) }
+}
+
+#[test]
+fn an_observation_that_is_not_finite_is_refused() {
+    let mut evaluator = small(|_| {});
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let answer = evaluator.initial(
+            &observations(&[0.0, bad, 1.0]),
+            &[Slot(0), Slot(1), Slot(2)],
+            &mut LatentPredictions::default(),
+        );
+        assert!(matches!(answer, Err(Error::NotFinite { weights_version: 9 })), "{bad}: {answer:?}");
+    }
+}
+
+#[test]
+fn an_observation_that_is_not_finite_does_not_reach_later_batches() {
+    for (path, shape) in available().flat_map(|path| [[4, 1, 1], [2, 3, 4]].map(|shape| (path, shape))) {
+        let architecture = architecture(shape, 16, 2, 3);
+        let network = FoldedLatent::random(&architecture, 3).unwrap();
+        let good = batch(&architecture, 20, &mut ChaCha8Rng::seed_from_u64(1));
+        let mut bad = Batch::new(good.shape());
+        (0..20).for_each(|_| bad.push(&[Action(0)], |cells| cells.fill(f32::NAN)));
+        let to: Vec<Slot> = (0..20).map(Slot).collect();
+        let steps: Vec<Unroll> = (0..20).map(|slot| unroll(slot, 1, slot + 20)).collect();
+        let answers = |evaluator: &mut LatentEvaluator| {
+            let (mut first, mut then) = (LatentPredictions::default(), LatentPredictions::default());
+            evaluator.initial(&good, &to, &mut first).unwrap();
+            evaluator.recurrent(&steps, &mut then).unwrap();
+            (first, then)
+        };
+        let (mut fresh, mut poisoned) = (evaluator(&network, path), evaluator(&network, path));
+        [&mut fresh, &mut poisoned].into_iter().for_each(|evaluator| evaluator.reserve(40).unwrap());
+        assert!(poisoned.initial(&bad, &to, &mut LatentPredictions::default()).is_err());
+        assert!(poisoned.recurrent(&steps, &mut LatentPredictions::default()).is_err());
+        assert_eq!(answers(&mut poisoned), answers(&mut fresh), "{path}, {shape:?}");
+    }
+}
+
+#[test]
+fn a_head_that_overflows_is_refused_as_not_finite() {
+    type Change = fn(&mut super::folded::DenseLayers);
+    let changes: [Change; 3] = [
+        |layers| layers.policy.output.bias[2] = f32::INFINITY,
+        |layers| layers.value.output.bias[20] = f32::NEG_INFINITY,
+        |layers| layers.reward.output.bias[0] = f32::INFINITY,
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut evaluator = small(|network| match &mut network.layers {
+            FoldedLayers::Dense(layers) => change(layers),
+            FoldedLayers::Residual(_) => unreachable!("observations are vectors"),
+        });
+        let mut predictions = LatentPredictions::default();
+        let first = evaluator.initial(&observations(&[0.5]), &[Slot(0)], &mut predictions);
+        // The reward of an observation is not computed.
+        assert_eq!(first.is_ok(), index == 2, "{index}: {first:?}");
+        let step = evaluator.recurrent(&[unroll(0, 1, 1)], &mut predictions);
+        assert!(matches!(step, Err(Error::NotFinite { weights_version: 9 })), "{index}: {step:?}");
+    }
+}
+
+#[test]
+fn answers_do_not_depend_on_the_rest_of_the_batch_nor_on_growth_of_the_pool() {
+    for path in available() {
+        let network = FoldedLatent::random(&architecture([4, 1, 1], 20, 1, 3), 3).unwrap();
+        let mut evaluator = evaluator(&network, path);
+        evaluator.reserve(2).unwrap();
+        let (mut one, mut many) = (LatentPredictions::default(), LatentPredictions::default());
+        evaluator.initial(&observations(&[0.7]), &[Slot(1)], &mut one).unwrap();
+        evaluator.recurrent(&[unroll(1, 2, 0)], &mut one).unwrap();
+        evaluator.reserve(700).unwrap();
+        let steps: Vec<Unroll> = (0..600).map(|index| unroll(1, (index % 3) as u16, 100 + index)).collect();
+        evaluator.recurrent(&steps, &mut many).unwrap();
+        for index in (2..600).step_by(3) {
+            assert_eq!(
+                (many.priors(index), many.value(index), many.reward(index)),
+                (one.priors(0), one.value(0), one.reward(0))
+            );
+        }
+        assert_ne!(many.priors(1), one.priors(0), "{path}: another action has another answer");
+    }
+}
+
+#[test]
+fn a_step_may_replace_the_state_that_it_reads() {
+    let mut evaluator = small(|_| {});
+    let (mut apart, mut same) = (LatentPredictions::default(), LatentPredictions::default());
+    evaluator.initial(&observations(&[0.7, 0.7]), &[Slot(0), Slot(1)], &mut apart).unwrap();
+    for _ in 0..2 {
+        evaluator.recurrent(&[unroll(0, 1, 0)], &mut same).unwrap();
+    }
+    evaluator.recurrent(&[unroll(1, 1, 2)], &mut apart).unwrap();
+    evaluator.recurrent(&[unroll(2, 1, 3)], &mut apart).unwrap();
+    assert_eq!(same, apart);
+}
+
+#[test]
+fn an_empty_batch_has_no_answers() {
+    let mut evaluator = small(|_| {});
+    let mut predictions = LatentPredictions::default();
+    evaluator.initial(&observations(&[0.5]), &[Slot(0)], &mut predictions).unwrap();
+    evaluator.initial(&observations(&[]), &[], &mut predictions).unwrap();
+    assert!(predictions.is_empty());
+    evaluator.recurrent(&[], &mut predictions).unwrap();
+    assert!(predictions.is_empty());
+}
+
+#[test]
+fn a_batch_of_another_shape_and_slots_of_another_number_are_refused() {
+    let mut evaluator = small(|_| {});
+    let mut predictions = LatentPredictions::default();
+    let other = Batch::new(ObservationShape { planes: 5, height: 1, width: 1 });
+    assert!(matches!(evaluator.initial(&other, &[], &mut predictions), Err(Error::Shape { .. })));
+    let error = evaluator.initial(&observations(&[0.5, 0.5]), &[Slot(0)], &mut predictions).unwrap_err();
+    assert_eq!(error.to_string(), "the batch has 1 slots, the network takes 2 slots");
+}
+
+#[test]
+#[should_panic(expected = "an action is out of range")]
+fn an_action_out_of_range_is_a_bug_of_the_caller() {
+    let _ = small(|_| {}).recurrent(&[unroll(0, 3, 1)], &mut LatentPredictions::default());
+}
+
+#[test]
+#[should_panic(expected = "out of range")]
+fn a_slot_that_was_not_reserved_is_a_bug_of_the_caller() {
+    let _ = small(|_| {}).recurrent(&[unroll(0, 0, 32)], &mut LatentPredictions::default());
+}

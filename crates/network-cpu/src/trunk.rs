@@ -1,0 +1,242 @@
+use crate::KernelVariant;
+use crate::arrangement::Arrangement;
+use crate::folded::{self, Affine, Dense, Excitation};
+use crate::multiplier::Multiplier;
+use crate::planes::{Board, INTEGERS, Layout, Planes};
+use crate::pooling::Summaries;
+use crate::product::{Output, Product};
+use crate::quantise::Ranges;
+use crate::winograd::Winograd;
+
+/// The most bytes of weights that stay in the second-level cache beside the activations.
+const NEAR_BYTES: usize = 1 << 20;
+
+/// A stem and residual blocks, packed for one kernel variant.
+#[derive(Debug)]
+pub(crate) struct Trunk {
+    path: KernelVariant,
+    channels: usize,
+    /// True if weights come from beyond the second-level cache.
+    is_far: bool,
+    /// Minimal filtering for the convolutions of the blocks, where it is used.
+    winograd: Option<Winograd>,
+    stem: Product,
+    blocks: Vec<Block>,
+}
+
+/// A residual block, packed.
+#[derive(Debug)]
+struct Block {
+    first: Convolution,
+    second: Convolution,
+    pooling: Option<Dense>,
+    excitation: Option<Excitation>,
+}
+
+/// A convolution of a block.
+#[derive(Debug)]
+struct Convolution {
+    /// One product of nine taps, or one for each point of minimal filtering.
+    products: Vec<Product>,
+    /// The scales that turn its inputs into integers, by blocks of 64 channels; empty if the inputs stay in floating
+    /// point.
+    inverse: Vec<[f32; INTEGERS]>,
+}
+
+impl Convolution {
+    /// Packs a convolution in floating point.
+    fn new(path: KernelVariant, affine: &Affine, board: Board, winograd: Option<&Winograd>) -> Self {
+        let products = match winograd {
+            Some(winograd) => winograd.products(path.packing(), affine),
+            None => vec![Product::convolution(path.packing(), affine, board)],
+        };
+        Self { products, inverse: Vec::new() }
+    }
+
+    /// Packs convolution `index` of a tower in integers.
+    fn quantised(path: KernelVariant, affine: &Affine, board: Board, index: usize, ranges: &Ranges) -> Self {
+        let (scaled, inverse) = ranges.scale(index, affine);
+        Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse }
+    }
+
+    /// The first product.
+    fn first(&self) -> &Product {
+        &self.products[0]
+    }
+}
+
+/// The activations of a pass, whose layout is that of its arrangement.
+#[derive(Debug)]
+pub(crate) struct Activations {
+    /// The residual stream.
+    pub(crate) stream: Planes,
+    /// The activations between the two convolutions of a block.
+    inner: Planes,
+    /// The second convolution's sums, where they are scaled before they are added.
+    scaled: Option<Planes>,
+    /// The inputs of the current convolution as integers.
+    integers: Option<Planes>,
+    /// Values and products at the points of minimal filtering, where it is used.
+    points: Vec<Planes>,
+    summaries: Summaries,
+}
+
+/// A part of the computation, for measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Writing observations to planes.
+    Observe,
+    /// The first convolution.
+    Stem,
+    /// The first half of a residual block, by index, with its pooling.
+    Inner(usize),
+    /// The second half, with its excitation and addition.
+    Block(usize),
+    /// The convolution in front of both heads.
+    Heads,
+    /// The layers of the heads.
+    Layers,
+}
+
+/// Positions that pass through the convolutions together.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) arrangement: &'a Arrangement,
+    pub(crate) positions: usize,
+    pub(crate) input: &'a Planes,
+}
+
+/// The multipliers of a trunk: that of the blocks, and that of the layers around them where it is another.
+pub(crate) struct Multipliers {
+    blocks: Multiplier,
+    base: Option<Multiplier>,
+}
+
+impl Multipliers {
+    /// Prepares a path.
+    pub(crate) fn new(path: KernelVariant) -> Self {
+        Self { blocks: Multiplier::new(path), base: path.is_int8().then(|| Multiplier::new(path.base())) }
+    }
+
+    /// The multiplier of the layers that stay in floating point.
+    pub(crate) fn base(&self) -> &Multiplier {
+        self.base.as_ref().unwrap_or(&self.blocks)
+    }
+}
+
+impl Trunk {
+    /// Packs a trunk for positions in some arrangements; blocks in integers need ranges.
+    pub(crate) fn new(
+        path: KernelVariant,
+        board: Board,
+        arrangements: &[Arrangement],
+        stem: &Affine,
+        blocks: &[folded::Block],
+        ranges: Option<&Ranges>,
+    ) -> Self {
+        let channels = stem.bias.len();
+        // Paths that use minimal filtering have one arrangement.
+        let winograd = arrangements.first().and_then(|first| Winograd::of(path, first.layout, channels));
+        let of_block = |affine, index| match ranges {
+            Some(ranges) => Convolution::quantised(path, affine, board, index, ranges),
+            None => Convolution::new(path, affine, board, winograd.as_ref()),
+        };
+        let weights: usize = blocks.iter().map(|block| block.first.weight.len() + block.second.weight.len()).sum();
+        Self {
+            path,
+            channels,
+            is_far: weights / path.packing().format.per_word() * size_of::<u32>() > NEAR_BYTES,
+            stem: Product::convolution(path.base().packing(), stem, board),
+            blocks: blocks
+                .iter()
+                .enumerate()
+                .map(|(index, block)| Block {
+                    first: of_block(&block.first, 2 * index),
+                    second: of_block(&block.second, 2 * index + 1),
+                    pooling: block.pooling.clone(),
+                    excitation: block.excitation.clone(),
+                })
+                .collect(),
+            winograd,
+        }
+    }
+
+    /// All products, in the order in which they are computed.
+    pub(crate) fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
+        let convolutions = self.blocks.iter_mut().flat_map(|block| [&mut block.first, &mut block.second]);
+        std::iter::once(&mut self.stem).chain(convolutions.flat_map(|convolution| &mut convolution.products))
+    }
+
+    pub(crate) fn activations(&self, layout: Layout) -> Activations {
+        let planes = |format| Planes::new(format, layout, self.channels);
+        let format = self.path.base().packing().format;
+        let excites = self.blocks.iter().any(|block| block.excitation.is_some());
+        Activations {
+            stream: planes(format),
+            inner: planes(format),
+            scaled: excites.then(|| planes(format)),
+            integers: self.path.is_int8().then(|| planes(self.path.packing().format)),
+            points: self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.planes(self.channels)),
+            summaries: Summaries::default(),
+        }
+    }
+
+    /// Computes the stream of a part; `next` is the layer after the trunk, and `done` is called after each stage with the
+    /// planes it wrote.
+    pub(crate) fn compute(
+        &self,
+        multipliers: &Multipliers,
+        part: Part<'_>,
+        activations: &mut Activations,
+        next: &Product,
+        mut done: impl FnMut(Stage, &Planes),
+    ) {
+        let Part { arrangement, positions, input } = part;
+        let Activations { stream, inner, scaled, integers, points, summaries } = activations;
+        let (multiplier, base) = (&multipliers.blocks, multipliers.base());
+        let block_cells = arrangement.block_cells(positions);
+        let mut convolve =
+            |of: &Convolution, input: &Planes, output: &mut Planes, [add, relu]: [bool; 2], next: &Product| {
+                let output = Output::Planes { planes: output, first: 0, add, relu };
+                if let Some(winograd) = &self.winograd {
+                    return winograd.convolve(multiplier, &of.products, input, positions, points, output);
+                }
+                let input = match &mut *integers {
+                    Some(integers) => {
+                        self.path.quantise(input, &of.inverse, positions, integers);
+                        integers
+                    }
+                    None => input,
+                };
+                multiplier.multiply(of.first(), input, block_cells, output, self.far(next));
+            };
+        let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: true };
+        base.multiply(&self.stem, input, arrangement.cells(positions), into_stream, None);
+        done(Stage::Stem, stream);
+        for (index, block) in self.blocks.iter().enumerate() {
+            let after = self.blocks.get(index + 1).map_or(next, |block| block.first.first());
+            convolve(&block.first, stream, inner, [false, block.pooling.is_none()], block.second.first());
+            if let Some(pooling) = &block.pooling {
+                for position in 0..positions {
+                    base.pool(inner, position, pooling, self.channels, summaries);
+                }
+            }
+            done(Stage::Inner(index), inner);
+            match (&block.excitation, &mut *scaled) {
+                (Some(excitation), Some(scaled)) => {
+                    convolve(&block.second, inner, scaled, [false, false], after);
+                    for position in 0..positions {
+                        base.excite(scaled, stream, position, excitation, self.channels, summaries);
+                    }
+                }
+                _ => convolve(&block.second, inner, stream, [true, true], after),
+            }
+            done(Stage::Block(index), stream);
+        }
+    }
+
+    /// Returns the product if its weights do not stay in the second-level cache from one pass to the next, else `None`.
+    fn far<'a>(&self, product: &'a Product) -> Option<&'a Product> {
+        self.is_far.then_some(product)
+    }
+}

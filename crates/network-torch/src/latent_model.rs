@@ -1,0 +1,294 @@
+mod dense;
+mod heads;
+mod residual;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ::network::is_vector;
+use game::ObservationShape;
+use inference::{Attributes, Batch, LatentModel, LatentPredictions, Slot, Unroll};
+use tch::{Device, Tensor};
+use weights::{Architecture, WeightsVersion};
+
+use self::dense::Dense;
+use self::residual::Residual;
+use crate::{
+    DeviceRules, Error, Network, Precision, SubmittingThreads,
+    batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
+    muzero::rescale,
+    network, process,
+    rules::device_name,
+};
+
+/// The actions of a step that only fills a batch.
+const ANY_ACTION: i64 = 0;
+
+/// A MuZero network that libtorch evaluates, with its pool of latent states on the device: batch norms folded, no
+/// gradients. Its latent states are in the precision of the passes.
+///
+/// Belongs to one thread at a time. A call transfers observations or the indices of slots and actions to the device,
+/// and `[B, A + 2]` numbers from it: policy logits, values and rewards.
+#[derive(Debug)]
+pub struct LibtorchLatent {
+    folded: Folded,
+    device: Device,
+    precision: Precision,
+    attributes: Attributes,
+    shape: ObservationShape,
+    actions: usize,
+    /// The most rows that are run through the network at once.
+    chunk: usize,
+    /// Whether batches are filled up to a few sizes, for which kernels are set up once.
+    pads: bool,
+    /// The latent states, `[slots, N]`.
+    pool: Tensor,
+    slots: usize,
+    /// `[B, A + 2]` of the newest chunk.
+    outputs: Vec<f32>,
+}
+
+/// The two kinds of networks. Latent states are rows `[B, N]`.
+#[derive(Debug)]
+enum Folded {
+    Dense(Dense),
+    Residual(Residual),
+}
+
+impl Folded {
+    /// N: the size of a latent state.
+    fn state_size(&self) -> usize {
+        match self {
+            Self::Dense(dense) => dense.state_size(),
+            Self::Residual(residual) => residual.state_size(),
+        }
+    }
+
+    /// Observations `[B, C, H, W]` to latent states.
+    fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
+        rescale(&match self {
+            Self::Dense(dense) => dense.represent(observations)?,
+            Self::Residual(residual) => residual.represent(observations)?,
+        })
+    }
+
+    /// Latent states and actions `[B]`, int64, to the next latent states.
+    fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+        rescale(&match self {
+            Self::Dense(dense) => dense.next(states, actions)?,
+            Self::Residual(residual) => residual.next(states, actions)?,
+        })
+    }
+
+    /// Latent states to policy logits, values and rewards, `[B, A + 2]`, float32.
+    fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+        match self {
+            Self::Dense(dense) => dense.predict(states),
+            Self::Residual(residual) => residual.predict(states),
+        }
+    }
+}
+
+impl LibtorchLatent {
+    /// Builds the network of `architecture` from the bytes of a published version.
+    ///
+    /// # Errors
+    /// Fails if the bytes are not exactly those of such a network, if it is not of MuZero, or if the device fails; the
+    /// error names the tensor.
+    pub fn new(
+        architecture: &Architecture,
+        version: WeightsVersion,
+        bytes: &[u8],
+        device: Device,
+        precision: Precision,
+    ) -> Result<Self, Error> {
+        process::apply();
+        let _alone = alone_on(device);
+        Self::from_network(&Network::from_safetensors(architecture, bytes, device)?, version, precision)
+    }
+
+    /// Copies `network` as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Network`] for a network of AlphaZero, [`Error::Libtorch`] if the device fails.
+    pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
+        let _guard = tch::no_grad_guard();
+        let (device, architecture) = (network.device(), network.architecture());
+        let &Architecture { planes, height, width, actions, .. } = architecture;
+        let is_vector = is_vector(architecture);
+        let folded = if is_vector {
+            Folded::Dense(Dense::new(network, precision)?)
+        } else {
+            Folded::Residual(Residual::new(network, precision)?)
+        };
+        let is_on_cpu = device == Device::Cpu;
+        let chunk = if is_on_cpu && !is_vector { CHUNK } else { CHUNK_ACCELERATED };
+        Ok(Self {
+            device,
+            precision,
+            attributes: Attributes {
+                name: format!("libtorch {} {precision}", device_name(device)).into(),
+                weights_version: version.0,
+                preferred_batch: chunk,
+                max_batch: MAX_BATCH,
+            },
+            shape: ObservationShape { planes, height, width },
+            actions,
+            chunk,
+            // Plain matrices on a CPU need no set-up.
+            pads: !(is_on_cpu && is_vector),
+            pool: Tensor::f_zeros([0, size(folded.state_size())], (precision.kind(), device))?,
+            slots: 0,
+            outputs: Vec::new(),
+            folded,
+        })
+    }
+
+    fn grow(&mut self, slots: usize) -> Result<(), Error> {
+        process::apply();
+        let _guard = tch::no_grad_guard();
+        let grown =
+            Tensor::f_zeros([size(slots), size(self.folded.state_size())], (self.precision.kind(), self.device))?;
+        grown.f_narrow(0, 0, size(self.slots))?.f_copy_(&self.pool)?;
+        (self.pool, self.slots) = (grown, slots);
+        Ok(())
+    }
+
+    /// The number of rows to compute for a chunk of `rows`.
+    fn filled(&self, rows: usize) -> usize {
+        if self.pads { padded(rows) } else { rows }
+    }
+
+    /// Copies observations `[B, C, H, W]` to the device and writes their states to the slots in `to`.
+    fn compute_initial(&mut self, observations: &[f32], to: &[Slot]) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        let ObservationShape { planes, height, width } = self.shape;
+        let rows = self.filled(to.len());
+        let mut observations = Tensor::f_from_slice(observations)?;
+        if rows > to.len() {
+            observations = observations.f_constant_pad_nd([0, size((rows - to.len()) * self.shape.len())])?;
+        }
+        let shape = [rows, planes, height, width].map(size);
+        let observations = observations.f_view(shape)?.f_to_device(self.device)?.f_to_kind(self.precision.kind())?;
+        let to = Tensor::f_from_slice(&to.iter().map(|slot| i64::from(slot.0)).collect::<Vec<_>>())?;
+        let states = self.folded.represent(&observations)?;
+        self.keep(&states, &to.f_to_device(self.device)?)
+    }
+
+    /// Takes steps from slot to slot.
+    fn compute_recurrent(&mut self, steps: &[Unroll]) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        let (rows, any) = (self.filled(steps.len()), steps[0].from);
+        let filling = rows - steps.len();
+        let number = |slot: Slot| i64::from(slot.0);
+        let from = steps.iter().map(|step| number(step.from)).chain(std::iter::repeat_n(number(any), filling));
+        let actions = steps.iter().map(|step| i64::from(step.action.0)).chain(std::iter::repeat_n(ANY_ACTION, filling));
+        let to = steps.iter().map(|step| number(step.to));
+        // One copy transfers all indices.
+        let indices: Vec<i64> = from.chain(actions).chain(to).collect();
+        let indices = Tensor::f_from_slice(&indices)?.f_to_device(self.device)?;
+        let part = |start: usize, len: usize| indices.f_narrow(0, size(start), size(len));
+        let states = self.pool.f_index_select(0, &part(0, rows)?)?;
+        let states = self.folded.next(&states, &part(rows, rows)?)?;
+        self.keep(&states, &part(2 * rows, steps.len())?)
+    }
+
+    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their predictions; rows from B on only fill the
+    /// batch.
+    fn keep(&mut self, states: &Tensor, to: &Tensor) -> Result<(), Error> {
+        let len = to.size()[0];
+        let outputs = self.folded.predict(states)?.f_narrow(0, 0, len)?;
+        let _ = self.pool.f_index_copy_(0, to, &states.f_narrow(0, 0, len)?)?;
+        self.outputs.resize(outputs.numel(), 0.0);
+        network::read(&outputs, &mut self.outputs)
+    }
+
+    /// Asserts that a slot was reserved.
+    fn check(&self, slot: Slot) {
+        assert!((slot.0 as usize) < self.slots, "slot {} of {} was not reserved", slot.0, self.slots);
+    }
+
+    fn not_finite(&self) -> inference::Error {
+        inference::Error::NotFinite { weights_version: self.attributes.weights_version }
+    }
+}
+
+impl LatentModel for LibtorchLatent {
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn reserve(&mut self, slots: usize) -> Result<(), inference::Error> {
+        if slots <= self.slots {
+            return Ok(());
+        }
+        let _alone = alone_on(self.device);
+        self.grow(slots).map_err(failure)
+    }
+
+    fn initial(
+        &mut self,
+        batch: &Batch,
+        to: &[Slot],
+        predictions: &mut LatentPredictions,
+    ) -> Result<(), inference::Error> {
+        predictions.clear(self.actions);
+        batch.check(self.shape, self.actions, MAX_BATCH)?;
+        assert_eq!(batch.len(), to.len(), "every observation has a slot");
+        to.iter().for_each(|slot| self.check(*slot));
+        process::apply();
+        let _alone = alone_on(self.device);
+        let mut done = 0;
+        for to in to.chunks(self.chunk) {
+            let observations = &batch.observations()[done * self.shape.len()..][..to.len() * self.shape.len()];
+            self.compute_initial(observations, to).map_err(failure)?;
+            for (i, row) in self.outputs.chunks_exact(self.actions + 2).enumerate() {
+                let (policy, value) = (&row[..self.actions], row[self.actions]);
+                if !predictions.push_logits(policy, Some(batch.legal(done + i)), value, 0.0) {
+                    return Err(self.not_finite());
+                }
+            }
+            done += to.len();
+        }
+        Ok(())
+    }
+
+    fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), inference::Error> {
+        predictions.clear(self.actions);
+        for &Unroll { from, action, to } in steps {
+            self.check(from);
+            self.check(to);
+            assert!(action.index() < self.actions, "action {} of {}", action.index(), self.actions);
+        }
+        process::apply();
+        let _alone = alone_on(self.device);
+        for steps in steps.chunks(self.chunk) {
+            self.compute_recurrent(steps).map_err(failure)?;
+            for row in self.outputs.chunks_exact(self.actions + 2) {
+                let (policy, [value, reward]) = (&row[..self.actions], [0, 1].map(|i| row[self.actions + i]));
+                if !predictions.push_logits(policy, None, value, reward) {
+                    return Err(self.not_finite());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Locks a device that takes work of one thread at a time, until its results have been read.
+fn alone_on(device: Device) -> Option<MutexGuard<'static, ()>> {
+    static BUSY: Mutex<()> = Mutex::new(());
+    let is_exclusive = DeviceRules::of(device).submitting_threads == SubmittingThreads::One;
+    is_exclusive.then(|| BUSY.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
+fn failure(error: Error) -> inference::Error {
+    inference::Error::Backend(error.to_string())
+}
+
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("dimensions were checked and a batch fits memory")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use network::{Head, Layer, NORM_EPSILON, Role, Trunk, VALUE_HIDDEN};
+use tch::{Kind, Tensor};
+
+use super::heads::{self, Batched};
+use super::size;
+use crate::{Error, Network, Precision};
+
+/// A dense MuZero network for inference. Latent states are `[B, H]`.
+#[derive(Debug)]
+pub(super) struct Dense {
+    units: usize,
+    actions: usize,
+    atoms: usize,
+    representation: DenseTrunk,
+    dynamics: DenseTrunk,
+    /// The columns of the first matrix of the dynamics that one-hot actions select, `[A, H]`.
+    by_action: Tensor,
+    /// The hidden layers of the three heads as one.
+    hidden: Hidden,
+    outputs: Batched,
+}
+
+#[derive(Debug)]
+struct DenseTrunk {
+    input: Normed,
+    blocks: Vec<[Normed; 2]>,
+}
+
+/// A matrix and its layer norm.
+#[derive(Debug)]
+struct Normed {
+    /// `[in, out]`.
+    weight: Tensor,
+    /// `[out]`.
+    scale: Tensor,
+    /// `[out]`.
+    shift: Tensor,
+}
+
+/// Dense layers of the same inputs, each normed on its own.
+#[derive(Debug)]
+struct Hidden {
+    /// `[in, 3 · 64]`.
+    weight: Tensor,
+    /// `[3, 64]`.
+    scale: Tensor,
+    /// `[3, 64]`.
+    shift: Tensor,
+}
+
+impl Dense {
+    /// Copies a dense network.
+    pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
+        let (layers, kind) = (network.layers.muzero()?, precision.kind());
+        let (units, actions) = (network.architecture().channels, network.architecture().actions);
+        let heads = [&layers.policy, &layers.value, &layers.reward];
+        let mut dynamics = DenseTrunk::new(network, &layers.dynamics, kind)?;
+        let whole = std::mem::replace(&mut dynamics.input.weight, Tensor::new());
+        dynamics.input.weight = whole.f_narrow(0, 0, size(units))?.f_contiguous()?;
+        Ok(Self {
+            units,
+            actions,
+            atoms: layers.value.output.outputs,
+            representation: DenseTrunk::new(network, &layers.representation, kind)?,
+            by_action: whole.f_narrow(0, size(units), size(actions))?.f_contiguous()?,
+            dynamics,
+            hidden: Hidden::new(network, heads, kind)?,
+            outputs: Batched::new(network, &heads.map(|head| &head.output), kind, |weight| Ok(weight.shallow_clone()))?,
+        })
+    }
+
+    pub(super) fn state_size(&self) -> usize {
+        self.units
+    }
+
+    /// Observations `[B, C, 1, 1]` to states before they are rescaled.
+    pub(super) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
+        let x = observations.f_view([observations.size()[0], -1])?;
+        let trunk = &self.representation;
+        trunk.after_matrix(&x.f_mm(&trunk.input.weight)?)
+    }
+
+    /// States and actions `[B]` to the next states before they are rescaled.
+    pub(super) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+        let of_actions = self.by_action.f_index_select(0, actions)?;
+        self.dynamics.after_matrix(&of_actions.f_addmm(states, &self.dynamics.input.weight)?)
+    }
+
+    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+        let logits = self.outputs.apply(&self.hidden.apply(states)?.f_transpose(0, 1)?)?;
+        let policy = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.actions))?;
+        heads::answers(&policy, &logits.f_narrow(0, 1, 2)?.f_narrow(2, 0, size(self.atoms))?)
+    }
+}
+
+impl DenseTrunk {
+    fn new(network: &Network, trunk: &Trunk, kind: Kind) -> Result<Self, Error> {
+        let Trunk::Dense { input, blocks } = trunk else { unreachable!("networks of vectors are dense") };
+        let normed = |layer: &Layer| Normed::new(network, layer, kind);
+        let blocks = blocks.iter().map(|[first, second]| Ok([normed(first)?, normed(second)?]));
+        Ok(Self { input: normed(input)?, blocks: blocks.collect::<Result<_, Error>>()? })
+    }
+
+    /// The trunk from the product `[B, H]` of its first matrix on.
+    fn after_matrix(&self, product: &Tensor) -> Result<Tensor, Error> {
+        let mut x = self.input.norm(product)?;
+        let _ = x.f_relu_()?;
+        for [first, second] in &self.blocks {
+            let mut y = first.norm(&x.f_mm(&first.weight)?)?;
+            let _ = y.f_relu_()?;
+            let mut z = second.norm(&y.f_mm(&second.weight)?)?;
+            let _ = z.f_add_(&x)?.f_relu_()?;
+            x = z;
+        }
+        Ok(x)
+    }
+}
+
+impl Normed {
+    fn new(network: &Network, layer: &Layer, kind: Kind) -> Result<Self, Error> {
+        let part = |role| network.of(layer, role).f_detach_copy()?.f_to_kind(kind);
+        let weight = part(Role::Linear)?.f_transpose(0, 1)?.f_contiguous()?;
+        Ok(Self { weight, scale: part(Role::NormScale)?, shift: part(Role::NormShift)? })
+    }
+
+    fn norm(&self, y: &Tensor) -> Result<Tensor, Error> {
+        let shape = self.scale.size();
+        Ok(y.f_layer_norm(shape.as_slice(), Some(&self.scale), Some(&self.shift), NORM_EPSILON, true)?)
+    }
+}
+
+impl Hidden {
+    fn new(network: &Network, heads: [&Head; 3], kind: Kind) -> Result<Self, Error> {
+        let layers = heads.map(|head| head.hidden.as_ref().expect("heads of a dense network have a hidden layer"));
+        let parts = layers.map(|layer| Normed::new(network, layer, kind));
+        let parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let stack = |part: fn(&Normed) -> &Tensor| Tensor::f_stack(&parts.iter().map(part).collect::<Vec<_>>(), 0);
+        let weights: Vec<&Tensor> = parts.iter().map(|part| &part.weight).collect();
+        Ok(Self {
+            weight: Tensor::f_cat(&weights, 1)?,
+            scale: stack(|part| &part.scale)?,
+            shift: stack(|part| &part.shift)?,
+        })
+    }
+
+    /// `[B, in]` to `[B, 3, 64]`.
+    fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
+        let units = size(VALUE_HIDDEN);
+        let y = x.f_mm(&self.weight)?.f_view([-1, 3, units])?;
+        let y = y.f_layer_norm([units], None::<&Tensor>, None::<&Tensor>, NORM_EPSILON, true)?;
+        let mut y = self.shift.f_addcmul(&y, &self.scale)?;
+        let _ = y.f_relu_()?;
+        Ok(y)
+    }
+}

@@ -1,0 +1,51 @@
+use network::{Layer, Role};
+use tch::{Kind, Tensor};
+
+use super::size;
+use crate::{Error, Network, categorical};
+
+/// Matrices of several heads as one batched matrix: `[heads, B, in]` to `[heads, B, out]`, with zeros where a head has
+/// fewer outputs.
+///
+/// The time of small batches depends on the number of operations more than on that of multiplications.
+#[derive(Debug)]
+pub(super) struct Batched {
+    /// `[heads, in, out]`.
+    weight: Tensor,
+    /// `[heads, 1, out]`.
+    bias: Tensor,
+}
+
+impl Batched {
+    /// Copies the matrices of `layers`, which have the same inputs, in `kind`; `columns` reorders the columns of each.
+    pub(super) fn new(
+        network: &Network,
+        layers: &[&Layer],
+        kind: Kind,
+        columns: impl Fn(&Tensor) -> Result<Tensor, Error>,
+    ) -> Result<Self, Error> {
+        let outputs = layers.iter().map(|layer| layer.outputs).max().expect("there are heads");
+        let (mut weights, mut biases) = (Vec::new(), Vec::new());
+        for layer in layers {
+            let missing = size(outputs - layer.outputs);
+            let weight = columns(network.of(layer, Role::Linear))?.f_detach()?.f_transpose(0, 1)?;
+            weights.push(weight.f_constant_pad_nd([0, missing])?);
+            biases.push(network.of(layer, Role::Bias).f_detach()?.f_constant_pad_nd([0, missing])?.f_unsqueeze(0)?);
+        }
+        Ok(Self {
+            weight: Tensor::f_stack(&weights, 0)?.f_to_kind(kind)?,
+            bias: Tensor::f_stack(&biases, 0)?.f_to_kind(kind)?,
+        })
+    }
+
+    /// `[heads, B, in]` to `[heads, B, out]`.
+    pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
+        Ok(self.bias.f_baddbmm(x, &self.weight, 1.0, 1.0)?)
+    }
+}
+
+/// Policy logits `[B, A]` and the logits of values and rewards `[2, B, 2n + 1]` to `[B, A + 2]`, float32.
+pub(super) fn answers(policy: &Tensor, scalars: &Tensor) -> Result<Tensor, Error> {
+    let scalars = categorical::value(&scalars.f_to_kind(Kind::Float)?)?.f_transpose(0, 1)?;
+    Ok(Tensor::f_cat(&[policy.f_to_kind(Kind::Float)?, scalars], 1)?)
+}

@@ -1,0 +1,166 @@
+//! The passes of a MuZero network with batch norms in place: for training, and as the reference of the folded form.
+
+use network::{Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector};
+use tch::{Kind, Tensor};
+use weights::Architecture;
+
+use crate::{Error, Network, layers::Mode, tower::Tower};
+
+/// Added to the range of a latent state when it is rescaled, so that a constant state gives zeros.
+pub(crate) const RANGE_EPSILON: f64 = 1e-5;
+
+/// The predictions of B positions and of the K steps after each, ordered by step and then by position. Logits are
+/// float32 or of the kind of the parameters, whichever is wider.
+#[derive(Debug)]
+pub(crate) struct Unrolled {
+    /// `[(K + 1) · B, A]`.
+    pub(crate) policy: Tensor,
+    /// `[(K + 1) · B, 2n + 1]`.
+    pub(crate) value: Tensor,
+    /// `[K · B, 2n + 1]`: of the first to the last action.
+    pub(crate) reward: Tensor,
+}
+
+/// Unrolls `network` from observations `[B, C, H, W]` in any format along actions `[B, K]`, whole numbers below A of
+/// any kind.
+///
+/// `dynamics_gradient` is the share of the gradient at the input of the dynamics that reaches the latent state given to
+/// it. Batch norms of the heads see the states of all steps as one batch.
+pub(crate) fn unroll(
+    latent: LatentTower<'_>,
+    observations: &Tensor,
+    actions: &Tensor,
+    dynamics_gradient: f64,
+) -> Result<Unrolled, Error> {
+    let (_, steps) = actions.size2()?;
+    let mut states = vec![latent.represent(observations)?];
+    for step in 0..steps {
+        let newest = states.last().expect("the root is a state");
+        let scaled = newest.f_multiply_scalar(dynamics_gradient)?;
+        let entered = scaled.f_add(&newest.f_detach()?.f_multiply_scalar(1.0 - dynamics_gradient)?)?;
+        states.push(latent.next(&entered, &actions.f_select(1, step)?)?);
+    }
+    let all = Tensor::f_cat(&states, 0)?;
+    let after_actions = Tensor::f_cat(&states[1..], 0)?;
+    let layers = latent.layers;
+    Ok(Unrolled {
+        policy: latent.head(&layers.policy, &all)?,
+        value: latent.head(&layers.value, &all)?,
+        reward: latent.head(&layers.reward, &after_actions)?,
+    })
+}
+
+/// A MuZero network and how it is run: convolutions and matrices in `kind`, norms with parameters and statistics in
+/// their own kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LatentTower<'a> {
+    tower: Tower<'a>,
+    pub(crate) layers: &'a LatentLayers,
+}
+
+impl<'a> LatentTower<'a> {
+    /// # Errors
+    /// [`network::Error::Model`] for an AlphaZero network.
+    pub(crate) fn new(network: &'a Network, kind: Kind, mode: Mode) -> Result<Self, Error> {
+        Ok(Self { tower: Tower { network, kind, mode }, layers: network.layers.muzero()? })
+    }
+
+    /// Observations `[B, C, H, W]` to latent states `[B, F, H, W]`, or `[B, F]` in a dense network.
+    pub(crate) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
+        let observations = observations.f_to_kind(self.tower.kind)?;
+        let is_vector = is_vector(self.architecture());
+        let x = if is_vector { observations.f_reshape([observations.size()[0], -1])? } else { observations };
+        self.rescaled(&self.trunk(&self.layers.representation, &x)?)
+    }
+
+    /// Latent states and the actions `[B]` taken in them to the next latent states.
+    pub(crate) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+        let &Architecture { height, width, actions: count, .. } = self.architecture();
+        let every = Tensor::f_arange(size(count), (actions.f_kind()?, actions.device()))?;
+        let one_hot = actions.f_unsqueeze(-1)?.f_eq_tensor(&every)?.f_to_kind(self.tower.kind)?;
+        let beside = match &self.layers.action {
+            None => one_hot,
+            Some(planes) => {
+                let planes = self.tower.affine(planes)?.linear(&one_hot)?;
+                planes.f_view([-1, size(::network::ACTION_PLANES), size(height), size(width)])?
+            }
+        };
+        self.rescaled(&self.trunk(&self.layers.dynamics, &Tensor::f_cat(&[states, &beside], 1)?)?)
+    }
+
+    /// Latent states to the logits of a head, `[B, outputs]`.
+    pub(crate) fn head(&self, head: &Head, states: &Tensor) -> Result<Tensor, Error> {
+        let Head { convolution, hidden, output } = head;
+        let logits = match (convolution, hidden) {
+            (Some(convolution), None) => self.tower.head(convolution, output, states)?,
+            (Some(convolution), Some(hidden)) => {
+                let mut hidden = self.tower.head(convolution, hidden, states)?;
+                let _ = hidden.f_relu_()?;
+                self.tower.affine(output)?.linear(&hidden)?
+            }
+            (None, Some(hidden)) => {
+                let hidden = self.dense(hidden, states)?.f_to_kind(self.tower.kind)?;
+                self.tower.affine(output)?.linear(&hidden)?
+            }
+            (None, None) => self.tower.affine(output)?.linear(states)?,
+        };
+        self.tower.widened(&logits)
+    }
+
+    fn architecture(&self) -> &Architecture {
+        self.tower.network.architecture()
+    }
+
+    fn trunk(&self, trunk: &Trunk, x: &Tensor) -> Result<Tensor, Error> {
+        match trunk {
+            Trunk::Residual { stem, blocks } => self.tower.trunk(stem, blocks, x),
+            Trunk::Dense { input, blocks } => {
+                let mut x = self.dense(input, x)?;
+                for [first, second] in blocks {
+                    let mut y = self.normed(second, &self.dense(first, &x)?)?;
+                    let _ = y.f_add_(&x)?.f_relu_()?;
+                    x = y;
+                }
+                Ok(x)
+            }
+        }
+    }
+
+    /// A dense layer: `[B, in]` to `[B, out]`.
+    fn dense(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+        let mut y = self.normed(layer, x)?;
+        let _ = y.f_relu_()?;
+        Ok(y)
+    }
+
+    /// The matrix of a dense layer, then layer norm: `[B, in]` to `[B, out]`.
+    ///
+    /// CUDA takes no layer norm of two kinds, so it is computed in the kind of its parameters, which do not become
+    /// bfloat16 in training.
+    fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+        let part = |role| self.tower.network.of(layer, role);
+        let (scale, shift) = (part(Role::NormScale), part(Role::NormShift));
+        let weight = part(Role::Linear).f_to_kind(self.tower.kind)?;
+        let y = x.f_to_kind(self.tower.kind)?.f_linear(&weight, None::<&Tensor>)?.f_to_kind(scale.f_kind()?)?;
+        Ok(y.f_layer_norm(scale.size().as_slice(), Some(scale), Some(shift), NORM_EPSILON, true)?)
+    }
+
+    fn rescaled(&self, states: &Tensor) -> Result<Tensor, Error> {
+        Ok(rescale(states)?.f_to_kind(self.tower.kind)?)
+    }
+}
+
+/// Rescales each state of `[B, …]` to `[0, 1]`: `(x − min) / (max − min + 1e-5)` over all its elements.
+pub(crate) fn rescale(states: &Tensor) -> Result<Tensor, Error> {
+    let elements: Vec<i64> = (1..size(states.dim())).collect();
+    let least = states.f_amin(elements.as_slice(), true)?;
+    let range = states.f_amax(elements.as_slice(), true)?.f_sub(&least)?.f_add_scalar(RANGE_EPSILON)?;
+    Ok(states.f_sub(&least)?.f_div(&range)?)
+}
+
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("dimensions were checked")
+}
+
+#[cfg(test)]
+mod tests;

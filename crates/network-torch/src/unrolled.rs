@@ -1,0 +1,155 @@
+//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G).
+
+use tch::{Device, Kind, Tensor};
+use weights::Architecture;
+
+use crate::{Error, UnrolledBatch, categorical, losses::LossTensors, muzero::Unrolled};
+
+/// Share of the gradient of a latent state that flows through the dynamics to the state before it.
+pub(crate) const DYNAMICS_GRADIENT: f64 = 0.5;
+
+/// A root value counts as accurate up to this share of one more than its target's size.
+const ACCURATE: f64 = 0.1;
+
+impl UnrolledBatch {
+    /// Returns B after checking that every field has the length for B, K and `architecture`, and every action.
+    pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
+        let steps = self.unroll_steps;
+        if steps == 0 {
+            return Err(Error::Batch { field: "unroll_steps", expected: 1, got: 0 });
+        }
+        let states = self.policy_weights.len();
+        let positions = states / (steps + 1);
+        let observation = architecture.planes * architecture.height * architecture.width;
+        let lengths = [
+            ("policy_weights", states, positions.max(1) * (steps + 1)),
+            ("observations", self.observations.len(), positions * observation),
+            ("actions", self.actions.len(), positions * steps),
+            ("policies", self.policies.len(), states * architecture.actions),
+            ("values", self.values.len(), states),
+            ("value_weights", self.value_weights.len(), states),
+            ("rewards", self.rewards.len(), positions * steps),
+            ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
+        ];
+        if let Some((field, got, expected)) = lengths.into_iter().find(|(_, got, expected)| got != expected) {
+            return Err(Error::Batch { field, expected, got });
+        }
+        match self.actions.iter().find(|&&action| usize::from(action) >= architecture.actions) {
+            Some(&action) => Err(Error::Action { action, actions: architecture.actions }),
+            None => Ok(positions),
+        }
+    }
+}
+
+/// The targets of an unrolled batch, or of some of its rows, on the device.
+#[derive(Debug)]
+pub(crate) struct UnrolledTargets {
+    /// The rows that means are taken over: those of the whole batch, so that the losses and gradients of its parts add
+    /// up to its own.
+    pub(crate) positions: i64,
+    /// [`policy_weight`] of the whole batch.
+    pub(crate) policy_weight: Tensor,
+    /// `[B, K]`, whole numbers.
+    pub(crate) actions: Tensor,
+    /// `[B, K + 1, A]`.
+    pub(crate) policies: Tensor,
+    /// `[B, K + 1]`.
+    pub(crate) policy_weights: Tensor,
+    /// `[B, K + 1]`, before the transform.
+    pub(crate) values: Tensor,
+    /// `[B, K + 1]`.
+    pub(crate) value_weights: Tensor,
+    /// `[B, K]`, before the transform.
+    pub(crate) rewards: Tensor,
+    /// `[B]`; `None` where all rows count alike.
+    pub(crate) importance: Option<Tensor>,
+}
+
+impl UnrolledTargets {
+    /// Rows `start..start + len` as a part of the same batch.
+    pub(crate) fn rows(&self, start: i64, len: i64) -> Result<Self, Error> {
+        let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
+        Ok(Self {
+            positions: self.positions,
+            policy_weight: self.policy_weight.shallow_clone(),
+            actions: part(&self.actions)?,
+            policies: part(&self.policies)?,
+            policy_weights: part(&self.policy_weights)?,
+            values: part(&self.values)?,
+            value_weights: part(&self.value_weights)?,
+            rewards: part(&self.rewards)?,
+            importance: self.importance.as_ref().map(part).transpose()?,
+        })
+    }
+}
+
+/// Returns `max(1, Σₖ sₖ Σᵢ wᵢₖ / Σₖ sₖ)`, the policy weight of a batch per step, by which its policy loss is divided;
+/// `policy_weights` w is `[B, K + 1]`, s as in [`losses`].
+pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
+    let (_, states) = policy_weights.size2()?;
+    let shares = step_shares(states - 1, (policy_weights.f_kind()?, policy_weights.device()))?;
+    let weights = policy_weights.f_mul(&shares)?.f_sum(None::<Kind>)?;
+    Ok(weights.f_div(&shares.f_sum(None::<Kind>)?)?.f_clamp_min(1.0)?)
+}
+
+/// With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the whole batch:
+///
+/// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions,
+/// `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
+/// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H: a reward has the value weight of the
+/// state that its action was taken in.
+///
+/// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
+/// its target.
+pub(crate) fn losses(
+    predictions: &Unrolled,
+    targets: &UnrolledTargets,
+    value_loss_weight: f64,
+) -> Result<LossTensors, Error> {
+    let (rows, steps) = targets.actions.size2()?;
+    let shares = step_shares(steps, (predictions.value.f_kind()?, predictions.value.device()))?.f_unsqueeze(-1)?;
+    // `[K + 1, B]`.
+    let shares = match &targets.importance {
+        Some(importance) => shares.f_mul(importance)?,
+        None => shares.f_expand([steps + 1, rows], false)?,
+    };
+    let sum = |losses: &Tensor, weights: &Tensor| losses.f_mul(weights)?.f_sum(None::<Kind>);
+    let mean = |rows: Tensor| rows.f_sum(None::<Kind>)?.f_divide_scalar(targets.positions);
+
+    let log_priors = predictions.policy.f_log_softmax(-1, None::<Kind>)?.f_view([steps + 1, rows, -1])?;
+    let policies = targets.policies.f_transpose(0, 1)?;
+    let policy = policies.f_mul(&log_priors)?.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>)?.f_neg()?;
+    let policy_weights = targets.policy_weights.f_transpose(0, 1)?.f_mul(&shares)?;
+    let policy = sum(&policy, &policy_weights)?.f_div(&targets.policy_weight)?;
+
+    let values = predictions.value.f_view([steps + 1, rows, -1])?;
+    let value_targets = targets.values.f_transpose(0, 1)?;
+    let weights = targets.value_weights.f_transpose(0, 1)?;
+    let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &weights.f_mul(&shares)?)?;
+    let value = value.f_divide_scalar(targets.positions)?;
+
+    let rewards = predictions.reward.f_view([steps, rows, -1])?;
+    let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
+    let reward_weights = weights.f_narrow(0, 0, steps)?.f_mul(&shares.f_narrow(0, 1, steps)?)?;
+    let reward = sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?;
+    let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?.f_add(&reward)?;
+
+    let _guard = tch::no_grad_guard();
+    let root_priors = log_priors.f_select(0, 0)?;
+    let policy_entropy = mean(root_priors.f_exp()?.f_mul(&root_priors)?)?.f_neg()?;
+    let root_targets = value_targets.f_select(0, 0)?;
+    let errors = categorical::value(&values.f_select(0, 0)?)?.f_sub(&root_targets)?.f_abs()?;
+    let tolerance = root_targets.f_abs()?.f_add_scalar(1.0)?.f_multiply_scalar(ACCURATE)?;
+    let value_accuracy = mean(errors.f_le_tensor(&tolerance)?.f_to_kind(total.f_kind()?)?)?;
+    let value_errors = targets.importance.as_ref().map(|_| errors);
+    Ok(LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors })
+}
+
+/// The shares s of the steps in a loss, `[K + 1]`.
+fn step_shares(steps: i64, options: (Kind, Device)) -> Result<Tensor, Error> {
+    let root = Tensor::f_ones([1_i64], options)?;
+    Ok(Tensor::f_cat(&[root, Tensor::f_full([steps], 1.0 / steps as f64, options)?], 0)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+use tch::{Device, Tensor};
+use weights::{Architecture, Model};
+
+use super::{UnrolledTargets, losses, policy_weight};
+use crate::{
+    Decay, Error, Examples, Network, Observations, Precision, Trained, Trainer, TrainerSettings, UnrolledBatch,
+    losses::LossTensors,
+    muzero::Unrolled,
+    tests::networks::{assert_close, batch, dense, numbers, residual, small, unrolled_batch},
+};
+
+fn settings() -> TrainerSettings {
+    TrainerSettings { learning_rate: 3e-3, warm_up_steps: 3, ema_decay: 0.9, ..TrainerSettings::muzero() }
+}
+
+fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
+    Trainer::new(Network::new(architecture, Device::Cpu, 61).unwrap(), settings).unwrap()
+}
+
+/// The results of one step.
+fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Error> {
+    #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
+    let now = std::time::Instant::now();
+    trainer.queue(&batch.clone().into(), &mut || now)?;
+    trainer.collect(&mut || now).expect("a step was queued")
+}
+
+/// The least that the losses can reach, which is the entropy of their targets: policy, value, reward.
+fn least_losses(architecture: &Architecture, batch: &UnrolledBatch) -> [f64; 3] {
+    let Model::Muzero { support } = architecture.model else { panic!("a MuZero network") };
+    let support = inference::Support { bound: support };
+    let steps = batch.unroll_steps;
+    let positions = batch.actions.len() / steps;
+    let share = |state: usize| if state.is_multiple_of(steps + 1) { 1.0 } else { 1.0 / steps as f64 };
+    let entropy = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
+    let two_hot = |value: f32| {
+        let upper = f64::from(support.two_hot(value).upper_probability);
+        entropy(upper) + entropy(1.0 - upper)
+    };
+    let weights: Vec<f64> =
+        batch.policy_weights.iter().enumerate().map(|(i, &weight)| share(i) * f64::from(weight)).collect();
+    let policies = batch.policies.chunks(architecture.actions).zip(&weights);
+    let policy: f64 = policies.map(|(row, w)| w * row.iter().map(|&p| entropy(f64::from(p))).sum::<f64>()).sum();
+    let value: f64 = batch.values.iter().enumerate().map(|(i, &value)| share(i) * two_hot(value)).sum();
+    let reward: f64 = batch.rewards.iter().map(|&reward| two_hot(reward) / steps as f64).sum();
+    let positions = positions as f64;
+    [policy / (weights.iter().sum::<f64>() / 2.0), value / positions, reward / positions]
+}
+
+fn learns_a_small_batch_by_heart(architecture: &Architecture, settings: TrainerSettings, steps: usize, tolerance: f64) {
+    let mut trainer = trainer_of(architecture, settings);
+    let batch = unrolled_batch(architecture, 8, 3, 62);
+    for _ in 0..steps {
+        trained(&mut trainer, &batch).unwrap();
+    }
+    let losses = trained(&mut trainer, &batch).unwrap().losses;
+    let least = least_losses(architecture, &batch);
+    for ((name, got), least) in
+        [("policy", losses.policy), ("value", losses.value), ("reward", losses.reward)].into_iter().zip(least)
+    {
+        assert!(got - least < tolerance, "{}: {name} {got} of at least {least}", architecture.game);
+    }
+    assert_eq!(losses.value_accuracy, 1.0);
+}
+
+/// Dense networks of this size are as large as those of small environments.
+fn wide() -> Architecture {
+    Architecture { channels: 64, ..dense() }
+}
+
+#[test]
+fn a_dense_network_learns_a_small_batch_by_heart() {
+    learns_a_small_batch_by_heart(&wide(), settings(), 300, 0.05);
+}
+
+#[test]
+fn a_residual_network_learns_a_small_batch_by_heart() {
+    learns_a_small_batch_by_heart(&Architecture { channels: 16, ..residual() }, settings(), 300, 0.05);
+}
+
+#[test]
+fn bf16_learns_a_small_batch_by_heart() {
+    let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
+    learns_a_small_batch_by_heart(&wide(), bf16, 300, 0.1);
+}
+
+#[test]
+fn training_goes_on_bit_for_bit_after_a_restore() {
+    crate::set_threads(1);
+    for architecture in [dense(), residual()] {
+        let settings = TrainerSettings { decay: Decay::Cosine { floor: 0.1 }, decay_steps: Some(20), ..settings() };
+        let mut uninterrupted = trainer_of(&architecture, settings.clone());
+        let batch = |seed| unrolled_batch(&architecture, 6, 2, seed);
+        for seed in 0..3 {
+            trained(&mut uninterrupted, &batch(seed)).unwrap();
+        }
+        let files = uninterrupted.save().unwrap();
+        let mut restored = Trainer::restore(&architecture, settings, Device::Cpu, &files).unwrap();
+        for seed in 3..6 {
+            let results = [&mut restored, &mut uninterrupted].map(|t| trained(t, &batch(seed)).unwrap());
+            assert_eq!(results[0], results[1]);
+        }
+        assert!(restored.save().unwrap() == uninterrupted.save().unwrap(), "the checkpoints differ");
+    }
+}
+
+/// A dense network has no statistics of batches, so that its parts have exactly the gradients of the whole.
+#[test]
+fn micro_batches_of_a_dense_network_train_as_the_whole_batch() {
+    let mut batch = unrolled_batch(&dense(), 12, 3, 63);
+    batch.importance = (0..12).map(|i| 1.0 - 0.05 * i as f32).collect();
+    let of = |micro_batch| {
+        let sgd = crate::Optimiser::Sgd { momentum: 0.0 };
+        let mut trainer = trainer_of(&dense(), TrainerSettings { micro_batch, optimiser: sgd, ..settings() });
+        let Trained { losses, value_errors, .. } = trained(&mut trainer, &batch).unwrap();
+        assert_eq!(value_errors.len(), 12);
+        let errors = value_errors.into_iter().map(f64::from);
+        let losses = [losses.policy, losses.value, losses.reward, losses.gradient_norm, losses.policy_entropy];
+        (losses, errors.collect::<Vec<_>>(), numbers(&trainer.network().flat_parameters))
+    };
+    let (whole, parts) = (of(0), of(5));
+    assert_close(&parts.0, &whole.0, 1e-5);
+    assert_close(&parts.1, &whole.1, 1e-5);
+    assert_close(&parts.2, &whole.2, 1e-6);
+}
+
+#[test]
+fn a_batch_with_a_number_that_is_not_finite_changes_nothing() {
+    for architecture in [dense(), residual()] {
+        let mut trainer = trainer_of(&architecture, settings());
+        trained(&mut trainer, &unrolled_batch(&architecture, 6, 2, 64)).unwrap();
+        let before = trainer.save().unwrap();
+        for spoil in [
+            |batch: &mut UnrolledBatch| batch.rewards[3] = f32::NAN,
+            |batch: &mut UnrolledBatch| batch.values[4] = f32::INFINITY,
+            |batch: &mut UnrolledBatch| batch.policies[1] = f32::NAN,
+            |batch: &mut UnrolledBatch| {
+                let mut floats = batch.observations.to_floats();
+                floats[2] = f32::NAN;
+                batch.observations = Observations::Floats(floats);
+            },
+        ] {
+            let mut batch = unrolled_batch(&architecture, 6, 2, 65);
+            spoil(&mut batch);
+            assert!(matches!(trained(&mut trainer, &batch), Err(Error::NotFinite { .. })));
+            assert!(trainer.save().unwrap() == before, "a refused step left something behind");
+        }
+        trained(&mut trainer, &unrolled_batch(&architecture, 6, 2, 66)).unwrap();
+        assert!(trainer.save().unwrap() != before);
+    }
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_by_field() {
+    let spoilt = |spoil: fn(&mut UnrolledBatch)| {
+        let mut batch = unrolled_batch(&dense(), 3, 2, 67);
+        spoil(&mut batch);
+        trained(&mut trainer_of(&dense(), settings()), &batch).unwrap_err().to_string()
+    };
+    let names = |text: String, field: &str| assert!(text.contains(&format!("`{field}`")), "{text}");
+    names(spoilt(|batch| batch.observations.push(&[1.0])), "observations");
+    names(spoilt(|batch| batch.actions.clear()), "actions");
+    names(spoilt(|batch| batch.policies.push(0.0)), "policies");
+    names(spoilt(|batch| batch.policy_weights.push(0.0)), "policy_weights");
+    names(spoilt(|batch| batch.values.push(0.0)), "values");
+    names(spoilt(|batch| batch.value_weights.clear()), "value_weights");
+    names(spoilt(|batch| batch.rewards.push(0.0)), "rewards");
+    names(spoilt(|batch| batch.importance.push(0.0)), "importance");
+    names(spoilt(|batch| batch.unroll_steps = 0), "unroll_steps");
+    names(spoilt(|batch| *batch = UnrolledBatch { unroll_steps: 1, ..UnrolledBatch::default() }), "policy_weights");
+    assert_eq!(spoilt(|batch| batch.actions[2] = 3), "the batch has the action 3, the network has 3 actions");
+}
+
+#[test]
+fn examples_for_the_other_model_are_refused() {
+    let unrolled: Examples = unrolled_batch(&dense(), 3, 2, 68).into();
+    let refused = trainer_of(&small(), settings()).step(&unrolled).unwrap_err();
+    assert_eq!(refused.to_string(), "the network is not of the model muzero");
+    let positions: Examples = batch(&small(), 3, 68).into();
+    let refused = trainer_of(&dense(), settings()).step(&positions).unwrap_err();
+    assert_eq!(refused.to_string(), "the network is not of the model alphazero");
+}
+
+/// Two positions of one step, over the atoms −1, 0 and 1; the logits of all heads are 0 but for some.
+fn example() -> (Unrolled, UnrolledTargets) {
+    let rows = |values: &[f32], width: i64| Tensor::from_slice(values).view([-1, width]);
+    let mut value = vec![0.0; 12];
+    // The first root's value is the highest atom.
+    value[2] = 50.0;
+    let predictions = Unrolled { policy: rows(&[0.0; 8], 2), value: rows(&value, 3), reward: rows(&[0.0; 6], 3) };
+    let policy_weights = rows(&[1.0, 1.0, 1.0, 0.0], 2);
+    let targets = UnrolledTargets {
+        positions: 2,
+        policy_weight: policy_weight(&policy_weights).unwrap(),
+        actions: rows(&[0.0, 1.0], 1),
+        policies: rows(&[1.0, 0.0, 0.5, 0.5, 1.0, 0.0, 0.0, 1.0], 4).view([2, 2, 2]),
+        policy_weights,
+        // The transform of 2.996… is 1.
+        values: rows(&[inference::categorical::inverse_transform(1.0) as f32, 0.0, 0.0, 0.0], 2),
+        value_weights: rows(&[1.0, 1.0, 1.0, 1.0], 2),
+        rewards: rows(&[0.0, 0.0], 1),
+        importance: None,
+    };
+    (predictions, targets)
+}
+
+fn close(got: &Tensor, expected: f64) {
+    let got = got.double_value(&[]);
+    assert!((got - expected).abs() < 1e-5, "{got} instead of {expected}");
+}
+
+#[test]
+fn steps_share_the_weight_of_a_root_and_means_are_over_positions() {
+    let (predictions, targets) = example();
+    let (ln_2, ln_3) = (2.0_f64.ln(), 3.0_f64.ln());
+    let LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors } =
+        losses(&predictions, &targets, 0.25).unwrap();
+    // Three weights of ln 2, with a mean weight of (2 + 1) / 2 per step.
+    close(&policy, 3.0 * ln_2 / 1.5);
+    // The first of four values is certain.
+    close(&value, 3.0 * ln_3 / 2.0);
+    close(&reward, ln_3);
+    close(&total, 2.0 * ln_2 + 0.25 * 1.5 * ln_3 + ln_3);
+    close(&policy_entropy, ln_2);
+    close(&value_accuracy, 1.0);
+    assert!(value_errors.is_none());
+}
+
+#[test]
+fn value_errors_are_distances_of_the_roots_in_units_of_the_reward() {
+    let (predictions, targets) = example();
+    let targets = UnrolledTargets {
+        importance: Some(Tensor::from_slice(&[0.5_f32, 1.0])),
+        values: Tensor::from_slice(&[0.0_f32, 7.0, -2.0, 7.0]).view([2, 2]),
+        ..targets
+    };
+    let losses = losses(&predictions, &targets, 1.0).unwrap();
+    let highest = inference::categorical::inverse_transform(1.0);
+    assert_close(&numbers(&losses.value_errors.unwrap()), &[highest, 2.0], 1e-4);
+    close(&losses.value_accuracy, 0.0);
+    // The weight of a position is that of all its steps: ½ ln 3 and ln 3 of two positions.
+    close(&losses.reward, 0.75 * 3.0_f64.ln());
+}

@@ -1,0 +1,238 @@
+use weights::{Architecture, Model};
+
+use crate::layers::{Block, Layer, check};
+use crate::{ACTION_PLANES, Error, HEAD_CHANNELS, VALUE_HIDDEN};
+
+/// The layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and the prediction heads.
+///
+/// A latent state is the output of a trunk, rescaled to `[0, 1]`: `(x − min) / (max − min + 1e-5)` over all elements of
+/// one state. The heads read latent states: policy logits `[A]`, and logits of the value and of the reward over
+/// the 2n + 1 atoms of the support. The reward is read from the state that the action leads to.
+///
+/// Observations `[P, 1, 1]` are vectors, and the network is dense with H = `channels` hidden units. A dense layer is a
+/// matrix, layer norm, and ReLU. Representation: `[P]` to `[H]`, then blocks of two dense layers, whose input is added
+/// before the last ReLU. Dynamics: the same on `[H + A]`, a latent state and the action as one-hot vector. Heads: a dense
+/// layer to 64, then a matrix.
+///
+/// Other observations `[P, H, W]` are planes, and the network is residual with C = `channels`. The trunks are those of
+/// [`Layers`](crate::Layers), stem and blocks. The dynamics' stem takes `[C + 4, H, W]`: a latent state, and four planes
+/// into which a matrix maps the one-hot action, so that an action that names a cell can mark it. The heads are those of
+/// [`Layers`](crate::Layers), the reward's like the value's.
+///
+/// Layers are called `representation.input`, `representation.block.I.first`, `representation.block.I.second` and the
+/// same with `dynamics`; `dynamics.action` maps actions to planes; `policy`, `value` and `reward` are convolutions, and
+/// `policy.hidden`, `policy.output` and so on dense and linear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LatentLayers {
+    /// Observations to latent states.
+    pub representation: Trunk,
+    /// One-hot actions `[A]` to planes `[4 · H · W]`; only in a residual network.
+    pub action: Option<Layer>,
+    /// Latent states and actions to the next latent states.
+    pub dynamics: Trunk,
+    /// Latent states to policy logits `[A]`.
+    pub policy: Head,
+    /// Latent states to logits of the value `[2n + 1]`.
+    pub value: Head,
+    /// Latent states to logits of the reward `[2n + 1]`.
+    pub reward: Head,
+}
+
+/// The part of a network that computes a latent state before it is rescaled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trunk {
+    /// Of vectors.
+    Dense {
+        /// The first layer, to H units.
+        input: Layer,
+        /// Pairs of layers that keep H units.
+        blocks: Vec<[Layer; 2]>,
+    },
+    /// Of planes.
+    Residual {
+        /// The first convolution, to C channels.
+        stem: Layer,
+        /// Residual blocks.
+        blocks: Vec<Block>,
+    },
+}
+
+/// The layers of a prediction head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The 1×1 convolution of a residual network.
+    pub convolution: Option<Layer>,
+    /// Features to hidden units; a residual policy head has none. Dense in a dense network, else linear and then ReLU.
+    pub hidden: Option<Layer>,
+    /// Features or hidden units to logits.
+    pub output: Layer,
+}
+
+impl LatentLayers {
+    /// The layers of a MuZero architecture.
+    ///
+    /// # Errors
+    /// Returns the errors of [`check`], and [`Error::Model`] for an AlphaZero architecture.
+    pub fn new(architecture: &Architecture) -> Result<Self, Error> {
+        check(architecture)?;
+        let Model::Muzero { support } = architecture.model else { return Err(Error::Model { expected: "muzero" }) };
+        let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
+        let atoms = 2 * support + 1;
+        if is_vector(architecture) {
+            let head = |name: &str, outputs| Head {
+                convolution: None,
+                hidden: Some(Layer::dense(&format!("{name}.hidden"), channels, VALUE_HIDDEN)),
+                output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs),
+            };
+            return Ok(Self {
+                representation: Trunk::dense("representation", planes, channels, blocks),
+                action: None,
+                dynamics: Trunk::dense("dynamics", channels + actions, channels, blocks),
+                policy: head("policy", actions),
+                value: head("value", atoms),
+                reward: head("reward", atoms),
+            });
+        }
+        let cells = height * width;
+        let scalar = |name: &str| Head {
+            convolution: Some(Layer::convolution(name, 1, channels, HEAD_CHANNELS)),
+            hidden: Some(Layer::linear(&format!("{name}.hidden"), cells * HEAD_CHANNELS, VALUE_HIDDEN)),
+            output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, atoms),
+        };
+        Ok(Self {
+            representation: Trunk::residual("representation", architecture, planes),
+            action: Some(Layer::linear("dynamics.action", actions, ACTION_PLANES * cells)),
+            dynamics: Trunk::residual("dynamics", architecture, channels + ACTION_PLANES),
+            policy: Head {
+                convolution: Some(Layer::convolution("policy", 1, channels, HEAD_CHANNELS)),
+                hidden: None,
+                output: Layer::linear("policy.output", cells * HEAD_CHANNELS, actions),
+            },
+            value: scalar("value"),
+            reward: scalar("reward"),
+        })
+    }
+
+    /// Every layer, from the observation to the outputs.
+    pub fn iter(&self) -> impl Iterator<Item = &Layer> {
+        let heads = [&self.policy, &self.value, &self.reward];
+        self.representation
+            .layers()
+            .into_iter()
+            .chain(&self.action)
+            .chain(self.dynamics.layers())
+            .chain(heads.into_iter().flat_map(Head::layers))
+    }
+}
+
+/// Returns true if the observations of an architecture are vectors, so that its MuZero network is dense.
+#[must_use]
+pub fn is_vector(architecture: &Architecture) -> bool {
+    architecture.height * architecture.width == 1
+}
+
+impl Trunk {
+    fn dense(name: &str, inputs: usize, units: usize, blocks: usize) -> Self {
+        let block = |index: usize| {
+            ["first", "second"].map(|part| Layer::dense(&format!("{name}.block.{index}.{part}"), units, units))
+        };
+        Self::Dense {
+            input: Layer::dense(&format!("{name}.input"), inputs, units),
+            blocks: (0..blocks).map(block).collect(),
+        }
+    }
+
+    fn residual(name: &str, architecture: &Architecture, inputs: usize) -> Self {
+        let block = |index| Block::named(&format!("{name}.block.{index}"), architecture, index);
+        Self::Residual {
+            stem: Layer::convolution(&format!("{name}.input"), 3, inputs, architecture.channels),
+            blocks: (0..architecture.blocks).map(block).collect(),
+        }
+    }
+
+    /// Its layers in order.
+    #[must_use]
+    pub fn layers(&self) -> Vec<&Layer> {
+        match self {
+            Self::Dense { input, blocks } => std::iter::once(input).chain(blocks.iter().flatten()).collect(),
+            Self::Residual { stem, blocks } => {
+                std::iter::once(stem).chain(blocks.iter().flat_map(Block::layers)).collect()
+            }
+        }
+    }
+}
+
+impl Head {
+    /// Its layers in order.
+    pub fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.convolution.iter().chain(&self.hidden).chain(std::iter::once(&self.output))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn architecture(height: usize) -> Architecture {
+        Architecture {
+            game: "any".into(),
+            planes: 4,
+            height,
+            width: height,
+            actions: 2,
+            channels: 16,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            model: Model::Muzero { support: 10 },
+        }
+    }
+
+    fn shapes(architecture: &Architecture, part: &str) -> Vec<(String, Vec<usize>)> {
+        let layers = LatentLayers::new(architecture).unwrap();
+        let tensors = layers.iter().flat_map(Layer::tensors).filter(|tensor| tensor.role.is_weight());
+        tensors.filter(|tensor| tensor.name.contains(part)).map(|tensor| (tensor.name, tensor.shape)).collect()
+    }
+
+    #[test]
+    fn a_network_of_vectors_is_dense_and_takes_the_action_beside_the_state() {
+        let expected: [(&str, &[usize]); 3] = [
+            ("dynamics.input.weight", &[16, 18]),
+            ("dynamics.block.0.first.weight", &[16, 16]),
+            ("dynamics.block.0.second.weight", &[16, 16]),
+        ];
+        let expected: Vec<_> = expected.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into();
+        assert_eq!(shapes(&architecture(1), "dynamics"), expected);
+        assert_eq!(shapes(&architecture(1), "reward.output"), [("reward.output.weight".to_owned(), vec![21, 64])]);
+    }
+
+    #[test]
+    fn a_network_of_planes_is_residual_and_takes_the_action_as_planes() {
+        let expected: [(&str, &[usize]); 4] = [
+            ("dynamics.action.weight", &[4 * 9, 2]),
+            ("dynamics.input.convolution.weight", &[16, 20, 3, 3]),
+            ("dynamics.block.0.first.convolution.weight", &[16, 16, 3, 3]),
+            ("dynamics.block.0.second.convolution.weight", &[16, 16, 3, 3]),
+        ];
+        let expected: Vec<_> = expected.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into();
+        assert_eq!(shapes(&architecture(3), "dynamics"), expected);
+    }
+
+    #[test]
+    fn an_alphazero_architecture_has_no_latent_layers() {
+        let alphazero = Architecture { model: Model::Alphazero, ..architecture(3) };
+        assert_eq!(LatentLayers::new(&alphazero).unwrap_err(), Error::Model { expected: "muzero" });
+    }
+
+    #[test]
+    fn names_of_tensors_differ() {
+        for height in [1, 3] {
+            let layers = LatentLayers::new(&architecture(height)).unwrap();
+            let mut names: Vec<_> = layers.iter().flat_map(Layer::tensors).map(|tensor| tensor.name).collect();
+            let count = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), count);
+        }
+    }
+}

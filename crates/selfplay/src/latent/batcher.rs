@@ -1,0 +1,262 @@
+use std::time::{Duration, Instant};
+
+use game::{Action, Game};
+use inference::{Batch, Error, LatentModel, LatentPredictions, Slot, Unroll};
+use search::{Expansion, Request, Selection, Tree};
+
+use crate::latent::step_discount;
+use crate::leaf_batcher::Gathered;
+use crate::round::Round;
+use crate::tree_search::{State, TreeSearch, TreeSet};
+
+/// Descends the trees of many searches and collects their requests to a learned model: at most one batch of
+/// observations and one of recurrent steps in each round.
+///
+/// A node of a tree is the slot `tree · nodes_per_tree + node` of the model's pool, so that a search overwrites the
+/// states of the one before it.
+pub(crate) struct LatentBatcher {
+    trees: usize,
+    nodes_per_tree: usize,
+    /// Of every step in a tree.
+    discount: f32,
+    batch_max: usize,
+    /// All actions.
+    actions: Vec<Action>,
+    observations: Batch,
+    observed: Vec<Observed>,
+    observed_to: Vec<Slot>,
+    steps: Vec<Unroll>,
+    /// The tree and the request of each step.
+    requests: Vec<(usize, Request)>,
+    predictions: LatentPredictions,
+    /// The values of the last observations of truncated episodes, by owner, until they are taken.
+    pub(crate) last_values: Vec<(usize, f32)>,
+    legal: Vec<Action>,
+    priors: Vec<f32>,
+    /// The clock that measures the time spent on observing; without one, it is not measured.
+    pub(crate) clock: Option<fn() -> Instant>,
+    observing: Duration,
+}
+
+/// An observation of the batch.
+struct Observed {
+    owner: usize,
+    purpose: Purpose,
+}
+
+/// The use of the answer to an observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// It is the root of a search.
+    Root,
+    /// It is the last of a truncated episode, whose value is needed.
+    Last,
+}
+
+impl LatentBatcher {
+    /// Creates a batcher for `trees` searches of at most `simulations_max`. `discount` is that of a step of the game.
+    pub(crate) fn new<G: Game>(game: &G, trees: usize, simulations_max: u32, discount: f32) -> Self {
+        let spec = game.spec();
+        let mut batcher = Self {
+            trees,
+            nodes_per_tree: 0,
+            discount: step_discount(spec.players, discount),
+            batch_max: 0,
+            actions: (0..spec.actions).map(|action| Action(action.try_into().expect("actions are 16-bit"))).collect(),
+            observations: Batch::new(spec.observation),
+            observed: Vec::new(),
+            observed_to: Vec::new(),
+            steps: Vec::new(),
+            requests: Vec::new(),
+            predictions: LatentPredictions::default(),
+            last_values: Vec::new(),
+            legal: Vec::new(),
+            priors: Vec::new(),
+            clock: None,
+            observing: Duration::ZERO,
+        };
+        batcher.allow(simulations_max);
+        batcher
+    }
+
+    /// Makes room for searches of `simulations_max`; returns true if that moved the slots, so that searches under way
+    /// must restart.
+    pub(crate) fn allow(&mut self, simulations_max: u32) -> bool {
+        let nodes = simulations_max as usize + 1;
+        let grows = nodes > self.nodes_per_tree;
+        self.nodes_per_tree = self.nodes_per_tree.max(nodes);
+        grows
+    }
+
+    /// Prepares a round that `model` answers: its pool gets room for all trees.
+    ///
+    /// # Errors
+    /// Those of the model; [`Error::Backend`] if no pool is large enough.
+    pub(crate) fn begin(&mut self, model: &mut dyn LatentModel) -> Result<(), Error> {
+        let slots = self.trees.saturating_mul(self.nodes_per_tree);
+        if u32::try_from(slots).is_err() {
+            return Err(Error::Backend(format!("searches with {slots} latent states do not fit into a pool")));
+        }
+        self.batch_max = model.attributes().max_batch;
+        model.reserve(slots)
+    }
+
+    /// Advances a search of `position`, which is not over: requests the root of its tree, starts the search with
+    /// `begin`, and descends until `leaves` wait or the search is finished.
+    pub(crate) fn gather<G: Game>(
+        &mut self,
+        game: &G,
+        search: &mut TreeSearch<Slot>,
+        position: &G::Position,
+        leaves: usize,
+        begin: impl FnOnce(&mut Tree<Slot>),
+    ) -> Gathered {
+        if search.state == State::Unrooted {
+            game.legal_actions(position, &mut self.legal);
+            let is_full = !self.observe(game, search.owner, position, Purpose::Root);
+            if !is_full {
+                search.state = State::AwaitingRoot;
+            }
+            return Gathered { waiting: usize::from(!is_full), is_full, ..Gathered::default() };
+        }
+        if search.state == State::Rooted {
+            begin(&mut search.tree);
+            search.state = State::Searching;
+        }
+        let mut gathered = Gathered::default();
+        if search.state == State::Searching {
+            self.descend(search, leaves, &mut gathered);
+        }
+        gathered
+    }
+
+    /// Requests the value of the last position of a truncated episode; returns false if the batch is full.
+    pub(crate) fn gather_last<G: Game>(&mut self, game: &G, owner: usize, position: &G::Position) -> bool {
+        // No action is legal in it, but priors, which are not used here, need at least one.
+        self.legal.clone_from(&self.actions);
+        self.observe(game, owner, position, Purpose::Last)
+    }
+
+    /// Adds an observation with the legal actions in `self.legal`; returns false if the batch is full.
+    fn observe<G: Game>(&mut self, game: &G, owner: usize, position: &G::Position, purpose: Purpose) -> bool {
+        if self.observations.len() >= self.batch_max {
+            return false;
+        }
+        let start = self.clock.map(|clock| clock());
+        self.observations.push(&self.legal, |planes| game.observe(position, planes));
+        if let Some((clock, start)) = self.clock.zip(start) {
+            self.observing += clock().saturating_duration_since(start);
+        }
+        self.observed.push(Observed { owner, purpose });
+        self.observed_to.push(self.slot(owner, 0));
+        true
+    }
+
+    fn descend(&mut self, search: &mut TreeSearch<Slot>, leaves: usize, gathered: &mut Gathered) {
+        let TreeSearch { tree, owner, .. } = search;
+        while gathered.waiting < leaves {
+            let request = match tree.select() {
+                Selection::Busy => break,
+                Selection::Completed => unreachable!("a learned model has no terminal state"),
+                Selection::Leaf(request) => request,
+            };
+            if self.steps.len() >= self.batch_max {
+                tree.cancel(request);
+                gathered.is_full = true;
+                break;
+            }
+            // Requests are answered in this order, so this is the node that the answer will be.
+            let to = self.slot(*owner, tree.node_count() + gathered.waiting);
+            self.steps.push(Unroll { from: *tree.parent_state(&request), action: request.action, to });
+            self.requests.push((*owner, request));
+            gathered.waiting += 1;
+        }
+        gathered.is_finished = tree.is_finished();
+    }
+
+    fn slot(&self, tree: usize, node: usize) -> Slot {
+        assert!(node < self.nodes_per_tree, "a search has a node for each simulation and its root");
+        Slot(u32::try_from(tree * self.nodes_per_tree + node).expect("the slots were counted before the round"))
+    }
+
+    /// Evaluates what was gathered, answers every search and adds the counts to `round`.
+    ///
+    /// After an error nothing is in flight: roots and steps without an answer are cancelled.
+    pub(crate) fn resolve(
+        &mut self,
+        model: &mut dyn LatentModel,
+        trees: &mut impl TreeSet<Slot>,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        round.batch = self.observed.len() + self.steps.len();
+        round.observing += std::mem::take(&mut self.observing);
+        let roots = self.resolve_observations(model, trees, round);
+        let resolved = roots.and_then(|()| self.resolve_steps(model, trees, round));
+        self.cancel(trees);
+        resolved
+    }
+
+    fn resolve_observations(
+        &mut self,
+        model: &mut dyn LatentModel,
+        trees: &mut impl TreeSet<Slot>,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        if self.observed.is_empty() {
+            return Ok(());
+        }
+        model.initial(&self.observations, &self.observed_to, &mut self.predictions)?;
+        let Self { observations, observed, observed_to, predictions, priors, last_values, .. } = self;
+        assert_eq!(predictions.len(), observed.len(), "a model answers every observation of its batch");
+        (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + observed.len());
+        for (i, Observed { owner, purpose }) in observed.drain(..).enumerate() {
+            let value = predictions.value(i);
+            if purpose == Purpose::Last {
+                last_values.push((owner, value));
+                continue;
+            }
+            let actions = observations.legal(i);
+            priors.clear();
+            priors.extend(actions.iter().map(|action| predictions.priors(i)[action.index()]));
+            trees.search(owner).root(observed_to[i], Expansion::Evaluated { actions, priors, value });
+        }
+        Ok(())
+    }
+
+    fn resolve_steps(
+        &mut self,
+        model: &mut dyn LatentModel,
+        trees: &mut impl TreeSet<Slot>,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        model.recurrent(&self.steps, &mut self.predictions)?;
+        let Self { steps, requests, predictions, actions, discount, .. } = self;
+        assert_eq!(predictions.len(), steps.len(), "a model answers every step of its batch");
+        (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + steps.len());
+        round.simulations += steps.len();
+        for (i, (owner, request)) in requests.drain(..).enumerate() {
+            let expansion =
+                Expansion::Evaluated { actions, priors: predictions.priors(i), value: predictions.value(i) };
+            trees.search(owner).tree.answer(request, steps[i].to, predictions.reward(i), *discount, expansion);
+        }
+        Ok(())
+    }
+
+    /// Cancels what has no answer, and empties the batches.
+    fn cancel(&mut self, trees: &mut impl TreeSet<Slot>) {
+        for Observed { owner, purpose } in self.observed.drain(..) {
+            if purpose == Purpose::Root {
+                trees.search(owner).restart();
+            }
+        }
+        for (owner, request) in self.requests.drain(..) {
+            trees.search(owner).tree.cancel(request);
+        }
+        self.observations.clear();
+        self.observed_to.clear();
+        self.steps.clear();
+    }
+}

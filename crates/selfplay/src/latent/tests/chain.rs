@@ -1,0 +1,117 @@
+//! A chain of states: an environment so small that its optimal policy is computed by hand.
+
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Scoring, Spec, Symmetry, mix};
+
+pub(super) const STAY: Action = Action(0);
+pub(super) const GO: Action = Action(1);
+
+/// States 0 to `length − 1`. `STAY` keeps the state and pays `stay`; `GO` leads to the next state, pays 0, and from the
+/// last state pays 1 and ends the episode. The first state is one of the first three, by the seed.
+#[derive(Debug, Clone)]
+pub(super) struct Chain {
+    pub(super) length: u16,
+    pub(super) stay: f32,
+    spec: Spec,
+    symmetries: [Symmetry; 1],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Position {
+    pub(super) state: u16,
+    pub(super) ply: u16,
+}
+
+impl Chain {
+    /// A chain whose episodes are truncated after `limit` steps.
+    pub(super) fn new(length: u16, stay: f32, limit: usize) -> Self {
+        let observation = ObservationShape { planes: 2, height: 1, width: 1 };
+        let board = Spec::board("chain".to_owned(), 2, observation, limit);
+        let spec = Spec { players: Players::One, scoring: Scoring::Rewards, ..board };
+        Self { length, stay, spec, symmetries: [Symmetry::identity(observation, 2)] }
+    }
+
+    fn limit(&self) -> u16 {
+        u16::try_from(self.spec.max_plies).unwrap()
+    }
+}
+
+impl Game for Chain {
+    type Position = Position;
+
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn start(&self) -> Position {
+        self.start_from(0)
+    }
+
+    fn start_from(&self, seed: u64) -> Position {
+        Position { state: (mix(seed) % 3) as u16, ply: 0 }
+    }
+
+    fn to_move(&self, _: &Position) -> Player {
+        Player::First
+    }
+
+    fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
+        actions.clear();
+        if self.outcome(position).is_none() {
+            actions.extend([STAY, GO]);
+        }
+    }
+
+    fn is_legal(&self, position: &Position, action: Action) -> bool {
+        self.outcome(position).is_none() && action.index() < 2
+    }
+
+    fn play(&self, position: &mut Position, action: Action) -> f32 {
+        position.ply += 1;
+        if action == STAY {
+            return self.stay;
+        }
+        position.state += 1;
+        if position.state == self.length { 1.0 } else { 0.0 }
+    }
+
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        match position {
+            Position { state, .. } if *state == self.length => Some(Outcome::Finished),
+            Position { ply, .. } if *ply == self.limit() => Some(Outcome::Truncated),
+            _ => None,
+        }
+    }
+
+    fn observe(&self, position: &Position, planes: &mut [f32]) {
+        planes[0] = f32::from(position.state) / f32::from(self.length);
+        planes[1] = f32::from(position.ply) / f32::from(self.limit());
+    }
+
+    fn hash(&self, position: &Position) -> u64 {
+        mix(u64::from(position.state) << 16 | u64::from(position.ply))
+    }
+
+    fn symmetries(&self) -> &[Symmetry] {
+        &self.symmetries
+    }
+
+    fn image(&self, position: &Position, _: usize) -> Position {
+        *position
+    }
+
+    fn action_name(&self, _: &Position, action: Action) -> String {
+        if action == STAY { "stay".to_owned() } else { "go".to_owned() }
+    }
+
+    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
+        match text {
+            "stay" => Ok(STAY),
+            "go" => Ok(GO),
+            _ => Err(Error::Notation { text: text.to_owned(), expected: "stay or go".to_owned() }),
+        }
+    }
+
+    fn render(&self, position: &Position) -> String {
+        format!("{position:?}")
+    }
+}

@@ -1,0 +1,229 @@
+//! The record of one episode: its steps, its random draws, and the choices that depend on them.
+//!
+//! It is the same for every driver: [`Episodes`](crate::Episodes) search by rules,
+//! [`LatentEpisodes`](crate::LatentEpisodes) with a learned model.
+
+use experience::{ActionProbability, Step, StepKind, WeightsVersion};
+use game::{Action, Game, Outcome, Player, Players, mix};
+use rand::{Rng, RngExt};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use search::{Exploration, Proven, SearchAlgorithm, Tree};
+
+use crate::config::{Openings, Settings};
+use crate::episode::{Ending, FinishedEpisode};
+use crate::resignation::Watch;
+use crate::round::Round;
+use crate::seeds::training_seed;
+
+/// The smallest recorded entry of a search policy. Smaller entries are noise of the softmax and would waste space.
+const PROBABILITY_MIN: f32 = 1e-5;
+/// The temperature below which the best move is played: powers of shares would underflow.
+const TEMPERATURE_MIN: f32 = 0.01;
+
+/// The steps and the random draws of an episode that has not finished.
+#[derive(Debug)]
+pub(crate) struct EpisodeRecord {
+    slot: usize,
+    number: u64,
+    seed: u64,
+    players: Players,
+    rng: ChaCha8Rng,
+    /// The kind of search of the next move.
+    kind: SearchKind,
+    steps: Vec<Step>,
+    watch: Watch,
+}
+
+/// Playout cap randomisation's two kinds of search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SearchKind {
+    Full,
+    Fast,
+}
+
+/// The move that a search has chosen, and what is recorded of the search.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) action: Action,
+    pub(crate) kind: StepKind,
+    /// The value that the search expects for the player to move.
+    pub(crate) value: f32,
+}
+
+impl EpisodeRecord {
+    /// The record of the first episode of a slot.
+    pub(crate) fn new(players: Players, settings: &Settings, seed: u64, slot: usize) -> Self {
+        let mut rng = generator(seed, slot, 0);
+        let watch = Watch::new(settings.resignation, players, &mut rng);
+        Self { slot, number: 0, seed, players, rng, kind: SearchKind::Full, steps: Vec::new(), watch }
+    }
+
+    /// The first position of the episode.
+    pub(crate) fn start<G: Game>(&self, game: &G) -> G::Position {
+        game.start_from(self.start_seed())
+    }
+
+    /// The seed of the rules, a function of the seed of the run, the slot and the number of the episode; that of no
+    /// evaluation.
+    fn start_seed(&self) -> u64 {
+        training_seed(mix(mix(mix(self.seed) ^ self.slot as u64) ^ self.number))
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn plies(&self) -> usize {
+        self.steps.len()
+    }
+
+    pub(crate) fn rng(&mut self) -> &mut ChaCha8Rng {
+        &mut self.rng
+    }
+
+    /// Plays the random plies, if any, at the start of an episode. `legal` is scratch memory.
+    pub(crate) fn open<G: Game>(
+        &mut self,
+        game: &G,
+        position: &mut G::Position,
+        settings: &Settings,
+        weights_version: u64,
+        legal: &mut Vec<Action>,
+    ) {
+        for _ in 0..draw_length(&settings.openings, &mut self.rng) {
+            let Some((action, reward)) = play_random(game, position, legal, &mut self.rng) else { break };
+            self.push(action, reward, StepKind::Opening, weights_version);
+        }
+    }
+
+    /// Draws the kind of the next search, once for each move: if it were drawn again with every restarted search, full
+    /// searches would become rarer, because they take longer.
+    pub(crate) fn draw_kind(&mut self, settings: &Settings) {
+        let is_full = self.rng.random::<f32>() < settings.full_search_probability && !self.watch.is_resigned();
+        self.kind = if is_full { SearchKind::Full } else { SearchKind::Fast };
+    }
+
+    /// The simulations of the next search, and the randomness of its move.
+    pub(crate) fn budget(&self, settings: &Settings) -> (u32, Exploration) {
+        match self.kind {
+            SearchKind::Full => (settings.full_simulations, Exploration::Explore),
+            SearchKind::Fast if self.temperature(settings) < TEMPERATURE_MIN => {
+                (settings.fast_simulations, Exploration::Greedy)
+            }
+            SearchKind::Fast => (settings.fast_simulations, Exploration::Sample),
+        }
+    }
+
+    /// Chooses the move that a finished search has found. `policy` is scratch memory.
+    pub(crate) fn choose<S>(&mut self, settings: &Settings, tree: &Tree<S>, policy: &mut Vec<f32>) -> Choice {
+        tree.search_policy(policy);
+        let value = tree.root().value_under(policy);
+        let kind = match self.kind {
+            SearchKind::Full => StepKind::Full { policy: sparse(tree.root().actions(), policy), value },
+            SearchKind::Fast => StepKind::Fast { value },
+        };
+        Choice { action: self.choose_action(settings, tree), kind, value }
+    }
+
+    fn choose_action<S>(&mut self, settings: &Settings, tree: &Tree<S>) -> Action {
+        let temperature = self.temperature(settings);
+        // Gumbel's noise has already randomised the move, so the best action is played.
+        let is_drawn =
+            matches!(settings.search.algorithm, SearchAlgorithm::Gumbel { .. }) && self.kind == SearchKind::Full;
+        if is_drawn || temperature < TEMPERATURE_MIN || tree.root().proven() == Proven::Win {
+            tree.best_action()
+        } else {
+            tree.sample_action(temperature, &mut self.rng)
+        }
+    }
+
+    /// The temperature of the next move.
+    fn temperature(&self, settings: &Settings) -> f32 {
+        settings.temperature.at(self.steps.len())
+    }
+
+    /// Adds a step.
+    pub(crate) fn push(&mut self, action: Action, reward: f32, kind: StepKind, weights_version: u64) {
+        self.steps.push(Step { action, reward, kind, weights_version: WeightsVersion(weights_version) });
+    }
+
+    /// Records the value that the search of `mover`'s move expected; returns the outcome if that decides the game.
+    pub(crate) fn resigned(&mut self, mover: Player, value: f32) -> Option<Outcome> {
+        self.watch.observe(mover, value)
+    }
+
+    /// Ends the episode, counts it in `round` and begins the record of the slot's next one. `truncation_value` is that
+    /// of [`experience::Episode`].
+    pub(crate) fn finish<G: Game>(
+        &mut self,
+        game: &G,
+        settings: &Settings,
+        (outcome, ending): (Outcome, Ending),
+        truncation_value: f32,
+        round: &mut Round,
+    ) -> FinishedEpisode {
+        round.episodes_finished += 1;
+        round.calibration.count(&self.watch, outcome);
+        // Positions hold the state of their random generator: an equal start is that of an equal episode.
+        let seed = if self.start(game) == game.start() { 0 } else { self.start_seed() };
+        let steps = std::mem::take(&mut self.steps);
+        let facts = experience::Episode { seed, outcome, truncation_value };
+        let finished = FinishedEpisode { slot: self.slot, number: self.number, steps, facts, ending };
+        self.number += 1;
+        self.rng = generator(self.seed, self.slot, self.number);
+        self.watch = Watch::new(settings.resignation, self.players, &mut self.rng);
+        finished
+    }
+}
+
+/// The entries of a search policy that are recorded, renormalised.
+fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
+    let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
+    let sum: f32 = kept().map(|(_, &share)| share).sum();
+    kept().map(|(&action, &share)| ActionProbability { action, probability: share / sum }).collect()
+}
+
+/// Creates a separate random number generator for every episode, so that its draws do not depend on other games.
+fn generator(seed: u64, slot: usize, number: u64) -> ChaCha8Rng {
+    /// The distance between the streams of two slots; a slot plays fewer episodes, so that no two episodes share a
+    /// stream.
+    const EPISODES_PER_SLOT: u64 = 1 << 40;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream((slot as u64).wrapping_mul(EPISODES_PER_SLOT).wrapping_add(number));
+    rng
+}
+
+/// Draws the number of random plies that an episode begins with.
+fn draw_length(openings: &Openings, rng: &mut impl Rng) -> u16 {
+    if openings.random_plies_max == 0 || rng.random::<f32>() >= openings.probability {
+        return 0;
+    }
+    rng.random_range(1..=openings.random_plies_max)
+}
+
+/// Plays a uniformly random action that does not end the game; `None` if every action would.
+///
+/// `legal` is scratch memory.
+fn play_random<G: Game>(
+    game: &G,
+    position: &mut G::Position,
+    legal: &mut Vec<Action>,
+    rng: &mut impl Rng,
+) -> Option<(Action, f32)> {
+    game.legal_actions(position, legal);
+    while !legal.is_empty() {
+        let action = legal.swap_remove(rng.random_range(0..legal.len()));
+        let mut next = position.clone();
+        let reward = game.play(&mut next, action);
+        if game.outcome(&next).is_none() {
+            *position = next;
+            return Some((action, reward));
+        }
+    }
+    None
+}

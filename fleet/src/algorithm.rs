@@ -1,0 +1,39 @@
+use std::fmt;
+
+/// A training algorithm: a search and the kind of network that it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Algorithm {
+    /// pUCT by the rules of the game (Silver et al. 2018).
+    Alphazero,
+    /// Gumbel search by the rules of the game (Danihelka et al. 2022).
+    GumbelAlphazero,
+    /// pUCT in the latent states of a learned model (Schrittwieser et al. 2020).
+    Muzero,
+    /// Gumbel search in the latent states of a learned model (Danihelka et al. 2022).
+    GumbelMuzero,
+}
+
+impl Algorithm {
+    /// Returns the assignments to keys of the run file that select the algorithm.
+    pub(crate) fn sets(self) -> impl Iterator<Item = String> {
+        let keys: &[&str] = match self {
+            Self::Alphazero => &["search.algorithm=puct", "network.model=alphazero"],
+            Self::GumbelAlphazero => &["search.algorithm=gumbel", "network.model=alphazero"],
+            Self::Muzero => &["search.algorithm=puct", "network.model=muzero"],
+            // The constant that is published for values rescaled to [0, 1], which a learned model's are.
+            Self::GumbelMuzero => &["search.algorithm=gumbel", "network.model=muzero", "search.gumbel_c_scale=0.1"],
+        };
+        keys.iter().map(|&set| set.to_owned())
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alphazero => "alphazero",
+            Self::GumbelAlphazero => "gumbel-alphazero",
+            Self::Muzero => "muzero",
+            Self::GumbelMuzero => "gumbel-muzero",
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! MuZero's targets: a position under a symmetry, the K actions that follow, and for each of the K + 1 states the search
+//! policy, the value and the reward of the action before it (Schrittwieser et al. 2020, appendix G).
+//!
+//! In an episode scored by rewards a value is an n-step return ([`n_step_return`]). In one scored by its outcome it is
+//! the outcome, mixed with the search's value; the action that ends the game has the outcome as reward, so that a search
+//! by learned dynamics, which has no other sign of the end, finds the won game behind it.
+//!
+//! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, rewards and values are
+//! 0. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of states
+//! nor the rewards of actions taken in them have a weight.
+
+use experience::{Episode, Segment, Step};
+use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};
+use network_torch::{Observations, UnrolledBatch};
+use rand::{Rng, RngExt};
+
+use super::returns::{End, Horizon, Played, n_step_return};
+use super::{check_policy, position_of};
+
+/// The settings of MuZero's targets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Unroll {
+    /// K: the number of steps after each position, at least 1.
+    pub(crate) unroll_steps: usize,
+    /// n, in episodes scored by rewards: the number of rewards in a return; 0: all to the end of the episode.
+    pub(crate) td_steps: usize,
+    /// γ, in episodes scored by rewards.
+    pub(crate) discount: f64,
+    /// The share of the search's value in the value target, in episodes scored by their outcome.
+    pub(crate) search_value_share: f32,
+}
+
+impl Unroll {
+    /// Returns the number of steps that a segment needs after its first one.
+    pub(super) fn segment_steps(&self, spec: &Spec) -> usize {
+        match (spec.scoring, self.td_steps) {
+            (Scoring::Outcome, _) => self.unroll_steps,
+            (Scoring::Rewards, 0) => self.unroll_steps.max(spec.max_plies.saturating_sub(1)),
+            (Scoring::Rewards, td_steps) => self.unroll_steps + td_steps,
+        }
+    }
+}
+
+/// The value of a state and its weight in the loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ValueTarget {
+    value: f32,
+    weight: f32,
+}
+
+impl ValueTarget {
+    /// No target.
+    const NONE: Self = Self { value: 0.0, weight: 0.0 };
+
+    fn of(value: f32) -> Self {
+        Self { value, weight: 1.0 }
+    }
+}
+
+/// The steps of a segment, played by the rules.
+#[derive(Debug)]
+struct Line {
+    played: Vec<Played>,
+    end: End,
+    /// Where the segment reaches the end of an episode scored by its outcome.
+    ending: Option<Ending>,
+}
+
+/// The end of an episode that is scored by its outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// By the rules.
+    Over,
+    /// By resignation: this player would move next.
+    Resigned { to_move: Player },
+}
+
+/// The batch under construction, with buffers that are reused for every row.
+#[derive(Debug)]
+pub(super) struct Rows {
+    batch: UnrolledBatch,
+    unroll: Unroll,
+    planes: Vec<f32>,
+    /// The planes under the symmetry.
+    image: Vec<f32>,
+}
+
+impl Rows {
+    /// Creates an empty batch with room for `capacity` rows.
+    pub(super) fn new<G: Game>(game: &G, unroll: Unroll, capacity: usize) -> Self {
+        let spec = game.spec();
+        let (steps, states) = (capacity * unroll.unroll_steps, capacity * (unroll.unroll_steps + 1));
+        let batch = UnrolledBatch {
+            unroll_steps: unroll.unroll_steps,
+            observations: Observations::with_capacity(capacity * spec.observation.len()),
+            actions: Vec::with_capacity(steps),
+            policies: Vec::with_capacity(states * spec.actions),
+            policy_weights: Vec::with_capacity(states),
+            values: Vec::with_capacity(states),
+            value_weights: Vec::with_capacity(states),
+            rewards: Vec::with_capacity(steps),
+            importance: Vec::new(),
+        };
+        let planes = vec![0.0; spec.observation.len()];
+        Self { batch, unroll, image: planes.clone(), planes }
+    }
+
+    /// Adds one row, or adds nothing and returns the violation of the rules.
+    pub(super) fn push<G: Game>(&mut self, game: &G, segment: &Segment, rng: &mut impl Rng) -> Result<(), String> {
+        let spec = game.spec();
+        let position = position_of(game, segment)?;
+        game.observe(&position, &mut self.planes);
+        let steps: Vec<Step> = segment.steps().collect();
+        let line = self.line(game, position, &steps, segment)?;
+        let (values, rewards) = match spec.scoring {
+            Scoring::Outcome => self.by_outcome(&line, segment.outcome()),
+            Scoring::Rewards => self.by_rewards(&line, segment.ply())?,
+        };
+
+        let symmetries = game.symmetries();
+        let symmetry = &symmetries[rng.random_range(0..symmetries.len())];
+        symmetry.observation(&self.planes, &mut self.image);
+        let batch = &mut self.batch;
+        batch.observations.push(&self.image);
+        for state in 0..=self.unroll.unroll_steps {
+            let policy = steps.get(state).map_or(&[][..], |step| step.kind.policy());
+            let row = batch.policies.len();
+            batch.policies.resize(row + spec.actions, 0.0);
+            for entry in policy {
+                batch.policies[row + symmetry.action(entry.action).index()] = entry.probability;
+            }
+            batch.policy_weights.push(if policy.is_empty() { 0.0 } else { 1.0 });
+        }
+        for step in 0..self.unroll.unroll_steps {
+            let action = match steps.get(step) {
+                Some(step) => step.action,
+                None => any_action(spec, rng),
+            };
+            batch.actions.push(symmetry.action(action).0);
+        }
+        batch.values.extend(values.iter().map(|target| target.value));
+        batch.value_weights.extend(values.iter().map(|target| target.weight));
+        batch.rewards.extend(rewards);
+        Ok(())
+    }
+
+    /// Returns the batch with the `importance` of its rows.
+    pub(super) fn batch(self, importance: Vec<f32>) -> UnrolledBatch {
+        UnrolledBatch { importance, ..self.batch }
+    }
+
+    /// Plays the steps of a segment from its position, as far as targets depend on the rules: policies and actions of
+    /// the unrolled steps must be legal, and where there are two players, each step has its own.
+    fn line<G: Game>(
+        &self,
+        game: &G,
+        mut position: G::Position,
+        steps: &[Step],
+        segment: &Segment,
+    ) -> Result<Line, String> {
+        let spec = game.spec();
+        let last = self.unroll.unroll_steps;
+        if steps.len() <= last && !segment.reaches_end() {
+            return Err(format!("the segment has {} steps of the {} that were drawn", steps.len(), last + 1));
+        }
+        let needed = match spec.players {
+            Players::One => last,
+            Players::Two => usize::MAX,
+        };
+        let mut played = Vec::with_capacity(steps.len());
+        for (index, Step { action, reward, kind, .. }) in steps.iter().enumerate() {
+            let player = if index <= needed { game.to_move(&position) } else { Player::First };
+            played.push(Played { player, reward: *reward, search_value: kind.value() });
+            if index <= last {
+                check_policy(game, &position, kind.policy(), segment.ply() + index)?;
+            }
+            if index < needed {
+                let (name, ply, action) = (spec.name.clone(), segment.ply() + index, *action);
+                let illegal = |_| Error::IllegalAt { game: name, ply, action }.to_string();
+                game.try_play(&mut position, action).map_err(illegal)?;
+            }
+        }
+        let (mut end, mut ending) = (End::Cut, None);
+        if segment.reaches_end() {
+            let to_move = game.to_move(&position);
+            let Episode { outcome, truncation_value: value, .. } = segment.episode();
+            end = match outcome {
+                Outcome::Truncated => End::Truncated { to_move, value },
+                _ => End::Terminal,
+            };
+            ending = Some(match game.outcome(&position) {
+                Some(_) => Ending::Over,
+                None => Ending::Resigned { to_move },
+            });
+        }
+        Ok(Line { played, end, ending })
+    }
+
+    /// Values `[K + 1]` and rewards `[K]` of an episode that is scored by its outcome.
+    fn by_outcome(&self, line: &Line, outcome: Outcome) -> (Vec<ValueTarget>, Vec<f32>) {
+        let Unroll { unroll_steps, search_value_share: share, .. } = self.unroll;
+        let Line { played, ending, .. } = line;
+        let value = |state: usize| match (played.get(state), ending) {
+            (Some(step), _) => {
+                let outcome = outcome.value_for(step.player);
+                let mixed = |search_value: f32| (1.0 - share) * outcome + share * search_value.clamp(-1.0, 1.0);
+                ValueTarget::of(step.search_value.map_or(outcome, mixed))
+            }
+            (None, Some(Ending::Resigned { to_move })) if state == played.len() => {
+                ValueTarget::of(outcome.value_for(*to_move))
+            }
+            (None, Some(Ending::Resigned { .. })) => ValueTarget::NONE,
+            (None, _) => ValueTarget::of(0.0),
+        };
+        let reward = |step: usize| match (played.get(step), ending) {
+            (Some(last), Some(Ending::Over)) if step + 1 == played.len() => outcome.value_for(last.player),
+            _ => 0.0,
+        };
+        ((0..=unroll_steps).map(value).collect(), (0..unroll_steps).map(reward).collect())
+    }
+
+    /// Values `[K + 1]` and rewards `[K]` of an episode that is scored by its rewards.
+    fn by_rewards(&self, line: &Line, ply: usize) -> Result<(Vec<ValueTarget>, Vec<f32>), String> {
+        let Unroll { unroll_steps, td_steps, discount, .. } = self.unroll;
+        let Line { played, end, .. } = line;
+        let horizon = Horizon { td_steps, discount };
+        let value = |state: usize| {
+            if state >= played.len() {
+                let is_truncated = matches!(end, End::Truncated { .. });
+                return Ok(if is_truncated { ValueTarget::NONE } else { ValueTarget::of(0.0) });
+            }
+            match n_step_return(played, *end, state, horizon).map(|value| value as f32) {
+                Some(value) if !value.is_finite() => Err(format!("the return at ply {} is {value}", ply + state)),
+                found => Ok(found.map_or(ValueTarget::NONE, ValueTarget::of)),
+            }
+        };
+        let values = (0..=unroll_steps).map(value).collect::<Result<_, _>>()?;
+        let reward = |step: usize| played.get(step).map_or(0.0, |step| step.reward);
+        Ok((values, (0..unroll_steps).map(reward).collect()))
+    }
+}
+
+/// Draws any action, legal or not.
+fn any_action(spec: &Spec, rng: &mut impl Rng) -> Action {
+    Action(u16::try_from(rng.random_range(0..spec.actions)).expect("actions are 16 bits"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! The trait [`Trainer`]: a backend that takes training steps, one queued ahead of the other, and copies its state.
+//!
+//! Everything else of the learner depends on the backend through this file alone, except the choice of the device, which
+//! makes the trainer. A backend stays on the thread that made it; its [`Snapshot`]s are read by another one.
+//! [`network_torch::Trainer`] is the backend of libtorch. A second one without libtorch (issue 25) takes the plain numbers
+//! of [`Examples`] and returns those of [`Trained`].
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+pub(crate) mod counting;
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+pub(crate) use network_torch::{Contents, Examples, StepTimes, Trained};
+
+/// The files of a checkpoint by name.
+pub(crate) type Files = Vec<(String, Vec<u8>)>;
+
+/// Trains one network: its weights, their average, the optimiser, the position in the schedule.
+///
+/// The contract: results are collected in the order in which steps were queued; a step that is not finite changes nothing,
+/// not even for a step that was queued after it; a restored trainer goes on as if it had not stopped.
+pub(crate) trait Trainer {
+    /// Gives a training step to the device, and measures its parts with `clock`.
+    ///
+    /// # Errors
+    /// A batch that does not fit the network, a device that fails; nothing is queued then.
+    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()>;
+
+    /// Queues a step as [`queue`](Self::queue) does that computes nothing and changes no weights.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()>;
+
+    /// Waits for the oldest queued step and returns its results.
+    ///
+    /// # Errors
+    /// No step is queued; the device fails.
+    fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
+
+    /// Returns the number of steps to leave queued, so that the device always has work.
+    fn queue_depth(&self) -> usize;
+
+    /// Returns the number of micro-batches of the newest step.
+    fn micro_batches(&self) -> usize;
+
+    /// Sets the position in the schedule of the learning rate: 0 at the start, 1 at the end.
+    fn set_progress(&mut self, progress: f64);
+
+    /// Returns the number of applied steps that were collected.
+    fn step_count(&self) -> u64;
+
+    /// Returns the learning rate of the next step.
+    fn learning_rate(&self) -> f64;
+
+    /// Copies the state. Queued steps must be collected before.
+    ///
+    /// # Errors
+    /// Too little memory for the copy, a device that fails.
+    fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>>;
+
+    /// Goes back to the state of a checkpoint; queued steps are dropped.
+    ///
+    /// # Errors
+    /// Missing files, and files that do not fit the network; the trainer is then unchanged.
+    fn load(&mut self, files: &[(String, Vec<u8>)]) -> anyhow::Result<()>;
+
+    /// Returns the devices of the kinds of tensors.
+    fn placement(&self) -> Vec<Placed>;
+}
+
+/// The results of a queued step.
+#[derive(Debug)]
+pub(crate) enum Collected {
+    /// The step was applied.
+    Trained(Trained),
+    /// The step changed nothing.
+    NotFinite {
+        /// The quantity that was not finite, in words.
+        quantity: &'static str,
+    },
+}
+
+/// A copy of a trainer's state at one step.
+pub(crate) trait Snapshot: Send + std::fmt::Debug {
+    /// Returns the averaged weights as actors load them.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    fn published(&self) -> anyhow::Result<Vec<u8>>;
+
+    /// Returns the files of a checkpoint.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    fn files(&self) -> anyhow::Result<Files>;
+}
+
+/// The device on which tensors of one kind are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// The kind of tensors: `parameters`, `batch`.
+    pub(crate) what: &'static str,
+    /// The name of the device: `cpu`, `cuda:1`.
+    pub(crate) device: String,
+}
+
+impl Trainer for network_torch::Trainer {
+    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        Ok(Self::queue(self, examples, clock)?)
+    }
+
+    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        Ok(Self::queue_nothing(self, examples, clock)?)
+    }
+
+    fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+        match Self::collect(self, clock).context("no step is queued")? {
+            Ok(trained) => Ok(Collected::Trained(trained)),
+            Err(network_torch::Error::NotFinite { quantity, .. }) => Ok(Collected::NotFinite { quantity }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn queue_depth(&self) -> usize {
+        Self::queue_depth(self)
+    }
+
+    fn micro_batches(&self) -> usize {
+        Self::micro_batches(self)
+    }
+
+    fn set_progress(&mut self, progress: f64) {
+        Self::set_progress(self, progress);
+    }
+
+    fn step_count(&self) -> u64 {
+        Self::step_count(self)
+    }
+
+    fn learning_rate(&self) -> f64 {
+        Self::learning_rate(self)
+    }
+
+    fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>> {
+        Ok(Box::new(Self::snapshot(self, contents)?))
+    }
+
+    fn load(&mut self, files: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
+        Ok(Self::load(self, files)?)
+    }
+
+    fn placement(&self) -> Vec<Placed> {
+        let placed = |(what, device)| Placed { what, device: network_torch::device_name(device) };
+        Self::placement(self).map(placed).collect()
+    }
+}
+
+impl Snapshot for network_torch::Snapshot {
+    fn published(&self) -> anyhow::Result<Vec<u8>> {
+        Ok(Self::published(self)?)
+    }
+
+    fn files(&self) -> anyhow::Result<Files> {
+        Ok(Self::files(self)?)
+    }
+}

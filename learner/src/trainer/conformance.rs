@@ -1,0 +1,151 @@
+//! The contract of [`Trainer`] as tests, which every backend runs.
+
+use std::time::Instant;
+
+use network_torch::{Device, Network, TrainerSettings, TrainingBatch, UnrolledBatch};
+use weights::{Architecture, Model};
+
+use super::*;
+
+/// Makes trainers of one backend, all with the same first weights, and batches for their network.
+struct Backend {
+    trainer: fn() -> Box<dyn Trainer>,
+    examples: fn() -> Examples,
+    /// Examples whose losses are NaN.
+    not_finite: fn() -> Examples,
+}
+
+const LIBTORCH: Backend = Backend {
+    trainer: || libtorch(Model::Alphazero),
+    examples: || Examples::Positions(batch()),
+    not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
+};
+
+const LIBTORCH_MUZERO: Backend = Backend {
+    trainer: || libtorch(Model::Muzero { support: 5 }),
+    examples: || Examples::Unrolled(unrolled()),
+    not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
+};
+
+fn libtorch(model: Model) -> Box<dyn Trainer> {
+    let architecture = Architecture {
+        game: "any".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+        model,
+    };
+    let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
+    Box::new(network_torch::Trainer::new(network, TrainerSettings::default()).unwrap())
+}
+
+fn batch() -> TrainingBatch {
+    TrainingBatch {
+        observations: (0..2 * 9).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect(),
+        policies: vec![1.0 / 9.0; 9],
+        legal: vec![1; 9],
+        wdl: vec![1.0, 0.0, 0.0],
+        policy_weights: vec![1.0],
+        importance: Vec::new(),
+    }
+}
+
+/// One position and two steps.
+fn unrolled() -> UnrolledBatch {
+    let TrainingBatch { observations, policies, .. } = batch();
+    UnrolledBatch {
+        unroll_steps: 2,
+        observations,
+        actions: vec![3, 8],
+        policies: policies.repeat(3),
+        policy_weights: vec![1.0, 1.0, 0.0],
+        values: vec![2.0, 1.0, 0.0],
+        value_weights: vec![1.0; 3],
+        rewards: vec![1.0, 1.0],
+        importance: Vec::new(),
+    }
+}
+
+impl Backend {
+    /// A trainer after some steps.
+    fn after(&self, steps: usize) -> Box<dyn Trainer> {
+        let mut trainer = (self.trainer)();
+        for _ in 0..steps {
+            assert!(matches!(step(trainer.as_mut(), &(self.examples)()), Collected::Trained(_)));
+        }
+        trainer
+    }
+
+    fn a_trainer_without_queued_steps_has_no_results(&self) {
+        assert!((self.trainer)().collect(&mut Instant::now).is_err());
+    }
+
+    fn results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing(&self) {
+        let mut trainer = self.after(1);
+        let queue = [(self.examples)(), (self.not_finite)(), (self.examples)()];
+        for examples in &queue {
+            trainer.queue(examples, &mut Instant::now).unwrap();
+        }
+        let applied = [(); 3].map(|()| matches!(trainer.collect(&mut Instant::now), Ok(Collected::Trained(_))));
+        assert_eq!((applied, trainer.step_count()), ([true, false, true], 3));
+        assert_eq!(files(trainer.as_ref()), files(self.after(3).as_ref()));
+    }
+
+    fn a_restored_trainer_continues_as_if_it_had_not_stopped(&self) {
+        let checkpoint = files(self.after(2).as_ref());
+        let mut restored = self.after(1);
+        restored.queue(&(self.examples)(), &mut Instant::now).unwrap();
+        restored.load(&checkpoint).unwrap();
+        assert_eq!((restored.step_count(), files(restored.as_ref())), (2, checkpoint));
+        step(restored.as_mut(), &(self.examples)());
+        let uninterrupted = self.after(3);
+        assert_eq!(files(restored.as_ref()), files(uninterrupted.as_ref()));
+        assert_eq!(published(restored.as_ref()), published(uninterrupted.as_ref()));
+    }
+
+    fn files_that_do_not_fit_leave_the_trainer_as_it_was(&self) {
+        let mut trainer = self.after(2);
+        let before = files(trainer.as_ref());
+        let mut damaged = files(self.after(1).as_ref());
+        damaged.last_mut().unwrap().1.truncate(10);
+        assert!(trainer.load(&damaged).is_err() && trainer.load(&[]).is_err());
+        assert_eq!(files(trainer.as_ref()), before);
+    }
+
+    fn a_simulated_step_counts_and_changes_no_weights(&self) {
+        let mut trainer = self.after(1);
+        let before = published(trainer.as_ref());
+        trainer.queue_nothing(&(self.examples)(), &mut Instant::now).unwrap();
+        assert!(matches!(trainer.collect(&mut Instant::now), Ok(Collected::Trained(_))));
+        assert_eq!((trainer.step_count(), published(trainer.as_ref())), (2, before));
+    }
+}
+
+fn step(trainer: &mut dyn Trainer, examples: &Examples) -> Collected {
+    trainer.queue(examples, &mut Instant::now).unwrap();
+    trainer.collect(&mut Instant::now).unwrap()
+}
+
+fn files(trainer: &dyn Trainer) -> Files {
+    trainer.snapshot(Contents::All).unwrap().files().unwrap()
+}
+
+fn published(trainer: &dyn Trainer) -> Vec<u8> {
+    trainer.snapshot(Contents::Average).unwrap().published().unwrap()
+}
+
+#[test]
+fn libtorch_keeps_the_contract_of_trainers_for_both_models() {
+    for backend in [LIBTORCH, LIBTORCH_MUZERO] {
+        backend.a_trainer_without_queued_steps_has_no_results();
+        backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
+        backend.a_restored_trainer_continues_as_if_it_had_not_stopped();
+        backend.files_that_do_not_fit_leave_the_trainer_as_it_was();
+        backend.a_simulated_step_counts_and_changes_no_weights();
+    }
+}

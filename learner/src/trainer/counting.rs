@@ -1,0 +1,114 @@
+//! A trainer for tests that computes nothing and notes what it is given.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use network_torch::Losses;
+
+use super::*;
+
+/// What a [`Counting`] trainer was given.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// The positions of each step.
+    pub(crate) positions: Vec<usize>,
+    /// The progress that was set before each step.
+    pub(crate) progress: Vec<f64>,
+    /// The most steps that were queued at once.
+    pub(crate) queued_max: usize,
+}
+
+/// A trainer whose steps take every batch and apply nothing.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    log: Arc<Mutex<Log>>,
+    queued: VecDeque<usize>,
+    steps: u64,
+}
+
+impl Counting {
+    /// Creates a trainer and the log that it writes.
+    pub(crate) fn new() -> (Self, Arc<Mutex<Log>>) {
+        let log = Arc::<Mutex<Log>>::default();
+        (Self { log: Arc::clone(&log), queued: VecDeque::new(), steps: 0 }, log)
+    }
+}
+
+impl Trainer for Counting {
+    fn queue(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        self.queued.push_back(examples.positions());
+        let mut log = self.log.lock().unwrap();
+        log.positions.push(examples.positions());
+        log.queued_max = log.queued_max.max(self.queued.len());
+        Ok(())
+    }
+
+    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        self.queue(examples, clock)
+    }
+
+    fn collect(&mut self, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+        self.queued.pop_front().context("no step is queued")?;
+        self.steps += 1;
+        Ok(Collected::Trained(Trained { losses: NO_LOSSES, value_errors: Vec::new(), times: StepTimes::default() }))
+    }
+
+    fn queue_depth(&self) -> usize {
+        0
+    }
+
+    fn micro_batches(&self) -> usize {
+        1
+    }
+
+    fn set_progress(&mut self, progress: f64) {
+        self.log.lock().unwrap().progress.push(progress);
+    }
+
+    fn step_count(&self) -> u64 {
+        self.steps
+    }
+
+    fn learning_rate(&self) -> f64 {
+        0.0
+    }
+
+    fn snapshot(&self, _: Contents) -> anyhow::Result<Box<dyn Snapshot>> {
+        Ok(Box::new(Empty))
+    }
+
+    fn load(&mut self, _: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
+        self.queued.clear();
+        Ok(())
+    }
+
+    fn placement(&self) -> Vec<Placed> {
+        Vec::new()
+    }
+}
+
+const NO_LOSSES: Losses = Losses {
+    total: 0.0,
+    policy: 0.0,
+    value: 0.0,
+    reward: 0.0,
+    l2: 0.0,
+    gradient_norm: 0.0,
+    policy_entropy: 0.0,
+    value_accuracy: 0.0,
+};
+
+/// The state of a trainer without weights.
+#[derive(Debug)]
+struct Empty;
+
+impl Snapshot for Empty {
+    fn published(&self) -> anyhow::Result<Vec<u8>> {
+        Ok(vec![0])
+    }
+
+    fn files(&self) -> anyhow::Result<Files> {
+        Ok(vec![("state".to_owned(), vec![0])])
+    }
+}

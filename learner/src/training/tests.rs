@@ -1,0 +1,223 @@
+//! Tests of the training thread, with a network small enough to train in a test.
+
+use std::fs;
+use std::path::Path;
+
+use learner::config::{Config, LearnerSection};
+use network_torch::{Device, Network, TrainerSettings, TrainingBatch, UnrolledBatch};
+use service::config::RunSection;
+
+use super::*;
+use crate::trainer::counting::{Counting, Log};
+
+fn architecture() -> Architecture {
+    Architecture {
+        game: "any".into(),
+        planes: 2,
+        height: 3,
+        width: 3,
+        actions: 9,
+        channels: 8,
+        blocks: 1,
+        squeeze_excitation: 0,
+        global_pooling: 0,
+        model: weights::Model::Alphazero,
+    }
+}
+
+/// A batch of one empty board with a uniform policy.
+fn prepared() -> Prepared {
+    let batch = TrainingBatch {
+        observations: [0.0; 2 * 9].into_iter().collect(),
+        policies: vec![1.0 / 9.0; 9],
+        legal: vec![1; 9],
+        wdl: vec![0.0, 1.0, 0.0],
+        policy_weights: vec![1.0],
+        importance: Vec::new(),
+    };
+    Prepared { examples: Examples::Positions(batch), items: Vec::new(), mean_version: 1.0, trace: None }
+}
+
+fn checkpoints(folder: &Path) -> Checkpoints {
+    Checkpoints::new(folder.join("checkpoints"), 2)
+}
+
+/// A batch whose loss is NaN.
+fn not_finite() -> Prepared {
+    let mut prepared = prepared();
+    let Examples::Positions(batch) = &mut prepared.examples else { unreachable!("made of positions") };
+    batch.wdl[0] = f32::NAN;
+    prepared
+}
+
+/// A run that begins in `folder`, or resumes from the last checkpoint there.
+fn start(folder: &Path) -> Start {
+    let (architecture, settings) = (architecture(), TrainerSettings::default());
+    let Some(found) = checkpoints(folder).newest().unwrap() else {
+        let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
+        let trainer = network_torch::Trainer::new(network, settings).unwrap();
+        return Start { trainer: Box::new(trainer), architecture, progress: None };
+    };
+    let files = &found.checkpoint.files;
+    let trainer = network_torch::Trainer::restore(&architecture, settings, Device::Cpu, files).unwrap();
+    Start { trainer: Box::new(trainer), architecture, progress: Some(found.checkpoint.progress) }
+}
+
+/// Trains on these batches in `folder` and ends; no interval passes in between.
+fn train(folder: &Path, batches: Vec<Prepared>, publish: impl FnMut(Manifest, Bytes) + Send) -> anyhow::Result<()> {
+    train_with(folder, batches, 0, |_| {}, publish)
+}
+
+/// Trains as [`train`] does, with this number of steps queued ahead and with other settings.
+fn train_with(
+    folder: &Path,
+    batches: Vec<Prepared>,
+    queue_depth: usize,
+    set: impl FnOnce(&mut LearnerSection),
+    publish: impl FnMut(Manifest, Bytes) + Send,
+) -> anyhow::Result<()> {
+    let run = RunSection { directory: folder.into(), ..RunSection::default() };
+    let mut learner = LearnerSection {
+        schedule_minutes: 60.0,
+        publish_interval_seconds: 3600.0,
+        checkpoint_interval_seconds: 3600.0,
+        ..LearnerSection::default()
+    };
+    set(&mut learner);
+    let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
+    train_from(start(folder), settings, batches, queue_depth, publish)
+}
+
+fn train_from(
+    start: Start,
+    settings: Settings,
+    batches: Vec<Prepared>,
+    queue_depth: usize,
+    publish: impl FnMut(Manifest, Bytes) + Send,
+) -> anyhow::Result<()> {
+    let checkpoints = checkpoints(&settings.run.directory);
+    let mut training = Training::new(settings, start, checkpoints, Priorities::new().0);
+    training.queue_depth = queue_depth;
+    training.run(&mut Batches::of(batches), &|| false, publish)
+}
+
+fn last_checkpoint(folder: &Path) -> Option<u64> {
+    checkpoints(folder).newest().unwrap().map(|found| found.checkpoint.progress.training_step)
+}
+
+#[test]
+fn a_run_ends_with_a_published_version_and_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut steps = Vec::new();
+    train(folder.path(), vec![prepared()], |manifest, _| steps.push(manifest.training_step)).unwrap();
+    assert_eq!(steps, [0, 1]);
+    assert_eq!(last_checkpoint(folder.path()), Some(1));
+}
+
+#[test]
+fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("weights");
+    // After the first version is published, a file replaces the folder.
+    let spoil = |_: Manifest, _: Bytes| {
+        fs::remove_dir_all(&weights).unwrap();
+        fs::write(&weights, "no folder").unwrap();
+    };
+    let error = train(folder.path(), vec![prepared()], spoil).unwrap_err();
+    assert!(format!("{error:#}").contains("weights"), "{error:#}");
+    assert_eq!(last_checkpoint(folder.path()), Some(1));
+}
+
+#[test]
+fn batches_that_are_not_finite_bring_the_last_checkpoint_back_when_they_keep_coming() {
+    let trained_on = |not_finite_in_a_row: usize, queue_depth| {
+        let folder = tempfile::tempdir().unwrap();
+        train(folder.path(), vec![prepared()], |_, _| {}).unwrap();
+        let then = (0..not_finite_in_a_row).map(|_| not_finite());
+        let batches = [prepared()].into_iter().chain(then).chain([prepared()]).collect();
+        train_with(folder.path(), batches, queue_depth, |_| {}, |_, _| {}).unwrap();
+        last_checkpoint(folder.path())
+    };
+    assert_eq!((trained_on(2, 0), trained_on(3, 0)), (Some(3), Some(2)));
+    // A step that was queued when the third refusal was read is undone with the rest.
+    assert_eq!((trained_on(2, 1), trained_on(3, 1)), (Some(3), Some(1)));
+}
+
+#[test]
+fn batches_that_are_not_finite_end_a_run_that_has_no_checkpoint_to_go_back_to() {
+    let folder = tempfile::tempdir().unwrap();
+    for queue_depth in [0, 1] {
+        let batches = (0..3).map(|_| not_finite()).collect();
+        let error = train_with(folder.path(), batches, queue_depth, |_| {}, |_, _| {}).unwrap_err();
+        assert!(error.to_string().contains("there is no checkpoint to restore"), "{error:#}");
+    }
+}
+
+#[test]
+fn versions_are_published_in_the_order_of_their_steps_and_every_write_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut versions = Vec::new();
+    let always = |learner: &mut LearnerSection| {
+        // Both are due after every step; those that meet a write in flight are skipped.
+        learner.publish_interval_seconds = 0.01;
+        learner.checkpoint_interval_seconds = 0.01;
+    };
+    let batches = (0..20).map(|_| prepared()).collect();
+    train_with(folder.path(), batches, 1, always, |manifest, bytes| {
+        versions.push((manifest.version.0, manifest.training_step, bytes.len() as u64 == manifest.size_bytes));
+    })
+    .unwrap();
+    assert!(versions.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0 && pair[0].1 < pair[1].1), "{versions:?}");
+    assert_eq!((versions[0].1, versions.last().unwrap().1), (0, 20), "{versions:?}");
+    assert!(versions.iter().all(|version| version.2));
+    assert_eq!(last_checkpoint(folder.path()), Some(20));
+}
+
+#[test]
+fn a_simulated_run_counts_its_steps_and_writes_its_files_without_changing_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut published = Vec::new();
+    let batches = (0..3).map(|_| prepared()).collect();
+    let simulated = |learner: &mut LearnerSection| learner.simulated_step_us = 1;
+    train_with(folder.path(), batches, 1, simulated, |manifest, _| {
+        published.push((manifest.training_step, manifest.digest));
+    })
+    .unwrap();
+    assert_eq!((published[0].0, published[1].0), (0, 3));
+    assert_eq!(published[0].1, published[1].1);
+    assert_eq!(last_checkpoint(folder.path()), Some(3));
+}
+
+/// A batch of three positions, each unrolled by two steps.
+fn unrolled() -> Prepared {
+    let batch = UnrolledBatch {
+        unroll_steps: 2,
+        observations: [0.0; 3 * 2 * 9].into_iter().collect(),
+        actions: vec![0; 3 * 2],
+        policies: vec![1.0 / 9.0; 3 * 3 * 9],
+        policy_weights: vec![1.0; 3 * 3],
+        values: vec![0.0; 3 * 3],
+        value_weights: vec![1.0; 3 * 3],
+        rewards: vec![0.0; 3 * 2],
+        importance: Vec::new(),
+    };
+    Prepared { examples: Examples::Unrolled(batch), items: Vec::new(), mean_version: 1.0, trace: None }
+}
+
+#[test]
+fn a_position_counts_once_however_many_steps_are_unrolled_from_it_and_steps_follow_the_schedule() {
+    let folder = tempfile::tempdir().unwrap();
+    for queue_depth in [0, 1] {
+        let run = RunSection { directory: folder.path().join(queue_depth.to_string()), ..RunSection::default() };
+        let settings = Config { run, ..Config::default() }.settings().unwrap();
+        let directory = settings.run.directory.clone();
+        let (trainer, log) = Counting::new();
+        let start = Start { trainer: Box::new(trainer), architecture: architecture(), progress: None };
+        train_from(start, settings, vec![unrolled(), prepared(), unrolled()], queue_depth, |_, _| {}).unwrap();
+        let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
+        assert_eq!((progress.training_step, progress.positions), (3, 3 + 1 + 3));
+        let Log { positions, progress, queued_max } = &*log.lock().unwrap();
+        assert_eq!((positions.as_slice(), *queued_max), (&[3, 1, 3][..], queue_depth + 1));
+        assert!(progress.is_sorted() && progress.iter().all(|&at| (0.0..1.0).contains(&at)), "{progress:?}");
+    }
+}
