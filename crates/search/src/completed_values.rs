@@ -2,6 +2,8 @@
 //!
 //! Danihelka et al. 2022, "Policy improvement by planning with Gumbel", appendix D and equation 8.
 
+use crate::settings::ValueSpan;
+
 /// The value assigned to an unvisited action: the network's value mixed with the values of the visited actions,
 /// `v_mix = (v̂ + ΣN · Σ_visited(π·q) / Σ_visited(π)) / (1 + ΣN)`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,6 +43,8 @@ impl MixedValue {
 pub(crate) struct Sigma {
     pub(crate) c_visit: f32,
     pub(crate) c_scale: f32,
+    /// The values by whose range `q` is rescaled, where values are normalised.
+    pub(crate) span: ValueSpan,
 }
 
 impl Sigma {
@@ -96,8 +100,8 @@ mod tests {
 
     #[test]
     fn sigma_grows_with_the_greatest_count() {
-        assert_eq!(Sigma { c_visit: 50.0, c_scale: 1.0 }.factor(14.0), 64.0);
-        assert_eq!(Sigma { c_visit: 50.0, c_scale: 0.1 }.factor(0.0), 5.0);
+        let factor = |c_scale, visits| Sigma { c_visit: 50.0, c_scale, span: ValueSpan::Node }.factor(visits);
+        assert_eq!([factor(1.0, 14.0), factor(0.1, 0.0)], [64.0, 5.0]);
     }
 
     #[test]

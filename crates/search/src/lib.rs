@@ -31,5 +31,5 @@ mod value_range;
 pub use proven::Proven;
 pub use request::{Expansion, Request, Selection};
 pub use root_policy::RootView;
-pub use settings::{Dirichlet, EarlyStop, Exploration, SearchAlgorithm, Settings, Solver, ValueRange};
+pub use settings::{Dirichlet, EarlyStop, Exploration, SearchAlgorithm, Settings, Solver, ValueRange, ValueSpan};
 pub use tree::Tree;

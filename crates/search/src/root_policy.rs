@@ -9,6 +9,7 @@ use crate::arena::{Arena, Node};
 use crate::completed_values::{MixedValue, Sigma, logit, softmax};
 use crate::edges::{EdgeId, NodeId};
 use crate::proven::Proven;
+use crate::settings::ValueSpan;
 use crate::value_range::{Rescale, Scale};
 
 /// The proven result of an edge, as seen by the player who chooses it.
@@ -60,10 +61,14 @@ pub(crate) fn completed_values(arena: &Arena, node: &Node, values: &mut Vec<f32>
 }
 
 /// Replaces `scores` with `logits + σ(completed Q)`, the logits of the improved policy. Values other than a board's are
-/// rescaled by the least and greatest completed value of the node, as below the root.
+/// rescaled as below the root.
 pub(crate) fn improved_logits(arena: &Arena, node: &Node, sigma: Sigma, scores: &mut Vec<f32>) {
     completed_values(arena, node, scores);
-    let scale = if arena.bounds.is_board() { Scale::IDENTITY } else { spanning(scores) };
+    let scale = match sigma.span {
+        _ if arena.bounds.is_board() => Scale::IDENTITY,
+        ValueSpan::Node => spanning(scores),
+        ValueSpan::Tree => arena.bounds.scale_or_flat(),
+    };
     let visits_max = node.edges().map(|edge| edge_visits(arena, edge)).max().unwrap_or(0);
     let factor = sigma.factor(visits_max as f32);
     for (score, edge) in scores.iter_mut().zip(node.edges()) {

@@ -8,7 +8,7 @@ use crate::arena::{Arena, Node};
 use crate::backup::back_up;
 use crate::completed_values::Sigma;
 use crate::edges::{EdgeId, LANES, NodeId, Octet};
-use crate::settings::{SearchAlgorithm, Settings};
+use crate::settings::{SearchAlgorithm, Settings, ValueSpan};
 use crate::value_range::{Rescale, Unscaled};
 use gumbel::{RescaleNode, Spanning};
 use lanes::Choice;
@@ -43,8 +43,8 @@ impl Rule {
                 fpu_reduction: settings.fpu_reduction,
                 factors: ExplorationFactors::new(settings.c_base, settings.c_init),
             }),
-            SearchAlgorithm::Gumbel { c_visit, c_scale, .. } => {
-                Self::Gumbel(Gumbel { sigma: Sigma { c_visit, c_scale }, scratch: Vec::new() })
+            SearchAlgorithm::Gumbel { c_visit, c_scale, span, .. } => {
+                Self::Gumbel(Gumbel { sigma: Sigma { c_visit, c_scale, span }, scratch: Vec::new() })
             }
         }
     }
@@ -87,13 +87,19 @@ pub(crate) enum Descent {
 /// `reduction`.
 #[inline]
 pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, first: Option<EdgeId>, reduction: f32) -> Descent {
-    // Under pUCT the rescaling is read once for all steps.
+    // A rescaling by the values of the tree is read once for all steps.
     let scale = arena.bounds.scale();
     match (rule, arena.bounds.is_board()) {
         (Rule::Puct(puct), true) => descend_by(arena, puct, Unscaled, first, reduction),
         (Rule::Puct(puct), false) => descend_by(arena, puct, scale, first, reduction),
         (Rule::Gumbel(gumbel), true) => descend_by(arena, gumbel, Unscaled, first, reduction),
-        (Rule::Gumbel(gumbel), false) => descend_by(arena, gumbel, Spanning, first, reduction),
+        (Rule::Gumbel(gumbel), false) => match gumbel.sigma.span {
+            ValueSpan::Node => descend_by(arena, gumbel, Spanning, first, reduction),
+            ValueSpan::Tree => {
+                let scale = arena.bounds.scale_or_flat();
+                descend_by(arena, gumbel, scale, first, reduction)
+            }
+        },
     }
 }
 

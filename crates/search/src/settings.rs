@@ -54,15 +54,29 @@ pub enum SearchAlgorithm {
         c_visit: f32,
         /// `c_scale` of σ. Published: 1 for values in `[-1, 1]`, 0.1 for values rescaled to `[0, 1]`.
         c_scale: f32,
+        /// The values whose range is rescaled to `[0, 1]`, if values are [normalised](ValueRange::Normalised).
+        span: ValueSpan,
     },
+}
+
+/// The values whose range Gumbel rescales to `[0, 1]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueSpan {
+    /// The completed values of each node, as in mctx. The best and the worst action of a node always differ by 1, so
+    /// that where actions hardly matter the search policy follows the errors of the values.
+    Node,
+    /// The action values met in the tree since its last reset, as under pUCT: actions differ by their share of it.
+    Tree,
 }
 
 impl SearchAlgorithm {
     /// Gumbel with the constants published for board games.
-    pub const GUMBEL: Self = Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0 };
+    pub const GUMBEL: Self =
+        Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0, span: ValueSpan::Node };
 
-    /// Gumbel with the constants published for values rescaled to `[0, 1]`.
-    pub const GUMBEL_NORMALISED: Self = Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 0.1 };
+    /// Gumbel with the constants published for values rescaled to `[0, 1]`, and the rescaling of mctx.
+    pub const GUMBEL_NORMALISED: Self =
+        Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 0.1, span: ValueSpan::Node };
 }
 
 /// Dirichlet noise on the priors of an explored root: `(1 − fraction) · P + fraction · Dir(total / legal)`.
@@ -102,8 +116,7 @@ pub enum ValueRange {
     /// Values in `[-1, 1]`, used as they are.
     Board,
     /// Unbounded values, rescaled to `[0, 1]`: under pUCT by the least and greatest action value met since the last
-    /// reset of the tree, as in MuZero; under Gumbel by the least and greatest completed value of each node, as in
-    /// Gumbel MuZero.
+    /// reset of the tree, as in MuZero; under Gumbel by those of its [`ValueSpan`].
     Normalised,
 }
 

@@ -16,7 +16,7 @@ use crate::root_policy::{
 };
 use crate::select::{Descent, Rule, descend};
 use crate::sequential_halving::{Candidate, CandidateStatus, SequentialHalving};
-use crate::settings::{EarlyStop, Exploration, SearchAlgorithm, Settings, Solver};
+use crate::settings::{EarlyStop, Exploration, SearchAlgorithm, Settings, Solver, ValueSpan};
 use crate::solver::prove;
 use crate::value_range::Bounds;
 
@@ -300,10 +300,10 @@ impl<S> Tree<S> {
 
     /// Starts the first phase of sequential halving, by the noise that was drawn.
     fn begin_halving(&mut self) {
-        let SearchAlgorithm::Gumbel { considered_actions_max, c_visit, c_scale } = self.settings.algorithm else {
+        let SearchAlgorithm::Gumbel { considered_actions_max, c_visit, c_scale, span } = self.settings.algorithm else {
             return;
         };
-        self.score(Sigma { c_visit, c_scale });
+        self.score(Sigma { c_visit, c_scale, span });
         let arena = &self.arena;
         self.halving.begin(considered_actions_max, self.budget, &self.scratch, |action| candidate(arena, action));
         self.settle();
@@ -331,7 +331,9 @@ impl<S> Tree<S> {
     /// not carry it.
     #[inline(never)]
     fn rank_again(&mut self, sigma: Sigma) {
-        if self.halving.is_rank_open(|action| candidate(&self.arena, action)) {
+        // The order of visits matters where each of them may change the rescaling of the next ones below the root.
+        let is_order_relevant = sigma.span == ValueSpan::Tree;
+        if is_order_relevant || self.halving.is_rank_open(|action| candidate(&self.arena, action)) {
             self.score(sigma);
             let arena = &self.arena;
             self.halving.rank_again(&self.scratch, |action| candidate(arena, action));
@@ -402,7 +404,7 @@ impl<S> Tree<S> {
     fn sigma(&self) -> Option<Sigma> {
         match self.settings.algorithm {
             SearchAlgorithm::Puct => None,
-            SearchAlgorithm::Gumbel { c_visit, c_scale, .. } => Some(Sigma { c_visit, c_scale }),
+            SearchAlgorithm::Gumbel { c_visit, c_scale, span, .. } => Some(Sigma { c_visit, c_scale, span }),
         }
     }
 

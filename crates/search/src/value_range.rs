@@ -55,6 +55,12 @@ impl Bounds {
         }
         Scale::spanning(self.least, self.greatest)
     }
+
+    /// Returns the current rescaling of values; before two different values were included, all values are equal.
+    #[inline]
+    pub(crate) fn scale_or_flat(&self) -> Scale {
+        if self.least < self.greatest { Scale::spanning(self.least, self.greatest) } else { Scale::FLAT }
+    }
 }
 
 /// The rescaling of a board's values, which is the identity.
@@ -76,6 +82,8 @@ impl Rescale for Unscaled {
 
 impl Scale {
     pub(crate) const IDENTITY: Self = Self { least: 0.0, factor: 1.0 };
+    /// Every value is 0.
+    const FLAT: Self = Self { least: 0.0, factor: 0.0 };
 
     /// The rescaling of values from `least` to `greatest` to `[0, 1]`.
     pub(crate) fn spanning(least: f32, greatest: f32) -> Self {
@@ -108,6 +116,16 @@ mod tests {
         [3.0, 11.0, 7.0].into_iter().for_each(|value| bounds.include(value));
         let scale = bounds.scale();
         assert_eq!([3.0, 7.0, 11.0].map(|value| scale.apply(value)), [0.0, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn one_value_alone_is_flat_where_differences_alone_count() {
+        let mut bounds = Bounds::new(ValueRange::Normalised);
+        assert_eq!(bounds.scale_or_flat().apply(200.0), 0.0);
+        bounds.include(200.0);
+        assert_eq!(bounds.scale_or_flat().apply(100.0), 0.0);
+        bounds.include(100.0);
+        assert_eq!(bounds.scale_or_flat().apply(150.0), 0.5);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use search::{Dirichlet, EarlyStop, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange};
+use search::{Dirichlet, EarlyStop, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange, ValueSpan};
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of games; the trees of more would not fit any machine.
@@ -50,6 +50,18 @@ pub struct SearchSection {
     pub gumbel_c_visit: f32,
     /// Gumbel: `c_scale`.
     pub gumbel_c_scale: f32,
+    /// Gumbel with a learned model: the values whose range is rescaled to `[0, 1]`.
+    pub gumbel_value_span: SpanName,
+}
+
+/// The values whose range Gumbel rescales to `[0, 1]` with a learned model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpanName {
+    /// `tree`: those met in the tree during the search.
+    Tree,
+    /// `node`: those of the actions of each node, as in mctx.
+    Node,
 }
 
 /// The algorithm that spends the simulations of a move.
@@ -77,6 +89,7 @@ impl Default for SearchSection {
             gumbel_considered_actions_max: 16,
             gumbel_c_visit: 50.0,
             gumbel_c_scale: 1.0,
+            gumbel_value_span: SpanName::Tree,
         }
     }
 }
@@ -101,6 +114,10 @@ impl SearchSection {
                 considered_actions_max: self.gumbel_considered_actions_max,
                 c_visit: self.gumbel_c_visit,
                 c_scale: self.gumbel_c_scale,
+                span: match self.gumbel_value_span {
+                    SpanName::Tree => ValueSpan::Tree,
+                    SpanName::Node => ValueSpan::Node,
+                },
             },
         };
         Ok(SearchSettings {

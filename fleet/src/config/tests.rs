@@ -85,7 +85,7 @@ fn train_compose_and_kubernetes_use_one_recipe_per_game_in_every_process() {
     for game in games::GAMES.iter().flat_map(|entry| entry.examples()) {
         let runs = tempfile::tempdir().unwrap();
         let expected = recipes_of(&written_by_train(&game, runs.path()), &game);
-        assert_eq!(expected[0]["search.algorithm"], "\"gumbel\"", "{game}: every preset searches with Gumbel");
+        assert!(expected[0].contains_key("search.algorithm"), "{game}: {:?}", expected[0]);
         for file in deployed {
             assert_eq!(recipes_of(&deploy().join(file), &game), expected, "{game} with {file}");
         }

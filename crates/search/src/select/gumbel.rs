@@ -31,6 +31,16 @@ impl RescaleNode for Unscaled {
     }
 }
 
+/// The rescaling by the values met in the tree, the same at every node.
+impl RescaleNode for Scale {
+    type Scale = Self;
+
+    #[inline(always)]
+    fn at(self, _: &[Octet], _: f32) -> Self {
+        self
+    }
+}
+
 /// The rescaling by the least and greatest completed value of each node itself, as in Gumbel MuZero (mctx,
 /// `qtransform_completed_by_mix_value`). Edges that may not be taken now are left out.
 #[derive(Debug, Clone, Copy)]
@@ -136,10 +146,11 @@ fn improve(octets: &[Octet], scale: impl Rescale, factor: f32, unvisited: f32, s
 mod tests {
     use super::*;
     use crate::edges::{Edges, UNVISITED};
+    use crate::settings::ValueSpan;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    const SIGMA: Sigma = Sigma { c_visit: 50.0, c_scale: 1.0 };
+    const SIGMA: Sigma = Sigma { c_visit: 50.0, c_scale: 1.0, span: ValueSpan::Node };
 
     fn choose(values: &[f32], counts: &[f32], priors: &[f32]) -> Option<usize> {
         choose_by(Unscaled, values, counts, priors)
