@@ -8,7 +8,7 @@ use bytes::Bytes;
 use game::ObservationShape;
 use inference::{
     BATCH_SIZES, Candidate, DEPTH_MAX, EngineCounts, Evaluator, LatentModel, Routed, Speed, Trial, choose_depth,
-    doubling_sizes, try_out,
+    doubling_sizes, try_out, try_out_latent,
 };
 use serde::{Deserialize, Serialize};
 use weights::{Architecture, Manifest};
@@ -82,9 +82,39 @@ impl Measured {
         choices: &[&Choice],
         evaluators: &mut [Box<dyn Evaluator>],
     ) -> Vec<Measurement> {
+        let names: Vec<String> = evaluators.iter().map(|evaluator| evaluator.attributes().name.to_string()).collect();
+        self.stored_or(manifest, names, || {
+            (evaluators.iter_mut().zip(choices))
+                .map(|(evaluator, choice)| self.measure(manifest, bytes, evaluator.as_mut(), choice))
+                .collect()
+        })
+    }
+
+    /// The speed of the recurrent steps of each model, from the store or measured now.
+    fn latent_measurements(
+        &self,
+        manifest: &Manifest,
+        bytes: &Bytes,
+        choices: &[&Choice],
+        models: &mut [Box<dyn LatentModel>],
+    ) -> Vec<Measurement> {
+        let names: Vec<String> = models.iter().map(|model| model.attributes().name.to_string()).collect();
+        self.stored_or(manifest, names, || {
+            (models.iter_mut().zip(choices))
+                .map(|(model, choice)| self.measure_latent(manifest, bytes, model.as_mut(), choice))
+                .collect()
+        })
+    }
+
+    /// The stored measurements of the engines of these names; if one is missing, those that `measure` makes of all.
+    fn stored_or(
+        &self,
+        manifest: &Manifest,
+        names: Vec<String>,
+        measure: impl FnOnce() -> Vec<Measurement>,
+    ) -> Vec<Measurement> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let key = self.key(&manifest.architecture);
-        let names: Vec<String> = evaluators.iter().map(|evaluator| evaluator.attributes().name.to_string()).collect();
         let of_all = |speeds: &Speeds| -> Option<Vec<Measurement>> {
             let speeds = speeds.get(&key)?;
             names.iter().map(|name| speeds.get(name).cloned()).collect()
@@ -95,9 +125,7 @@ impl Measured {
         if let Some(found) = of_all(&known) {
             return found;
         }
-        let measured: Vec<Measurement> = (evaluators.iter_mut().zip(choices))
-            .map(|(evaluator, choice)| self.measure(manifest, bytes, evaluator.as_mut(), choice))
-            .collect();
+        let measured = measure();
         let has_failed = measured.iter().any(|measured| measured.speeds.is_empty());
         known.insert(key, names.into_iter().zip(measured.iter().cloned()).collect());
         // A device that failed this time may work at the next start.
@@ -134,6 +162,33 @@ impl Measured {
         Measurement { in_flight, speeds: trial.speeds.iter().map(all).collect() }
     }
 
+    /// Measures the recurrent steps/s of all threads together, in their largest batches. Models on a shared device are
+    /// called by as many threads at once; those of the CPU each take a core.
+    fn measure_latent(
+        &self,
+        manifest: &Manifest,
+        bytes: &Bytes,
+        model: &mut dyn LatentModel,
+        choice: &Choice,
+    ) -> Measurement {
+        let Demand { threads, batch_max } = self.demand;
+        let name = model.attributes().name;
+        let callers_max = if choice.is_shared { threads.min(CALLERS_MAX) } else { 1 };
+        let others = 1..callers_max;
+        let mut others: Vec<_> = others.map_while(|_| choice.backend.build_latent(manifest, bytes).ok()).collect();
+        let mut callers: Vec<&mut dyn LatentModel> = vec![model];
+        callers.extend(others.iter_mut().map(|other| &mut **other as &mut dyn LatentModel));
+        let trial = try_out_latent(&mut callers, position(manifest), &[batch_max], TRIAL_TIME, &*self.clock);
+        if let Some((batch, why)) = &trial.failure {
+            tracing::warn!(model = &*name, batch, why, "a learned model failed while it was measured");
+        }
+        let times = if choice.is_shared { 1.0 } else { threads as f64 };
+        let steps_per_second = (trial.best() * times).round();
+        tracing::info!(model = &*name, steps_per_second, "measured in its largest batches");
+        let all = |speed: &Speed| (speed.batch, speed.evaluations_per_second * times);
+        Measurement { in_flight: 1, speeds: trial.speeds.iter().map(all).collect() }
+    }
+
     /// Measures a device that threads share: the best number of batches in flight with the largest requests, then a few
     /// smaller sizes of requests, all with as many callers as there are threads.
     fn measure_shared(
@@ -168,9 +223,7 @@ impl Measured {
         sizes: &[usize],
         time: Duration,
     ) -> Trial {
-        let Architecture { planes, height, width, actions, .. } = manifest.architecture;
-        let position = (ObservationShape { planes, height, width }, actions);
-        let trial = try_out(evaluators, position, sizes, time, &*self.clock);
+        let trial = try_out(evaluators, position(manifest), sizes, time, &*self.clock);
         if let Some((batch, why)) = &trial.failure {
             let evaluator = &*evaluators[0].attributes().name;
             tracing::warn!(evaluator, batch, why, "an evaluator failed while it was measured");
@@ -250,33 +303,48 @@ impl Backend for Measured {
         Ok(built.expect("a build that waits gives an evaluator"))
     }
 
-    /// Uses one engine at every batch size, because latent states stay where they were computed: the CPU for dense
-    /// networks, whose layers cost less than the calls of an accelerator, and the accelerator for others.
+    /// Uses one engine at every batch size, because latent states stay where they were computed: the one that takes the
+    /// most recurrent steps per second in the largest batches of all threads, which a search nearly always fills.
     fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, Error> {
-        let Architecture { height, width, .. } = manifest.architecture;
-        let prefers_shared = height * width > 1;
-        let mut choices: Vec<&Choice> = self.choices.iter().collect();
-        // The sort is stable: among equals, the first choice is preferred.
-        choices.sort_by_key(|choice| choice.is_shared != prefers_shared);
-        let mut refused = None;
-        for Choice { backend, .. } in choices {
-            match backend.build_latent(manifest, bytes) {
+        let (mut choices, mut models, mut refused) = (Vec::new(), Vec::new(), None);
+        for choice in &self.choices {
+            match choice.backend.build_latent(manifest, bytes) {
                 Ok(model) => {
-                    self.announce(&model.attributes().name);
-                    return Ok(model);
+                    choices.push(choice);
+                    models.push(model);
                 }
                 Err(error) => {
-                    tracing::debug!(backend = backend.describe(), %error, "this engine does not take the weights");
+                    tracing::debug!(backend = choice.backend.describe(), %error, "this engine does not take the weights");
                     refused.get_or_insert(error);
                 }
             }
         }
-        Err(refused.unwrap_or_else(|| Error::NoLatentModel { engine: self.describe() }))
+        if models.len() > 1 {
+            let measured = self.latent_measurements(manifest, bytes, &choices, &mut models);
+            let speed = |index: usize| measured[index].speeds.last().map_or(0.0, |&(_, speed)| speed);
+            // Among equals, the first choice is preferred.
+            let fastest =
+                (1..models.len()).fold(0, |best, index| if speed(index) > speed(best) { index } else { best });
+            models.swap(0, fastest);
+        }
+        match models.into_iter().next() {
+            Some(model) => {
+                self.announce(&model.attributes().name);
+                Ok(model)
+            }
+            None => Err(refused.unwrap_or_else(|| Error::NoLatentModel { engine: self.describe() })),
+        }
     }
 
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
         self.routed(manifest, bytes, |backend| backend.try_build(manifest, bytes))
     }
+}
+
+/// The shape of an observation and the number of actions.
+fn position(manifest: &Manifest) -> (ObservationShape, usize) {
+    let Architecture { planes, height, width, actions, .. } = manifest.architecture;
+    (ObservationShape { planes, height, width }, actions)
 }
 
 /// Measured speeds by machine, network and load, then by the evaluator's name.

@@ -33,4 +33,4 @@ pub use latent::{LatentModel, LatentPredictions, Slot, Unroll};
 pub use prediction::{Predictions, Wdl};
 pub use preference::{DevicePreference, PrecisionPreference, TrainingKernel};
 pub use routed::{Candidate, Route, Routed};
-pub use trial::{Speed, Trial, choose_depth, doubling_sizes, try_out};
+pub use trial::{Speed, Trial, choose_depth, doubling_sizes, try_out, try_out_latent};

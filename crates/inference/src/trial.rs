@@ -1,11 +1,11 @@
-//! Measurement of an evaluator by batch size, before it is used.
+//! Measurement of an evaluator or a learned model by batch size, before it is used.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use game::{Action, ObservationShape};
 
-use crate::{Batch, Error, Evaluator, Predictions};
+use crate::{Batch, Error, Evaluator, LatentModel, LatentPredictions, Predictions, Slot, Unroll};
 
 /// The speed of an evaluator at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -76,20 +76,78 @@ pub fn try_out(
     time: Duration,
     now: &(dyn Fn() -> Instant + Sync),
 ) -> Trial {
-    let mut trial = Trial::default();
     let mut batch = Batch::new(shape);
-    let legal: Vec<Action> = (0..actions).filter_map(|action| u16::try_from(action).ok()).map(Action).collect();
+    let legal = actions_below(actions);
     let max_batch = evaluators[0].attributes().max_batch;
+    each_size(max_batch, sizes, time, now, |size| {
+        fill(&mut batch, &legal, size);
+        let batch = &batch;
+        let call =
+            |evaluator: &mut &mut dyn Evaluator, predictions: &mut Predictions| evaluator.evaluate(batch, predictions);
+        rate(evaluators, size, call, time, now)
+    })
+}
+
+/// Measures recurrent steps of learned models as [`try_out`] measures evaluations. Each step reads another slot than it
+/// writes, as in a search.
+///
+/// # Panics
+/// If there are no models.
+pub fn try_out_latent(
+    models: &mut [&mut dyn LatentModel],
+    (shape, actions): (ObservationShape, usize),
+    sizes: &[usize],
+    time: Duration,
+    now: &(dyn Fn() -> Instant + Sync),
+) -> Trial {
+    let mut batch = Batch::new(shape);
+    let legal = actions_below(actions);
+    let max_batch = models[0].attributes().max_batch;
+    each_size(max_batch, sizes, time, now, |size| {
+        fill(&mut batch, &legal, size);
+        let slots = u32::try_from(size).map_err(|_| Error::Backend("the batch is too large".to_owned()))?;
+        let from: Vec<Slot> = (0..slots).map(Slot).collect();
+        for model in models.iter_mut() {
+            model.reserve(2 * size)?;
+            model.initial(&batch, &from, &mut LatentPredictions::default())?;
+        }
+        let step = |(slot, &action): (Slot, &Action)| Unroll { from: slot, action, to: Slot(slots + slot.0) };
+        let steps: Vec<Unroll> = from.iter().copied().zip(legal.iter().cycle()).map(step).collect();
+        let call = |model: &mut &mut dyn LatentModel, predictions: &mut LatentPredictions| {
+            model.recurrent(&steps, predictions)
+        };
+        rate(models, size, call, time, now)
+    })
+}
+
+fn actions_below(actions: usize) -> Vec<Action> {
+    (0..actions).filter_map(|action| u16::try_from(action).ok()).map(Action).collect()
+}
+
+/// Adds positions to `batch` until there are `size`.
+fn fill(batch: &mut Batch, legal: &[Action], size: usize) {
+    while batch.len() < size {
+        let position = batch.len();
+        // Speed does not depend on the content of a position, but zeros everywhere might be too favourable.
+        batch.push(legal, |planes| planes.iter_mut().skip(position % 3).step_by(3).for_each(|x| *x = 1.0));
+    }
+}
+
+/// Measures each of `sizes`, which are limited to `max_batch`, with `rate`, until one fails or takes far longer than
+/// `time`.
+fn each_size(
+    max_batch: usize,
+    sizes: &[usize],
+    time: Duration,
+    now: &(dyn Fn() -> Instant + Sync),
+    mut rate: impl FnMut(usize) -> Result<f64, Error>,
+) -> Trial {
+    let mut trial = Trial::default();
     let mut sizes: Vec<usize> = sizes.iter().map(|&size| size.clamp(1, max_batch)).collect();
     sizes.dedup();
     for size in sizes {
-        while batch.len() < size {
-            let position = batch.len();
-            // Speed does not depend on the content of a position, but zeros everywhere might be too favourable.
-            batch.push(&legal, |planes| planes.iter_mut().skip(position % 3).step_by(3).for_each(|x| *x = 1.0));
-        }
         let begun = now();
-        match rate(evaluators, &batch, time, now) {
+        match rate(size) {
             Ok(evaluations_per_second) => trial.speeds.push(Speed { batch: size, evaluations_per_second }),
             Err(error) => {
                 trial.failure = Some((size, error.to_string()));
@@ -104,55 +162,57 @@ pub fn try_out(
     trial
 }
 
-/// The evaluations/s of all evaluators together, which start at the same time.
-fn rate(
-    evaluators: &mut [&mut dyn Evaluator],
-    batch: &Batch,
+/// The positions/s of all `engines` together, which start at the same time; each of their calls answers `size`.
+fn rate<E: Send, P: Default>(
+    engines: &mut [E],
+    size: usize,
+    call: impl Fn(&mut E, &mut P) -> Result<(), Error> + Sync,
     time: Duration,
     now: &(dyn Fn() -> Instant + Sync),
 ) -> Result<f64, Error> {
-    let Some((first, others)) = evaluators.split_first_mut() else { return Ok(0.0) };
-    let barrier = &Barrier::new(1 + others.len());
+    let Some((first, others)) = engines.split_first_mut() else { return Ok(0.0) };
+    let (barrier, call) = (&Barrier::new(1 + others.len()), &call);
     let spans = std::thread::scope(|scope| {
         let others: Vec<_> = others
             .iter_mut()
-            .map(|other| scope.spawn(move || evaluate_for(&mut **other, batch, time, now, barrier)))
+            .map(|other| scope.spawn(move || call_for(|answer| call(other, answer), time, now, barrier)))
             .collect();
-        let first = evaluate_for(&mut **first, batch, time, now, barrier);
+        let first = call_for(|answer| call(first, answer), time, now, barrier);
         let others = others.into_iter().map(|other| other.join().unwrap_or_else(|_| Err(panicked())));
         std::iter::once(first).chain(others).collect::<Result<Vec<Span>, Error>>()
     })?;
     let (begin, end) = (spans.iter().map(|span| span.begin).min(), spans.iter().map(|span| span.end).max());
     let seconds = end.zip(begin).map_or(0.0, |(end, begin)| end.saturating_duration_since(begin).as_secs_f64());
-    Ok(spans.iter().map(|span| span.positions).sum::<usize>() as f64 / seconds.max(1e-9))
+    let calls: usize = spans.iter().map(|span| span.calls).sum();
+    Ok((calls * size) as f64 / seconds.max(1e-9))
 }
 
-/// The number of positions answered by one thread, and the interval of its measurement.
+/// The number of calls of one thread, and the interval of its measurement.
 struct Span {
     begin: Instant,
     end: Instant,
-    positions: usize,
+    calls: usize,
 }
 
-fn evaluate_for(
-    evaluator: &mut dyn Evaluator,
-    batch: &Batch,
+/// Repeats a call for about `time`, after a first one that is not counted.
+fn call_for<P: Default>(
+    mut call: impl FnMut(&mut P) -> Result<(), Error>,
     time: Duration,
     now: &(dyn Fn() -> Instant + Sync),
     barrier: &Barrier,
 ) -> Result<Span, Error> {
-    let mut predictions = Predictions::new();
-    let first = evaluator.evaluate(batch, &mut predictions);
+    let mut answer = P::default();
+    let first = call(&mut answer);
     // A thread that fails still waits at the barrier, which would otherwise block the others.
     barrier.wait();
     first?;
-    let (begin, mut positions) = (now(), 0);
+    let (begin, mut calls) = (now(), 0);
     loop {
-        evaluator.evaluate(batch, &mut predictions)?;
-        positions += batch.len();
+        call(&mut answer)?;
+        calls += 1;
         let end = now();
         if end.saturating_duration_since(begin) >= time {
-            return Ok(Span { begin, end, positions });
+            return Ok(Span { begin, end, calls });
         }
     }
 }

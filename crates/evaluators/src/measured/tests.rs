@@ -274,31 +274,37 @@ fn the_only_engine_that_accepts_the_weights_is_used_and_without_one_the_build_fa
     assert!(error.to_string().contains("does not take them"), "{error}");
 }
 
-/// A model that is only asked for its name.
-struct Named(&'static str);
+/// The learned model of an engine: recurrent steps cost a fixed amount of work for a call and for each step, or fail.
+#[derive(Debug, Clone, Copy)]
+struct Learned {
+    name: &'static str,
+    call: u32,
+    step: u32,
+    takes_planes: bool,
+    fails: bool,
+}
 
-impl LatentModel for Named {
+const CPU: Learned = Learned { name: "cpu", call: 0, step: 20_000, takes_planes: true, fails: false };
+const DEVICE: Learned = Learned { name: "device", call: 300_000, step: 0, takes_planes: true, fails: false };
+
+impl LatentModel for Learned {
     fn attributes(&self) -> Attributes {
-        Attributes { name: self.0.into(), weights_version: 7, preferred_batch: 1, max_batch: 1 }
+        Attributes { name: self.name.into(), weights_version: 7, preferred_batch: 64, max_batch: 1024 }
     }
 
     fn reserve(&mut self, _: usize) -> Result<(), Error> {
-        unreachable!("it is not used")
+        Ok(())
     }
 
     fn initial(&mut self, _: &Batch, _: &[Slot], _: &mut LatentPredictions) -> Result<(), Error> {
-        unreachable!("it is not used")
+        Ok(())
     }
 
-    fn recurrent(&mut self, _: &[Unroll], _: &mut LatentPredictions) -> Result<(), Error> {
-        unreachable!("it is not used")
+    fn recurrent(&mut self, steps: &[Unroll], _: &mut LatentPredictions) -> Result<(), Error> {
+        let work = self.call + self.step * u32::try_from(steps.len()).unwrap();
+        std::hint::black_box((0..work).fold(1.0_f64, |x, i| (x + f64::from(i)).sqrt()));
+        if self.fails { Err(Error::Backend("the device is lost".to_owned())) } else { Ok(()) }
     }
-}
-
-/// An engine that computes MuZero networks only if they are of vectors, or all of them.
-struct Learned {
-    name: &'static str,
-    takes_planes: bool,
 }
 
 impl Backend for Learned {
@@ -314,17 +320,17 @@ impl Backend for Learned {
         if manifest.architecture.height > 1 && !self.takes_planes {
             return Err(crate::Error::Other(format!("{} takes no planes", self.name)));
         }
-        Ok(Box::new(Named(self.name)))
+        Ok(Box::new(*self))
     }
 }
 
-/// Returns the engine of a MuZero network whose observations are squares of this side.
-fn latent_engine(side: usize, engines: [(&'static str, bool, bool); 2]) -> Result<String, crate::Error> {
-    let choices = engines
-        .map(|(name, is_shared, takes_planes)| Choice { backend: Box::new(Learned { name, takes_planes }), is_shared });
-    let measured = Measured::new(choices.into(), Demand { threads: 1, batch_max: 8 }, host(&Memory::default()));
+/// Returns the engine that gets the latent states of tic-tac-toe in batches of up to `batch_max`; the second engine is
+/// shared.
+fn latent_engine(batch_max: usize, engines: [Learned; 2]) -> Result<String, crate::Error> {
+    let [first, second] = engines.map(Box::new);
+    let choices = vec![Choice { backend: first, is_shared: false }, Choice { backend: second, is_shared: true }];
+    let measured = Measured::new(choices, Demand { threads: 2, batch_max }, host(&Memory::default()));
     let mut manifest = manifest();
-    (manifest.architecture.height, manifest.architecture.width) = (side, side);
     manifest.architecture.model = weights::Model::Muzero { support: 5 };
     let network = measured.build_network(&manifest, &Bytes::new())?;
     assert!(matches!(network, crate::Network::Latent(_)), "{network:?}");
@@ -333,17 +339,22 @@ fn latent_engine(side: usize, engines: [(&'static str, bool, bool); 2]) -> Resul
 }
 
 #[test]
-fn latent_states_of_vectors_are_on_the_cpu_and_those_of_planes_on_the_accelerator() {
-    let both = [("cpu", false, true), ("device", true, true)];
-    assert_eq!(latent_engine(1, both).unwrap(), "cpu");
-    assert_eq!(latent_engine(3, both).unwrap(), "device");
+fn latent_states_are_on_the_engine_that_is_fastest_in_the_largest_batches() {
+    assert_eq!(latent_engine(1, [CPU, DEVICE]).unwrap(), "cpu");
+    assert_eq!(latent_engine(512, [CPU, DEVICE]).unwrap(), "device");
 }
 
 #[test]
-fn a_muzero_network_that_the_preferred_engine_does_not_take_is_built_by_the_other() {
-    assert_eq!(latent_engine(3, [("cpu", false, true), ("device", true, false)]).unwrap(), "cpu");
-    let error = latent_engine(3, [("cpu", false, false), ("device", true, false)]).unwrap_err();
-    assert_eq!(error.to_string(), "device takes no planes", "the preferred engine gives the reason");
+fn a_muzero_network_that_one_engine_does_not_take_is_built_by_the_other() {
+    let device = Learned { takes_planes: false, ..DEVICE };
+    assert_eq!(latent_engine(512, [CPU, device]).unwrap(), "cpu");
+    let error = latent_engine(512, [Learned { takes_planes: false, ..CPU }, device]).unwrap_err();
+    assert_eq!(error.to_string(), "cpu takes no planes", "the preferred engine gives the reason");
+}
+
+#[test]
+fn an_engine_whose_recurrent_steps_fail_gets_no_latent_states() {
+    assert_eq!(latent_engine(512, [CPU, Learned { fails: true, ..DEVICE }]).unwrap(), "cpu");
 }
 
 #[test]
