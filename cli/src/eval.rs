@@ -1,8 +1,10 @@
-//! `zerofleet eval`: measures accuracy on solved positions, with search and without, or the mean return in games that
-//! are scored by their rewards.
+//! `zerofleet eval`: measures accuracy on solved positions, with search and without; every line of play in games as
+//! small as tic-tac-toe; or the mean return in games that are scored by their rewards.
 //!
 //! [`Args`] is its command line. [`measure`] takes the network, the rules and the positions as arguments;
-//! [`arena::solved`] and [`arena::returns`] define the measures.
+//! [`arena::solved`], [`arena::exhaustive`] and [`arena::returns`] define the measures.
+
+mod lines;
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,12 +12,12 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, ensure};
-use arena::contestant::searcher;
+use arena::contestant::{Contestant, searcher};
 use arena::returns::{self, Returns};
 use arena::solved::{self, Accuracy, Tally};
 use evaluators::Network;
 use game::{Game, Scoring};
-use games::{GameKind, with_game};
+use games::{Exhaustive, GameKind, with_game};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{AnalysisSettings, SearchSettings};
@@ -33,14 +35,15 @@ const EPISODES_DEFAULT: usize = 100;
 /// All episodes advance together.
 const EPISODES_MAX: usize = 65_536;
 
-/// Measures a run's newest weights: accuracy on solved positions, with search and without, or the mean return of
-/// evaluation episodes in games that are scored by their rewards.
+/// Measures a run's newest weights: accuracy on solved positions, with search and without; every line of play in games
+/// as small as tic-tac-toe; or the mean return of evaluation episodes in games that are scored by their rewards.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     trained: trained::Args,
 
-    /// Solved positions (CSV: moves, band, one score per action) [default: those bundled with the game].
+    /// Solved positions (CSV: moves, band, one score per action) [default: those bundled with the game; without any,
+    /// every line of play of a small game].
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
 
@@ -74,6 +77,11 @@ impl Args {
             self.write(&report, write_returns, &mut output)?;
         } else {
             ensure!(self.episodes.is_none(), "--episodes: {game} is scored by its outcome; use --positions");
+            if self.positions.is_none() && game.entry().exhaustive == Exhaustive::Check {
+                let report = with_game!(game, |game| lines::measure(&game, player))?;
+                self.write(&report, lines::write, &mut output)?;
+                return output.flush().context("write the report");
+            }
             let (file, text) = self.text(game)?;
             let report = with_game!(game, |game| measure(&game, &file, &text, player))?;
             self.write(&report, write_table, &mut output)?;
@@ -133,8 +141,10 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    fn settings(&self, simulations: u32) -> AnalysisSettings {
-        AnalysisSettings { simulations, search: self.search.clone(), leaves_per_tree: 1, batch: BATCH }
+    /// The player as a contestant that spends `simulations` per position.
+    fn contestant<G: Game>(&mut self, simulations: u32) -> Box<dyn Contestant<G> + '_> {
+        let settings = AnalysisSettings { simulations, search: self.search.clone(), leaves_per_tree: 1, batch: BATCH };
+        searcher(&mut self.network, settings, self.discount, ChaCha8Rng::seed_from_u64(SEED))
     }
 }
 
@@ -167,10 +177,10 @@ pub(crate) fn measure_returns<G: Game>(
     mut player: Player,
 ) -> anyhow::Result<ReturnReport> {
     let attributes = player.network.attributes();
-    let (settings, rng) = (player.settings(player.simulations), ChaCha8Rng::seed_from_u64(SEED));
-    let mut contestant = searcher(&mut player.network, settings, player.discount, rng);
     let seeds = returns::seeds(seed, episodes);
+    let mut contestant = player.contestant(player.simulations);
     let played = returns::play(game, &mut *contestant, seeds, &mut || ControlFlow::Continue(()))?;
+    drop(contestant);
     Ok(ReturnReport {
         game: game.spec().name.clone(),
         evaluator: attributes.name.to_string(),
@@ -218,9 +228,7 @@ pub(crate) fn measure<G: Game>(game: &G, file: &str, text: &str, mut player: Pla
     let simulations = player.simulations;
     let boards: Vec<G::Position> = positions.iter().map(|position| position.position(game)).collect();
     let mut accuracy = |simulations| -> anyhow::Result<Accuracy> {
-        let (settings, rng) = (player.settings(simulations), ChaCha8Rng::seed_from_u64(SEED));
-        let mut contestant = searcher(&mut player.network, settings, player.discount, rng);
-        let chosen = contestant.choose(game, &boards).context("evaluate the positions")?;
+        let chosen = player.contestant(simulations).choose(game, &boards).context("evaluate the positions")?;
         Ok(Accuracy::of(&positions, chosen))
     };
     let without_search = accuracy(0)?;

@@ -1,0 +1,135 @@
+//! `zerofleet eval` in games so small that every line of play can be played.
+
+use std::io::{self, Write};
+
+use anyhow::Context as _;
+use arena::exhaustive;
+use game::{Action, Game};
+use serde::Serialize;
+
+use super::Player;
+
+/// The results of playing against every reply from both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct LinesReport {
+    /// The game.
+    pub game: String,
+    /// The name of the evaluator.
+    pub evaluator: String,
+    /// The weights version.
+    pub weights_version: u64,
+    /// Simulations per position.
+    pub simulations: u32,
+    /// The results of the moves chosen by search; absent with 0 simulations.
+    pub with_search: Option<Lines>,
+    /// The results of the raw policy.
+    pub without_search: Lines,
+}
+
+/// The final positions of all lines of play; a position reached by several lines counts once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Lines {
+    /// The number of positions in which a move was chosen.
+    pub decisions: usize,
+    /// The number of final positions that were won.
+    pub won: usize,
+    /// The number of drawn final positions.
+    pub drawn: usize,
+    /// The number of lost final positions.
+    pub lost: usize,
+    /// The moves of one lost line, in the notation of the game.
+    pub lost_line: Option<String>,
+}
+
+/// Plays every line of a small game, with search and without.
+///
+/// # Errors
+/// The network failed.
+pub(super) fn measure<G: Game>(game: &G, mut player: Player) -> anyhow::Result<LinesReport> {
+    let simulations = player.simulations;
+    let mut lines = |simulations| -> anyhow::Result<Lines> {
+        let report = exhaustive::check(game, &mut *player.contestant(simulations)).context("play every line")?;
+        let exhaustive::Report { decisions, won, drawn, lost, lost_line } = report;
+        Ok(Lines { decisions, won, drawn, lost, lost_line: lost_line.map(|line| names(game, &line)) })
+    };
+    let without_search = lines(0)?;
+    let with_search = if simulations > 0 { Some(lines(simulations)?) } else { None };
+    let attributes = player.network.attributes();
+    Ok(LinesReport {
+        game: game.spec().name.clone(),
+        evaluator: attributes.name.to_string(),
+        weights_version: attributes.weights_version,
+        simulations,
+        with_search,
+        without_search,
+    })
+}
+
+/// The moves of a line from the start, in the notation of the game.
+fn names<G: Game>(game: &G, line: &[Action]) -> String {
+    let mut position = game.start();
+    let names: Vec<String> = line
+        .iter()
+        .map(|&action| {
+            let name = game.action_name(&position, action);
+            game.play(&mut position, action);
+            name
+        })
+        .collect();
+    names.join(" ")
+}
+
+pub(super) fn write(report: &LinesReport, output: &mut impl Write) -> io::Result<()> {
+    let LinesReport { game, evaluator, weights_version, simulations, with_search, without_search } = report;
+    writeln!(output, "{game}, weights version {weights_version} ({evaluator}), every line of play from both sides")?;
+    writeln!(output)?;
+    writeln!(output, "{:<16} {:>9} {:>6} {:>6} {:>6}", "", "decisions", "won", "drawn", "lost")?;
+    write_row(output, "raw policy", without_search)?;
+    if let Some(lines) = with_search {
+        write_row(output, &format!("{simulations} simulations"), lines)?;
+    }
+    Ok(())
+}
+
+fn write_row(output: &mut impl Write, name: &str, lines: &Lines) -> io::Result<()> {
+    let Lines { decisions, won, drawn, lost, lost_line } = lines;
+    writeln!(output, "{name:<16} {decisions:>9} {won:>6} {drawn:>6} {lost:>6}")?;
+    match lost_line {
+        Some(line) => writeln!(output, "  a lost line: {line}"),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evaluator_doubles::Uniform;
+    use evaluators::Network;
+    use games::TicTacToe;
+    use selfplay::SearchSettings;
+
+    use super::*;
+
+    fn lines(simulations: u32) -> LinesReport {
+        let game = TicTacToe::new();
+        let network = Network::Evaluator(Box::new(Uniform::new(game.spec().observation)));
+        measure(&game, Player { network, simulations, search: SearchSettings::default(), discount: 1.0 }).unwrap()
+    }
+
+    /// A search deep enough to prove every result never loses; equal priors lead to the first legal action, which does.
+    #[test]
+    fn lost_lines_are_counted_with_search_and_without() {
+        let report = lines(20_000);
+        let searched = report.with_search.clone().unwrap();
+        assert_eq!((searched.lost, &searched.lost_line), (0, &None));
+        assert!(searched.won > 0 && searched.drawn > 0 && report.without_search.lost > 0, "{report:?}");
+        let mut text = Vec::new();
+        write(&report, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("20000 simulations") && text.contains("  a lost line: "), "{text}");
+    }
+
+    #[test]
+    fn without_simulations_only_the_raw_policy_is_measured() {
+        assert_eq!(lines(0).with_search, None);
+    }
+}
