@@ -154,7 +154,7 @@ fn every_panel_shows_something_plausible(prometheus: &Prometheus) {
 fn plausible(panel: &Panel, Sample { labels, value }: &Sample) {
     let (low, high) = match (panel.title.as_str(), panel.unit.as_str()) {
         ("Processes", _) => (0.0, 5.0),
-        ("Elo", _) => (-10_000.0, 10_000.0),
+        ("Elo" | "Rating", _) => (-10_000.0, 10_000.0),
         ("Learning rate", _) => (0.0, 0.005),
         ("Refused by the learner" | "Refused per second", _) => (0.0, 0.0),
         // The compared versions were read at different times.
