@@ -70,9 +70,9 @@ pub enum ValueSpan {
 }
 
 impl SearchAlgorithm {
-    /// Gumbel with the constants published for board games.
+    /// Gumbel with the constants published for board games, whose values are not rescaled.
     pub const GUMBEL: Self =
-        Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0, span: ValueSpan::Node };
+        Self::Gumbel { considered_actions_max: 16, c_visit: 50.0, c_scale: 1.0, span: ValueSpan::Tree };
 
     /// Gumbel with the constants published for values rescaled to `[0, 1]`, and the rescaling of mctx.
     pub const GUMBEL_NORMALISED: Self =
