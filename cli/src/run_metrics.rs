@@ -75,6 +75,8 @@ pub(crate) struct RunMetrics {
     pub loss_value: Option<f64>,
     /// The reward loss of a learned model.
     pub loss_reward: Option<f64>,
+    /// The consistency loss of a learned model.
+    pub loss_consistency: Option<f64>,
     /// The norm of the gradient before clipping.
     pub gradient_norm: Option<f64>,
     /// The learning rate.
@@ -155,6 +157,7 @@ impl RunMetrics {
             loss_policy: loss("policy"),
             loss_value: loss("value"),
             loss_reward: loss("reward"),
+            loss_consistency: loss("consistency"),
             gradient_norm: learner("gradient_norm"),
             learning_rate: learner("learning_rate"),
             not_finite: learner("not_finite_total"),
@@ -212,6 +215,7 @@ impl RunMetrics {
             ("loss/policy", self.loss_policy),
             ("loss/value", self.loss_value),
             ("loss/reward", self.loss_reward),
+            ("loss/consistency", self.loss_consistency),
             ("elo/current", self.elo),
             ("elo/low", self.elo_low),
             ("elo/high", self.elo_high),

@@ -131,11 +131,14 @@ pub(crate) fn mean_return(r: &RunMetrics) -> String {
     }
 }
 
-/// Formats the losses; the total is weighted, and the reward loss is that of a learned model.
+/// Formats the losses; the total is weighted, and the losses of reward and consistency are those of a learned model.
 pub(crate) fn losses(r: &RunMetrics) -> String {
     let [total, policy, value] = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
-    let reward = r.loss_reward.filter(|&loss| loss > 0.0).map(|loss| format!(" · reward {loss:.3}"));
-    format!("{total}: policy {policy} · value {value}{}", reward.unwrap_or_default())
+    let learned = |name: &str, loss: Option<f64>| {
+        loss.filter(|&loss| loss > 0.0).map(|loss| format!(" · {name} {loss:.3}")).unwrap_or_default()
+    };
+    let (reward, consistency) = (learned("reward", r.loss_reward), learned("consistency", r.loss_consistency));
+    format!("{total}: policy {policy} · value {value}{reward}{consistency}")
 }
 
 /// Formats a time: `0:42`, `12:05`, `1:00:00`.

@@ -51,6 +51,8 @@ pub struct NetworkSection {
     /// Of `muzero`: values and rewards are categorical over the integers from minus this number to it, after the
     /// invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
+    /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al. 2021).
+    pub value_prefix: bool,
 }
 
 /// The setting `network.model`.
@@ -67,7 +69,7 @@ impl Default for NetworkSection {
     fn default() -> Self {
         // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
         let (model, support) = (ModelKind::Alphazero, 25);
-        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0, model, support }
+        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0, model, support, value_prefix: false }
     }
 }
 
@@ -124,6 +126,10 @@ pub struct LearnerSection {
     pub ema_decay: f64,
     /// Weight of the value loss beside the policy loss.
     pub value_loss_weight: f64,
+    /// Of `muzero`: weight of the consistency loss, which compares unrolled latent states with those of the observations
+    /// that followed (Ye et al. 2021); 2 as published, 0 leaves it out. A run keeps it 0 or above 0: checkpoints hold
+    /// its heads.
+    pub consistency_loss_weight: f64,
     /// The share of the search's root value in the value target of games scored by their outcome; the rest is the
     /// outcome.
     pub search_value_share: f32,
@@ -182,6 +188,7 @@ impl Default for LearnerSection {
             gradient_clip_norm: 5.0,
             ema_decay: 0.99,
             value_loss_weight: 1.0,
+            consistency_loss_weight: 0.0,
             search_value_share: 0.25,
             // The values of MuZero, for Atari.
             unroll_steps: 5,
@@ -245,6 +252,7 @@ impl Config {
         ConfigError::within("learner.gradient_clip_norm", learner.gradient_clip_norm, 1e-9..=1e9)?;
         ConfigError::within("learner.ema_decay", learner.ema_decay, 0.0..=0.999_999)?;
         ConfigError::within("learner.value_loss_weight", learner.value_loss_weight, 0.0..=1e3)?;
+        ConfigError::within("learner.consistency_loss_weight", learner.consistency_loss_weight, 0.0..=1e3)?;
         ConfigError::within("learner.search_value_share", learner.search_value_share, 0.0..=1.0)?;
         ConfigError::within("learner.unroll_steps", learner.unroll_steps, 1..=UNROLLED_MAX)?;
         ConfigError::within("learner.td_steps", learner.td_steps, 0..=UNROLL_STEPS_MAX - learner.unroll_steps)?;
@@ -261,6 +269,7 @@ impl Config {
         }
         let game = parsed("run.game", &run.game)?;
         games::with_game!(game, |game| self.check_game(game.spec()))?;
+        self.check_model()?;
         Ok(Settings {
             game,
             run: run.clone(),
@@ -276,6 +285,25 @@ impl Config {
 }
 
 impl Config {
+    /// Checks that the settings of learned dynamics are only set for a model that has some.
+    fn check_model(&self) -> Result<(), ConfigError> {
+        let NetworkSection { model, value_prefix, .. } = self.network;
+        let is_set = [
+            ("network.value_prefix", value_prefix, "is a reward head of muzero, and alphazero predicts no rewards"),
+            (
+                "learner.consistency_loss_weight",
+                self.learner.consistency_loss_weight > 0.0,
+                "compares the states that muzero unrolls, and alphazero unrolls none",
+            ),
+        ];
+        match is_set.into_iter().find(|(_, is_set, _)| *is_set && model == ModelKind::Alphazero) {
+            Some((key, _, reason)) => {
+                Err(ConfigError::invalid(key, format!("{reason}: leave it out or set network.model to muzero")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Checks that the model can learn this game, with this discount and these returns.
     fn check_game(&self, spec: &Spec) -> Result<(), ConfigError> {
         let Self { run: RunSection { discount, .. }, network: NetworkSection { model, .. }, learner, .. } = self;
@@ -398,6 +426,28 @@ mod tests {
         for spec in [&rewards, &chance, &board] {
             assert_eq!(of(ModelKind::Muzero, spec), "fine", "{spec:?}");
         }
+    }
+
+    #[test]
+    fn the_switches_of_efficientzero_are_off_by_default_and_refused_by_their_keys_without_a_learned_model() {
+        let of = |model, set: fn(&mut Config)| {
+            let network = NetworkSection { model, ..NetworkSection::default() };
+            let mut config = Config { network, ..Config::default() };
+            set(&mut config);
+            config.settings().map(drop).map_err(|error| error.to_string())
+        };
+        let switches: [(&str, fn(&mut Config)); 2] = [
+            ("network.value_prefix", |config| config.network.value_prefix = true),
+            ("learner.consistency_loss_weight", |config| config.learner.consistency_loss_weight = 2.0),
+        ];
+        for (key, set) in switches {
+            let refused = of(ModelKind::Alphazero, set).unwrap_err();
+            assert!(refused.contains(key) && refused.contains("set network.model to muzero"), "{refused}");
+            assert_eq!(of(ModelKind::Muzero, set), Ok(()));
+        }
+        assert_eq!(of(ModelKind::Alphazero, |_| {}), Ok(()));
+        let refused = of(ModelKind::Muzero, |config| config.learner.consistency_loss_weight = -1.0).unwrap_err();
+        assert!(refused.contains("learner.consistency_loss_weight") && refused.contains("from 0"), "{refused}");
     }
 
     #[test]

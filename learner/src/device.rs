@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use network_torch::{
-    Device, DevicePreference, Examples, Network, Precision, Purpose, TrainerSettings, TrainingBatch, UnrolledBatch,
-    device_name,
+    Device, DevicePreference, Examples, Precision, Purpose, TrainerSettings, TrainingBatch, UnrolledBatch, device_name,
 };
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
@@ -104,9 +103,10 @@ impl Subject {
         rival: Option<&Speed>,
     ) -> anyhow::Result<Speed> {
         let settings = TrainerSettings { precision: self.precision, ..trainer_settings(section) };
-        let mut trainer = network_torch::Trainer::new(Network::new(architecture, self.device, 0)?, settings)?;
+        let network = settings.network(architecture, self.device, 0)?;
+        let mut trainer = network_torch::Trainer::new(network, settings)?;
         let mut step = |positions| {
-            let examples = examples(architecture, section.unroll_steps, positions);
+            let examples = examples(architecture, section, positions);
             let start = Instant::now();
             Trainer::queue(&mut trainer, &examples, &mut Instant::now)?;
             match Trainer::collect(&mut trainer, &mut Instant::now)? {
@@ -119,14 +119,15 @@ impl Subject {
 }
 
 /// Returns examples for the model, with cells that are marked here and there and with uniform policies.
-fn examples(architecture: &Architecture, unroll_steps: usize, positions: usize) -> Examples {
+fn examples(architecture: &Architecture, section: &LearnerSection, positions: usize) -> Examples {
+    let &LearnerSection { unroll_steps, consistency_loss_weight, .. } = section;
     let Architecture { planes, height, width, actions, ref model, .. } = *architecture;
     let cells = positions * planes * height * width;
-    let observations = (0..cells).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect();
+    let observations = |cells: usize| (0..cells).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect();
     let policies = |states: usize| vec![1.0 / actions as f32; states * actions];
     match model {
         Model::Alphazero => Examples::Positions(TrainingBatch {
-            observations,
+            observations: observations(cells),
             policies: policies(positions),
             legal: vec![1; positions * actions],
             wdl: [1.0, 0.0, 0.0].repeat(positions),
@@ -135,15 +136,18 @@ fn examples(architecture: &Architecture, unroll_steps: usize, positions: usize) 
         }),
         Model::Muzero { .. } => {
             let (steps, states) = (positions * unroll_steps, positions * (unroll_steps + 1));
+            let next = if consistency_loss_weight > 0.0 { unroll_steps } else { 0 };
             Examples::Unrolled(UnrolledBatch {
                 unroll_steps,
-                observations,
+                observations: observations(cells),
                 actions: vec![0; steps],
                 policies: policies(states),
                 policy_weights: vec![1.0; states],
                 values: vec![1.0; states],
                 value_weights: vec![1.0; states],
                 rewards: vec![0.0; steps],
+                next_observations: observations(next * cells),
+                next_weights: vec![1.0; next * positions],
                 importance: Vec::new(),
             })
         }
@@ -245,9 +249,12 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
         _ => None,
     };
     let model = model.unwrap_or_else(|| device_name(accelerator));
-    let LearnerSection { batch_size, unroll_steps, threads, precision, kernel, .. } = section;
+    let LearnerSection { batch_size, unroll_steps, consistency_loss_weight, threads, precision, kernel, .. } = section;
     let unroll = match architecture.model {
         Model::Alphazero => String::new(),
+        Model::Muzero { .. } if *consistency_loss_weight > 0.0 => {
+            format!(" of {unroll_steps} steps and their observations")
+        }
         Model::Muzero { .. } => format!(" of {unroll_steps} steps"),
     };
     format!(
@@ -409,9 +416,13 @@ mod tests {
 
     #[test]
     fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
-        for model in [Model::Alphazero, Model::Muzero { support: 5 }] {
+        for (model, consistency_loss_weight) in
+            [(Model::Alphazero, 0.0), (Model::muzero(5), 0.0), (Model::muzero_with_value_prefix(5), 2.0)]
+        {
+            let section = || LearnerSection { consistency_loss_weight, ..section() };
             let architecture = Architecture { model, ..architecture() };
-            let network = || Network::new(&architecture, Device::Cpu, 7).unwrap().to_safetensors().unwrap();
+            let network =
+                || network_torch::Network::new(&architecture, Device::Cpu, 7).unwrap().to_safetensors().unwrap();
             let before = network();
             let subject = Subject::new(Device::Cpu, &section()).unwrap();
             let compared = Comparison::new(&subject, &subject, &section(), &architecture);
@@ -432,7 +443,7 @@ mod tests {
         remember(&file, key(256), &compared);
         assert_eq!(remembered(&file, &key(256)), Some(compared));
         assert_eq!(remembered(&file, &key(512)), None);
-        let unrolled = Architecture { model: Model::Muzero { support: 5 }, ..architecture() };
+        let unrolled = Architecture { model: Model::muzero(5), ..architecture() };
         let of_steps = |unroll_steps| super::key(&LearnerSection { unroll_steps, ..section() }, &unrolled, Device::Mps);
         assert_ne!(of_steps(5), of_steps(1));
         remember(&file, key(512), &Comparison { accelerator: Err("busy".to_owned()), cpu: speed(1.0, 512) });

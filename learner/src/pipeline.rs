@@ -266,8 +266,13 @@ mod tests {
     }
 
     const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0 };
-    const UNROLLED: Targets =
-        Targets::Unrolled(Unroll { unroll_steps: 3, td_steps: 2, discount: 1.0, search_value_share: 0.0 });
+    const UNROLLED: Targets = Targets::Unrolled(Unroll {
+        unroll_steps: 3,
+        td_steps: 2,
+        discount: 1.0,
+        search_value_share: 0.0,
+        next_observations: false,
+    });
 
     fn preparers(threads: usize) -> Preparers {
         preparers_of(POSITIONS, threads)
@@ -298,6 +303,19 @@ mod tests {
         assert_eq!((reported_to, rejected.trajectory.sequence, rejected.ply), (server("a"), 1, 7));
         // Rows and items stay aligned when an earlier sample is rejected.
         assert_eq!(prepared.items, [Item::of(&sample(2, true, 5), &server("b"))]);
+    }
+
+    #[test]
+    fn unrolled_segments_drawn_by_priority_have_the_importance_of_their_draw_and_report_to_its_server() {
+        let mut preparers = preparers_of(UNROLLED, 1);
+        let drawn = |sequence, is_legal, probability| Sample { probability, ..sample(sequence, is_legal, 1) };
+        let samples = [drawn(1, true, 0.25), drawn(2, false, 0.5), drawn(3, true, 0.5)];
+        hand_in(&preparers, samples.into_iter().zip([server("a"), server("b"), server("c")]).collect());
+        let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
+        let Examples::Unrolled(batch) = &prepared.examples else { panic!("{:?}", prepared.examples) };
+        assert_eq!((batch.importance.as_slice(), prepared.examples.positions()), (&[1.0, 0.5][..], 2));
+        let items = [(1, "a"), (3, "c")].map(|(sequence, name)| Item::of(&sample(sequence, true, 1), &server(name)));
+        assert_eq!(prepared.items, items);
     }
 
     #[test]

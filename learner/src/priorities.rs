@@ -1,5 +1,6 @@
 //! Sends the value errors of trained positions to the replay servers that they came from, as priorities, and computes
-//! importance weights: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority.
+//! importance weights: prioritised replay (Schaul et al. 2016), with MuZero's |z − ν| as priority: the distance of the
+//! network's value of the position, which for MuZero is the first of an unrolled segment, from its target.
 //!
 //! The protocol does not state whether a table draws by priority: if no server uses priorities, sending pauses for a
 //! while.

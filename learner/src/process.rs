@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::{Game, ObservationShape, Spec};
-use network_torch::{Decay, Device, Network, Optimiser, Trainer, TrainerSettings};
+use network_torch::{Decay, Device, Optimiser, Trainer, TrainerSettings};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -153,7 +153,7 @@ fn begin(
     metrics::device(network_torch::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let Some(found) = checkpoints.newest()? else {
-        let network = Network::new(&architecture, device, settings.run.seed).context("make the network")?;
+        let network = trainer_settings.network(&architecture, device, settings.run.seed).context("make the network")?;
         let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
         log_custom_backward(&trainer);
         return Ok(Start { trainer: Box::new(trainer), architecture, progress: None });
@@ -185,7 +185,8 @@ fn log_custom_backward(trainer: &Trainer) {
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     let Spec { name, actions, observation, .. } = game.spec().clone();
     let ObservationShape { planes, height, width } = observation;
-    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, model, support } = settings.network;
+    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, model, support, value_prefix } =
+        settings.network;
     Architecture {
         game: name,
         planes,
@@ -198,7 +199,7 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
         global_pooling,
         model: match model {
             ModelKind::Alphazero => Model::Alphazero,
-            ModelKind::Muzero => Model::Muzero { support },
+            ModelKind::Muzero => Model::Muzero { support, value_prefix },
         },
     }
 }
@@ -217,6 +218,7 @@ pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         gradient_clip_norm: section.gradient_clip_norm,
         ema_decay: section.ema_decay,
         value_loss_weight: section.value_loss_weight,
+        consistency_loss_weight: section.consistency_loss_weight,
         tower: section.kernel,
         micro_batch: section.micro_batch,
         ..TrainerSettings::default()

@@ -53,12 +53,14 @@ pub(crate) enum Targets {
 impl Targets {
     /// Returns the targets of a run.
     pub(crate) fn of(settings: &Settings) -> Self {
-        let LearnerSection { search_value_share, unroll_steps, td_steps, .. } = settings.learner;
+        let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } =
+            settings.learner;
         match settings.network.model {
             ModelKind::Alphazero => Self::Positions { search_value_share },
             ModelKind::Muzero => {
                 let discount = f64::from(settings.run.discount);
-                Self::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share })
+                let next_observations = consistency_loss_weight > 0.0;
+                Self::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
             }
         }
     }
@@ -174,7 +176,8 @@ mod tests {
         };
         let search_value_share = 0.5;
         assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
-        let unroll = Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share };
+        let unroll =
+            Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations: false };
         assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
     }
 }

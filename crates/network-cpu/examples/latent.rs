@@ -44,7 +44,7 @@ fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: us
         blocks,
         squeeze_excitation: 0,
         global_pooling: 0,
-        model: Model::Muzero { support: 25 },
+        model: Model::muzero(25),
     }
 }
 

@@ -7,6 +7,7 @@ mod evaluator;
 pub(crate) mod folded;
 mod network;
 mod pool;
+mod prefix;
 pub(crate) mod reference;
 mod residual;
 pub(crate) mod rows;
@@ -14,6 +15,7 @@ mod self_check;
 
 pub use evaluator::LatentEvaluator;
 pub use network::LatentNetwork;
+pub(crate) use pool::Memory;
 pub(crate) use self_check::self_check;
 
 #[cfg(test)]

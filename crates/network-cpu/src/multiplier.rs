@@ -1,6 +1,7 @@
 use std::marker::PhantomData;
 
 use crate::folded::{Dense, Excitation};
+use crate::latent::Memory;
 use crate::latent::rows;
 use crate::multiply::{Job, Target};
 use crate::paths::transform::Finish;
@@ -128,6 +129,15 @@ impl Multiplier {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
                 paths::avx512_bf16::means_of_atoms(logits, padded, bound, means),
+        });
+    }
+
+    /// [`rows::remember`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn remember(&self, sums: &[f32], padded: usize, memories: &mut [Memory]) {
+        of_leaf!(self.path, remember(sums, padded, memories), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::remember(sums, padded, memories),
         });
     }
 

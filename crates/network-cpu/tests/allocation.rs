@@ -18,8 +18,10 @@ use weights::{Architecture, Model, WeightsVersion};
 #[test]
 fn a_warm_evaluator_allocates_nothing() {
     towers();
-    latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100);
-    latent_states(ObservationShape { planes: 2, height: 3, width: 3 }, 32, 70);
+    for model in [Model::muzero(20), Model::muzero_with_value_prefix(20)] {
+        latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100, model);
+        latent_states(ObservationShape { planes: 2, height: 3, width: 3 }, 32, 70, model);
+    }
 }
 
 fn towers() {
@@ -51,7 +53,7 @@ fn towers() {
 }
 
 /// Computes states and steps from them, once to grow the buffers and once more with fewer.
-fn latent_states(shape: ObservationShape, channels: usize, states: u32) {
+fn latent_states(shape: ObservationShape, channels: usize, states: u32, model: Model) {
     let ObservationShape { planes, height, width } = shape;
     let architecture = Architecture {
         game: "test".to_owned(),
@@ -63,7 +65,7 @@ fn latent_states(shape: ObservationShape, channels: usize, states: u32) {
         blocks: 1,
         squeeze_excitation: 8,
         global_pooling: 0,
-        model: Model::Muzero { support: 20 },
+        model,
     };
     let mut batch = Batch::new(shape);
     (0..states).for_each(|state| batch.push(&[Action(0), Action(3)], |cells| cells[0] = state as f32));

@@ -4,7 +4,7 @@
 mod latent_layers;
 
 use game::{Action, ObservationShape};
-use inference::categorical::transform;
+use inference::categorical::{inverse_transform, transform};
 use inference::{Batch, LatentModel, LatentPredictions, PrecisionPreference, Slot, Unroll};
 use latent_layers::{Named, Tensors, architecture, file};
 use network_cpu::{Error, Kernel, KernelVariant, LatentNetwork};
@@ -30,8 +30,11 @@ fn near(got: f32, want: f64, what: &str) {
 
 #[test]
 fn answers_are_those_of_the_layers_that_the_file_names() {
-    for shape in [[5, 1, 1], [2, 3, 4]] {
-        let architecture = architecture(shape);
+    for (shape, has_prefix) in [([5, 1, 1], false), ([5, 1, 1], true), ([2, 3, 4], false), ([2, 3, 4], true)] {
+        let mut architecture = architecture(shape);
+        if has_prefix {
+            architecture.model = Model::muzero_with_value_prefix(5);
+        }
         let named = Named::random(&architecture);
         let bytes = file(&named.tensors);
         let mut evaluator = kernel().latent_evaluator(&manifest(&architecture, &bytes), &bytes).unwrap();
@@ -47,14 +50,26 @@ fn answers_are_those_of_the_layers_that_the_file_names() {
         let (mut from, mut to) = (Slot(0), Slot(1));
         evaluator.initial(&batch, &[from], &mut predictions).unwrap();
         let mut state = named.represent(&observation);
-        for action in [0, 4, 2] {
+        let (mut memory, mut before) = ([[0.0; 64]; 2], 0.0);
+        for (step, action) in [0, 4, 2, 1, 5, 3, 0].into_iter().enumerate() {
             for (got, want) in predictions.priors(0).iter().zip(named.priors(&state)) {
                 near(*got, want, &format!("{shape:?}: a prior before {action}"));
             }
             near(transform(predictions.value(0).into()) as f32, named.scalar("value", &state), "a value in atoms");
             evaluator.recurrent(&[Unroll { from, action: Action(action), to }], &mut predictions).unwrap();
             state = named.unroll(&state, action.into());
-            near(transform(predictions.reward(0).into()) as f32, named.scalar("reward", &state), "a reward in atoms");
+            if has_prefix {
+                let prefix = inverse_transform(named.prefix(&state, &mut memory));
+                near(predictions.reward(0), prefix - before, &format!("{shape:?}: the reward of step {step}"));
+                // A new sum begins after five steps.
+                (memory, before) = if step == 4 { ([[0.0; 64]; 2], 0.0) } else { (memory, prefix) };
+            } else {
+                near(
+                    transform(predictions.reward(0).into()) as f32,
+                    named.scalar("reward", &state),
+                    "a reward in atoms",
+                );
+            }
             std::mem::swap(&mut from, &mut to);
         }
     }
@@ -116,7 +131,7 @@ fn a_network_of_another_model_or_size_is_refused_with_the_reason() {
     let odd = Architecture { channels: 24, ..muzero.clone() };
     let error = kernel().latent_evaluator(&manifest(&odd, &bytes), &bytes).unwrap_err();
     assert!(matches!(error, Error::Unsupported { what: "channels", got: 24, .. }), "{error}");
-    let other = Architecture { model: Model::Muzero { support: 8 }, ..muzero };
+    let other = Architecture { model: Model::muzero(8), ..muzero };
     let error = kernel().latent_evaluator(&manifest(&other, &bytes), &bytes).unwrap_err();
     assert!(matches!(error, Error::Network(network::Error::Shape { .. })), "{error}");
 }

@@ -1,5 +1,6 @@
 mod dense;
 mod heads;
+mod prefixes;
 mod residual;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,8 @@ use tch::{Device, Tensor};
 use weights::{Architecture, WeightsVersion};
 
 use self::dense::Dense;
+use self::heads::Remember;
+use self::prefixes::Prefixes;
 use self::residual::Residual;
 use crate::{
     DeviceRules, Error, Network, Precision, SubmittingThreads,
@@ -42,6 +45,8 @@ pub struct LibtorchLatent {
     pads: bool,
     /// The latent states, `[slots, N]`.
     pool: Tensor,
+    /// The memories behind them, of a network that predicts value prefixes.
+    prefixes: Option<Prefixes>,
     slots: usize,
     /// `[B, A + 2]` of the newest chunk.
     outputs: Vec<f32>,
@@ -79,11 +84,12 @@ impl Folded {
         })
     }
 
-    /// Latent states to policy logits, values and rewards, `[B, A + 2]`, float32.
-    fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+    /// Latent states to policy logits, values and rewards, `[B, A + 2]`, float32; with `remember`, to value prefixes
+    /// instead of rewards.
+    fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
         match self {
-            Self::Dense(dense) => dense.predict(states),
-            Self::Residual(residual) => residual.predict(states),
+            Self::Dense(dense) => dense.predict(states, remember),
+            Self::Residual(residual) => residual.predict(states, remember),
         }
     }
 }
@@ -137,6 +143,7 @@ impl LibtorchLatent {
             // Plain matrices on a CPU need no set-up.
             pads: !(is_on_cpu && is_vector),
             pool: Tensor::f_zeros([0, size(folded.state_size())], (precision.kind(), device))?,
+            prefixes: Prefixes::of(network, precision, device)?,
             slots: 0,
             outputs: Vec::new(),
             folded,
@@ -150,7 +157,7 @@ impl LibtorchLatent {
             Tensor::f_zeros([size(slots), size(self.folded.state_size())], (self.precision.kind(), self.device))?;
         grown.f_narrow(0, 0, size(self.slots))?.f_copy_(&self.pool)?;
         (self.pool, self.slots) = (grown, slots);
-        Ok(())
+        self.prefixes.as_mut().map_or(Ok(()), |prefixes| prefixes.grow(slots))
     }
 
     /// The number of rows to compute for a chunk of `rows`.
@@ -171,7 +178,13 @@ impl LibtorchLatent {
         let observations = observations.f_view(shape)?.f_to_device(self.device)?.f_to_kind(self.precision.kind())?;
         let to = Tensor::f_from_slice(&to.iter().map(|slot| i64::from(slot.0)).collect::<Vec<_>>())?;
         let states = self.folded.represent(&observations)?;
-        self.keep(&states, &to.f_to_device(self.device)?)
+        let to = to.f_to_device(self.device)?;
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.empty(&to)?;
+        }
+        // The reward of an observation is not read.
+        let answers = self.folded.predict(&states, None)?;
+        self.keep(&states, &answers, &to)
     }
 
     /// Takes steps from slot to slot.
@@ -189,14 +202,25 @@ impl LibtorchLatent {
         let part = |start: usize, len: usize| indices.f_narrow(0, size(start), size(len));
         let states = self.pool.f_index_select(0, &part(0, rows)?)?;
         let states = self.folded.next(&states, &part(rows, rows)?)?;
-        self.keep(&states, &part(2 * rows, steps.len())?)
+        let to = part(2 * rows, steps.len())?;
+        let answers = match &mut self.prefixes {
+            None => self.folded.predict(&states, None)?,
+            Some(prefixes) => {
+                let mut step = prefixes.step(&part(0, rows)?)?;
+                let answers = self.folded.predict(&states, Some(&mut |hidden| step.remember(hidden)))?;
+                let (answers, memories) = step.end(&answers)?;
+                prefixes.keep(&memories.f_narrow(0, 0, size(steps.len()))?, &to)?;
+                answers
+            }
+        };
+        self.keep(&states, &answers, &to)
     }
 
-    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their predictions; rows from B on only fill the
-    /// batch.
-    fn keep(&mut self, states: &Tensor, to: &Tensor) -> Result<(), Error> {
+    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their answers `[rows, A + 2]`; rows from B on only
+    /// fill the batch.
+    fn keep(&mut self, states: &Tensor, answers: &Tensor, to: &Tensor) -> Result<(), Error> {
         let len = to.size()[0];
-        let outputs = self.folded.predict(states)?.f_narrow(0, 0, len)?;
+        let outputs = answers.f_narrow(0, 0, len)?;
         let _ = self.pool.f_index_copy_(0, to, &states.f_narrow(0, 0, len)?)?;
         self.outputs.resize(outputs.numel(), 0.0);
         network::read(&outputs, &mut self.outputs)

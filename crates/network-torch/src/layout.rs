@@ -13,6 +13,8 @@ pub(crate) struct Entry {
     pub(crate) tensor: Tensor,
     pub(crate) offset: usize,
     pub(crate) len: usize,
+    /// Whether evaluators need it; if not, it is in checkpoints alone.
+    pub(crate) is_published: bool,
 }
 
 impl Entry {
@@ -33,12 +35,21 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn new(tensors: impl Iterator<Item = Tensor>) -> Self {
-        let (trained, statistics): (Vec<Tensor>, Vec<Tensor>) = tensors.partition(|tensor| tensor.role.is_trained());
-        let (mut parameters, vectors): (Vec<Tensor>, Vec<Tensor>) =
-            trained.into_iter().partition(|tensor| tensor.role.is_weight());
+    /// The places of the tensors that evaluators need, and of those that only training needs.
+    pub(crate) fn new(published: impl Iterator<Item = Tensor>, training: impl Iterator<Item = Tensor>) -> Self {
+        let tensors = published.map(|tensor| (tensor, true)).chain(training.map(|tensor| (tensor, false)));
+        let (trained, statistics): (Vec<_>, Vec<_>) = tensors.partition(|(tensor, _)| tensor.role.is_trained());
+        let (mut parameters, vectors): (Vec<_>, Vec<_>) =
+            trained.into_iter().partition(|(tensor, _)| tensor.role.is_weight());
         parameters.extend(vectors);
         Self { parameters: placed(parameters), statistics: placed(statistics) }
+    }
+
+    /// The tensors that evaluators need, in their places.
+    pub(crate) fn published(&self) -> Self {
+        let [parameters, statistics] = [&self.parameters, &self.statistics]
+            .map(|entries| entries.iter().filter(|entry| entry.is_published).cloned().collect());
+        Self { parameters, statistics }
     }
 
     /// The place of the parameter called `name`.
@@ -53,12 +64,12 @@ impl Layout {
     }
 }
 
-fn placed(tensors: Vec<Tensor>) -> Vec<Entry> {
+fn placed(tensors: Vec<(Tensor, bool)>) -> Vec<Entry> {
     let mut offset = 0;
-    let place = |tensor: Tensor| {
+    let place = |(tensor, is_published): (Tensor, bool)| {
         let len = tensor.numel();
         offset += len;
-        Entry { tensor, offset: offset - len, len }
+        Entry { tensor, offset: offset - len, len, is_published }
     };
     tensors.into_iter().map(place).collect()
 }
@@ -161,7 +172,7 @@ mod tests {
 
     #[test]
     fn weights_come_first_and_biases_of_pooling_and_excitation_do_not_decay() {
-        let layout = Layout::new(Layers::new(&complete()).unwrap().tensors());
+        let layout = Layout::new(Layers::new(&complete()).unwrap().tensors(), std::iter::empty());
         let (weights, vectors): (Vec<&Entry>, Vec<&Entry>) =
             layout.parameters.iter().partition(|entry| entry.offset < layout.decayed());
         assert!(weights.iter().all(|entry| entry.tensor.shape.len() > 1));
@@ -185,7 +196,7 @@ mod tests {
     #[test]
     fn entries_fill_their_buffers_without_gaps() {
         let layers = Layers::new(&complete()).unwrap();
-        let layout = Layout::new(layers.tensors());
+        let layout = Layout::new(layers.tensors(), std::iter::empty());
         for entries in [&layout.parameters, &layout.statistics] {
             assert_eq!(entries[0].offset, 0);
             assert!(entries.windows(2).all(|pair| pair[0].range().end == pair[1].offset));

@@ -11,6 +11,7 @@
 mod batch_sizes;
 mod benchmark;
 mod categorical;
+mod consistency;
 mod custom_backward;
 mod device;
 mod dispatcher;
@@ -33,6 +34,7 @@ mod rules;
 mod tower;
 mod trainer;
 mod unrolled;
+mod value_prefix;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};

@@ -1,7 +1,7 @@
-use network::{LatentLayers, Layer, Layers, Tensor};
+use network::{ConsistencyLayers, LatentLayers, Layer, Layers, Tensor};
 use weights::{Architecture, Model};
 
-use crate::Error;
+use crate::{Error, layout::Layout};
 
 /// The layers of a network of either model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,35 +10,55 @@ pub(crate) enum ModelLayers {
     /// Of priors and values.
     Alphazero(Layers),
     /// Of latent states.
-    Muzero(LatentLayers),
+    Muzero {
+        /// The layers of evaluators.
+        latent: LatentLayers,
+        /// The heads of the consistency loss, where it is trained.
+        consistency: Option<ConsistencyLayers>,
+    },
 }
 
 impl ModelLayers {
-    /// The layers of an architecture.
+    /// The layers of an architecture as evaluators need them.
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range.
     pub(crate) fn new(architecture: &Architecture) -> Result<Self, Error> {
         Ok(match architecture.model {
             Model::Alphazero => Self::Alphazero(Layers::new(architecture)?),
-            Model::Muzero { .. } => Self::Muzero(LatentLayers::new(architecture)?),
+            Model::Muzero { .. } => Self::Muzero { latent: LatentLayers::new(architecture)?, consistency: None },
         })
     }
 
-    /// Every layer, from the observation to the outputs.
+    /// The layers of a MuZero architecture, with the heads of the consistency loss.
+    ///
+    /// # Errors
+    /// [`Error::Network`] names the dimension that is out of range, or the model.
+    pub(crate) fn with_consistency(architecture: &Architecture) -> Result<Self, Error> {
+        let (latent, consistency) = (LatentLayers::new(architecture)?, ConsistencyLayers::new(architecture)?);
+        Ok(Self::Muzero { latent, consistency: Some(consistency) })
+    }
+
+    /// Every layer of evaluators, from the observation to the outputs.
     fn iter(&self) -> Box<dyn Iterator<Item = &Layer> + '_> {
         match self {
             Self::Alphazero(layers) => Box::new(layers.iter()),
-            Self::Muzero(layers) => Box::new(layers.iter()),
+            Self::Muzero { latent, .. } => Box::new(latent.iter()),
         }
     }
 
-    /// Every tensor, layer by layer.
-    pub(crate) fn tensors(&self) -> impl Iterator<Item = Tensor> {
+    /// The places of all tensors.
+    pub(crate) fn layout(&self) -> Layout {
+        let training = self.consistency().into_iter().flat_map(ConsistencyLayers::iter).flat_map(Layer::tensors);
+        Layout::new(self.tensors(), training)
+    }
+
+    /// Every tensor of evaluators, layer by layer.
+    fn tensors(&self) -> impl Iterator<Item = Tensor> {
         self.iter().flat_map(Layer::tensors)
     }
 
-    /// The number of trained parameters; running statistics do not count.
+    /// The number of trained parameters that evaluators need; running statistics do not count.
     pub(crate) fn parameters(&self) -> usize {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
@@ -50,7 +70,7 @@ impl ModelLayers {
     pub(crate) fn alphazero(&self) -> Result<&Layers, Error> {
         match self {
             Self::Alphazero(layers) => Ok(layers),
-            Self::Muzero(_) => Err(network::Error::Model { expected: "alphazero" }.into()),
+            Self::Muzero { .. } => Err(network::Error::Model { expected: "alphazero" }.into()),
         }
     }
 
@@ -60,8 +80,16 @@ impl ModelLayers {
     /// [`network::Error::Model`] for an AlphaZero network.
     pub(crate) fn muzero(&self) -> Result<&LatentLayers, Error> {
         match self {
-            Self::Muzero(layers) => Ok(layers),
+            Self::Muzero { latent, .. } => Ok(latent),
             Self::Alphazero(_) => Err(network::Error::Model { expected: "muzero" }.into()),
+        }
+    }
+
+    /// The heads of the consistency loss, where it is trained.
+    pub(crate) fn consistency(&self) -> Option<&ConsistencyLayers> {
+        match self {
+            Self::Muzero { consistency, .. } => consistency.as_ref(),
+            Self::Alphazero(_) => None,
         }
     }
 }

@@ -1,10 +1,16 @@
 //! The passes of a MuZero network with batch norms in place: for training, and as the reference of the folded form.
 
-use network::{Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector};
+use network::{ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector};
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
-use crate::{Error, Network, layers::Mode, tower::Tower};
+use crate::{
+    Error, Network,
+    consistency::Projections,
+    layers::{Affine, Mode},
+    tower::Tower,
+    value_prefix,
+};
 
 /// Added to the range of a latent state when it is rescaled, so that a constant state gives zeros.
 pub(crate) const RANGE_EPSILON: f64 = 1e-5;
@@ -17,20 +23,24 @@ pub(crate) struct Unrolled {
     pub(crate) policy: Tensor,
     /// `[(K + 1) · B, 2n + 1]`.
     pub(crate) value: Tensor,
-    /// `[K · B, 2n + 1]`: of the first to the last action.
+    /// `[K · B, 2n + 1]`: of the first to the last action; with a value prefix, that of the steps up to the action.
     pub(crate) reward: Tensor,
+    /// What the consistency loss compares, where it is trained.
+    pub(crate) projections: Option<Projections>,
 }
 
 /// Unrolls `network` from observations `[B, C, H, W]` in any format along actions `[B, K]`, whole numbers below A of
 /// any kind.
 ///
 /// `dynamics_gradient` is the share of the gradient at the input of the dynamics that reaches the latent state given to
-/// it. Batch norms of the heads see the states of all steps as one batch.
+/// it. Batch norms of the heads see the states of all steps as one batch. `next_observations`, those after each action,
+/// are `[B, K, C, H, W]`; without them or without their heads there are no projections.
 pub(crate) fn unroll(
     latent: LatentTower<'_>,
     observations: &Tensor,
     actions: &Tensor,
     dynamics_gradient: f64,
+    next_observations: Option<&Tensor>,
 ) -> Result<Unrolled, Error> {
     let (_, steps) = actions.size2()?;
     let mut states = vec![latent.represent(observations)?];
@@ -43,10 +53,21 @@ pub(crate) fn unroll(
     let all = Tensor::f_cat(&states, 0)?;
     let after_actions = Tensor::f_cat(&states[1..], 0)?;
     let layers = latent.layers;
+    let projections = match (latent.consistency, next_observations) {
+        (Some(heads), Some(observations)) => Some(Projections {
+            predicted: latent.predict_projection(heads, &after_actions)?,
+            observed: latent.observed_projection(heads, observations)?,
+        }),
+        _ => None,
+    };
     Ok(Unrolled {
         policy: latent.head(&layers.policy, &all)?,
         value: latent.head(&layers.value, &all)?,
-        reward: latent.head(&layers.reward, &after_actions)?,
+        reward: match &layers.memory {
+            None => latent.head(&layers.reward, &after_actions)?,
+            Some(memory) => latent.prefix(memory, &after_actions, steps)?,
+        },
+        projections,
     })
 }
 
@@ -56,13 +77,15 @@ pub(crate) fn unroll(
 pub(crate) struct LatentTower<'a> {
     tower: Tower<'a>,
     pub(crate) layers: &'a LatentLayers,
+    consistency: Option<&'a ConsistencyLayers>,
 }
 
 impl<'a> LatentTower<'a> {
     /// # Errors
     /// [`network::Error::Model`] for an AlphaZero network.
     pub(crate) fn new(network: &'a Network, kind: Kind, mode: Mode) -> Result<Self, Error> {
-        Ok(Self { tower: Tower { network, kind, mode }, layers: network.layers.muzero()? })
+        let consistency = network.layers.consistency();
+        Ok(Self { tower: Tower { network, kind, mode }, layers: network.layers.muzero()?, consistency })
     }
 
     /// Observations `[B, C, H, W]` to latent states `[B, F, H, W]`, or `[B, F]` in a dense network.
@@ -93,18 +116,67 @@ impl<'a> LatentTower<'a> {
         let Head { convolution, hidden, output } = head;
         let logits = match (convolution, hidden) {
             (Some(convolution), None) => self.tower.head(convolution, output, states)?,
-            (Some(convolution), Some(hidden)) => {
-                let mut hidden = self.tower.head(convolution, hidden, states)?;
-                let _ = hidden.f_relu_()?;
-                self.tower.affine(output)?.linear(&hidden)?
-            }
-            (None, Some(hidden)) => {
-                let hidden = self.dense(hidden, states)?.f_to_kind(self.tower.kind)?;
-                self.tower.affine(output)?.linear(&hidden)?
-            }
+            (_, Some(_)) => return self.output(head, &self.hidden(head, states)?),
             (None, None) => self.tower.affine(output)?.linear(states)?,
         };
         self.tower.widened(&logits)
+    }
+
+    /// Latent states to the hidden units of a head that has some, `[B, 64]`.
+    pub(crate) fn hidden(&self, head: &Head, states: &Tensor) -> Result<Tensor, Error> {
+        let hidden = head.hidden.as_ref().expect("only heads with hidden units have their units computed");
+        match &head.convolution {
+            Some(convolution) => {
+                let mut hidden = self.tower.head(convolution, hidden, states)?;
+                let _ = hidden.f_relu_()?;
+                Ok(hidden)
+            }
+            None => Ok(self.dense(hidden, states)?.f_to_kind(self.tower.kind)?),
+        }
+    }
+
+    /// The states after the first to the last of `steps` actions, ordered by step, to the logits of their value
+    /// prefixes, `[K · B, 2n + 1]`.
+    fn prefix(&self, memory: &Layer, states: &Tensor, steps: i64) -> Result<Tensor, Error> {
+        let hidden = self.hidden(&self.layers.reward, states)?.f_view([steps, -1, size(::network::VALUE_HIDDEN)])?;
+        let remembered = value_prefix::unroll(&self.gates(memory)?, &self.tower.widened(&hidden)?, self.tower.kind)?;
+        self.output(&self.layers.reward, &remembered)
+    }
+
+    /// Hidden units `[B, 64]` to the logits of their head.
+    pub(crate) fn output(&self, head: &Head, hidden: &Tensor) -> Result<Tensor, Error> {
+        let logits = self.tower.affine(&head.output)?.linear(&hidden.f_to_kind(self.tower.kind)?)?;
+        self.tower.widened(&logits)
+    }
+
+    /// The matrix of the gates of a memory.
+    pub(crate) fn gates(&self, memory: &Layer) -> Result<Affine, Error> {
+        self.tower.affine(memory)
+    }
+
+    /// Latent states after actions to the predicted projections of their observations, `[B, P]`.
+    fn predict_projection(&self, heads: &ConsistencyLayers, states: &Tensor) -> Result<Tensor, Error> {
+        let hidden = self.dense(&heads.predictor_hidden, &self.project(heads, states)?)?;
+        let predicted = self.tower.affine(&heads.predictor_output)?.linear(&hidden.f_to_kind(self.tower.kind)?)?;
+        self.tower.widened(&predicted)
+    }
+
+    /// Observations after actions, `[B, K, C, H, W]`, to their projections `[K · B, P]`, ordered by step. No gradient
+    /// flows back; batch norms see the observations of all steps as one batch, which moves the running statistics.
+    fn observed_projection(&self, heads: &ConsistencyLayers, observations: &Tensor) -> Result<Tensor, Error> {
+        let _guard = tch::no_grad_guard();
+        let by_step = observations.f_transpose(0, 1)?.f_flatten(0, 1)?;
+        self.tower.widened(&self.project(heads, &self.represent(&by_step)?)?)
+    }
+
+    /// Latent states to projections `[B, P]`.
+    fn project(&self, heads: &ConsistencyLayers, states: &Tensor) -> Result<Tensor, Error> {
+        let [first, second, last] = &heads.projector;
+        let by_cell = match states.dim() {
+            4 => states.f_permute([0, 2, 3, 1])?.f_reshape([states.size()[0], -1])?,
+            _ => states.shallow_clone(),
+        };
+        self.normed(last, &self.dense(second, &self.dense(first, &by_cell)?)?)
     }
 
     fn architecture(&self) -> &Architecture {

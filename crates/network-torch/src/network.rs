@@ -39,8 +39,20 @@ impl Network {
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range.
     pub fn new(architecture: &Architecture, device: Device, seed: u64) -> Result<Self, Error> {
-        let layers = ModelLayers::new(architecture)?;
-        let layout = Layout::new(layers.tensors());
+        Self::initial(architecture, ModelLayers::new(architecture)?, device, seed)
+    }
+
+    /// Creates a new MuZero network as [`new`](Self::new) does, with the same numbers, and the heads of the consistency
+    /// loss, which only training needs ([`ConsistencyLayers`](network::ConsistencyLayers)).
+    ///
+    /// # Errors
+    /// [`Error::Network`] names the dimension that is out of range, or the model.
+    pub fn with_consistency(architecture: &Architecture, device: Device, seed: u64) -> Result<Self, Error> {
+        Self::initial(architecture, ModelLayers::with_consistency(architecture)?, device, seed)
+    }
+
+    fn initial(architecture: &Architecture, layers: ModelLayers, device: Device, seed: u64) -> Result<Self, Error> {
+        let layout = layers.layout();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let parameters: Vec<f32> =
             layout.parameters.iter().flat_map(|entry| initial_parameters(entry, &mut rng)).collect();
@@ -60,8 +72,19 @@ impl Network {
     /// Fails unless the file holds exactly the tensors of `architecture`, finite and of the right shape; the error
     /// names the tensor.
     pub fn from_safetensors(architecture: &Architecture, bytes: &[u8], device: Device) -> Result<Self, Error> {
-        let layers = ModelLayers::new(architecture)?;
-        let layout = Layout::new(layers.tensors());
+        Self::read(architecture, ModelLayers::new(architecture)?, bytes, device)
+    }
+
+    /// Reads a file with the tensors of the same layers, those of training included.
+    ///
+    /// # Errors
+    /// Those of [`from_safetensors`](Self::from_safetensors).
+    pub(crate) fn another(&self, bytes: &[u8]) -> Result<Self, Error> {
+        Self::read(&self.architecture, self.layers.clone(), bytes, self.device())
+    }
+
+    fn read(architecture: &Architecture, layers: ModelLayers, bytes: &[u8], device: Device) -> Result<Self, Error> {
+        let layout = layers.layout();
         let mut reader = Reader::new(bytes)?;
         let parameters = layout::flat(&mut reader, "", &layout.parameters)?;
         let statistics = layout::flat(&mut reader, "", &layout.statistics)?;
@@ -69,13 +92,13 @@ impl Network {
         Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
     }
 
-    /// Writes every tensor by name as float32, convolutions as `[out, in, height, width]`. Equal networks give equal
-    /// bytes.
+    /// Writes every tensor that evaluators need by name as float32, convolutions as `[out, in, height, width]`. Equal
+    /// networks give equal bytes.
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, Error> {
-        write(&self.layout, &self.flat_parameters, &self.flat_statistics)
+        write(&self.layout.published(), &self.flat_parameters, &self.flat_statistics)
     }
 
     /// Its architecture.
@@ -84,7 +107,7 @@ impl Network {
         &self.architecture
     }
 
-    /// The number of trained parameters; running statistics do not count.
+    /// The number of trained parameters that evaluators need; running statistics do not count.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.layers.parameters()
@@ -103,7 +126,7 @@ impl Network {
         flat_parameters: Tensor,
         flat_statistics: Tensor,
     ) -> Result<Self, Error> {
-        let layout = Layout::new(layers.tensors());
+        let layout = layers.layout();
         let parameters = views(&flat_parameters, &layout.parameters)?;
         for parameter in &parameters {
             let _ = parameter.f_set_requires_grad(true)?;
@@ -161,7 +184,7 @@ impl Network {
     }
 }
 
-/// A safetensors file of two flat buffers.
+/// A safetensors file of the tensors of a layout, in two flat buffers.
 pub(crate) fn write(layout: &Layout, parameters: &Tensor, statistics: &Tensor) -> Result<Vec<u8>, Error> {
     let (parameters, statistics) = (download(parameters)?, download(statistics)?);
     let entries = layout::file_entries("", &layout.parameters, &parameters);

@@ -25,7 +25,7 @@ use crate::{
     optimiser::{self, StepSettings},
     process,
     tower::{self, Mode},
-    unrolled::{self, DYNAMICS_GRADIENT},
+    unrolled::{self, DYNAMICS_GRADIENT, LossWeights},
 };
 
 /// Settings of training.
@@ -50,6 +50,9 @@ pub struct TrainerSettings {
     pub ema_decay: f64,
     /// The factor of the value loss.
     pub value_loss_weight: f64,
+    /// The factor of the consistency loss of MuZero (Ye et al. 2021), 2 as published. Above 0 the network has its heads
+    /// ([`network`](Self::network) makes one) and batches hold the observations of the unrolled steps.
+    pub consistency_loss_weight: f64,
     /// The number format of convolutions and matrices; parameters and losses are float32.
     pub precision: Precision,
     /// The kernel of stem and tower.
@@ -83,6 +86,7 @@ impl Default for TrainerSettings {
             gradient_clip_norm: 4.0,
             ema_decay: 0.999,
             value_loss_weight: 1.0,
+            consistency_loss_weight: 0.0,
             precision: Precision::F32,
             tower: TrainingKernel::Auto,
             micro_batch: 0,
@@ -91,6 +95,18 @@ impl Default for TrainerSettings {
 }
 
 impl TrainerSettings {
+    /// Creates the new network that these settings train: with the heads of the consistency loss, if it has a weight.
+    ///
+    /// # Errors
+    /// [`Error::Network`] names the dimension that is out of range, or the model if there is a consistency loss and the
+    /// network is not of MuZero.
+    pub fn network(&self, architecture: &Architecture, device: Device, seed: u64) -> Result<Network, Error> {
+        match self.consistency_loss_weight > 0.0 {
+            true => Network::with_consistency(architecture, device, seed),
+            false => Network::new(architecture, device, seed),
+        }
+    }
+
     fn check(&self) -> Result<(), Error> {
         self.optimiser.check()?;
         self.decay.check()?;
@@ -101,6 +117,7 @@ impl TrainerSettings {
             factor("learning_rate", self.learning_rate),
             factor("weight_decay", self.weight_decay),
             factor("value_loss_weight", self.value_loss_weight),
+            factor("consistency_loss_weight", self.consistency_loss_weight),
             ("gradient_clip_norm", clip, clip > 0.0, "above 0"),
             ("ema_decay", ema, (0.0..1.0).contains(&ema), "from 0 to below 1"),
         ];
@@ -193,10 +210,14 @@ impl Trainer {
     /// Creates a trainer of `network`; the average starts as a copy of its weights.
     ///
     /// # Errors
-    /// [`Error::Setting`] names a setting outside its range, [`Error::Device`] a precision in which the device does not
-    /// train.
+    /// [`Error::Setting`] names a setting outside its range, or a consistency loss for a network without its heads;
+    /// [`Error::Device`] a precision in which the device does not train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
         settings.check()?;
+        let (field, got) = ("consistency_loss_weight", settings.consistency_loss_weight);
+        if got > 0.0 && network.layers.consistency().is_none() {
+            return Err(Error::Setting { field, got, expected: "0 for a network without its heads" });
+        }
         network.rules.check(network.device(), settings.precision, Purpose::Training)?;
         let _guard = tch::no_grad_guard();
         let moments = settings.optimiser.moment_names().iter();
@@ -393,7 +414,7 @@ impl Trainer {
         files: &[(String, Vec<u8>)],
     ) -> Result<Self, Error> {
         // The seed does not matter: every number is replaced.
-        let mut trainer = Self::new(Network::new(architecture, device, 0)?, settings)?;
+        let mut trainer = Self::new(settings.network(architecture, device, 0)?, settings)?;
         trainer.load(files)?;
         Ok(trainer)
     }
@@ -409,9 +430,9 @@ impl Trainer {
             let found = files.iter().find(|(file, _)| file == name);
             found.map(|(_, bytes)| bytes.as_slice()).ok_or(Error::MissingFile { name })
         };
-        let (architecture, device) = (self.network.architecture(), self.network.device());
-        let network = Network::from_safetensors(architecture, file(NETWORK_FILE)?, device)?;
-        let average = Network::from_safetensors(architecture, file(AVERAGE_FILE)?, device)?;
+        let device = self.network.device();
+        let (network, average) =
+            (self.network.another(file(NETWORK_FILE)?)?, self.network.another(file(AVERAGE_FILE)?)?);
         let mut reader = Reader::new(file(OPTIMISER_FILE)?)?;
         let (step, progress) = (reader.count("step")?, reader.real("progress")?);
         let mut moments = Vec::with_capacity(self.moments.len());
@@ -573,8 +594,11 @@ impl Trainer {
             }
             (ModelTargets::Muzero(targets), _) => {
                 let tower = LatentTower::new(lowered, kind, Mode::Training)?;
-                let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT)?;
-                let losses = unrolled::losses(&predictions, targets, value_loss_weight)?;
+                let next = targets.next_states.as_ref().map(|next| &next.observations);
+                let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT, next)?;
+                let weights =
+                    LossWeights { value: value_loss_weight, consistency: self.settings.consistency_loss_weight };
+                let losses = unrolled::losses(&predictions, targets, weights)?;
                 times.forward += laps.lap();
                 let gradient = gradient_of(&losses.total)?;
                 (losses, gradient)
@@ -597,6 +621,7 @@ impl Trainer {
             &losses.policy,
             &losses.value,
             &losses.reward,
+            &losses.consistency,
             &gradient.f_norm()?,
             &losses.total,
             &weights.f_square()?.f_sum(None::<Kind>)?,
@@ -611,6 +636,7 @@ impl Trainer {
             ("policy loss", losses.policy),
             ("value loss", losses.value),
             ("reward loss", losses.reward),
+            ("consistency loss", losses.consistency),
             ("gradient norm", losses.gradient_norm),
         ];
         match quantities.into_iter().find(|(_, value)| !value.is_finite()) {

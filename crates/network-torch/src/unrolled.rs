@@ -3,7 +3,7 @@
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
-use crate::{Error, UnrolledBatch, categorical, losses::LossTensors, muzero::Unrolled};
+use crate::{Error, UnrolledBatch, categorical, consistency::NextStates, losses::LossTensors, muzero::Unrolled};
 
 /// Share of the gradient of a latent state that flows through the dynamics to the state before it.
 pub(crate) const DYNAMICS_GRADIENT: f64 = 0.5;
@@ -21,6 +21,7 @@ impl UnrolledBatch {
         let states = self.policy_weights.len();
         let positions = states / (steps + 1);
         let observation = architecture.planes * architecture.height * architecture.width;
+        let next = if self.has_next_observations() { positions * steps } else { 0 };
         let lengths = [
             ("policy_weights", states, positions.max(1) * (steps + 1)),
             ("observations", self.observations.len(), positions * observation),
@@ -30,6 +31,8 @@ impl UnrolledBatch {
             ("value_weights", self.value_weights.len(), states),
             ("rewards", self.rewards.len(), positions * steps),
             ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
+            ("next_observations", self.next_observations.len(), next * observation),
+            ("next_weights", self.next_weights.len(), next),
         ];
         if let Some((field, got, expected)) = lengths.into_iter().find(|(_, got, expected)| got != expected) {
             return Err(Error::Batch { field, expected, got });
@@ -38,6 +41,11 @@ impl UnrolledBatch {
             Some(&action) => Err(Error::Action { action, actions: architecture.actions }),
             None => Ok(positions),
         }
+    }
+
+    /// Returns whether it holds the observations of the states after each action.
+    pub(crate) fn has_next_observations(&self) -> bool {
+        !(self.next_observations.is_empty() && self.next_weights.is_empty())
     }
 }
 
@@ -59,8 +67,10 @@ pub(crate) struct UnrolledTargets {
     pub(crate) values: Tensor,
     /// `[B, K + 1]`.
     pub(crate) value_weights: Tensor,
-    /// `[B, K]`, before the transform.
+    /// `[B, K]`, before the transform: rewards, or value prefixes.
     pub(crate) rewards: Tensor,
+    /// What the consistency loss compares unrolled states with, where it is trained.
+    pub(crate) next_states: Option<NextStates>,
     /// `[B]`; `None` where all rows count alike.
     pub(crate) importance: Option<Tensor>,
 }
@@ -78,6 +88,7 @@ impl UnrolledTargets {
             values: part(&self.values)?,
             value_weights: part(&self.value_weights)?,
             rewards: part(&self.rewards)?,
+            next_states: self.next_states.as_ref().map(|next| next.rows(start, len)).transpose()?,
             importance: self.importance.as_ref().map(part).transpose()?,
         })
     }
@@ -92,19 +103,29 @@ pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
     Ok(weights.f_div(&shares.f_sum(None::<Kind>)?)?.f_clamp_min(1.0)?)
 }
 
+/// The factors of losses in the total.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LossWeights {
+    /// Of the value loss.
+    pub(crate) value: f64,
+    /// Of the consistency loss.
+    pub(crate) consistency: f64,
+}
+
 /// With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the whole batch:
 ///
 /// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions,
 /// `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
 /// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H: a reward has the value weight of the
-/// state that its action was taken in.
+/// state that its action was taken in, and so has a value prefix u, which it follows last. The consistency loss is
+/// [`NextStates::loss`].
 ///
 /// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
-/// its target.
+/// its target. The value error of a root without value target is 0.
 pub(crate) fn losses(
     predictions: &Unrolled,
     targets: &UnrolledTargets,
-    value_loss_weight: f64,
+    weights: LossWeights,
 ) -> Result<LossTensors, Error> {
     let (rows, steps) = targets.actions.size2()?;
     let shares = step_shares(steps, (predictions.value.f_kind()?, predictions.value.device()))?.f_unsqueeze(-1)?;
@@ -124,15 +145,24 @@ pub(crate) fn losses(
 
     let values = predictions.value.f_view([steps + 1, rows, -1])?;
     let value_targets = targets.values.f_transpose(0, 1)?;
-    let weights = targets.value_weights.f_transpose(0, 1)?;
-    let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &weights.f_mul(&shares)?)?;
+    let value_weights = targets.value_weights.f_transpose(0, 1)?;
+    let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &value_weights.f_mul(&shares)?)?;
     let value = value.f_divide_scalar(targets.positions)?;
 
     let rewards = predictions.reward.f_view([steps, rows, -1])?;
     let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
-    let reward_weights = weights.f_narrow(0, 0, steps)?.f_mul(&shares.f_narrow(0, 1, steps)?)?;
+    let after_actions = shares.f_narrow(0, 1, steps)?;
+    let reward_weights = value_weights.f_narrow(0, 0, steps)?.f_mul(&after_actions)?;
     let reward = sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?;
-    let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?.f_add(&reward)?;
+    let mut total = policy.f_add(&value.f_multiply_scalar(weights.value)?)?.f_add(&reward)?;
+    let consistency = match (&targets.next_states, &predictions.projections) {
+        (Some(next), Some(projections)) => {
+            let loss = next.loss(projections, &after_actions, targets.positions)?;
+            total = total.f_add(&loss.f_multiply_scalar(weights.consistency)?)?;
+            loss
+        }
+        _ => total.f_detach()?.f_zeros_like()?,
+    };
 
     let _guard = tch::no_grad_guard();
     let root_priors = log_priors.f_select(0, 0)?;
@@ -141,8 +171,9 @@ pub(crate) fn losses(
     let errors = categorical::value(&values.f_select(0, 0)?)?.f_sub(&root_targets)?.f_abs()?;
     let tolerance = root_targets.f_abs()?.f_add_scalar(1.0)?.f_multiply_scalar(ACCURATE)?;
     let value_accuracy = mean(errors.f_le_tensor(&tolerance)?.f_to_kind(total.f_kind()?)?)?;
-    let value_errors = targets.importance.as_ref().map(|_| errors);
-    Ok(LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors })
+    let root_weights = value_weights.f_select(0, 0)?;
+    let value_errors = targets.importance.as_ref().map(|_| errors.f_mul(&root_weights)).transpose()?;
+    Ok(LossTensors { total, policy, value, reward, consistency, policy_entropy, value_accuracy, value_errors })
 }
 
 /// The shares s of the steps in a loss, `[K + 1]`.

@@ -1,7 +1,7 @@
 use weights::{Architecture, Model};
 
 use crate::layers::{Block, Layer, check};
-use crate::{ACTION_PLANES, Error, HEAD_CHANNELS, VALUE_HIDDEN};
+use crate::{ACTION_PLANES, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
 
 /// The layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and the prediction heads.
 ///
@@ -19,9 +19,16 @@ use crate::{ACTION_PLANES, Error, HEAD_CHANNELS, VALUE_HIDDEN};
 /// into which a matrix maps the one-hot action, so that an action that names a cell can mark it. The heads are those of
 /// [`Layers`](crate::Layers), the reward's like the value's.
 ///
+/// With a value prefix (Ye et al. 2021, section 4.2) the reward head has an LSTM (Hochreiter & Schmidhuber 1997) of 64
+/// units between its hidden layer and its output, and its logits are those of the prefix: the sum of the rewards of the
+/// steps since the memory was last empty, each of the player who took the step, without discount. The memory is empty in
+/// the state of an observation and after every [`PREFIX_HORIZON`](crate::PREFIX_HORIZON) steps. With the hidden units x
+/// of a step, and h and c of the step before or 0: `[i, f, g, o] = W [x, h] + b`,
+/// `c' = sigmoid(f) c + sigmoid(i) tanh(g)`, `h' = sigmoid(o) tanh(c')`; the output reads h'. W `[4 · 64, 2 · 64]`.
+///
 /// Layers are called `representation.input`, `representation.block.I.first`, `representation.block.I.second` and the
 /// same with `dynamics`; `dynamics.action` maps actions to planes; `policy`, `value` and `reward` are convolutions, and
-/// `policy.hidden`, `policy.output` and so on dense and linear.
+/// `policy.hidden`, `policy.output` and so on dense and linear; the LSTM is `reward.memory`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatentLayers {
     /// Observations to latent states.
@@ -36,6 +43,8 @@ pub struct LatentLayers {
     pub value: Head,
     /// Latent states to logits of the reward `[2n + 1]`.
     pub reward: Head,
+    /// Hidden units of the reward head and of the memory to the gates of the memory, only with a value prefix.
+    pub memory: Option<Layer>,
 }
 
 /// The part of a network that computes a latent state before it is rescaled.
@@ -75,9 +84,13 @@ impl LatentLayers {
     /// Returns the errors of [`check`], and [`Error::Model`] for an AlphaZero architecture.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
-        let Model::Muzero { support } = architecture.model else { return Err(Error::Model { expected: "muzero" }) };
+        let Model::Muzero { support, value_prefix } = architecture.model else {
+            return Err(Error::Model { expected: "muzero" });
+        };
         let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
         let atoms = 2 * support + 1;
+        let memory =
+            value_prefix.then(|| Layer::linear("reward.memory", VALUE_HIDDEN + MEMORY_UNITS, 4 * MEMORY_UNITS));
         if is_vector(architecture) {
             let head = |name: &str, outputs| Head {
                 convolution: None,
@@ -91,6 +104,7 @@ impl LatentLayers {
                 policy: head("policy", actions),
                 value: head("value", atoms),
                 reward: head("reward", atoms),
+                memory,
             });
         }
         let cells = height * width;
@@ -110,6 +124,7 @@ impl LatentLayers {
             },
             value: scalar("value"),
             reward: scalar("reward"),
+            memory,
         })
     }
 
@@ -122,6 +137,7 @@ impl LatentLayers {
             .chain(&self.action)
             .chain(self.dynamics.layers())
             .chain(heads.into_iter().flat_map(Head::layers))
+            .chain(&self.memory)
     }
 }
 
@@ -184,7 +200,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
-            model: Model::Muzero { support: 10 },
+            model: Model::muzero(10),
         }
     }
 
@@ -216,6 +232,17 @@ mod tests {
         ];
         let expected: Vec<_> = expected.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into();
         assert_eq!(shapes(&architecture(3), "dynamics"), expected);
+    }
+
+    #[test]
+    fn a_value_prefix_adds_the_gates_of_a_memory_to_the_reward_head_and_nothing_else() {
+        for height in [1, 3] {
+            let plain = architecture(height);
+            let with = Architecture { model: Model::muzero_with_value_prefix(10), ..plain.clone() };
+            assert_eq!(shapes(&with, "reward.memory"), [("reward.memory.weight".to_owned(), vec![256, 128])]);
+            let count = |architecture| LatentLayers::new(architecture).unwrap().iter().count();
+            assert_eq!(count(&with), count(&plain) + 1);
+        }
     }
 
     #[test]

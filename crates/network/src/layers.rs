@@ -315,7 +315,7 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
         architecture;
     let support = match architecture.model {
         Model::Alphazero => 1,
-        Model::Muzero { support } => support,
+        Model::Muzero { support, .. } => support,
     };
     let dimensions = [
         ("support", support, 1, SUPPORT_MAX),

@@ -3,14 +3,16 @@
 //!
 //! The evaluators and the trainer share it, so that every tensor, shape and constant is declared once. [`Layers`] lists
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
-//! [`LatentLayers`] lists those of a MuZero network. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn
+//! [`LatentLayers`] lists those of a MuZero network, [`ConsistencyLayers`] those that only its training needs. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn
 //! tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
+mod consistency_layers;
 mod error;
 mod file;
 mod latent_layers;
 mod layers;
 
+pub use consistency_layers::ConsistencyLayers;
 pub use error::Error;
 pub use file::{Entry, Reader, write};
 pub use latent_layers::{Head, LatentLayers, Trunk, is_vector};
@@ -26,6 +28,10 @@ pub const HEAD_CHANNELS: usize = 32;
 pub const ACTION_PLANES: usize = 4;
 /// Units of the hidden layer of the value head.
 pub const VALUE_HIDDEN: usize = 64;
+/// Units of the LSTM that predicts value prefixes: as many as it has inputs, the hidden units of the reward head.
+pub const MEMORY_UNITS: usize = 64;
+/// The steps after which that LSTM begins again with an empty memory (Ye et al. 2021).
+pub const PREFIX_HORIZON: usize = 5;
 /// The ε that a batch norm adds to variances under the square root.
 pub const NORM_EPSILON: f64 = 1e-5;
 /// The third block, the sixth and so on have global pooling.

@@ -98,7 +98,24 @@ pub enum Model {
     Muzero {
         /// n: values and rewards are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
         support: usize,
+        /// Whether the reward head predicts value prefixes (Ye et al. 2021): sums of rewards, by an LSTM over the steps.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        value_prefix: bool,
     },
+}
+
+impl Model {
+    /// MuZero whose reward head predicts rewards.
+    #[must_use]
+    pub const fn muzero(support: usize) -> Self {
+        Self::Muzero { support, value_prefix: false }
+    }
+
+    /// EfficientZero's form of MuZero, whose reward head predicts value prefixes.
+    #[must_use]
+    pub const fn muzero_with_value_prefix(support: usize) -> Self {
+        Self::Muzero { support, value_prefix: true }
+    }
 }
 
 /// The metadata of a weights version.
@@ -119,7 +136,7 @@ pub struct Manifest {
 
 #[cfg(test)]
 mod tests {
-    use super::Architecture;
+    use super::{Architecture, Model};
 
     const PLAIN: &str = r#"{
     "game": "any", "planes": 2, "height": 3, "width": 3, "actions": 9, "channels": 8, "blocks": 1
@@ -137,5 +154,14 @@ mod tests {
         let written = Architecture { squeeze_excitation: 16, global_pooling: 4, ..plain };
         let read: Architecture = serde_json::from_str(&serde_json::to_string(&written).unwrap()).unwrap();
         assert_eq!(read, written);
+    }
+
+    #[test]
+    fn a_model_without_value_prefix_is_written_and_read_as_before() {
+        let text = r#"{"muzero":{"support":5}}"#;
+        assert_eq!(serde_json::to_string(&Model::muzero(5)).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Model>(text).unwrap(), Model::muzero(5));
+        let with = Model::muzero_with_value_prefix(5);
+        assert_eq!(serde_json::from_str::<Model>(&serde_json::to_string(&with).unwrap()).unwrap(), with);
     }
 }

@@ -6,7 +6,8 @@
 //! by learned dynamics, which has no other sign of the end, finds the won game behind it.
 //!
 //! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, rewards and values are
-//! 0. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of states
+//! 0. The consistency loss compares states before the end with their observations; it has no weight at the end and behind
+//! it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of states
 //! nor the rewards of actions taken in them have a weight.
 
 use experience::{Episode, Segment, Step};
@@ -18,7 +19,7 @@ use super::returns::{End, Horizon, Played, n_step_return};
 use super::{check_policy, position_of};
 
 /// The settings of MuZero's targets.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Unroll {
     /// K: the number of steps after each position, at least 1.
     pub(crate) unroll_steps: usize,
@@ -28,6 +29,8 @@ pub(crate) struct Unroll {
     pub(crate) discount: f64,
     /// The share of the search's value in the value target, in episodes scored by their outcome.
     pub(crate) search_value_share: f32,
+    /// Whether a row holds the observations of the states after its actions, for the consistency loss.
+    pub(crate) next_observations: bool,
 }
 
 impl Unroll {
@@ -83,6 +86,8 @@ pub(super) struct Rows {
     planes: Vec<f32>,
     /// The planes under the symmetry.
     image: Vec<f32>,
+    /// The planes of the states after the actions of a row, as far as the episode goes on: `[≤ K, C · H · W]`.
+    next: Vec<f32>,
 }
 
 impl Rows {
@@ -99,10 +104,10 @@ impl Rows {
             values: Vec::with_capacity(states),
             value_weights: Vec::with_capacity(states),
             rewards: Vec::with_capacity(steps),
-            importance: Vec::new(),
+            ..UnrolledBatch::default()
         };
         let planes = vec![0.0; spec.observation.len()];
-        Self { batch, unroll, image: planes.clone(), planes }
+        Self { batch, unroll, image: planes.clone(), planes, next: Vec::new() }
     }
 
     /// Adds one row, or adds nothing and returns the violation of the rules.
@@ -122,6 +127,18 @@ impl Rows {
         symmetry.observation(&self.planes, &mut self.image);
         let batch = &mut self.batch;
         batch.observations.push(&self.image);
+        if self.unroll.next_observations {
+            let mut next = self.next.chunks_exact(self.planes.len());
+            for _ in 0..self.unroll.unroll_steps {
+                let observation = next.next();
+                if let Some(observation) = observation {
+                    symmetry.observation(observation, &mut self.image);
+                }
+                // Without an observation the last one is repeated, so that statistics of the batch hardly move.
+                batch.next_observations.push(&self.image);
+                batch.next_weights.push(if observation.is_some() { 1.0 } else { 0.0 });
+            }
+        }
         for state in 0..=self.unroll.unroll_steps {
             let policy = steps.get(state).map_or(&[][..], |step| step.kind.policy());
             let row = batch.policies.len();
@@ -151,8 +168,10 @@ impl Rows {
 
     /// Plays the steps of a segment from its position, as far as targets depend on the rules: policies and actions of
     /// the unrolled steps must be legal, and where there are two players, each step has its own.
+    ///
+    /// Observes the states after the actions, where the batch holds them.
     fn line<G: Game>(
-        &self,
+        &mut self,
         game: &G,
         mut position: G::Position,
         steps: &[Step],
@@ -168,11 +187,17 @@ impl Rows {
             Players::Two => usize::MAX,
         };
         let mut played = Vec::with_capacity(steps.len());
+        self.next.clear();
         for (index, Step { action, reward, kind, .. }) in steps.iter().enumerate() {
             let player = if index <= needed { game.to_move(&position) } else { Player::First };
             played.push(Played { player, reward: *reward, search_value: kind.value() });
             if index <= last {
                 check_policy(game, &position, kind.policy(), segment.ply() + index)?;
+            }
+            if self.unroll.next_observations && (1..=last).contains(&index) {
+                let filled = self.next.len();
+                self.next.resize(filled + self.planes.len(), 0.0);
+                game.observe(&position, &mut self.next[filled..]);
             }
             if index < needed {
                 let (name, ply, action) = (spec.name.clone(), segment.ply() + index, *action);

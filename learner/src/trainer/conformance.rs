@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use network_torch::{Device, Network, TrainerSettings, TrainingBatch, UnrolledBatch};
+use network_torch::{Device, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::*;
@@ -22,12 +22,25 @@ const LIBTORCH: Backend = Backend {
 };
 
 const LIBTORCH_MUZERO: Backend = Backend {
-    trainer: || libtorch(Model::Muzero { support: 5 }),
+    trainer: || libtorch(Model::muzero(5)),
     examples: || Examples::Unrolled(unrolled()),
     not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
 };
 
+/// MuZero with the switches of EfficientZero.
+const LIBTORCH_EFFICIENTZERO: Backend = Backend {
+    trainer: || {
+        let settings = TrainerSettings { consistency_loss_weight: 2.0, ..TrainerSettings::default() };
+        libtorch_with(Model::muzero_with_value_prefix(5), settings)
+    },
+    ..LIBTORCH_MUZERO
+};
+
 fn libtorch(model: Model) -> Box<dyn Trainer> {
+    libtorch_with(model, TrainerSettings::default())
+}
+
+fn libtorch_with(model: Model, settings: TrainerSettings) -> Box<dyn Trainer> {
     let architecture = Architecture {
         game: "any".into(),
         planes: 2,
@@ -40,8 +53,8 @@ fn libtorch(model: Model) -> Box<dyn Trainer> {
         global_pooling: 0,
         model,
     };
-    let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
-    Box::new(network_torch::Trainer::new(network, TrainerSettings::default()).unwrap())
+    let network = settings.network(&architecture, Device::Cpu, 1).unwrap();
+    Box::new(network_torch::Trainer::new(network, settings).unwrap())
 }
 
 fn batch() -> TrainingBatch {
@@ -67,6 +80,8 @@ fn unrolled() -> UnrolledBatch {
         values: vec![2.0, 1.0, 0.0],
         value_weights: vec![1.0; 3],
         rewards: vec![1.0, 1.0],
+        next_observations: (0..2 * 2 * 9).map(|cell| f32::from(u8::from(cell % 4 == 0))).collect(),
+        next_weights: vec![1.0, 0.0],
         importance: Vec::new(),
     }
 }
@@ -141,7 +156,7 @@ fn published(trainer: &dyn Trainer) -> Vec<u8> {
 
 #[test]
 fn libtorch_keeps_the_contract_of_trainers_for_both_models() {
-    for backend in [LIBTORCH, LIBTORCH_MUZERO] {
+    for backend in [LIBTORCH, LIBTORCH_MUZERO, LIBTORCH_EFFICIENTZERO] {
         backend.a_trainer_without_queued_steps_has_no_results();
         backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
         backend.a_restored_trainer_continues_as_if_it_had_not_stopped();

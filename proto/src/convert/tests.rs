@@ -256,10 +256,13 @@ fn architectures() -> impl Strategy<Value = Architecture> {
     let option = || 0..=DIMENSION_MAX as usize;
     let board = (size(), size(), size(), 1..=ACTIONS_MAX);
     let tower = (size(), option(), option(), any::<proptest::sample::Index>());
-    (names(), board, tower, option()).prop_map(
-        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), support)| {
+    (names(), board, tower, (option(), any::<bool>())).prop_map(
+        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), muzero)| {
             let global_pooling = pooled.index(channels);
-            let model = if support == 0 { weights::Model::Alphazero } else { weights::Model::Muzero { support } };
+            let model = match muzero {
+                (0, _) => weights::Model::Alphazero,
+                (support, value_prefix) => weights::Model::Muzero { support, value_prefix },
+            };
             Architecture {
                 game,
                 planes,

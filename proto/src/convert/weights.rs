@@ -62,8 +62,9 @@ impl From<&Architecture> for v1::Architecture {
             global_pooling: wire_count(*global_pooling),
             muzero_support: match model {
                 Model::Alphazero => 0,
-                Model::Muzero { support } => wire_count(*support),
+                Model::Muzero { support, .. } => wire_count(*support),
             },
+            muzero_value_prefix: matches!(model, Model::Muzero { value_prefix: true, .. }),
         }
     }
 }
@@ -83,6 +84,7 @@ impl TryFrom<v1::Architecture> for Architecture {
             squeeze_excitation,
             global_pooling,
             muzero_support,
+            muzero_value_prefix,
         } = message;
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
@@ -97,8 +99,14 @@ impl TryFrom<v1::Architecture> for Architecture {
             squeeze_excitation: between("squeeze_excitation", squeeze_excitation, 0, max)?,
             global_pooling: between("global_pooling", global_pooling, 0, channels - 1)?,
             model: match between("muzero_support", muzero_support, 0, max)? {
+                0 if muzero_value_prefix => {
+                    return Err(Invalid {
+                        field: "muzero_value_prefix".into(),
+                        reason: "is set for a network without muzero_support".into(),
+                    });
+                }
                 0 => Model::Alphazero,
-                support => Model::Muzero { support },
+                support => Model::Muzero { support, value_prefix: muzero_value_prefix },
             },
         })
     }

@@ -2,6 +2,7 @@ use inference::{Slot, Unroll};
 
 use super::answers::Answers;
 use super::folded::{DenseHead, DenseLayers, DenseTrunk};
+use super::network::Remembering;
 use super::pool::Pool;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
 use crate::KernelVariant;
@@ -163,7 +164,14 @@ impl DenseNetwork {
     }
 
     /// Takes steps, at most those of a pass.
-    pub(crate) fn recurrent(&self, buffers: &mut Buffers, steps: &[Unroll], pool: &mut Pool, answers: &mut Answers) {
+    pub(crate) fn recurrent(
+        &self,
+        buffers: &mut Buffers,
+        remembering: Remembering<'_>,
+        steps: &[Unroll],
+        pool: &mut Pool,
+        answers: &mut Answers,
+    ) {
         let multiplier = Multiplier::new(self.path);
         buffers.read_states(steps.iter().map(|step| step.from), pool);
         take_rows(self.path, buffers.stream.layout, steps.len(), &mut buffers.runs);
@@ -172,7 +180,7 @@ impl DenseNetwork {
         self.policy.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
         self.value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
         answers.set_values(&multiplier, steps.len(), self.value.output.padded_outputs());
-        self.reward.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
+        self.reward.remember(&multiplier, buffers, remembering, steps, pool, answers.scalar_mut());
         answers.set_rewards(&multiplier, steps.len(), self.reward.output.padded_outputs());
     }
 }
@@ -239,6 +247,26 @@ impl Head {
     fn new(path: KernelVariant, head: &DenseHead) -> Self {
         let hidden = Layer::new(path, &head.hidden, head.hidden.inputs);
         Self { hidden, output: Product::over_cells(path.packing(), &head.output, STATE, 0) }
+    }
+
+    /// Computes the logits of the states in the stream, that `steps` led to, with a memory if there is one.
+    fn remember(
+        &self,
+        multiplier: &Multiplier,
+        buffers: &mut Buffers,
+        remembering: Remembering<'_>,
+        steps: &[Unroll],
+        pool: &Pool,
+        logits: &mut [f32],
+    ) {
+        let Some((gates, memory)) = remembering else {
+            return self.compute(multiplier, buffers, steps.len(), logits);
+        };
+        let Buffers { stream, hidden, sums, runs, .. } = buffers;
+        self.hidden.multiply(multiplier, stream, runs, sums);
+        self.hidden.finish(multiplier, steps.len(), sums, memory.inputs_mut(), Finish::relu);
+        gates.compute(multiplier, memory, steps, pool, runs, hidden);
+        multiplier.multiply(&self.output, hidden, runs, Output::Matrix { values: logits, relu: false }, None);
     }
 
     /// Computes the logits `[rows, padded outputs]` of the states in the stream.

@@ -13,6 +13,9 @@ pub(crate) struct FoldedLatent {
     pub(crate) architecture: Architecture,
     /// n: values and rewards have 2n + 1 atoms.
     pub(crate) support: usize,
+    /// The gates of the memory, of a network that predicts value prefixes: hidden units of the reward head and of the
+    /// memory, `[64 + 64]`, to `[4 · 64]`.
+    pub(crate) memory: Option<Dense>,
     pub(crate) layers: FoldedLayers,
 }
 
@@ -105,7 +108,7 @@ impl FoldedLatent {
 
     fn build(architecture: &Architecture, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         let layers = LatentLayers::new(architecture)?;
-        let Model::Muzero { support } = architecture.model else { return Err(Error::Model { expected: "muzero" }) };
+        let Model::Muzero { support, .. } = architecture.model else { return Err(Error::Model { expected: "muzero" }) };
         let folded = match (&layers.representation, &layers.dynamics, &layers.action) {
             (Trunk::Residual { .. }, Trunk::Residual { .. }, Some(action)) => {
                 FoldedLayers::Residual(ResidualLayers::build(&layers, action, source)?)
@@ -118,7 +121,8 @@ impl FoldedLatent {
                 reward: DenseHead::build(&layers.reward, source)?,
             }),
         };
-        Ok(Self { architecture: architecture.clone(), support, layers: folded })
+        let memory = layers.memory.as_ref().map(|memory| source.dense(memory)).transpose()?;
+        Ok(Self { architecture: architecture.clone(), support, memory, layers: folded })
     }
 }
 

@@ -5,6 +5,7 @@ use super::answers::Answers;
 use super::dense::{self, DenseNetwork};
 use super::folded::{FoldedLatent, FoldedLayers};
 use super::pool::Pool;
+use super::prefix::{self, Gates};
 use super::residual::{self, Input, ResidualNetwork};
 use crate::{Error, KernelVariant};
 
@@ -14,6 +15,8 @@ pub struct LatentNetwork {
     architecture: Architecture,
     path: KernelVariant,
     support: usize,
+    /// Of a network that predicts value prefixes.
+    gates: Option<Gates>,
     layers: Layers,
 }
 
@@ -27,8 +30,12 @@ enum Layers {
 #[derive(Debug)]
 pub(crate) struct Workspace {
     layers: LayerBuffers,
+    gates: Option<prefix::Buffers>,
     answers: Answers,
 }
+
+/// The memory of a network that predicts value prefixes, and its buffers.
+pub(crate) type Remembering<'a> = Option<(&'a Gates, &'a mut prefix::Buffers)>;
 
 #[derive(Debug)]
 enum LayerBuffers {
@@ -64,14 +71,15 @@ impl LatentNetwork {
             let reason = "this CPU or this system does not have it".to_owned();
             return Err(Error::Unavailable { path, reason });
         }
-        let FoldedLatent { architecture, support, layers } = folded;
+        let FoldedLatent { architecture, support, memory, layers } = folded;
+        let gates = memory.as_ref().map(|memory| Gates::new(path, memory));
         let layers = match layers {
             FoldedLayers::Dense(layers) => Layers::Dense(Box::new(DenseNetwork::new(layers, path))),
             FoldedLayers::Residual(layers) => {
                 Layers::Residual(Box::new(ResidualNetwork::new(architecture, layers, path)))
             }
         };
-        Ok(Self { architecture: architecture.clone(), path, support: *support, layers })
+        Ok(Self { architecture: architecture.clone(), path, support: *support, gates, layers })
     }
 
     /// The network's shape.
@@ -101,7 +109,8 @@ impl LatentNetwork {
 
     /// An empty pool.
     pub(crate) fn pool(&self) -> Pool {
-        Pool::new(self.state_lines())
+        let pool = Pool::new(self.state_lines());
+        if self.gates.is_some() { pool.with_memories() } else { pool }
     }
 
     pub(crate) fn workspace(&self) -> Workspace {
@@ -109,7 +118,8 @@ impl LatentNetwork {
             Layers::Dense(network) => (LayerBuffers::Dense(network.buffers()), network.padded_outputs()),
             Layers::Residual(network) => (LayerBuffers::Residual(network.buffers()), network.padded_outputs()),
         };
-        Workspace { layers, answers: Answers::new(self.support, self.pass(), policy, scalar) }
+        let gates = self.gates.as_ref().map(|gates| gates.buffers(self.path, self.pass()));
+        Workspace { layers, gates, answers: Answers::new(self.support, self.pass(), policy, scalar) }
     }
 
     /// The most observations or steps of a pass.
@@ -129,29 +139,38 @@ impl LatentNetwork {
         to: &[Slot],
         pool: &mut Pool,
     ) -> &'a Answers {
-        let Workspace { layers, answers } = workspace;
+        let Workspace { layers, answers, .. } = workspace;
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
                 network.initial(buffers, observations, to, pool, answers);
             }
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, Input::Observations(observations, to), pool, answers);
+                network.compute(buffers, None, Input::Observations(observations, to), pool, answers);
             }
             _ => unreachable!("a workspace is of its network"),
         }
         answers
     }
 
-    /// Takes steps, at most those of a [pass](Self::pass).
-    pub(crate) fn recurrent<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
-        let Workspace { layers, answers } = workspace;
+    /// Takes steps, at most those of a [pass](Self::pass). Where the network predicts value prefixes, the answers hold
+    /// these in place of rewards, and there are the memories that follow.
+    pub(crate) fn recurrent<'a>(
+        &self,
+        workspace: &'a mut Workspace,
+        steps: &[Unroll],
+        pool: &mut Pool,
+    ) -> (&'a Answers, Option<&'a prefix::Buffers>) {
+        let Workspace { layers, gates, answers } = workspace;
+        let remembering = self.gates.as_ref().zip(gates.as_mut());
         match (&self.layers, layers) {
-            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
+                network.recurrent(buffers, remembering, steps, pool, answers);
+            }
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
-                network.compute(buffers, Input::Steps(steps), pool, answers);
+                network.compute(buffers, remembering, Input::Steps(steps), pool, answers);
             }
             _ => unreachable!("a workspace is of its network"),
         }
-        answers
+        (answers, gates.as_ref())
     }
 }

@@ -1,4 +1,5 @@
 use inference::Slot;
+use network::{MEMORY_UNITS, PREFIX_HORIZON};
 
 use crate::planes::Line;
 
@@ -9,12 +10,45 @@ pub(crate) struct Pool {
     lines: Vec<Line>,
     /// Lines of a state.
     state_lines: usize,
+    /// The memories behind the states, of a network that predicts value prefixes; else empty.
+    memories: Option<Vec<Memory>>,
+}
+
+/// What a network that predicts value prefixes keeps beside a latent state: the state of its LSTM, and the sum of rewards
+/// that it predicted last. All zeros in the state of an observation, and after every horizon, where a new sum begins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Memory {
+    /// h.
+    pub(crate) output: [f32; MEMORY_UNITS],
+    /// c.
+    pub(crate) cell: [f32; MEMORY_UNITS],
+    /// The sum of rewards of the last steps.
+    pub(crate) prefix: f32,
+    /// Their number.
+    pub(crate) steps: usize,
+}
+
+impl Memory {
+    /// The memory of a state in which a new sum begins.
+    pub(crate) const EMPTY: Self =
+        Self { output: [0.0; MEMORY_UNITS], cell: [0.0; MEMORY_UNITS], prefix: 0.0, steps: 0 };
+
+    /// The memory behind the next state, after a step whose prefix was predicted; h and c are those of the step already.
+    pub(crate) fn after(self, prefix: f32) -> Self {
+        let steps = self.steps + 1;
+        if steps == PREFIX_HORIZON { Self::EMPTY } else { Self { prefix, steps, ..self } }
+    }
 }
 
 impl Pool {
     /// An empty pool of states of `state_lines` lines.
     pub(crate) fn new(state_lines: usize) -> Self {
-        Self { lines: Vec::new(), state_lines }
+        Self { lines: Vec::new(), state_lines, memories: None }
+    }
+
+    /// The same pool with a memory behind each state.
+    pub(crate) fn with_memories(self) -> Self {
+        Self { memories: Some(Vec::new()), ..self }
     }
 
     /// Makes room for slots below `slots`; earlier states are kept.
@@ -28,7 +62,30 @@ impl Pool {
             self.lines.try_reserve_exact(len - self.lines.len()).map_err(|_| error())?;
             self.lines.resize(len, Line::default());
         }
+        if let Some(memories) = self.memories.as_mut().filter(|memories| memories.len() < slots) {
+            let error = |_| format!("no memory for {slots} memories of {} bytes", size_of::<Memory>());
+            memories.try_reserve_exact(slots - memories.len()).map_err(error)?;
+            memories.resize(slots, Memory::EMPTY);
+        }
         Ok(())
+    }
+
+    /// The memory behind the state in a slot; empty in a pool without memories.
+    ///
+    /// # Panics
+    /// If the slot was not reserved.
+    pub(crate) fn memory(&self, slot: Slot) -> Memory {
+        self.memories.as_ref().map_or(Memory::EMPTY, |memories| memories[slot.0 as usize])
+    }
+
+    /// Replaces the memory behind the state in a slot, where the pool has memories.
+    ///
+    /// # Panics
+    /// If the slot was not reserved.
+    pub(crate) fn remember(&mut self, slot: Slot, memory: Memory) {
+        if let Some(memories) = &mut self.memories {
+            memories[slot.0 as usize] = memory;
+        }
     }
 
     /// The state in a slot.

@@ -1,7 +1,7 @@
 //! Evaluates a MuZero network in float64 by its definition, as the reference for every path.
 
 use inference::categorical::inverse_transform;
-use network::{HEAD_CHANNELS, NORM_EPSILON};
+use network::{HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
 
 use super::folded::{
     DenseHead, DenseLayers, DenseTrunk, FoldedLatent, FoldedLayers, ResidualLayers, ResidualTrunk, ScalarHead,
@@ -18,6 +18,23 @@ pub(crate) struct Answer {
     pub(crate) policy: Vec<f64>,
     pub(crate) value: f64,
     pub(crate) reward: f64,
+    /// The memory behind the state, of a network that predicts value prefixes.
+    memory: Memory,
+}
+
+/// h, c, the prefix and the number of its steps.
+#[derive(Debug, Clone)]
+struct Memory {
+    output: Vec<f64>,
+    cell: Vec<f64>,
+    prefix: f64,
+    steps: usize,
+}
+
+impl Memory {
+    fn empty() -> Self {
+        Self { output: vec![0.0; MEMORY_UNITS], cell: vec![0.0; MEMORY_UNITS], prefix: 0.0, steps: 0 }
+    }
 }
 
 /// Returns the latent state of an observation and the predictions in it; the reward is zero.
@@ -28,40 +45,57 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
         FoldedLayers::Residual(layers) => residual_trunk(network, &layers.representation, &observation),
     };
     rescale(&mut state);
-    Answer { reward: 0.0, ..predictions(network, state) }
+    Answer { reward: 0.0, memory: Memory::empty(), ..predictions(network, state, &Memory::empty()) }
 }
 
-/// Returns the state that an action leads to from a latent state, and the predictions in it.
-pub(crate) fn recurrent(network: &FoldedLatent, state: &[f64], action: usize) -> Answer {
+/// Returns the state that an action leads to from that of another answer, and the predictions in it.
+pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &Answer, action: usize) -> Answer {
     let mut next = match &network.layers {
         FoldedLayers::Dense(layers) => {
             let mut one_hot = vec![0.0; network.architecture.actions];
             one_hot[action] = 1.0;
-            dense_trunk(&layers.dynamics, &[state, &one_hot].concat())
+            dense_trunk(&layers.dynamics, &[&state[..], &one_hot].concat())
         }
         FoldedLayers::Residual(layers) => {
             let mut one_hot = vec![0.0; network.architecture.actions];
             one_hot[action] = 1.0;
             let planes = layer(&layers.action, &one_hot);
-            residual_trunk(network, &layers.dynamics, &[state, &planes].concat())
+            residual_trunk(network, &layers.dynamics, &[&state[..], &planes].concat())
         }
     };
     rescale(&mut next);
-    predictions(network, next)
+    predictions(network, next, memory)
 }
 
-fn predictions(network: &FoldedLatent, state: Vec<f64>) -> Answer {
-    let (policy, value, reward) = match &network.layers {
+fn predictions(network: &FoldedLatent, state: Vec<f64>, before: &Memory) -> Answer {
+    let (policy, value, hidden, output) = match &network.layers {
         FoldedLayers::Dense(DenseLayers { policy, value, reward, .. }) => {
-            (dense_head(policy, &state), dense_head(value, &state), dense_head(reward, &state))
+            let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
+            (head(policy), head(value), dense_hidden(reward, &state), &reward.output)
         }
         FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, reward, .. }) => {
-            let features = features(network, policy, &state);
-            let policy = layer(policy_output, &features);
-            (policy, scalar_head(network, value, &state), scalar_head(network, reward, &state))
+            let policy = layer(policy_output, &features(network, policy, &state));
+            let value = layer(&value.output, &scalar_hidden(network, value, &state));
+            (policy, value, scalar_hidden(network, reward, &state), &reward.output)
         }
     };
-    Answer { state, policy, value: expectation(&value), reward: expectation(&reward) }
+    let value = expectation(&value);
+    let Some(gates) = &network.memory else {
+        return Answer { state, policy, value, reward: expectation(&layer(output, &hidden)), memory: Memory::empty() };
+    };
+    let mut memory = before.clone();
+    let sums = layer(gates, &[&hidden[..], &before.output].concat());
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    for unit in 0..MEMORY_UNITS {
+        let of = |gate: usize| sums[gate * MEMORY_UNITS + unit];
+        memory.cell[unit] = sigmoid(of(1)) * before.cell[unit] + sigmoid(of(0)) * of(2).tanh();
+        memory.output[unit] = sigmoid(of(3)) * memory.cell[unit].tanh();
+    }
+    memory.prefix = expectation(&layer(output, &memory.output));
+    memory.steps += 1;
+    let reward = memory.prefix - before.prefix;
+    let memory = if memory.steps == PREFIX_HORIZON { Memory::empty() } else { memory };
+    Answer { state, policy, value, reward, memory }
 }
 
 fn dense_trunk(trunk: &DenseTrunk, input: &[f64]) -> Vec<f64> {
@@ -78,10 +112,10 @@ fn dense_trunk(trunk: &DenseTrunk, input: &[f64]) -> Vec<f64> {
     x
 }
 
-fn dense_head(head: &DenseHead, state: &[f64]) -> Vec<f64> {
+fn dense_hidden(head: &DenseHead, state: &[f64]) -> Vec<f64> {
     let mut hidden = normed(&head.hidden, state);
     rectify(&mut hidden);
-    layer(&head.output, &hidden)
+    hidden
 }
 
 /// A matrix and its layer norm.
@@ -111,10 +145,10 @@ fn features(network: &FoldedLatent, convolution: &Affine, state: &[f64]) -> Vec<
     (0..cells * HEAD_CHANNELS).map(|i| planes[i % HEAD_CHANNELS * cells + i / HEAD_CHANNELS]).collect()
 }
 
-fn scalar_head(network: &FoldedLatent, head: &ScalarHead, state: &[f64]) -> Vec<f64> {
+fn scalar_hidden(network: &FoldedLatent, head: &ScalarHead, state: &[f64]) -> Vec<f64> {
     let mut hidden = layer(&head.hidden, &features(network, &head.convolution, state));
     rectify(&mut hidden);
-    layer(&head.output, &hidden)
+    hidden
 }
 
 fn rescale(state: &mut [f64]) {

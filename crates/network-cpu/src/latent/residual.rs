@@ -6,14 +6,16 @@ use weights::Architecture;
 
 use super::answers::Answers;
 use super::folded::{ResidualLayers, ScalarHead};
+use super::network::Remembering;
 use super::pool::Pool;
-use super::rows::{take_rows, write};
+use super::prefix::write_units;
+use super::rows::take_rows;
 use crate::KernelVariant;
 use crate::arrangement::Arrangement;
 use crate::folded::{Affine, Dense};
 use crate::multiplier::Multiplier;
 use crate::planes::{Board, Format, Layout, Planes, TILE_ROWS};
-use crate::product::{GROUP, Output, Product, Run, Slab};
+use crate::product::{Output, Product, Run, Slab};
 use crate::trunk::{Activations, Multipliers, Part, Trunk};
 
 /// A residual network of planes, packed.
@@ -165,7 +167,14 @@ impl ResidualNetwork {
     }
 
     /// Computes the next states of an input, at most those of a pass, and the predictions in them.
-    pub(crate) fn compute(&self, buffers: &mut Buffers, input: Input<'_>, pool: &mut Pool, answers: &mut Answers) {
+    pub(crate) fn compute(
+        &self,
+        buffers: &mut Buffers,
+        remembering: Remembering<'_>,
+        input: Input<'_>,
+        pool: &mut Pool,
+        answers: &mut Answers,
+    ) {
         let multipliers = Multipliers::new(self.path);
         let base = multipliers.base();
         let positions = input.len();
@@ -193,8 +202,17 @@ impl ResidualNetwork {
         let Buffers { value, reward, hidden, runs, .. } = buffers;
         self.value.compute(base, value, hidden, runs, positions, answers.scalar_mut());
         answers.set_values(base, positions, self.value.output.padded_outputs());
-        if let Input::Steps(_) = input {
-            self.reward.compute(base, reward, hidden, runs, positions, answers.scalar_mut());
+        if let Input::Steps(steps) = input {
+            match remembering {
+                None => self.reward.compute(base, reward, hidden, runs, positions, answers.scalar_mut()),
+                Some((gates, memory)) => {
+                    for (row, units) in reward.chunks_exact(VALUE_HIDDEN).take(positions).enumerate() {
+                        write_units(memory.inputs_mut(), row, 0, units);
+                    }
+                    gates.compute(base, memory, steps, pool, runs, hidden);
+                    self.reward.output(base, hidden, runs, answers.scalar_mut());
+                }
+            }
             answers.set_rewards(base, positions, self.reward.output.padded_outputs());
         }
     }
@@ -357,12 +375,14 @@ impl Scalar {
         rows: usize,
         logits: &mut [f32],
     ) {
-        let (first, block_lines, format) = (hidden.index(0, 0, 0), hidden.layout.block_lines, hidden.format);
         for (row, units) in units.chunks_exact(VALUE_HIDDEN).take(rows).enumerate() {
-            for (group, units) in units.as_chunks::<GROUP>().0.iter().enumerate() {
-                write(format, &mut hidden.lines[first + row..], block_lines, group, units);
-            }
+            write_units(hidden, row, 0, units);
         }
+        self.output(multiplier, hidden, runs, logits);
+    }
+
+    /// Computes the logits of the hidden units in planes.
+    fn output(&self, multiplier: &Multiplier, hidden: &Planes, runs: &[Run], logits: &mut [f32]) {
         multiplier.multiply(&self.output, hidden, runs, Output::Matrix { values: logits, relu: false }, None);
     }
 }

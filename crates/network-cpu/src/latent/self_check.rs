@@ -55,7 +55,7 @@ fn worst(network: &FoldedLatent, evaluator: &mut LatentEvaluator) -> Result<f64,
     let mut worst = (0..to.len()).map(|row| error(&predictions, row, &first[row % 2])).fold(0.0, greater);
     evaluator.recurrent(&steps, &mut predictions)?;
     for (row, step) in steps.iter().enumerate().take(2 * every.len()) {
-        let answer = reference::recurrent(network, &first[row % 2].state, step.action.index());
+        let answer = reference::recurrent(network, &first[row % 2], step.action.index());
         worst = greater(worst, error(&predictions, row, &answer));
     }
     Ok(worst)

@@ -25,7 +25,7 @@ pub(crate) fn architecture([planes, height, width]: [usize; 3]) -> Architecture 
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
-        model: Model::Muzero { support: 5 },
+        model: Model::muzero(5),
     }
 }
 
@@ -94,11 +94,30 @@ impl Named {
 
     /// The mean of the atoms of a head.
     pub(crate) fn scalar(&self, head: &str, state: &[f64]) -> f64 {
-        let hidden = match self.is_dense() {
+        self.mean(head, &self.hidden(head, state))
+    }
+
+    /// The mean of the atoms of the value prefix after one more step; h and c are replaced.
+    #[allow(dead_code, reason = "not every test has a network of this kind")]
+    pub(crate) fn prefix(&self, state: &[f64], [h, c]: &mut [[f64; 64]; 2]) -> f64 {
+        let gates = self.linear("reward.memory", &[&self.hidden("reward", state)[..], h].concat());
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        for unit in 0..64 {
+            c[unit] = sigmoid(gates[64 + unit]) * c[unit] + sigmoid(gates[unit]) * gates[128 + unit].tanh();
+            h[unit] = sigmoid(gates[192 + unit]) * c[unit].tanh();
+        }
+        self.mean("reward", h)
+    }
+
+    fn hidden(&self, head: &str, state: &[f64]) -> Vec<f64> {
+        relu(match self.is_dense() {
             true => self.dense(&format!("{head}.hidden"), state),
             false => self.linear(&format!("{head}.hidden"), &self.features(head, state)),
-        };
-        let logits = self.linear(&format!("{head}.output"), &relu(hidden));
+        })
+    }
+
+    fn mean(&self, head: &str, hidden: &[f64]) -> f64 {
+        let logits = self.linear(&format!("{head}.output"), hidden);
         let total: f64 = logits.iter().map(|logit| logit.exp()).sum();
         (-5..=5).zip(&logits).map(|(atom, logit)| f64::from(atom) * logit.exp() / total).sum()
     }

@@ -1,7 +1,7 @@
 use network::{Head, Layer, NORM_EPSILON, Role, Trunk, VALUE_HIDDEN};
 use tch::{Kind, Tensor};
 
-use super::heads::{self, Batched};
+use super::heads::{self, Batched, Remember};
 use super::size;
 use crate::{Error, Network, Precision};
 
@@ -86,8 +86,13 @@ impl Dense {
         self.dynamics.after_matrix(&of_actions.f_addmm(states, &self.dynamics.input.weight)?)
     }
 
-    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
-        let logits = self.outputs.apply(&self.hidden.apply(states)?.f_transpose(0, 1)?)?;
+    pub(super) fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
+        let mut hidden = self.hidden.apply(states)?;
+        if let Some(remember) = remember {
+            let of_reward = remember(&hidden.f_select(1, 2)?)?.f_unsqueeze(1)?;
+            hidden = Tensor::f_cat(&[hidden.f_narrow(1, 0, 2)?, of_reward], 1)?;
+        }
+        let logits = self.outputs.apply(&hidden.f_transpose(0, 1)?)?;
         let policy = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.actions))?;
         heads::answers(&policy, &logits.f_narrow(0, 1, 2)?.f_narrow(2, 0, size(self.atoms))?)
     }

@@ -4,6 +4,9 @@ use tch::{Kind, Tensor};
 use super::size;
 use crate::{Error, Network, categorical};
 
+/// Hidden units of the reward head `[B, 64]` to what its output reads instead: see [`Step`](super::prefixes::Step).
+pub(super) type Remember<'a> = dyn FnMut(&Tensor) -> Result<Tensor, Error> + 'a;
+
 /// Matrices of several heads as one batched matrix: `[heads, B, in]` to `[heads, B, out]`, with zeros where a head has
 /// fewer outputs.
 ///

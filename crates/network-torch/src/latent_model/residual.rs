@@ -2,7 +2,7 @@ use network::{ACTION_PLANES, HEAD_CHANNELS, Head, Layer, Trunk, VALUE_HIDDEN};
 use tch::Tensor;
 use weights::Architecture;
 
-use super::heads::{self, Batched};
+use super::heads::{self, Batched, Remember};
 use super::size;
 use crate::{
     DeviceRules, Error, MemoryFormat, Network, Precision,
@@ -116,11 +116,15 @@ impl Residual {
         self.trunk(x, &self.dynamics)
     }
 
-    pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
+    pub(super) fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
         let features = self.by_head(&self.fusing.convolve_relu(&self.head, &self.planes(states)?)?)?;
         let features = self.features.apply(&features)?;
         let policy = features.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.actions))?;
-        let hidden = features.f_narrow(0, 1, 2)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
+        let mut hidden = features.f_narrow(0, 1, 2)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
+        if let Some(remember) = remember {
+            let of_reward = remember(&hidden.f_select(0, 1)?)?;
+            hidden = Tensor::f_stack(&[hidden.f_select(0, 0)?, of_reward], 0)?;
+        }
         heads::answers(&policy, &self.outputs.apply(&hidden)?)
     }
 

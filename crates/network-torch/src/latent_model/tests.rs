@@ -10,7 +10,8 @@ use crate::{
     DeviceRules, Error, Network, Precision, categorical,
     layers::Mode,
     muzero::LatentTower,
-    tests::networks::{dense, numbers, residual, seasoned, small},
+    tests::networks::{dense, numbers, residual, seasoned, small, with_prefix},
+    value_prefix::Memory,
 };
 
 const SLOTS: usize = 40;
@@ -38,12 +39,56 @@ fn observations(architecture: &Architecture, rows: usize) -> Batch {
     batch
 }
 
+/// The memories behind latent states, and the sums of rewards that they predicted so far.
+struct Remembered {
+    memory: Memory,
+    prefix: Vec<f64>,
+    steps: usize,
+}
+
+impl Remembered {
+    fn nothing() -> Self {
+        let zeros = || Tensor::zeros([13, 64], (Kind::Float, Device::Cpu));
+        Self { memory: Memory { output: zeros(), cell: zeros() }, prefix: vec![0.0; ROWS], steps: 0 }
+    }
+
+    /// The rewards of the steps that led to `states`.
+    fn rewards(&mut self, tower: LatentTower<'_>, states: &Tensor) -> Vec<f64> {
+        let layers = tower.layers;
+        let Some(gates) = &layers.memory else {
+            return numbers(&categorical::value(&tower.head(&layers.reward, states).unwrap()).unwrap());
+        };
+        let hidden = tower.hidden(&layers.reward, states).unwrap();
+        self.memory = self.memory.next(&tower.gates(gates).unwrap(), &hidden, Kind::Float).unwrap();
+        let logits = tower.output(&layers.reward, &self.memory.output).unwrap();
+        let prefix = numbers(&categorical::value(&logits).unwrap());
+        let rewards = prefix.iter().zip(&self.prefix).map(|(after, before)| after - before).collect();
+        (self.prefix, self.steps) = (prefix, self.steps + 1);
+        if self.steps == 5 {
+            *self = Self::nothing();
+        }
+        rewards
+    }
+
+    /// In another order of rows.
+    fn ordered(&mut self, order: &Tensor) {
+        let Memory { output, cell } = &self.memory;
+        self.memory = Memory { output: output.index_select(0, order), cell: cell.index_select(0, order) };
+        let order = Vec::<i64>::try_from(order).unwrap();
+        self.prefix = order.iter().map(|&row| self.prefix[usize::try_from(row).unwrap()]).collect();
+    }
+}
+
 /// The answers for latent states by the network with its batch norms in place: priors over `legal`, values, rewards.
-fn expected(tower: LatentTower<'_>, states: &Tensor, legal: impl Fn(usize, usize) -> bool) -> Vec<Vec<f64>> {
+fn expected(
+    tower: LatentTower<'_>,
+    states: &Tensor,
+    rewards: &[f64],
+    legal: impl Fn(usize, usize) -> bool,
+) -> Vec<Vec<f64>> {
     let layers = tower.layers;
     let policy = numbers(&tower.head(&layers.policy, states).unwrap());
-    let [values, rewards] = [&layers.value, &layers.reward]
-        .map(|head| numbers(&categorical::value(&tower.head(head, states).unwrap()).unwrap()));
+    let values = numbers(&categorical::value(&tower.head(&layers.value, states).unwrap()).unwrap());
     let rows = policy.chunks(policy.len() / values.len()).enumerate();
     rows.map(|(i, logits)| {
         let exp = |(action, logit): (usize, &f64)| if legal(i, action) { logit.exp() } else { 0.0 };
@@ -84,13 +129,13 @@ fn agrees_with_the_network(architecture: &Architecture, rules: DeviceRules, prec
     let input = Tensor::from_slice(batch.observations()).view([-1, planes, height, width]);
     let mut states = tower.represent(&input).unwrap();
     let legal = |i: usize, action: usize| batch.legal(i).iter().any(|legal| legal.index() == action);
-    let mut root = expected(tower, &states, legal);
-    root.iter_mut().for_each(|row| *row.last_mut().unwrap() = 0.0);
-    assert_answers(&predictions, &root, tolerance);
+    assert_answers(&predictions, &expected(tower, &states, &[0.0; ROWS], legal), tolerance);
+    let mut remembered = Remembered::nothing();
 
     // Slots swap their roles, so that each step reads what the one before wrote, and overwrites older states.
     let (mut from, mut to) = (to, spare);
-    for _ in 0..5 {
+    // Value prefixes begin again after the fifth step.
+    for _ in 0..7 {
         let actions: Vec<u16> =
             (0..ROWS).map(|_| rng.random_range(0..u16::try_from(architecture.actions).unwrap())).collect();
         let steps: Vec<Unroll> =
@@ -98,19 +143,21 @@ fn agrees_with_the_network(architecture: &Architecture, rules: DeviceRules, prec
         model.recurrent(&steps, &mut predictions).unwrap();
         let taken: Vec<i64> = actions.iter().copied().map(i64::from).collect();
         states = tower.next(&states, &Tensor::from_slice(&taken)).unwrap();
-        assert_answers(&predictions, &expected(tower, &states, |_, _| true), tolerance);
+        let rewards = remembered.rewards(tower, &states);
+        assert_answers(&predictions, &expected(tower, &states, &rewards, |_, _| true), tolerance);
         std::mem::swap(&mut from, &mut to);
         // Two rows exchange their slots, so that they are not in order.
         from.swap(2, 7);
         let order = Tensor::from_slice(&[0_i64, 1, 7, 3, 4, 5, 6, 2, 8, 9, 10, 11, 12]);
         states = states.index_select(0, &order);
+        remembered.ordered(&order);
     }
 }
 
 #[test]
-fn a_chain_of_five_steps_through_random_slots_agrees_with_the_unfolded_network() {
+fn a_chain_of_steps_through_random_slots_agrees_with_the_unfolded_network() {
     let plain = Architecture { squeeze_excitation: 0, global_pooling: 0, ..residual() };
-    for architecture in [dense(), residual(), plain] {
+    for architecture in [dense(), residual(), plain, with_prefix(dense()), with_prefix(residual())] {
         agrees_with_the_network(&architecture, DeviceRules::CPU, Precision::F32, 1e-5);
     }
 }
@@ -120,19 +167,20 @@ fn channels_first_and_padded_planes_give_the_same_answers() {
     let padding = DeviceRules { planes_multiple: 8, ..DeviceRules::CPU };
     for rules in [DeviceRules::MPS, padding] {
         agrees_with_the_network(&residual(), rules, Precision::F32, 1e-5);
+        agrees_with_the_network(&with_prefix(residual()), rules, Precision::F32, 1e-5);
     }
 }
 
 #[test]
 fn bf16_stays_near_f32() {
-    for architecture in [dense(), residual()] {
+    for architecture in [dense(), residual(), with_prefix(dense())] {
         agrees_with_the_network(&architecture, DeviceRules::CPU, Precision::Bf16, 0.1);
     }
 }
 
 #[test]
 fn several_steps_may_start_from_one_slot_and_their_answers_do_not_depend_on_the_batch() {
-    for architecture in [dense(), residual()] {
+    for architecture in [dense(), residual(), with_prefix(dense()), with_prefix(residual())] {
         let network = seasoned(&architecture, 84);
         let mut model = model_of(&network, Precision::F32);
         let (mut together, mut alone) = (LatentPredictions::default(), LatentPredictions::default());
@@ -179,7 +227,7 @@ fn a_batch_beyond_a_chunk_is_answered_row_by_row() {
 
 #[test]
 fn reserving_more_slots_keeps_the_states() {
-    for architecture in [dense(), residual()] {
+    for architecture in [dense(), residual(), with_prefix(dense())] {
         let network = seasoned(&architecture, 86);
         let mut model = model_of(&network, Precision::F32);
         let mut predictions = LatentPredictions::default();

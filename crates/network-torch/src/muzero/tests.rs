@@ -2,21 +2,27 @@ use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
 use weights::{Architecture, Model};
 
-use super::{LatentTower, RANGE_EPSILON, unroll};
+use super::{LatentTower, RANGE_EPSILON, Unrolled, unroll};
 use crate::{
     Network, UnrolledBatch,
+    consistency::NextStates,
     layers::Mode,
     network,
-    tests::networks::{assert_close, dense, numbers, residual, seasoned, unrolled_batch},
-    unrolled::{DYNAMICS_GRADIENT, UnrolledTargets, losses, policy_weight},
+    tests::networks::{
+        assert_close, dense, numbers, residual, seasoned, seasoned_with_consistency, unrolled_batch,
+        with_next_observations, with_prefix,
+    },
+    unrolled::{DYNAMICS_GRADIENT, LossWeights, UnrolledTargets, losses, policy_weight},
+    value_prefix,
 };
 
-const VALUE_LOSS_WEIGHT: f64 = 0.25;
+const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 2.0 };
 
 /// A dense network and its losses in plain float64: an implementation that shares nothing with libtorch.
 struct Reference<'a> {
     network: &'a Network,
-    /// The parameters of the representation and of the heads, and those of the dynamics at each step, `[P]` each.
+    /// The parameters of the representation and of the heads, those of the dynamics at each step, and those that project
+    /// observations after actions, `[P]` each.
     parameters: Vec<Vec<f64>>,
 }
 
@@ -25,7 +31,7 @@ type ByStep = Vec<f64>;
 
 impl<'a> Reference<'a> {
     fn new(network: &'a Network, steps: usize) -> Self {
-        Self { network, parameters: vec![numbers(&network.flat_parameters); steps + 1] }
+        Self { network, parameters: vec![numbers(&network.flat_parameters); steps + 2] }
     }
 
     /// The parameter called `name` in copy `copy`.
@@ -61,22 +67,60 @@ impl<'a> Reference<'a> {
         x.iter().map(|x| (x - least) / (greatest - least + RANGE_EPSILON)).collect()
     }
 
+    fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        let bias = self.part(0, &format!("{name}.bias"));
+        self.matrix(0, name, x).iter().zip(bias).map(|(y, b)| y + b).collect()
+    }
+
     /// The logarithms of the probabilities of a head.
     fn head(&self, name: &str, x: &[f64]) -> Vec<f64> {
-        let hidden = relu(self.normed(0, &format!("{name}.hidden"), x));
-        let bias = self.part(0, &format!("{name}.output.bias"));
-        let logits: Vec<f64> =
-            self.matrix(0, &format!("{name}.output"), &hidden).iter().zip(bias).map(|(y, b)| y + b).collect();
+        self.output(name, &relu(self.normed(0, &format!("{name}.hidden"), x)))
+    }
+
+    /// The logarithms of the probabilities of the value prefix after one more step; h and c are replaced.
+    fn prefix(&self, x: &[f64], h: &mut [f64], c: &mut [f64]) -> Vec<f64> {
+        let hidden = relu(self.normed(0, "reward.hidden", x));
+        let gates = self.linear("reward.memory", &[&hidden[..], h].concat());
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let units = h.len();
+        for unit in 0..units {
+            let [input, forget, candidate, output] = [0, 1, 2, 3].map(|gate| gates[gate * units + unit]);
+            c[unit] = sigmoid(forget) * c[unit] + sigmoid(input) * candidate.tanh();
+            h[unit] = sigmoid(output) * c[unit].tanh();
+        }
+        self.output("reward", h)
+    }
+
+    fn output(&self, name: &str, hidden: &[f64]) -> Vec<f64> {
+        let logits = self.linear(&format!("{name}.output"), hidden);
         let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
         logits.iter().map(|logit| logit - total).collect()
     }
 
+    fn project(&self, copy: usize, state: &[f64]) -> Vec<f64> {
+        let first = relu(self.normed(copy, "consistency.projector.0", state));
+        let second = relu(self.normed(copy, "consistency.projector.1", &first));
+        self.normed(copy, "consistency.projector.2", &second)
+    }
+
+    /// 1 minus the cosine of a latent state and an observation.
+    fn distance(&self, state: &[f64], observation: &[f32]) -> f64 {
+        let hidden = relu(self.normed(0, "consistency.predictor.hidden", &self.project(0, state)));
+        let predicted = self.linear("consistency.predictor.output", &hidden);
+        let observation: Vec<f64> = observation.iter().copied().map(f64::from).collect();
+        let fixed = self.parameters.len() - 1;
+        let observed = self.project(fixed, &self.trunk(fixed, "representation", &observation));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        1.0 - dot(&predicted, &observed) / (dot(&predicted, &predicted) * dot(&observed, &observed)).sqrt()
+    }
+
     fn losses(&self, batch: &UnrolledBatch) -> ByStep {
-        let Architecture { planes, actions, model: Model::Muzero { support }, .. } = *self.network.architecture()
+        let Architecture { planes, actions, model: Model::Muzero { support, value_prefix }, .. } =
+            *self.network.architecture()
         else {
             panic!("a MuZero network")
         };
-        let observations = batch.observations.to_floats();
+        let (observations, next) = (batch.observations.to_floats(), batch.next_observations.to_floats());
         let (steps, positions) = (batch.unroll_steps, observations.len() / planes);
         let share = |step: usize| if step == 0 { 1.0 } else { 1.0 / steps as f64 };
         let weights = batch.policy_weights.iter().enumerate();
@@ -87,6 +131,7 @@ impl<'a> Reference<'a> {
                 observations[position * planes..][..planes].iter().map(|&x| f64::from(x)).collect();
             let importance = batch.importance.get(position).map_or(1.0, |&importance| f64::from(importance));
             let mut state = self.trunk(0, "representation", &observation);
+            let (mut h, mut c, mut sum) = ([0.0; 64], [0.0; 64], 0.0);
             for (step, loss) in by_step.iter_mut().enumerate() {
                 let at = position * (steps + 1) + step;
                 let share = importance * share(step);
@@ -94,15 +139,26 @@ impl<'a> Reference<'a> {
                     let taken = position * steps + step - 1;
                     state.extend((0..actions).map(|a| f64::from(u8::from(a == usize::from(batch.actions[taken])))));
                     state = self.trunk(step, "dynamics", &state);
-                    let reward = two_hot_loss(&self.head("reward", &state), f64::from(batch.rewards[taken]), support);
+                    if (step - 1) % 5 == 0 {
+                        (h, c, sum) = ([0.0; 64], [0.0; 64], 0.0);
+                    }
+                    sum += f64::from(batch.rewards[taken]);
+                    let reward = match value_prefix {
+                        true => two_hot_loss(&self.prefix(&state, &mut h, &mut c), sum, support),
+                        false => two_hot_loss(&self.head("reward", &state), f64::from(batch.rewards[taken]), support),
+                    };
                     *loss += share * f64::from(batch.value_weights[at - 1]) * reward / positions as f64;
+                    if let Some(&weight) = batch.next_weights.get(taken) {
+                        let distance = self.distance(&state, &next[taken * planes..][..planes]);
+                        *loss += WEIGHTS.consistency * share * f64::from(weight) * distance / positions as f64;
+                    }
                 }
                 let priors = self.head("policy", &state);
                 let policy: f64 =
                     batch.policies[at * actions..].iter().zip(&priors).map(|(&target, p)| -f64::from(target) * p).sum();
                 *loss += share * f64::from(batch.policy_weights[at]) * policy / policy_weight.max(1.0);
                 let value = two_hot_loss(&self.head("value", &state), f64::from(batch.values[at]), support);
-                let weight = VALUE_LOSS_WEIGHT * share * f64::from(batch.value_weights[at]);
+                let weight = WEIGHTS.value * share * f64::from(batch.value_weights[at]);
                 *loss += weight * value / positions as f64;
             }
         }
@@ -149,6 +205,13 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
     let states = size(batch.unroll_steps) + 1;
     let taken: Vec<f32> = batch.actions.iter().copied().map(f32::from).collect();
     let policy_weights = double(&batch.policy_weights, &[-1, states]);
+    let rewards = double(&batch.rewards, &[-1, states - 1]);
+    let Model::Muzero { value_prefix, .. } = architecture.model else { panic!("a MuZero network") };
+    let planes_of = [-1, states - 1, size(planes), size(height), size(width)];
+    let next_states = (!batch.next_weights.is_empty()).then(|| NextStates {
+        observations: double(&batch.next_observations.to_floats(), &planes_of),
+        weights: double(&batch.next_weights, &[-1, states - 1]),
+    });
     let targets = UnrolledTargets {
         positions: policy_weights.size()[0],
         policy_weight: policy_weight(&policy_weights).unwrap(),
@@ -157,20 +220,27 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
         policy_weights,
         values: double(&batch.values, &[-1, states]),
         value_weights: double(&batch.value_weights, &[-1, states]),
-        rewards: double(&batch.rewards, &[-1, states - 1]),
+        rewards: if value_prefix { value_prefix::sums(&rewards).unwrap() } else { rewards },
+        next_states,
         importance: (!batch.importance.is_empty()).then(|| double(&batch.importance, &[-1])),
     };
     let shape = [-1, size(planes), size(height), size(width)];
     (double(&batch.observations.to_floats(), &shape), targets)
 }
 
+/// The predictions of a network for a batch.
+fn predictions(network: &Network, observations: &Tensor, targets: &UnrolledTargets, gradient: f64) -> Unrolled {
+    let tower = LatentTower::new(network, Kind::Double, Mode::Training).unwrap();
+    let next = targets.next_states.as_ref().map(|next| &next.observations);
+    unroll(tower, observations, &targets.actions, gradient, next).unwrap()
+}
+
 /// The total loss in float64 and its gradient, `[P]`.
 fn loss_and_gradient(network: &Network, batch: &UnrolledBatch, dynamics_gradient: f64) -> (f64, Vec<f64>) {
     let (observations, targets) = doubles(network.architecture(), batch);
     let network = doubled(network, &numbers(&network.flat_parameters));
-    let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
-    let predictions = unroll(tower, &observations, &targets.actions, dynamics_gradient).unwrap();
-    let total = losses(&predictions, &targets, VALUE_LOSS_WEIGHT).unwrap().total;
+    let predictions = predictions(&network, &observations, &targets, dynamics_gradient);
+    let total = losses(&predictions, &targets, WEIGHTS).unwrap().total;
     let gradients = Tensor::run_backward(&[&total], &network.parameters, false, false);
     (total.double_value(&[]), numbers(&network::flatten(&network.layout.parameters, &gradients).unwrap()))
 }
@@ -186,13 +256,34 @@ fn the_loss_of_a_dense_network_agrees_with_a_float64_reference_that_shares_no_co
     }
 }
 
+#[test]
+fn the_consistency_loss_and_that_of_prefixes_agree_with_a_float64_reference_that_shares_no_code() {
+    // Seven steps: the memory is empty again before the sixth.
+    for (architecture, steps) in [(dense(), 3), (with_prefix(dense()), 3), (with_prefix(dense()), 7)] {
+        for importance in [vec![], vec![0.5, 1.0, 0.25, 0.75, 1.0]] {
+            let network = seasoned_with_consistency(&architecture, 45);
+            let batch = UnrolledBatch { importance, ..unrolled_batch(&architecture, 5, steps, 46) };
+            let batch = with_next_observations(&architecture, batch, 47);
+            let expected: f64 = Reference::new(&network, steps).losses(&batch).iter().sum();
+            let (got, _) = loss_and_gradient(&network, &batch, DYNAMICS_GRADIENT);
+            assert!((got - expected).abs() < 1e-9, "{steps} steps: {got} instead of {expected}");
+            let mut other = batch.clone();
+            // The third row ends after its first step: what is said to follow teaches nothing.
+            let mut next = other.next_observations.to_floats();
+            next[(2 * steps + 1) * architecture.planes] += 1.0;
+            other.next_observations = next.into_iter().collect();
+            assert_eq!(loss_and_gradient(&network, &other, DYNAMICS_GRADIENT).0, got);
+        }
+    }
+}
+
 /// The loss of step k reaches the representation through k dynamics and the dynamics of step j through k − j, and each
 /// halves its gradient. The reference has parameters of its own for the dynamics of each step and halves nothing.
 #[test]
 fn the_gradient_of_a_dense_network_is_halved_by_every_dynamics_on_its_way() {
     let steps = 3;
-    let network = seasoned(&dense(), 33);
-    let batch = unrolled_batch(&dense(), 4, steps, 34);
+    let network = seasoned_with_consistency(&dense(), 33);
+    let batch = with_next_observations(&dense(), unrolled_batch(&dense(), 4, steps, 34), 48);
     let (_, gradient) = loss_and_gradient(&network, &batch, 0.5);
     let mut reference = Reference::new(&network, steps);
     let mut checked = 0;
@@ -218,11 +309,12 @@ fn the_gradient_of_a_dense_network_is_halved_by_every_dynamics_on_its_way() {
 }
 
 /// Without halving the gradient is the slope of the loss, through the unroll of three steps.
-fn every_gradient_is_the_slope(architecture: &Architecture) {
-    let network = seasoned(architecture, 35);
-    let batch = unrolled_batch(architecture, 4, 3, 36);
-    let (_, gradient) = loss_and_gradient(&network, &batch, 1.0);
-    let (observations, targets) = doubles(architecture, &batch);
+fn every_gradient_is_the_slope(network: &Network, batch: &UnrolledBatch) {
+    let (_, gradient) = loss_and_gradient(network, batch, 1.0);
+    let (observations, targets) = doubles(network.architecture(), batch);
+    // The projections of observations have no gradient.
+    let fixed = doubled(network, &numbers(&network.flat_parameters));
+    let fixed = predictions(&fixed, &observations, &targets, 1.0).projections.map(|projections| projections.observed);
     let parameters = numbers(&network.flat_parameters);
     let mut checked = 0;
     for entry in &network.layout.parameters {
@@ -230,10 +322,12 @@ fn every_gradient_is_the_slope(architecture: &Architecture) {
             let shifted = |by: f64| {
                 let mut parameters = parameters.clone();
                 parameters[index] += by;
-                let network = doubled(&network, &parameters);
-                let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
-                let predictions = tch::no_grad(|| unroll(tower, &observations, &targets.actions, 1.0)).unwrap();
-                losses(&predictions, &targets, VALUE_LOSS_WEIGHT).unwrap().total.double_value(&[])
+                let network = doubled(network, &parameters);
+                let mut shifted = tch::no_grad(|| predictions(&network, &observations, &targets, 1.0));
+                if let (Some(projections), Some(fixed)) = (&mut shifted.projections, &fixed) {
+                    projections.observed = fixed.shallow_clone();
+                }
+                losses(&shifted, &targets, WEIGHTS).unwrap().total.double_value(&[])
             };
             let slope = (shifted(1e-7) - shifted(-1e-7)) / 2e-7;
             let off = (slope - gradient[index]).abs();
@@ -246,12 +340,20 @@ fn every_gradient_is_the_slope(architecture: &Architecture) {
 
 #[test]
 fn every_gradient_of_a_dense_network_is_the_slope_of_the_loss_through_three_steps() {
-    every_gradient_is_the_slope(&dense());
+    every_gradient_is_the_slope(&seasoned(&dense(), 35), &unrolled_batch(&dense(), 4, 3, 36));
 }
 
 #[test]
 fn every_gradient_of_a_residual_network_is_the_slope_of_the_loss_through_three_steps() {
-    every_gradient_is_the_slope(&residual());
+    every_gradient_is_the_slope(&seasoned(&residual(), 35), &unrolled_batch(&residual(), 4, 3, 36));
+}
+
+#[test]
+fn every_gradient_with_value_prefix_and_consistency_is_the_slope_of_the_loss_through_three_steps() {
+    for architecture in [with_prefix(dense()), with_prefix(residual())] {
+        let batch = with_next_observations(&architecture, unrolled_batch(&architecture, 4, 3, 36), 49);
+        every_gradient_is_the_slope(&seasoned_with_consistency(&architecture, 35), &batch);
+    }
 }
 
 #[test]
@@ -329,7 +431,7 @@ fn bf16_stays_near_f32() {
         let observations = observations.to_kind(Kind::Float);
         let of = |kind| {
             let tower = LatentTower::new(&network, kind, Mode::Evaluation).unwrap();
-            let predictions = unroll(tower, &observations, &targets.actions, 0.5).unwrap();
+            let predictions = unroll(tower, &observations, &targets.actions, 0.5, None).unwrap();
             [predictions.policy, predictions.value, predictions.reward].map(|logits| numbers(&logits))
         };
         for (bf16, f32) in of(Kind::BFloat16).iter().zip(&of(Kind::Float)) {
@@ -347,9 +449,9 @@ fn the_first_loss_of_a_new_network_is_near_that_of_uniform_predictions() {
     let (observations, targets) = doubles(&architecture, &batch);
     let network = doubled(&network, &numbers(&network.flat_parameters));
     let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
-    let predictions = unroll(tower, &observations, &targets.actions, 0.5).unwrap();
-    let losses = losses(&predictions, &targets, 1.0).unwrap();
-    let Model::Muzero { support } = architecture.model else { panic!("a MuZero network") };
+    let predictions = unroll(tower, &observations, &targets.actions, 0.5, None).unwrap();
+    let losses = losses(&predictions, &targets, WEIGHTS).unwrap();
+    let Model::Muzero { support, .. } = architecture.model else { panic!("a MuZero network") };
     let uniform = ((2 * support + 1) as f64).ln();
     let [value, reward] = [&losses.value, &losses.reward].map(|loss| loss.double_value(&[]));
     assert!((value - 2.0 * uniform).abs() < 0.3, "{value}, uniform {uniform} twice");

@@ -57,20 +57,33 @@ pub(crate) fn complete() -> Architecture {
 
 /// A dense MuZero network: vectors of 5 numbers, 3 actions, 6 units, 1 block.
 pub(crate) fn dense() -> Architecture {
-    let model = Model::Muzero { support: 4 };
+    let model = Model::muzero(4);
     Architecture { game: "dense".into(), planes: 5, height: 1, width: 1, actions: 3, channels: 6, model, ..tiny() }
 }
 
 /// A residual MuZero network with every option, on a board that is not square.
 pub(crate) fn residual() -> Architecture {
-    let model = Model::Muzero { support: 4 };
+    let model = Model::muzero(4);
     Architecture { game: "residual".into(), channels: 5, squeeze_excitation: 3, global_pooling: 2, model, ..complete() }
+}
+
+/// The same MuZero network with a reward head that predicts value prefixes.
+pub(crate) fn with_prefix(architecture: Architecture) -> Architecture {
+    Architecture { model: Model::muzero_with_value_prefix(4), ..architecture }
 }
 
 /// A network in which nothing is at its initial value, so that no term goes untested: scales and variances near one,
 /// shifts and means near zero, weights as they were drawn.
 pub(crate) fn seasoned(architecture: &Architecture, seed: u64) -> Network {
-    let network = Network::new(architecture, Device::Cpu, seed).unwrap();
+    season(Network::new(architecture, Device::Cpu, seed).unwrap(), seed)
+}
+
+/// The same with the heads of the consistency loss.
+pub(crate) fn seasoned_with_consistency(architecture: &Architecture, seed: u64) -> Network {
+    season(Network::with_consistency(architecture, Device::Cpu, seed).unwrap(), seed)
+}
+
+fn season(network: Network, seed: u64) -> Network {
     let mut rng = ChaCha8Rng::seed_from_u64(seed + 1);
     let _guard = tch::no_grad_guard();
     for entry in network.layout.parameters.iter().filter(|entry| entry.tensor.shape.len() == 1) {
@@ -127,6 +140,20 @@ pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, step
         }
     }
     batch
+}
+
+/// The batch with random observations of the states after each action; every third row's episode ends after the first.
+pub(crate) fn with_next_observations(architecture: &Architecture, batch: UnrolledBatch, seed: u64) -> UnrolledBatch {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let cells = architecture.planes * architecture.height * architecture.width;
+    let steps = batch.unroll_steps;
+    UnrolledBatch {
+        next_observations: (0..batch.actions.len() * cells).map(|_| rng.random_range(-1.0..1.0)).collect(),
+        next_weights: (0..batch.actions.len())
+            .map(|at| if (at / steps) % 3 == 2 && at % steps > 0 { 0.0 } else { 1.0 })
+            .collect(),
+        ..batch
+    }
 }
 
 fn shares(values: Vec<f32>) -> Vec<f32> {

@@ -86,7 +86,7 @@ impl Snapshot {
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn published(&self) -> Result<Vec<u8>, Error> {
         let [parameters, statistics] = &self.average;
-        network::write(&self.layout, parameters, statistics)
+        network::write(&self.layout.published(), parameters, statistics)
     }
 
     /// Returns the files of a checkpoint as [`Trainer::save`] does; those of a copy of the average hold the average
@@ -95,7 +95,8 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        let mut files = vec![(AVERAGE_FILE.to_owned(), self.published()?)];
+        let [parameters, statistics] = &self.average;
+        let mut files = vec![(AVERAGE_FILE.to_owned(), network::write(&self.layout, parameters, statistics)?)];
         if let Some(State { network: [parameters, statistics], moments, step, progress }) = &self.state {
             let mut entries = vec![Entry::count("step", *step), Entry::real("progress", *progress)];
             for (name, moment) in moments {

@@ -1,10 +1,12 @@
 use tch::{Device, Kind, Tensor, kind::Element};
-use weights::Architecture;
+use weights::{Architecture, Model};
 
 use crate::{
     Error, Examples, Network, Observations, TrainingBatch, UnrolledBatch,
+    consistency::NextStates,
     losses::{self, Targets},
     unrolled::{self, UnrolledTargets},
+    value_prefix,
 };
 
 /// The targets of either model.
@@ -100,12 +102,33 @@ impl Staged {
         let device = network.device();
         let UnrolledBatch { unroll_steps, observations, actions, policies, .. } = batch;
         let UnrolledBatch { policy_weights, values, value_weights, rewards, importance, .. } = batch;
+        let UnrolledBatch { next_observations, next_weights, .. } = batch;
+        let trains_consistency = network.layers.consistency().is_some();
+        if trains_consistency && !batch.has_next_observations() {
+            let expected = observations.len() * unroll_steps;
+            return Err(Error::Batch { field: "next_observations", expected, got: 0 });
+        }
         let (bytes, floats) = numbers_of(observations);
+        let (next_bytes, next_floats, next_weights): (&[u8], &[f32], &[f32]) = match trains_consistency {
+            true => (numbers_of(next_observations).0, numbers_of(next_observations).1, next_weights),
+            false => (&[], &[], &[]),
+        };
         let pins = network.rules.pins_host_memory;
         // float32 holds every action exactly; so they need no transfer of their own.
         let actions: Vec<f32> = actions.iter().copied().map(f32::from).collect();
-        let numbers: [&[f32]; 9] =
-            [&actions, policies, policy_weights, values, value_weights, rewards, importance, &learning_rates, floats];
+        let numbers: [&[f32]; 11] = [
+            &actions,
+            policies,
+            policy_weights,
+            values,
+            value_weights,
+            rewards,
+            importance,
+            &learning_rates,
+            floats,
+            next_weights,
+            next_floats,
+        ];
         let mut numbers = Parts::upload(&numbers, device, pins)?;
         let [rows, steps] = [positions, *unroll_steps].map(size);
         let actions = numbers.next()?.f_view([rows, steps])?;
@@ -115,7 +138,25 @@ impl Staged {
         let value_weights = numbers.next()?.f_view([rows, steps + 1])?;
         let rewards = numbers.next()?.f_view([rows, steps])?;
         let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        let observations = if bytes.is_empty() { floats } else { Parts::upload(&[bytes], device, pins)?.next()? };
+        let (next_weights, next_floats) = (numbers.next()?, numbers.next()?);
+        let (observations, next_observations) = if bytes.is_empty() && next_bytes.is_empty() {
+            (floats, next_floats)
+        } else {
+            let mut parts = Parts::upload(&[bytes, next_bytes], device, pins)?;
+            let (of_roots, of_next) = (parts.next()?, parts.next()?);
+            let chosen = |bytes: Tensor, floats: Tensor| if bytes.numel() > 0 { bytes } else { floats };
+            (chosen(of_roots, floats), chosen(of_next, next_floats))
+        };
+        let next_states = match trains_consistency {
+            true => {
+                let by_row = channels_last(&next_observations, architecture, positions * unroll_steps)?;
+                let observations = by_row.f_unflatten(0, [rows, steps])?;
+                Some(NextStates { observations, weights: next_weights.f_view([rows, steps])? })
+            }
+            false => None,
+        };
+        let has_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
+        let rewards = if has_prefix { value_prefix::sums(&rewards)? } else { rewards };
         let targets = UnrolledTargets {
             positions: rows,
             policy_weight: unrolled::policy_weight(&policy_weights)?,
@@ -125,6 +166,7 @@ impl Staged {
             values,
             value_weights,
             rewards,
+            next_states,
             importance: (importance.numel() > 0).then_some(importance),
         };
         let observations = channels_last(&observations, architecture, positions)?;

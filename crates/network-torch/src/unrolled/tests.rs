@@ -1,20 +1,24 @@
 use tch::{Device, Tensor};
 use weights::{Architecture, Model};
 
-use super::{UnrolledTargets, losses, policy_weight};
+use super::{LossWeights, UnrolledTargets, losses, policy_weight};
 use crate::{
     Decay, Error, Examples, Network, Observations, Precision, Trained, Trainer, TrainerSettings, UnrolledBatch,
     losses::LossTensors,
     muzero::Unrolled,
-    tests::networks::{assert_close, batch, dense, numbers, residual, small, unrolled_batch},
+    tests::networks::{
+        assert_close, batch, dense, numbers, residual, small, unrolled_batch, with_next_observations, with_prefix,
+    },
 };
+
+const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 0.0 };
 
 fn settings() -> TrainerSettings {
     TrainerSettings { learning_rate: 3e-3, warm_up_steps: 3, ema_decay: 0.9, ..TrainerSettings::muzero() }
 }
 
 fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
-    Trainer::new(Network::new(architecture, Device::Cpu, 61).unwrap(), settings).unwrap()
+    Trainer::new(settings.network(architecture, Device::Cpu, 61).unwrap(), settings).unwrap()
 }
 
 /// The results of one step.
@@ -27,7 +31,7 @@ fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Erro
 
 /// The least that the losses can reach, which is the entropy of their targets: policy, value, reward.
 fn least_losses(architecture: &Architecture, batch: &UnrolledBatch) -> [f64; 3] {
-    let Model::Muzero { support } = architecture.model else { panic!("a MuZero network") };
+    let Model::Muzero { support, .. } = architecture.model else { panic!("a MuZero network") };
     let support = inference::Support { bound: support };
     let steps = batch.unroll_steps;
     let positions = batch.actions.len() / steps;
@@ -87,10 +91,16 @@ fn bf16_learns_a_small_batch_by_heart() {
 #[test]
 fn training_goes_on_bit_for_bit_after_a_restore() {
     crate::set_threads(1);
-    for architecture in [dense(), residual()] {
-        let settings = TrainerSettings { decay: Decay::Cosine { floor: 0.1 }, decay_steps: Some(20), ..settings() };
+    let plain = TrainerSettings { decay: Decay::Cosine { floor: 0.1 }, decay_steps: Some(20), ..settings() };
+    let consistent = TrainerSettings { consistency_loss_weight: 2.0, ..plain.clone() };
+    for (architecture, settings) in [
+        (dense(), plain.clone()),
+        (residual(), plain),
+        (with_prefix(dense()), consistent.clone()),
+        (with_prefix(residual()), consistent),
+    ] {
         let mut uninterrupted = trainer_of(&architecture, settings.clone());
-        let batch = |seed| unrolled_batch(&architecture, 6, 2, seed);
+        let batch = |seed| with_next_observations(&architecture, unrolled_batch(&architecture, 6, 2, seed), seed);
         for seed in 0..3 {
             trained(&mut uninterrupted, &batch(seed)).unwrap();
         }
@@ -104,18 +114,77 @@ fn training_goes_on_bit_for_bit_after_a_restore() {
     }
 }
 
+/// Settings with a consistency loss as published.
+fn consistent() -> TrainerSettings {
+    TrainerSettings { consistency_loss_weight: 2.0, ..settings() }
+}
+
+#[test]
+fn the_heads_of_the_consistency_loss_are_trained_and_in_checkpoints_but_not_published() {
+    for architecture in [dense(), residual()] {
+        let batch = with_next_observations(&architecture, unrolled_batch(&architecture, 6, 2, 70), 71);
+        let mut trainer = trainer_of(&architecture, consistent());
+        let without = trainer_of(&architecture, settings());
+        assert_eq!(trainer.published().unwrap(), without.published().unwrap(), "the first weights do not depend on it");
+        let head = |trainer: &Trainer| numbers(trainer.network().tensor("consistency.projector.0.weight"));
+        let before = head(&trainer);
+        let losses = trained(&mut trainer, &batch).unwrap().losses;
+        assert!((0.0..2.0).contains(&losses.consistency), "{losses:?}");
+        assert_ne!(head(&trainer), before);
+        // The published file is exactly that of an evaluator.
+        Network::from_safetensors(&architecture, &trainer.published().unwrap(), Device::Cpu).unwrap();
+        let files = trainer.save().unwrap();
+        let refused = Trainer::restore(&architecture, settings(), Device::Cpu, &files).unwrap_err().to_string();
+        assert!(refused.starts_with("tensor `consistency."), "{refused}");
+    }
+}
+
+#[test]
+fn unrolled_states_come_to_point_where_later_observations_do() {
+    for architecture in [with_prefix(wide()), with_prefix(Architecture { channels: 16, ..residual() })] {
+        let batch = with_next_observations(&architecture, unrolled_batch(&architecture, 8, 3, 72), 73);
+        let mut trainer = trainer_of(&architecture, consistent());
+        let first = trained(&mut trainer, &batch).unwrap().losses;
+        for _ in 0..150 {
+            trained(&mut trainer, &batch).unwrap();
+        }
+        let last = trained(&mut trainer, &batch).unwrap().losses;
+        assert!(last.consistency < 0.3 * first.consistency, "{first:?}, then {last:?}");
+        assert!(last.reward < first.reward && last.total < first.total, "{first:?}, then {last:?}");
+    }
+}
+
+#[test]
+fn a_consistency_loss_needs_its_heads_and_later_observations() {
+    let network = Network::new(&dense(), Device::Cpu, 61).unwrap();
+    let refused = Trainer::new(network, consistent()).unwrap_err().to_string();
+    assert!(refused.contains("consistency_loss_weight"), "{refused}");
+    let batch = unrolled_batch(&dense(), 3, 2, 74);
+    let mut trainer = trainer_of(&dense(), consistent());
+    let refused = trained(&mut trainer, &batch).unwrap_err().to_string();
+    assert!(refused.contains("`next_observations`"), "{refused}");
+    let mut short = with_next_observations(&dense(), batch, 75);
+    short.next_weights.pop();
+    let refused = trained(&mut trainer, &short).unwrap_err().to_string();
+    assert!(refused.contains("`next_weights`"), "{refused}");
+    let alphazero = consistent().network(&small(), Device::Cpu, 1).unwrap_err().to_string();
+    assert_eq!(alphazero, "the network is not of the model muzero");
+}
+
 /// A dense network has no statistics of batches, so that its parts have exactly the gradients of the whole.
 #[test]
 fn micro_batches_of_a_dense_network_train_as_the_whole_batch() {
-    let mut batch = unrolled_batch(&dense(), 12, 3, 63);
+    let architecture = with_prefix(dense());
+    let mut batch = with_next_observations(&architecture, unrolled_batch(&architecture, 12, 3, 63), 76);
     batch.importance = (0..12).map(|i| 1.0 - 0.05 * i as f32).collect();
     let of = |micro_batch| {
         let sgd = crate::Optimiser::Sgd { momentum: 0.0 };
-        let mut trainer = trainer_of(&dense(), TrainerSettings { micro_batch, optimiser: sgd, ..settings() });
+        let mut trainer = trainer_of(&architecture, TrainerSettings { micro_batch, optimiser: sgd, ..consistent() });
         let Trained { losses, value_errors, .. } = trained(&mut trainer, &batch).unwrap();
         assert_eq!(value_errors.len(), 12);
         let errors = value_errors.into_iter().map(f64::from);
-        let losses = [losses.policy, losses.value, losses.reward, losses.gradient_norm, losses.policy_entropy];
+        let of_parts = [losses.policy, losses.value, losses.reward, losses.consistency];
+        let losses = [&of_parts[..], &[losses.gradient_norm, losses.policy_entropy]].concat();
         (losses, errors.collect::<Vec<_>>(), numbers(&trainer.network().flat_parameters))
     };
     let (whole, parts) = (of(0), of(5));
@@ -181,13 +250,17 @@ fn examples_for_the_other_model_are_refused() {
     assert_eq!(refused.to_string(), "the network is not of the model alphazero");
 }
 
+fn rows(values: &[f32], width: i64) -> Tensor {
+    Tensor::from_slice(values).view([-1, width])
+}
+
 /// Two positions of one step, over the atoms −1, 0 and 1; the logits of all heads are 0 but for some.
 fn example() -> (Unrolled, UnrolledTargets) {
-    let rows = |values: &[f32], width: i64| Tensor::from_slice(values).view([-1, width]);
     let mut value = vec![0.0; 12];
     // The first root's value is the highest atom.
     value[2] = 50.0;
-    let predictions = Unrolled { policy: rows(&[0.0; 8], 2), value: rows(&value, 3), reward: rows(&[0.0; 6], 3) };
+    let (policy, value, reward) = (rows(&[0.0; 8], 2), rows(&value, 3), rows(&[0.0; 6], 3));
+    let predictions = Unrolled { policy, value, reward, projections: None };
     let policy_weights = rows(&[1.0, 1.0, 1.0, 0.0], 2);
     let targets = UnrolledTargets {
         positions: 2,
@@ -199,6 +272,7 @@ fn example() -> (Unrolled, UnrolledTargets) {
         values: rows(&[inference::categorical::inverse_transform(1.0) as f32, 0.0, 0.0, 0.0], 2),
         value_weights: rows(&[1.0, 1.0, 1.0, 1.0], 2),
         rewards: rows(&[0.0, 0.0], 1),
+        next_states: None,
         importance: None,
     };
     (predictions, targets)
@@ -213,14 +287,15 @@ fn close(got: &Tensor, expected: f64) {
 fn steps_share_the_weight_of_a_root_and_means_are_over_positions() {
     let (predictions, targets) = example();
     let (ln_2, ln_3) = (2.0_f64.ln(), 3.0_f64.ln());
-    let LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors } =
-        losses(&predictions, &targets, 0.25).unwrap();
+    let LossTensors { total, policy, value, reward, consistency, policy_entropy, value_accuracy, value_errors } =
+        losses(&predictions, &targets, WEIGHTS).unwrap();
     // Three weights of ln 2, with a mean weight of (2 + 1) / 2 per step.
     close(&policy, 3.0 * ln_2 / 1.5);
     // The first of four values is certain.
     close(&value, 3.0 * ln_3 / 2.0);
     close(&reward, ln_3);
     close(&total, 2.0 * ln_2 + 0.25 * 1.5 * ln_3 + ln_3);
+    close(&consistency, 0.0);
     close(&policy_entropy, ln_2);
     close(&value_accuracy, 1.0);
     assert!(value_errors.is_none());
@@ -234,9 +309,12 @@ fn value_errors_are_distances_of_the_roots_in_units_of_the_reward() {
         values: Tensor::from_slice(&[0.0_f32, 7.0, -2.0, 7.0]).view([2, 2]),
         ..targets
     };
-    let losses = losses(&predictions, &targets, 1.0).unwrap();
+    let losses = losses(&predictions, &targets, WEIGHTS).unwrap();
     let highest = inference::categorical::inverse_transform(1.0);
     assert_close(&numbers(&losses.value_errors.unwrap()), &[highest, 2.0], 1e-4);
+    let without_target = UnrolledTargets { value_weights: rows(&[1.0, 1.0, 0.0, 1.0], 2), ..targets };
+    let errors = super::losses(&predictions, &without_target, WEIGHTS).unwrap().value_errors.unwrap();
+    assert_close(&numbers(&errors), &[highest, 0.0], 1e-4);
     close(&losses.value_accuracy, 0.0);
     // The weight of a position is that of all its steps: ½ ln 3 and ln 3 of two positions.
     close(&losses.reward, 0.75 * 3.0_f64.ln());

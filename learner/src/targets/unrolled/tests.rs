@@ -15,7 +15,7 @@ const FINISHED: Episode = Episode { seed: 0, outcome: Outcome::Finished, truncat
 const MONTE_CARLO: usize = 0;
 
 fn unroll(unroll_steps: usize, td_steps: usize, discount: f64) -> Unroll {
-    Unroll { unroll_steps, td_steps, discount, search_value_share: 0.0 }
+    Unroll { unroll_steps, td_steps, discount, next_observations: true, ..Unroll::default() }
 }
 
 /// The row of the position at `ply`.
@@ -140,6 +140,8 @@ fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> 
     let shown = batch.observations.to_floats();
     let is_exchanged = shown != observation;
     assert!(!is_exchanged || shown == [observation[1], observation[0]], "{shown:?}");
+    let next = batch.next_observations.to_floats();
+    assert_eq!((next.len(), batch.next_weights.len()), (2 * unroll.unroll_steps, unroll.unroll_steps));
     let image = |action: Action| if is_exchanged { [2, 1, 0, 3][action.index()] } else { action.0 };
 
     assert_eq!(batch.unroll_steps, unroll.unroll_steps);
@@ -157,6 +159,14 @@ fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> 
         policy.iter().for_each(|entry| expected[usize::from(image(entry.action))] = entry.probability);
         assert_eq!(batch.policies[index * ACTIONS..][..ACTIONS], expected, "{context}");
         assert_eq!(batch.policy_weights[index], if policy.is_empty() { 0.0 } else { 1.0 }, "{context}");
+        if index > 0 {
+            // At the end and behind it the last observation is repeated.
+            let seen = step.min(length - 1);
+            let [seed, at] = [(course.episode.seed % 65_536) as f32 + 1000.0, seen as f32];
+            let expected = if is_exchanged { [at, seed] } else { [seed, at] };
+            assert_eq!(next[2 * (index - 1)..][..2], expected, "{context}");
+            assert_eq!(batch.next_weights[index - 1], if step < length { 1.0 } else { 0.0 }, "{context}");
+        }
         if index == unroll.unroll_steps {
             continue;
         }
@@ -198,6 +208,16 @@ fn targets_agree_with_a_float64_reference_on_random_episodes() {
     }
     // Six standard deviations are 190.
     assert!(exchanged.abs_diff(2000) < 200, "{exchanged} of 4000 rows show the image");
+}
+
+#[test]
+fn later_observations_are_left_out_without_a_consistency_loss_and_change_nothing_else() {
+    let mut rng = ChaCha8Rng::seed_from_u64(24);
+    let course = Course::random(&mut rng);
+    let with = row_of(&course, 0, unroll(3, 2, 0.9));
+    let without = row_of(&course, 0, Unroll { next_observations: false, ..unroll(3, 2, 0.9) });
+    let expected = UnrolledBatch { next_observations: Observations::default(), next_weights: Vec::new(), ..with };
+    assert_eq!(without, expected);
 }
 
 #[test]

@@ -1,0 +1,82 @@
+use weights::Architecture;
+
+use crate::{Error, LatentLayers, Layer, is_vector};
+
+/// The most outputs of the projector: those of the published networks.
+const PROJECTION_MAX: usize = 1024;
+
+/// The heads of the self-supervised consistency loss of a MuZero network (Ye et al. 2021, section 4.1; SimSiam, Chen &
+/// He 2021). Only training needs them: they are in no published file.
+///
+/// The projector maps a latent state, flattened by cell and then channel to `[N]`, to `[P]` by three layers, the
+/// predictor `[P]` to `[P]` by two. With C channels or hidden units `P = min(2C, 1024)`, and the predictor has P / 2
+/// hidden units: 1024 and 512 as published in the widest networks. All are dense (a matrix and layer norm), the last
+/// layer of the projector without ReLU, but the predictor's output, which is linear. Published networks have batch norms
+/// here; layer norms keep the states of different steps, and of episodes that have ended, out of each other's
+/// statistics.
+///
+/// Layers are called `consistency.projector.I`, `consistency.predictor.hidden` and `consistency.predictor.output`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsistencyLayers {
+    /// Latent states `[N]` to projections `[P]`; no ReLU follows the last layer.
+    pub projector: [Layer; 3],
+    /// Projections to hidden units `[P / 2]`.
+    pub predictor_hidden: Layer,
+    /// Hidden units to predicted projections `[P]`.
+    pub predictor_output: Layer,
+}
+
+impl ConsistencyLayers {
+    /// The layers beside a MuZero architecture.
+    ///
+    /// # Errors
+    /// Those of [`LatentLayers::new`].
+    pub fn new(architecture: &Architecture) -> Result<Self, Error> {
+        LatentLayers::new(architecture)?;
+        let &Architecture { height, width, channels, .. } = architecture;
+        let state = if is_vector(architecture) { channels } else { channels * height * width };
+        let projection = (2 * channels).min(PROJECTION_MAX);
+        let projector =
+            |index: usize, inputs| Layer::dense(&format!("consistency.projector.{index}"), inputs, projection);
+        Ok(Self {
+            projector: [projector(0, state), projector(1, projection), projector(2, projection)],
+            predictor_hidden: Layer::dense("consistency.predictor.hidden", projection, projection / 2),
+            predictor_output: Layer::linear("consistency.predictor.output", projection / 2, projection),
+        })
+    }
+
+    /// Every layer, from a latent state to the predicted projection.
+    pub fn iter(&self) -> impl Iterator<Item = &Layer> {
+        self.projector.iter().chain([&self.predictor_hidden, &self.predictor_output])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::Model;
+
+    use super::*;
+
+    #[test]
+    fn heads_are_twice_as_wide_as_the_network_and_at_most_as_wide_as_the_published_ones() {
+        let shapes = |height, channels| {
+            let architecture = Architecture {
+                game: "any".into(),
+                planes: 4,
+                height,
+                width: height,
+                actions: 2,
+                channels,
+                blocks: 1,
+                squeeze_excitation: 0,
+                global_pooling: 0,
+                model: Model::muzero(10),
+            };
+            let layers = ConsistencyLayers::new(&architecture).unwrap();
+            layers.iter().map(|layer| [layer.inputs, layer.outputs]).collect::<Vec<_>>()
+        };
+        assert_eq!(shapes(1, 64), [[64, 128], [128, 128], [128, 128], [128, 64], [64, 128]]);
+        assert_eq!(shapes(3, 16), [[144, 32], [32, 32], [32, 32], [32, 16], [16, 32]]);
+        assert_eq!(shapes(1, 2048), [[2048, 1024], [1024, 1024], [1024, 1024], [1024, 512], [512, 1024]]);
+    }
+}
