@@ -54,7 +54,10 @@ impl OwnStates for LatentEvaluator {
     }
 
     fn write(&mut self, slots: &[Slot], states: &[u32]) -> Result<(), Error> {
-        slots.iter().zip(states.chunks_exact(self.state_len())).for_each(|(slot, state)| self.write_state(*slot, state));
+        slots
+            .iter()
+            .zip(states.chunks_exact(self.state_len()))
+            .for_each(|(slot, state)| self.write_state(*slot, state));
         Ok(())
     }
 }
@@ -124,7 +127,8 @@ impl<M: OwnStates> LatentModel for HostLatents<M> {
         self.model.write(&self.pool_slots[..rows], &self.copied)?;
         self.traffic.to_device(size_of_val(self.copied.as_slice()));
         self.pool_steps.clear();
-        let in_pool = |(row, step): (usize, &Unroll)| Unroll { from: slot(row), action: step.action, to: slot(rows + row) };
+        let in_pool =
+            |(row, step): (usize, &Unroll)| Unroll { from: slot(row), action: step.action, to: slot(rows + row) };
         self.pool_steps.extend(steps.iter().enumerate().map(in_pool));
         self.model.recurrent(&self.pool_steps, predictions)?;
         self.take(rows..2 * rows, steps.iter().map(|step| step.to))
