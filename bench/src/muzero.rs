@@ -22,8 +22,9 @@ mod workload;
 use std::io::Write;
 
 use anyhow::ensure;
-use game::Game;
+use game::{Game, Spec};
 use games::{GameKind, with_game};
+use proto::weights::Published;
 
 use crate::Turns;
 use crate::output::Destination;
@@ -157,21 +158,25 @@ struct Bench {
     workload: Workload,
     environments: usize,
     /// The engine of the options, and libtorch in float32 on the CPU.
-    engines: [(&'static str, Engine); 2],
+    engines: [Engine; 2],
 }
 
 impl Bench {
     fn new(args: &Args) -> anyhow::Result<Self> {
-        let engines = [
-            ("of the options", Engine::new(args.full.engine)?),
-            ("libtorch cpu f32", Engine::new(ablation::LIBTORCH)?),
-        ];
+        let engines = [Engine::new(args.full.engine)?, Engine::new(ablation::LIBTORCH)?];
         Ok(Self { turns: args.turns(), workload: args.workload.clone(), environments: args.full.environments, engines })
     }
 
+    /// The weights for a game, and the engines with their names.
+    fn engines(&self, spec: &Spec) -> anyhow::Result<(Published, [(String, &Engine); 2])> {
+        let weights = first_weights(self.workload.architecture(spec), self.workload.seed)?;
+        let [first, second] = &self.engines;
+        let engines = [(first.name(&weights)?, first), (second.name(&weights)?, second)];
+        Ok((weights, engines))
+    }
+
     fn add_forms<G: Game>(&self, report: &mut Report, game: &G) -> anyhow::Result<()> {
-        let weights = first_weights(self.workload.architecture(game.spec()), self.workload.seed)?;
-        let [(_, engine), _] = &self.engines;
+        let (weights, [(_, engine), _]) = self.engines(game.spec())?;
         let mut model = engine.build(&weights, Latents::Pool, Calls::Batched, &Default::default())?;
         forms::add(report, game, &self.workload, model.as_mut())
     }

@@ -12,7 +12,7 @@ use network_torch::{
 use proto::weights::Published;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use super::host_latents::HostLatents;
+use super::host_latents::{HostLatents, OwnStates};
 use super::single_calls::SingleCalls;
 use super::traffic::Traffic;
 
@@ -114,7 +114,8 @@ impl Engine {
     }
 }
 
-fn arranged<M: super::host_latents::OwnStates + 'static>(
+/// Puts the parts of a naive model around one.
+fn arranged<M: OwnStates + 'static>(
     model: M,
     latents: Latents,
     calls: Calls,

@@ -80,7 +80,7 @@ impl Engine {
         matches!(self, Self::Kernel(_))
     }
 
-    /// Builds the model of one thread, and returns the multiply-adds of its network where the kernel counts them.
+    /// Builds the model of one thread.
     fn build(self, weights: &Published) -> anyhow::Result<Box<dyn LatentModel>> {
         let (architecture, version) = (&weights.manifest.architecture, weights.manifest.version);
         Ok(match self {

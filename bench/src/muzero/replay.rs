@@ -236,14 +236,14 @@ impl DenseBatch {
         let (actions, observation) = (episode.actions, episode.row_len - SCALARS - episode.actions);
         batch.observations.push(&first[..observation]);
         for step in 0..=batch.unroll_steps {
-            let row = episode.row(ply + step);
-            let (policy, scalars) = match row {
+            let (policy, scalars) = match episode.row(ply + step) {
                 Some(row) => (&row[observation..][..actions], &row[observation + actions..]),
                 None => (&[][..], &[][..]),
             };
             batch.policies.extend_from_slice(policy);
             batch.policies.extend(std::iter::repeat_n(0.0, actions - policy.len()));
-            batch.policy_weights.push(if row.is_some() { 1.0 } else { 0.0 });
+            // A step without a search has no policy, and neither has a state behind the end.
+            batch.policy_weights.push(f32::from(u8::from(policy.iter().any(|share| *share > 0.0))));
             let behind = [0.0, if episode.is_truncated { 0.0 } else { 1.0 }, 0.0];
             let [value, weight, reward] = scalars.first_chunk().copied().unwrap_or(behind);
             batch.values.push(value);

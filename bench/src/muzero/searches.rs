@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use game::Game;
 use games::{GameKind, MarketMaking, with_game};
 use inference::LatentModel;
+use proto::weights::Published;
 use selfplay::{LatentEpisodes, Round};
 
 use super::Bench;
-use super::engine::{Calls, Engine, Latents, first_weights};
+use super::engine::{Calls, Engine, Latents};
 use super::traffic::Traffic;
 use super::workload::{DISCOUNT, Workload};
 use crate::machine;
@@ -34,6 +35,7 @@ const MANY_LEAVES: usize = 16;
 /// Searches of one kind.
 struct Case<'a> {
     engine: &'a Engine,
+    weights: &'a Published,
     latents: Latents,
     environments: usize,
     threads: usize,
@@ -46,12 +48,13 @@ struct Case<'a> {
 /// An engine that fails.
 pub(super) fn add_pool(report: &mut Report, bench: &Bench, kind: GameKind) -> anyhow::Result<()> {
     with_game!(kind, |game| {
+        let (weights, engines) = bench.engines(game.spec())?;
         for leaves in [1, MANY_LEAVES] {
             let workload = Workload { leaves, ..bench.workload.clone() };
-            for (name, engine) in &bench.engines {
+            for (name, engine) in &engines {
                 let case = |latents| {
                     let (environments, threads) = (bench.environments, machine::threads(workload.threads));
-                    Case { engine, latents, environments, threads, workload: workload.clone() }
+                    Case { engine, weights: &weights, latents, environments, threads, workload: workload.clone() }
                 };
                 let [pool, host] = measure(&game, bench, [Latents::Pool, Latents::Host].map(case))?;
                 let speeds = [&pool, &host].map(|values| value_of(values, SIMULATIONS));
@@ -74,10 +77,11 @@ pub(super) fn add_pool(report: &mut Report, bench: &Bench, kind: GameKind) -> an
 /// An engine that fails.
 pub(super) fn add_trading(report: &mut Report, bench: &Bench) -> anyhow::Result<()> {
     let game = MarketMaking::new();
-    for (name, engine) in &bench.engines {
+    let (weights, engines) = bench.engines(game.spec())?;
+    for (name, engine) in &engines {
         let case = |(environments, threads)| {
             let workload = bench.workload.clone();
-            Case { engine, latents: Latents::Pool, environments, threads, workload }
+            Case { engine, weights: &weights, latents: Latents::Pool, environments, threads, workload }
         };
         let sizes = [(1, 1), (bench.environments, 1), (bench.environments, machine::threads(bench.workload.threads))];
         let measured = measure(&game, bench, sizes.map(case))?;
@@ -143,15 +147,14 @@ impl Case<'_> {
     fn measure<G: Game>(&self, game: &G, time: Duration) -> anyhow::Result<Vec<Value>> {
         // Each thread computes by itself.
         network_torch::set_threads(1);
-        let Self { engine, latents, environments, threads, workload } = self;
-        let weights = first_weights(workload.architecture(game.spec()), workload.seed)?;
+        let Self { engine, weights, latents, environments, threads, workload } = self;
         let workload = Workload { threads: *threads, ..workload.clone() };
         let searchers: anyhow::Result<Vec<_>> = (0..)
             .zip(workload.shares(*environments))
             .map(|(thread, environments)| {
                 let (seed, traffic) = (workload.seed.wrapping_add(thread), Arc::default());
                 let episodes = LatentEpisodes::new(game.clone(), workload.settings(environments), DISCOUNT, seed);
-                let model = engine.build(&weights, *latents, Calls::Batched, &traffic)?;
+                let model = engine.build(weights, *latents, Calls::Batched, &traffic)?;
                 Ok(Searcher { episodes, model, traffic })
             })
             .collect();

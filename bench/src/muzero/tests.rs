@@ -12,7 +12,7 @@ use crate::tests::{args, parsed};
 
 const TINY: &str = "--game cartpole-v1 --networks 1x32@1x1,1x32@3x3 --batches 1,4 --call-seconds 0 --channels 32 --blocks 1 \
                     --environments 4 --simulations 2 --steps 4 --batch 4 --unroll-steps 2 --positions 40 --threads 2 \
-                    --publish-iterations 1 --loop-seconds 0 --seconds 0.02 --repeats 1";
+                    --publish-iterations 1 --training-precision f32 --loop-seconds 0 --seconds 0.02 --repeats 1";
 
 #[test]
 fn a_tiny_run_measures_every_part() {

@@ -52,7 +52,8 @@ fn threads_have_equal_shares_of_the_environments() {
 #[test]
 fn a_loop_that_fails_ends_all_its_threads() {
     // The kernel takes no networks of 12 channels, and is asked for no other engine.
-    let line = "--channels 12 --game breakout --kernel portable-f32 --positions 10 --loop-seconds 0";
+    let line =
+        "--channels 12 --game breakout --kernel portable-f32 --training-precision f32 --positions 10 --loop-seconds 0";
     let error = format!("{:#}", measure(&args(line)).unwrap_err());
     assert!(error.contains("12"), "{error}");
 }
