@@ -2,7 +2,7 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
-//! [`merging`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`], [`learner`] and
+//! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`], [`learner`] and
 //! [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the number and the duration of the turns of each
 //! measurement. Start with [`Bench`].
 
@@ -14,6 +14,7 @@ pub mod kernel;
 pub mod learner;
 mod machine;
 pub mod merging;
+pub mod muzero;
 mod network;
 pub mod output;
 pub mod phases;
@@ -56,6 +57,11 @@ enum Part {
     Kernel(kernel::Args),
     /// The search tree alone, with an evaluator of constant answers.
     Search(self::search::Args),
+    /// MuZero: inference, searches in a learned model, and training loops from full to naive.
+    Muzero(Box<muzero::Args>),
+    /// One training loop; started by `muzero` in a process of its own.
+    #[command(hide = true)]
+    MuzeroLoop(muzero::training::Args),
     /// Matrix products, vector operations and whole networks on every device in every precision, and a recommendation.
     Hardware(hardware::Args),
     /// A real training run: its time by phase, its bottleneck, and the cost of a longer run.
@@ -84,6 +90,8 @@ impl Bench {
             Part::Merging(args) => merging::run(&args, &mut io::stdout().lock()),
             Part::Kernel(args) => kernel::run(&args, &mut io::stdout().lock()),
             Part::Search(args) => self::search::run(&args, &mut io::stdout().lock()),
+            Part::Muzero(args) => muzero::run(&args, &mut io::stdout().lock()),
+            Part::MuzeroLoop(args) => muzero::training::run(&args, &mut io::stdout().lock()),
             Part::Hardware(args) => hardware::run(&args, &mut io::stdout().lock()),
             Part::Phases(args) => phases::run(&args, &mut io::stdout().lock()),
             Part::Fleet(args) => self::fleet::run(&args, &mut io::stdout().lock()),

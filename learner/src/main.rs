@@ -5,7 +5,6 @@ mod metrics;
 mod pipeline;
 mod priorities;
 mod process;
-mod targets;
 mod trainer;
 mod training;
 mod trial;

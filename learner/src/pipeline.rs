@@ -23,9 +23,9 @@ use tokio::sync::mpsc;
 
 use crate::metrics;
 use crate::priorities::{self, Item, Priorities};
-use crate::targets::{Built, Rejected, Targets};
 use crate::training::Prepared;
 use learner::config::Settings;
+use targets::{Built, Rejected, Targets};
 
 /// Capacity of the queue of prepared batches of each preparing thread.
 const PREPARED_MAX: usize = 2;
@@ -238,10 +238,10 @@ mod tests {
     use game::{Action, Outcome};
     use games::connect_four::ConnectFour;
     use network_torch::Examples;
+    use targets::Unroll;
     use weights::WeightsVersion;
 
     use super::*;
-    use crate::targets::Unroll;
 
     /// Timeout of a wait, after which the test fails.
     const DEADLINE: Duration = Duration::from_secs(60);

@@ -16,11 +16,11 @@ use service::directory::DirectoryError;
 use weights::{Architecture, Manifest, Model};
 
 use crate::priorities::Priorities;
-use crate::targets::Targets;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, LearnerSection, ModelKind, NetworkSection, OptimiserKind, Settings};
+use targets::{Targets, Unroll};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -73,7 +73,7 @@ async fn run_game<G: Game>(
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("batches are prepared by {threads} threads");
-    let targets = Targets::of(&settings);
+    let targets = targets_of(&settings);
     metrics::unroll_steps(targets.unroll_steps());
     let LearnerSection { importance_exponent, .. } = settings.learner;
     let preparers = pipeline::prepare(&game, targets, importance_exponent, &priorities, settings.run.seed, threads)?;
@@ -204,6 +204,19 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     }
 }
 
+/// Returns the targets of a run.
+fn targets_of(settings: &Settings) -> Targets {
+    let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = settings.learner;
+    match settings.network.model {
+        ModelKind::Alphazero => Targets::Positions { search_value_share },
+        ModelKind::Muzero => {
+            let discount = f64::from(settings.run.discount);
+            let next_observations = consistency_loss_weight > 0.0;
+            Targets::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
+        }
+    }
+}
+
 pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     let (optimiser, weight_decay) = match section.optimiser {
         OptimiserKind::Adamw => (Optimiser::adamw(), section.weight_decay),
@@ -261,6 +274,22 @@ mod tests {
         assert_eq!(threads(3, Device::Cpu, 1), 3);
         let unknown = Err(std::io::ErrorKind::Unsupported.into());
         assert_eq!(prepare_threads(0, Device::Mps, unknown), 1);
+    }
+
+    #[test]
+    fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
+        let of = |model| {
+            let mut config = Config::default();
+            config.network.model = model;
+            (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
+            let targets = targets_of(&config.settings().unwrap());
+            (targets, targets.unroll_steps(), targets.segment_steps(games::TicTacToe::new().spec()))
+        };
+        let search_value_share = 0.5;
+        assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
+        let unroll =
+            Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations: false };
+        assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
     }
 
     #[test]

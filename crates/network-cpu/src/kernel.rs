@@ -69,7 +69,7 @@ impl std::str::FromStr for KernelPreference {
 }
 
 /// The fewest units of a dense network that is computed in bfloat16 where float32 is allowed too. Narrower ones gain a
-/// fifth at most (`examples/latent.rs`), and the rounding of few units is averaged least.
+/// fifth at most (`zerofleet bench muzero`), and the rounding of few units is averaged least.
 const BF16_UNITS_MIN: usize = 128;
 
 /// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once.

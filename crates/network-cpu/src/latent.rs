@@ -5,6 +5,7 @@ mod answers;
 mod dense;
 mod evaluator;
 pub(crate) mod folded;
+mod multiply_adds;
 mod network;
 mod pool;
 mod prefix;
@@ -14,6 +15,7 @@ pub(crate) mod rows;
 mod self_check;
 
 pub use evaluator::LatentEvaluator;
+pub use multiply_adds::LatentMultiplyAdds;
 pub use network::LatentNetwork;
 pub(crate) use pool::Memory;
 pub(crate) use self_check::self_check;

@@ -8,7 +8,8 @@
 //! `multiply`); [`choose_variant`] selects the first that gives correct answers. The crate uses no libtorch and starts
 //! no threads: each thread owns a [`TowerEvaluator`] and shares the packed [`Tower`]. [`Kernel`] builds evaluators of
 //! each new version by a [`KernelPreference`], and checks a lower precision by its [`Drift`]; integers are scaled by
-//! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network, and a [`LatentEvaluator`] keeps latent states (`latent`).
+//! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network of some [`LatentMultiplyAdds`], and a [`LatentEvaluator`]
+//! keeps latent states (`latent`).
 //! [`Error`] gives the reason why a network cannot be computed; [`Stage`]s are for measurements.
 //!
 //! All `unsafe` code lies in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check its
@@ -38,7 +39,7 @@ pub use drift::Drift;
 pub use error::Error;
 pub use evaluator::TowerEvaluator;
 pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_latent_variant, choose_variant, fastest_first};
-pub use latent::{LatentEvaluator, LatentNetwork};
+pub use latent::{LatentEvaluator, LatentMultiplyAdds, LatentNetwork};
 pub use quantise::Ranges;
 pub use tower::Tower;
 pub use trunk::Stage;

@@ -4,6 +4,7 @@ use weights::Architecture;
 use super::answers::Answers;
 use super::dense::{self, DenseNetwork};
 use super::folded::{FoldedLatent, FoldedLayers};
+use super::multiply_adds::LatentMultiplyAdds;
 use super::pool::Pool;
 use super::prefix::{self, Gates};
 use super::residual::{self, Input, ResidualNetwork};
@@ -92,6 +93,16 @@ impl LatentNetwork {
     #[must_use]
     pub fn path(&self) -> KernelVariant {
         self.path
+    }
+
+    /// The multiply-adds of an inference.
+    ///
+    /// # Panics
+    /// Never: the architecture was checked.
+    #[must_use]
+    pub fn multiply_adds(&self) -> LatentMultiplyAdds {
+        let layers = network::LatentLayers::new(&self.architecture).expect("the architecture was checked");
+        LatentMultiplyAdds::of(&self.architecture, &layers)
     }
 
     /// Bytes of a latent state in a pool.

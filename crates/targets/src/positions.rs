@@ -99,7 +99,7 @@ mod tests {
     use weights::WeightsVersion;
 
     use super::*;
-    use crate::targets::{Built, Rejected, Targets};
+    use crate::{Built, Rejected, Targets};
 
     const OUTCOME_ONLY: f32 = 0.0;
 

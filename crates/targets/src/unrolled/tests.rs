@@ -9,7 +9,7 @@ use weights::WeightsVersion;
 
 use self::course::{ACTIONS, Course, opening, searched};
 use super::*;
-use crate::targets::{Built, Targets};
+use crate::{Built, Targets};
 
 const FINISHED: Episode = Episode { seed: 0, outcome: Outcome::Finished, truncation_value: 0.0 };
 const MONTE_CARLO: usize = 0;

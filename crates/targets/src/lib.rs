@@ -1,8 +1,9 @@
 //! Builds training batches from samples: replays the episode by the rules, transforms what it holds by a symmetry, and
 //! writes observations and targets.
 //!
-//! [`Targets`] are those of the run's model: [`positions`] for AlphaZero, [`unrolled`] for MuZero. Start with
-//! [`Targets::examples`].
+//! [`Targets`] are those of the run's model: `positions` for AlphaZero, `unrolled` for MuZero, with the settings
+//! [`Unroll`]. A batch is [`Built`] from the valid samples; the others are [`Rejected`]. The crate has no configuration,
+//! process or clock. Start with [`Targets::examples`].
 
 mod positions;
 mod returns;
@@ -10,37 +11,36 @@ mod unrolled;
 
 use experience::{ActionProbability, Episode, Sample, Segment, TrajectoryId};
 use game::{Action, Game, Outcome, Scoring, Spec};
-use learner::config::{LearnerSection, ModelKind, Settings};
 use network_torch::Examples;
 use rand::Rng;
 
-pub(crate) use unrolled::Unroll;
+pub use unrolled::Unroll;
 
 /// A trajectory that violates the rules of the game, to be reported to the replay server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rejected {
+pub struct Rejected {
     /// Its id.
-    pub(crate) trajectory: TrajectoryId,
+    pub trajectory: TrajectoryId,
     /// The ply of the sample at which the violation was found.
-    pub(crate) ply: usize,
+    pub ply: usize,
     /// The violation.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// A batch, and the samples that are not in it.
 #[derive(Debug)]
-pub(crate) struct Built {
+pub struct Built {
     /// The batch of the valid samples, in their order.
-    pub(crate) examples: Examples,
+    pub examples: Examples,
     /// The index of the sample of each row.
-    pub(crate) rows: Vec<usize>,
+    pub rows: Vec<usize>,
     /// The trajectories of the invalid samples.
-    pub(crate) rejected: Vec<Rejected>,
+    pub rejected: Vec<Rejected>,
 }
 
 /// The targets that a model is trained with.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Targets {
+pub enum Targets {
     /// AlphaZero's.
     Positions {
         /// The share of the search's root value in the value target; the outcome of the episode has the rest.
@@ -51,22 +51,9 @@ pub(crate) enum Targets {
 }
 
 impl Targets {
-    /// Returns the targets of a run.
-    pub(crate) fn of(settings: &Settings) -> Self {
-        let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } =
-            settings.learner;
-        match settings.network.model {
-            ModelKind::Alphazero => Self::Positions { search_value_share },
-            ModelKind::Muzero => {
-                let discount = f64::from(settings.run.discount);
-                let next_observations = consistency_loss_weight > 0.0;
-                Self::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
-            }
-        }
-    }
-
     /// Returns K, the number of steps that a model is unrolled from each position; 0 for AlphaZero.
-    pub(crate) fn unroll_steps(&self) -> usize {
+    #[must_use]
+    pub fn unroll_steps(&self) -> usize {
         match self {
             Self::Positions { .. } => 0,
             Self::Unrolled(unroll) => unroll.unroll_steps,
@@ -74,7 +61,8 @@ impl Targets {
     }
 
     /// Returns the number of steps that a segment needs after its first one.
-    pub(crate) fn segment_steps(&self, spec: &Spec) -> usize {
+    #[must_use]
+    pub fn segment_steps(&self, spec: &Spec) -> usize {
         match self {
             Self::Positions { .. } => 0,
             Self::Unrolled(unroll) => unroll.segment_steps(spec),
@@ -83,13 +71,7 @@ impl Targets {
 
     /// Builds the batch of `samples`, each under a random symmetry; each is weighted by its `importance`, `[samples]`
     /// or empty.
-    pub(crate) fn examples<G: Game>(
-        &self,
-        game: &G,
-        samples: &[Sample],
-        importance: &[f32],
-        rng: &mut impl Rng,
-    ) -> Built {
+    pub fn examples<G: Game>(&self, game: &G, samples: &[Sample], importance: &[f32], rng: &mut impl Rng) -> Built {
         match *self {
             Self::Positions { search_value_share } => {
                 let mut batch = positions::Rows::new(game, search_value_share, samples.len());
@@ -155,29 +137,5 @@ fn check_policy<G: Game>(
     match policy.iter().find(|entry| !game.is_legal(position, entry.action)) {
         Some(entry) => Err(format!("the search policy holds {}, which is not legal at ply {ply}", entry.action)),
         None => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use games::tic_tac_toe::TicTacToe;
-    use learner::config::Config;
-
-    use super::*;
-
-    #[test]
-    fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
-        let of = |model| {
-            let mut config = Config::default();
-            config.network.model = model;
-            (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
-            let targets = Targets::of(&config.settings().unwrap());
-            (targets, targets.unroll_steps(), targets.segment_steps(TicTacToe::new().spec()))
-        };
-        let search_value_share = 0.5;
-        assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
-        let unroll =
-            Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations: false };
-        assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
     }
 }

@@ -20,17 +20,17 @@ use super::{check_policy, position_of};
 
 /// The settings of MuZero's targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Unroll {
+pub struct Unroll {
     /// K: the number of steps after each position, at least 1.
-    pub(crate) unroll_steps: usize,
+    pub unroll_steps: usize,
     /// n, in episodes scored by rewards: the number of rewards in a return; 0: all to the end of the episode.
-    pub(crate) td_steps: usize,
+    pub td_steps: usize,
     /// γ, in episodes scored by rewards.
-    pub(crate) discount: f64,
+    pub discount: f64,
     /// The share of the search's value in the value target, in episodes scored by their outcome.
-    pub(crate) search_value_share: f32,
+    pub search_value_share: f32,
     /// Whether a row holds the observations of the states after its actions, for the consistency loss.
-    pub(crate) next_observations: bool,
+    pub next_observations: bool,
 }
 
 impl Unroll {
