@@ -111,7 +111,7 @@ fn engines() -> (Vec<Engine>, Vec<String>) {
 
 /// A MuZero network of a size.
 fn architecture(size: NetworkSize) -> Architecture {
-    let model = Model::Muzero { support: SUPPORT };
+    let model = Model::muzero(SUPPORT);
     Architecture { planes: PLANES, actions: ACTIONS, model, ..size.architecture() }
 }
 
@@ -381,7 +381,7 @@ fn examples(architecture: &Architecture) -> Examples {
         values: (0..states).map(|state| (state as f32).cos()).collect(),
         value_weights: vec![1.0; states],
         rewards: vec![1.0; steps],
-        importance: Vec::new(),
+        ..UnrolledBatch::default()
     })
 }
 

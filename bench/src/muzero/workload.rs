@@ -109,7 +109,7 @@ impl Workload {
             blocks: self.blocks.unwrap_or(blocks),
             squeeze_excitation: 0,
             global_pooling: 0,
-            model: Model::Muzero { support: SUPPORT },
+            model: Model::muzero(SUPPORT),
         }
     }
 
