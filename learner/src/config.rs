@@ -46,11 +46,15 @@ pub struct NetworkSection {
     pub squeeze_excitation: usize,
     /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
     pub global_pooling: usize,
-    /// `alphazero`, for search by the rules of the game, or `muzero`, for search by learned dynamics.
+    /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
+    /// `stochastic_muzero`, for search by learned dynamics with chance.
     pub model: ModelKind,
-    /// Of `muzero`: values and rewards are categorical over the integers from minus this number to it, after the
+    /// Of `muzero` and `stochastic_muzero`: values and rewards are categorical over the integers from minus this number to it, after the
     /// invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
+    /// Of `stochastic_muzero`: M, the number of chance codes, which bounds the number of results of an action that the
+    /// model distinguishes. 32 as published.
+    pub chance_codes: usize,
 }
 
 /// The setting `network.model`.
@@ -61,13 +65,15 @@ pub enum ModelKind {
     Alphazero,
     /// Representation, dynamics and prediction.
     Muzero,
+    /// The same with afterstates and chance codes.
+    StochasticMuzero,
 }
 
 impl Default for NetworkSection {
     fn default() -> Self {
         // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
-        let (model, support) = (ModelKind::Alphazero, 25);
-        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0, model, support }
+        let (model, support, chance_codes) = (ModelKind::Alphazero, 25, 32);
+        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0, model, support, chance_codes }
     }
 }
 
@@ -298,7 +304,7 @@ impl Config {
                 let reason = format!("alphazero searches by the rules, and {name} depends on chance: set it to muzero");
                 Err(ConfigError::invalid("network.model", reason))
             }
-            (ModelKind::Muzero, Scoring::Rewards, _)
+            (ModelKind::Muzero | ModelKind::StochasticMuzero, Scoring::Rewards, _)
                 if learner.td_steps == 0 && spec.max_plies > UNROLL_STEPS_MAX + 1 =>
             {
                 let reason = format!(

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use network_torch::{
-    Device, DevicePreference, Examples, Network, Precision, Purpose, TrainerSettings, TrainingBatch, UnrolledBatch,
-    device_name,
+    Device, DevicePreference, Examples, Network, Observations, Precision, Purpose, TrainerSettings, TrainingBatch,
+    UnrolledBatch, device_name,
 };
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
@@ -133,10 +133,15 @@ fn examples(architecture: &Architecture, unroll_steps: usize, positions: usize) 
             policy_weights: vec![1.0; positions],
             importance: Vec::new(),
         }),
-        Model::Muzero { .. } => {
+        Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
             let (steps, states) = (positions * unroll_steps, positions * (unroll_steps + 1));
             Examples::Unrolled(UnrolledBatch {
                 unroll_steps,
+                next_observations: match model.codes() {
+                    0 => Observations::default(),
+                    _ => (0..cells * unroll_steps).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect(),
+                },
+                chance_weights: vec![1.0; if model.codes() > 0 { steps } else { 0 }],
                 observations,
                 actions: vec![0; steps],
                 policies: policies(states),
@@ -248,7 +253,7 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
     let LearnerSection { batch_size, unroll_steps, threads, precision, kernel, .. } = section;
     let unroll = match architecture.model {
         Model::Alphazero => String::new(),
-        Model::Muzero { .. } => format!(" of {unroll_steps} steps"),
+        Model::Muzero { .. } | Model::StochasticMuzero { .. } => format!(" of {unroll_steps} steps"),
     };
     format!(
         "{}; {model}; {architecture:?}; batch {batch_size}{unroll}; {threads} threads, {precision}, {kernel:?}",
@@ -409,7 +414,8 @@ mod tests {
 
     #[test]
     fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
-        for model in [Model::Alphazero, Model::Muzero { support: 5 }] {
+        for model in [Model::Alphazero, Model::Muzero { support: 5 }, Model::StochasticMuzero { support: 5, codes: 4 }]
+        {
             let architecture = Architecture { model, ..architecture() };
             let network = || Network::new(&architecture, Device::Cpu, 7).unwrap().to_safetensors().unwrap();
             let before = network();

@@ -91,8 +91,10 @@ pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
 }
 
 pub(crate) fn losses(losses: &Losses) {
-    let &Losses { total, policy, value, reward, l2, .. } = losses;
-    for (part, loss) in [("total", total), ("policy", policy), ("value", value), ("reward", reward), ("l2", l2)] {
+    let &Losses { total, policy, value, reward, chance, l2, .. } = losses;
+    let parts =
+        [("total", total), ("policy", policy), ("value", value), ("reward", reward), ("chance", chance), ("l2", l2)];
+    for (part, loss) in parts {
         gauge!("zerofleet_learner_loss", "part" => part).set(loss);
     }
     gauge!("zerofleet_learner_gradient_norm").set(losses.gradient_norm);

@@ -266,8 +266,13 @@ mod tests {
     }
 
     const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0 };
-    const UNROLLED: Targets =
-        Targets::Unrolled(Unroll { unroll_steps: 3, td_steps: 2, discount: 1.0, search_value_share: 0.0 });
+    const UNROLLED: Targets = Targets::Unrolled(Unroll {
+        unroll_steps: 3,
+        td_steps: 2,
+        discount: 1.0,
+        search_value_share: 0.0,
+        next_observations: false,
+    });
 
     fn preparers(threads: usize) -> Preparers {
         preparers_of(POSITIONS, threads)

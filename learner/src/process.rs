@@ -185,7 +185,8 @@ fn log_custom_backward(trainer: &Trainer) {
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     let Spec { name, actions, observation, .. } = game.spec().clone();
     let ObservationShape { planes, height, width } = observation;
-    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, model, support } = settings.network;
+    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, model, support, chance_codes } =
+        settings.network;
     Architecture {
         game: name,
         planes,
@@ -199,6 +200,7 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
         model: match model {
             ModelKind::Alphazero => Model::Alphazero,
             ModelKind::Muzero => Model::Muzero { support },
+            ModelKind::StochasticMuzero => Model::StochasticMuzero { support, codes: chance_codes },
         },
     }
 }

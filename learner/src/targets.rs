@@ -56,9 +56,10 @@ impl Targets {
         let LearnerSection { search_value_share, unroll_steps, td_steps, .. } = settings.learner;
         match settings.network.model {
             ModelKind::Alphazero => Self::Positions { search_value_share },
-            ModelKind::Muzero => {
+            model @ (ModelKind::Muzero | ModelKind::StochasticMuzero) => {
                 let discount = f64::from(settings.run.discount);
-                Self::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share })
+                let next_observations = model == ModelKind::StochasticMuzero;
+                Self::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
             }
         }
     }
@@ -174,7 +175,10 @@ mod tests {
         };
         let search_value_share = 0.5;
         assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
-        let unroll = Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share };
+        let next_observations = false;
+        let unroll = Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations };
         assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
+        let unroll = Unroll { next_observations: true, ..unroll };
+        assert_eq!(of(ModelKind::StochasticMuzero), (Targets::Unrolled(unroll), 3, 3));
     }
 }

@@ -109,7 +109,7 @@ fn training(architecture: &Architecture, device: Device, precision: Precision) -
         values: (0..states).map(|i| (i as f32).cos()).collect(),
         value_weights: vec![1.0; states],
         rewards: vec![1.0; positions * unroll_steps],
-        importance: Vec::new(),
+        ..UnrolledBatch::default()
     });
     microseconds(|| {
         trainer.step(&examples).unwrap();

@@ -57,6 +57,12 @@ pub struct UnrolledBatch {
     pub value_weights: Vec<f32>,
     /// The rewards of the actions, of the player who took each, `[B, K]`, before the transform.
     pub rewards: Vec<f32>,
+    /// Observations of the states after each action, `[B, K, C, H, W]`, any behind the end of the episode; empty for a
+    /// model without chance.
+    pub next_observations: Observations,
+    /// The weight of the chance that follows each action, `[B, K]`: 0 behind the end of the episode; empty for a model
+    /// without chance.
+    pub chance_weights: Vec<f32>,
     /// The weight of each position in all losses, `[B]`, as in [`TrainingBatch::importance`]; empty under uniform
     /// sampling.
     pub importance: Vec<f32>,

@@ -127,15 +127,19 @@ impl TrainingBatch {
 /// The losses of a training step, before it updated the weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Losses {
-    /// The minimised sum: policy + `value_loss_weight` · value + reward.
+    /// The minimised sum: policy + `value_loss_weight` · value + reward + chance.
     pub total: f64,
     /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights. Of an unrolled
     /// batch, that of the positions plus the mean over the steps after them; so are value and reward.
     pub policy: f64,
-    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats.
+    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats; of a model with chance,
+    /// those of afterstates included.
     pub value: f64,
     /// Cross-entropy of categorical rewards against their targets, in nats; 0 for a network without rewards.
     pub reward: f64,
+    /// Cross-entropy of the chance codes, in nats, and the squared distance of encodings from their codes; 0 for a
+    /// network without chance.
+    pub chance: f64,
     /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay corresponds to.
     pub l2: f64,
     /// Euclidean norm of the whole gradient before clipping.
@@ -195,6 +199,7 @@ pub(crate) struct LossTensors {
     pub(crate) policy: Tensor,
     pub(crate) value: Tensor,
     pub(crate) reward: Tensor,
+    pub(crate) chance: Tensor,
     pub(crate) policy_entropy: Tensor,
     pub(crate) value_accuracy: Tensor,
     /// `[B]`: the distance of the value for the player to move from its target; only with importance. A value of
@@ -212,6 +217,7 @@ impl LossTensors {
             policy: sum(&self.policy, &next.policy)?,
             value: sum(&self.value, &next.value)?,
             reward: sum(&self.reward, &next.reward)?,
+            chance: sum(&self.chance, &next.chance)?,
             policy_entropy: sum(&self.policy_entropy, &next.policy_entropy)?,
             value_accuracy: sum(&self.value_accuracy, &next.value_accuracy)?,
             value_errors: match (&self.value_errors, &next.value_errors) {
@@ -241,8 +247,9 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
     let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
     let value_accuracy = mean(right.f_to_kind(total.f_kind()?)?)?;
     let value_errors = targets.importance.as_ref().map(|_| value_errors(&log_values, &targets.wdl)).transpose()?;
-    let reward = total.f_detach()?.f_zeros_like()?;
-    Ok(LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors })
+    let [reward, chance] = [(); 2].map(|()| total.f_detach()?.f_zeros_like());
+    let (reward, chance) = (reward?, chance?);
+    Ok(LossTensors { total, policy, value, reward, chance, policy_entropy, value_accuracy, value_errors })
 }
 
 /// Rows `[B]`, each weighted by its importance.

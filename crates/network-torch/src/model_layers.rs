@@ -21,7 +21,7 @@ impl ModelLayers {
     pub(crate) fn new(architecture: &Architecture) -> Result<Self, Error> {
         Ok(match architecture.model {
             Model::Alphazero => Self::Alphazero(Layers::new(architecture)?),
-            Model::Muzero { .. } => Self::Muzero(LatentLayers::new(architecture)?),
+            Model::Muzero { .. } | Model::StochasticMuzero { .. } => Self::Muzero(LatentLayers::new(architecture)?),
         })
     }
 

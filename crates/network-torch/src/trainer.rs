@@ -573,7 +573,10 @@ impl Trainer {
             }
             (ModelTargets::Muzero(targets), _) => {
                 let tower = LatentTower::new(lowered, kind, Mode::Training)?;
-                let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT)?;
+                let next =
+                    targets.chance.as_ref().map(|chance| chance.next_observations.f_to_kind(kind)).transpose()?;
+                let actions = &targets.actions;
+                let predictions = muzero::unroll(tower, &observations, next.as_ref(), actions, DYNAMICS_GRADIENT)?;
                 let losses = unrolled::losses(&predictions, targets, value_loss_weight)?;
                 times.forward += laps.lap();
                 let gradient = gradient_of(&losses.total)?;
@@ -597,6 +600,7 @@ impl Trainer {
             &losses.policy,
             &losses.value,
             &losses.reward,
+            &losses.chance,
             &gradient.f_norm()?,
             &losses.total,
             &weights.f_square()?.f_sum(None::<Kind>)?,
@@ -611,6 +615,7 @@ impl Trainer {
             ("policy loss", losses.policy),
             ("value loss", losses.value),
             ("reward loss", losses.reward),
+            ("chance loss", losses.chance),
             ("gradient norm", losses.gradient_norm),
         ];
         match quantities.into_iter().find(|(_, value)| !value.is_finite()) {

@@ -3,7 +3,11 @@
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
-use crate::{Error, UnrolledBatch, categorical, losses::LossTensors, muzero::Unrolled};
+use crate::{
+    Error, UnrolledBatch, categorical,
+    losses::LossTensors,
+    muzero::{self, Unrolled, UnrolledChance},
+};
 
 /// Share of the gradient of a latent state that flows through the dynamics to the state before it.
 pub(crate) const DYNAMICS_GRADIENT: f64 = 0.5;
@@ -21,6 +25,7 @@ impl UnrolledBatch {
         let states = self.policy_weights.len();
         let positions = states / (steps + 1);
         let observation = architecture.planes * architecture.height * architecture.width;
+        let has_chance = architecture.model.codes() > 0;
         let lengths = [
             ("policy_weights", states, positions.max(1) * (steps + 1)),
             ("observations", self.observations.len(), positions * observation),
@@ -29,6 +34,12 @@ impl UnrolledBatch {
             ("values", self.values.len(), states),
             ("value_weights", self.value_weights.len(), states),
             ("rewards", self.rewards.len(), positions * steps),
+            (
+                "next_observations",
+                self.next_observations.len(),
+                if has_chance { positions * steps * observation } else { 0 },
+            ),
+            ("chance_weights", self.chance_weights.len(), if has_chance { positions * steps } else { 0 }),
             ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
         ];
         if let Some((field, got, expected)) = lengths.into_iter().find(|(_, got, expected)| got != expected) {
@@ -63,6 +74,17 @@ pub(crate) struct UnrolledTargets {
     pub(crate) rewards: Tensor,
     /// `[B]`; `None` where all rows count alike.
     pub(crate) importance: Option<Tensor>,
+    /// Of a model with chance.
+    pub(crate) chance: Option<ChanceTargets>,
+}
+
+/// The targets of a model with chance.
+#[derive(Debug)]
+pub(crate) struct ChanceTargets {
+    /// `[B, K, C, H, W]`.
+    pub(crate) next_observations: Tensor,
+    /// `[B, K]`.
+    pub(crate) weights: Tensor,
 }
 
 impl UnrolledTargets {
@@ -79,6 +101,12 @@ impl UnrolledTargets {
             value_weights: part(&self.value_weights)?,
             rewards: part(&self.rewards)?,
             importance: self.importance.as_ref().map(part).transpose()?,
+            chance: match &self.chance {
+                None => None,
+                Some(ChanceTargets { next_observations, weights }) => {
+                    Some(ChanceTargets { next_observations: part(next_observations)?, weights: part(weights)? })
+                }
+            },
         })
     }
 }
@@ -98,6 +126,11 @@ pub(crate) fn policy_weight(policy_weights: &Tensor) -> Result<Tensor, Error> {
 /// `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
 /// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H: a reward has the value weight of the
 /// state that its action was taken in.
+///
+/// In a model with chance (Antonoglou et al. 2022) the afterstate of action k has the value target of the state that it
+/// was taken in, so the value loss gains `Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of zᵢₖ₋₁, Qᵢₖ) / B` over k ≥ 1. With the encoding e, its
+/// one-hot code c and the weight u of chance, `chance = Σᵢₖ sₖ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / B`, where c has no
+/// gradient: the cross-entropy of the codes, and the commitment of the encoder.
 ///
 /// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
 /// its target.
@@ -126,13 +159,22 @@ pub(crate) fn losses(
     let value_targets = targets.values.f_transpose(0, 1)?;
     let weights = targets.value_weights.f_transpose(0, 1)?;
     let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &weights.f_mul(&shares)?)?;
-    let value = value.f_divide_scalar(targets.positions)?;
+    let mut value = value.f_divide_scalar(targets.positions)?;
 
     let rewards = predictions.reward.f_view([steps, rows, -1])?;
     let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
     let reward_weights = weights.f_narrow(0, 0, steps)?.f_mul(&shares.f_narrow(0, 1, steps)?)?;
     let reward = sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?;
-    let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?.f_add(&reward)?;
+    let mut chance = reward.f_detach()?.f_zeros_like()?;
+    if let Some((predicted, targets_of_chance)) = predictions.chance.as_ref().zip(targets.chance.as_ref()) {
+        let afterstates = predicted.value.f_view([steps, rows, -1])?;
+        let of_afterstates = categorical::cross_entropy(&afterstates, &value_targets.f_narrow(0, 0, steps)?)?;
+        value = value.f_add(&sum(&of_afterstates, &reward_weights)?.f_divide_scalar(targets.positions)?)?;
+        let weights = targets_of_chance.weights.f_transpose(0, 1)?.f_mul(&shares.f_narrow(0, 1, steps)?)?;
+        chance =
+            sum(&chance_losses(predicted)?.f_view([steps, rows])?, &weights)?.f_divide_scalar(targets.positions)?;
+    }
+    let total = policy.f_add(&value.f_multiply_scalar(value_loss_weight)?)?.f_add(&reward)?.f_add(&chance)?;
 
     let _guard = tch::no_grad_guard();
     let root_priors = log_priors.f_select(0, 0)?;
@@ -142,7 +184,17 @@ pub(crate) fn losses(
     let tolerance = root_targets.f_abs()?.f_add_scalar(1.0)?.f_multiply_scalar(ACCURATE)?;
     let value_accuracy = mean(errors.f_le_tensor(&tolerance)?.f_to_kind(total.f_kind()?)?)?;
     let value_errors = targets.importance.as_ref().map(|_| errors);
-    Ok(LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors })
+    Ok(LossTensors { total, policy, value, reward, chance, policy_entropy, value_accuracy, value_errors })
+}
+
+/// `−ln σ(c) + ‖c − e‖²` of each step, `[K · B]`.
+fn chance_losses(UnrolledChance { code, encoding, .. }: &UnrolledChance) -> Result<Tensor, Error> {
+    let named = encoding.f_detach()?.f_argmax(-1, true)?;
+    let cross_entropy =
+        code.f_log_softmax(-1, None::<Kind>)?.f_gather(-1, &named, false)?.f_squeeze_dim(-1)?.f_neg()?;
+    let one_hot = muzero::one_hot(&named.f_squeeze_dim(-1)?, encoding.size()[1], encoding.f_kind()?)?;
+    let commitment = encoding.f_sub(&one_hot)?.f_square()?.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>)?;
+    Ok(cross_entropy.f_add(&commitment)?)
 }
 
 /// The shares s of the steps in a loss, `[K + 1]`.

@@ -99,6 +99,33 @@ pub enum Model {
         /// n: values and rewards are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
         support: usize,
     },
+    /// MuZero with afterstates and chance codes (Antonoglou et al. 2022): Stochastic MuZero.
+    StochasticMuzero {
+        /// As in MuZero.
+        support: usize,
+        /// M: the number of chance codes.
+        codes: usize,
+    },
+}
+
+impl Model {
+    /// Returns n, up to which values and rewards are categorical; `None` for AlphaZero.
+    #[must_use]
+    pub const fn support(self) -> Option<usize> {
+        match self {
+            Self::Alphazero => None,
+            Self::Muzero { support } | Self::StochasticMuzero { support, .. } => Some(support),
+        }
+    }
+
+    /// Returns M, the number of chance codes; 0 for a model without chance.
+    #[must_use]
+    pub const fn codes(self) -> usize {
+        match self {
+            Self::Alphazero | Self::Muzero { .. } => 0,
+            Self::StochasticMuzero { codes, .. } => codes,
+        }
+    }
 }
 
 /// The metadata of a weights version.

@@ -5,6 +5,8 @@
 //! the outcome, mixed with the search's value; the action that ends the game has the outcome as reward, so that a search
 //! by learned dynamics, which has no other sign of the end, finds the won game behind it.
 //!
+//! A model with chance also learns from the observations of the states after the actions, that of the end included.
+//!
 //! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, rewards and values are
 //! 0. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of states
 //! nor the rewards of actions taken in them have a weight.
@@ -28,6 +30,8 @@ pub(crate) struct Unroll {
     pub(crate) discount: f64,
     /// The share of the search's value in the value target, in episodes scored by their outcome.
     pub(crate) search_value_share: f32,
+    /// Whether a row holds the observations of the states after its actions, for a model with chance.
+    pub(crate) next_observations: bool,
 }
 
 impl Unroll {
@@ -83,6 +87,8 @@ pub(super) struct Rows {
     planes: Vec<f32>,
     /// The planes under the symmetry.
     image: Vec<f32>,
+    /// The planes of the states after the actions of a row, as far as the episode goes: `[≤ K, C · H · W]`.
+    next: Vec<f32>,
 }
 
 impl Rows {
@@ -99,10 +105,10 @@ impl Rows {
             values: Vec::with_capacity(states),
             value_weights: Vec::with_capacity(states),
             rewards: Vec::with_capacity(steps),
-            importance: Vec::new(),
+            ..UnrolledBatch::default()
         };
         let planes = vec![0.0; spec.observation.len()];
-        Self { batch, unroll, image: planes.clone(), planes }
+        Self { batch, unroll, image: planes.clone(), planes, next: Vec::new() }
     }
 
     /// Adds one row, or adds nothing and returns the violation of the rules.
@@ -122,6 +128,18 @@ impl Rows {
         symmetry.observation(&self.planes, &mut self.image);
         let batch = &mut self.batch;
         batch.observations.push(&self.image);
+        if self.unroll.next_observations {
+            let mut next = self.next.chunks_exact(self.planes.len());
+            for _ in 0..self.unroll.unroll_steps {
+                let observation = next.next();
+                if let Some(observation) = observation {
+                    symmetry.observation(observation, &mut self.image);
+                }
+                // Behind the end the last observation is repeated, so that statistics of the batch hardly move.
+                batch.next_observations.push(&self.image);
+                batch.chance_weights.push(if observation.is_some() { 1.0 } else { 0.0 });
+            }
+        }
         for state in 0..=self.unroll.unroll_steps {
             let policy = steps.get(state).map_or(&[][..], |step| step.kind.policy());
             let row = batch.policies.len();
@@ -151,8 +169,10 @@ impl Rows {
 
     /// Plays the steps of a segment from its position, as far as targets depend on the rules: policies and actions of
     /// the unrolled steps must be legal, and where there are two players, each step has its own.
+    ///
+    /// Observes the states after the unrolled actions, where the batch holds them.
     fn line<G: Game>(
-        &self,
+        &mut self,
         game: &G,
         mut position: G::Position,
         steps: &[Step],
@@ -168,6 +188,7 @@ impl Rows {
             Players::Two => usize::MAX,
         };
         let mut played = Vec::with_capacity(steps.len());
+        self.next.clear();
         for (index, Step { action, reward, kind, .. }) in steps.iter().enumerate() {
             let player = if index <= needed { game.to_move(&position) } else { Player::First };
             played.push(Played { player, reward: *reward, search_value: kind.value() });
@@ -178,6 +199,11 @@ impl Rows {
                 let (name, ply, action) = (spec.name.clone(), segment.ply() + index, *action);
                 let illegal = |_| Error::IllegalAt { game: name, ply, action }.to_string();
                 game.try_play(&mut position, action).map_err(illegal)?;
+            }
+            if self.unroll.next_observations && index < last {
+                let filled = self.next.len();
+                self.next.resize(filled + self.planes.len(), 0.0);
+                game.observe(&position, &mut self.next[filled..]);
             }
         }
         let (mut end, mut ending) = (End::Cut, None);

@@ -67,7 +67,7 @@ fn unrolled() -> UnrolledBatch {
         values: vec![2.0, 1.0, 0.0],
         value_weights: vec![1.0; 3],
         rewards: vec![1.0, 1.0],
-        importance: Vec::new(),
+        ..UnrolledBatch::default()
     }
 }
 

@@ -256,10 +256,14 @@ fn architectures() -> impl Strategy<Value = Architecture> {
     let option = || 0..=DIMENSION_MAX as usize;
     let board = (size(), size(), size(), 1..=ACTIONS_MAX);
     let tower = (size(), option(), option(), any::<proptest::sample::Index>());
-    (names(), board, tower, option()).prop_map(
-        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), support)| {
+    (names(), board, tower, (option(), option())).prop_map(
+        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), (support, codes))| {
             let global_pooling = pooled.index(channels);
-            let model = if support == 0 { weights::Model::Alphazero } else { weights::Model::Muzero { support } };
+            let model = match (support, codes) {
+                (0, _) => weights::Model::Alphazero,
+                (support, 0) => weights::Model::Muzero { support },
+                (support, codes) => weights::Model::StochasticMuzero { support, codes },
+            };
             Architecture {
                 game,
                 planes,

@@ -28,6 +28,8 @@ enum Layers {
 pub(crate) struct Workspace {
     layers: LayerBuffers,
     answers: Answers,
+    /// Those for afterstates, of a network with chance.
+    of_afterstates: Option<Answers>,
 }
 
 #[derive(Debug)]
@@ -109,7 +111,13 @@ impl LatentNetwork {
             Layers::Dense(network) => (LayerBuffers::Dense(network.buffers()), network.padded_outputs()),
             Layers::Residual(network) => (LayerBuffers::Residual(network.buffers()), network.padded_outputs()),
         };
-        Workspace { layers, answers: Answers::new(self.support, self.pass(), policy, scalar) }
+        let padded_chance = match &self.layers {
+            Layers::Dense(network) => network.padded_chance(),
+            Layers::Residual(_) => None,
+        };
+        let answers = |policy, scalar| Answers::new(self.support, self.pass(), policy, scalar);
+        let of_afterstates = padded_chance.map(|[codes, scalar]| answers(codes, scalar));
+        Workspace { layers, answers: answers(policy, scalar), of_afterstates }
     }
 
     /// The most observations or steps of a pass.
@@ -129,7 +137,7 @@ impl LatentNetwork {
         to: &[Slot],
         pool: &mut Pool,
     ) -> &'a Answers {
-        let Workspace { layers, answers } = workspace;
+        let Workspace { layers, answers, .. } = workspace;
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
                 network.initial(buffers, observations, to, pool, answers);
@@ -144,13 +152,24 @@ impl LatentNetwork {
 
     /// Takes steps, at most those of a [pass](Self::pass).
     pub(crate) fn recurrent<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
-        let Workspace { layers, answers } = workspace;
+        let Workspace { layers, answers, .. } = workspace;
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.recurrent(buffers, steps, pool, answers),
             (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
                 network.compute(buffers, Input::Steps(steps), pool, answers);
             }
             _ => unreachable!("a workspace is of its network"),
+        }
+        answers
+    }
+    /// Takes actions to afterstates, at most those of a [pass](Self::pass), in a network with chance. The policy of the
+    /// answers is that of chance.
+    pub(crate) fn act<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
+        let Workspace { layers, of_afterstates, .. } = workspace;
+        let answers = of_afterstates.as_mut().expect("a network with afterstates");
+        match (&self.layers, layers) {
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.act(buffers, steps, pool, answers),
+            _ => unreachable!("only dense networks have afterstates"),
         }
         answers
     }

@@ -31,11 +31,26 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
     Answer { reward: 0.0, ..predictions(network, state) }
 }
 
-/// Returns the state that an action leads to from a latent state, and the predictions in it.
+/// Returns the afterstate that an action leads to from a latent state of a dense network with chance, and the predictions
+/// of it: the policy is that of chance, the reward is zero.
+pub(crate) fn act(network: &FoldedLatent, state: &[f64], action: usize) -> Answer {
+    let FoldedLayers::Dense(DenseLayers { chance: Some(chance), .. }) = &network.layers else {
+        unreachable!("the network has afterstates")
+    };
+    let mut one_hot = vec![0.0; network.architecture.actions];
+    one_hot[action] = 1.0;
+    let mut state = dense_trunk(&chance.afterstate, &[state, &one_hot].concat());
+    rescale(&mut state);
+    let (policy, value) = (dense_head(&chance.code, &state), expectation(&dense_head(&chance.value, &state)));
+    Answer { state, policy, value, reward: 0.0 }
+}
+
+/// Returns the state that an action leads to from a latent state, or a chance code from an afterstate, and the predictions
+/// in it.
 pub(crate) fn recurrent(network: &FoldedLatent, state: &[f64], action: usize) -> Answer {
     let mut next = match &network.layers {
         FoldedLayers::Dense(layers) => {
-            let mut one_hot = vec![0.0; network.architecture.actions];
+            let mut one_hot = vec![0.0; choices(network)];
             one_hot[action] = 1.0;
             dense_trunk(&layers.dynamics, &[state, &one_hot].concat())
         }
@@ -48,6 +63,14 @@ pub(crate) fn recurrent(network: &FoldedLatent, state: &[f64], action: usize) ->
     };
     rescale(&mut next);
     predictions(network, next)
+}
+
+/// The number of actions or codes that the dynamics take.
+pub(crate) fn choices(network: &FoldedLatent) -> usize {
+    match network.architecture.model.codes() {
+        0 => network.architecture.actions,
+        codes => codes,
+    }
 }
 
 fn predictions(network: &FoldedLatent, state: Vec<f64>) -> Answer {

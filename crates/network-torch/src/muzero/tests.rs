@@ -1,3 +1,5 @@
+mod chance;
+
 use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
 use weights::{Architecture, Model};
@@ -8,7 +10,7 @@ use crate::{
     layers::Mode,
     network,
     tests::networks::{assert_close, dense, numbers, residual, seasoned, unrolled_batch},
-    unrolled::{DYNAMICS_GRADIENT, UnrolledTargets, losses, policy_weight},
+    unrolled::{ChanceTargets, DYNAMICS_GRADIENT, UnrolledTargets, losses, policy_weight},
 };
 
 const VALUE_LOSS_WEIGHT: f64 = 0.25;
@@ -49,24 +51,33 @@ impl<'a> Reference<'a> {
         standard.zip(scale.iter().zip(shift)).map(|(y, (scale, shift))| y * scale + shift).collect()
     }
 
-    fn trunk(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
+    /// A trunk before its outputs are rescaled.
+    fn features(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
         let mut x = relu(self.normed(copy, &format!("{name}.input"), x));
         for block in 0..self.network.architecture().blocks {
             let y = relu(self.normed(copy, &format!("{name}.block.{block}.first"), &x));
             let y = self.normed(copy, &format!("{name}.block.{block}.second"), &y);
             x = relu(y.iter().zip(&x).map(|(y, x)| y + x).collect());
         }
+        x
+    }
+
+    fn trunk(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
+        let x = self.features(copy, name, x);
         let [least, greatest] =
             [f64::min, f64::max].map(|choose: fn(f64, f64) -> f64| x.iter().copied().reduce(choose).unwrap());
         x.iter().map(|x| (x - least) / (greatest - least + RANGE_EPSILON)).collect()
     }
 
-    /// The logarithms of the probabilities of a head.
-    fn head(&self, name: &str, x: &[f64]) -> Vec<f64> {
+    fn logits(&self, name: &str, x: &[f64]) -> Vec<f64> {
         let hidden = relu(self.normed(0, &format!("{name}.hidden"), x));
         let bias = self.part(0, &format!("{name}.output.bias"));
-        let logits: Vec<f64> =
-            self.matrix(0, &format!("{name}.output"), &hidden).iter().zip(bias).map(|(y, b)| y + b).collect();
+        self.matrix(0, &format!("{name}.output"), &hidden).iter().zip(bias).map(|(y, b)| y + b).collect()
+    }
+
+    /// The logarithms of the probabilities of a head.
+    fn head(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        let logits = self.logits(name, x);
         let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
         logits.iter().map(|logit| logit - total).collect()
     }
@@ -159,6 +170,13 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
         value_weights: double(&batch.value_weights, &[-1, states]),
         rewards: double(&batch.rewards, &[-1, states - 1]),
         importance: (!batch.importance.is_empty()).then(|| double(&batch.importance, &[-1])),
+        chance: (!batch.chance_weights.is_empty()).then(|| ChanceTargets {
+            next_observations: double(
+                &batch.next_observations.to_floats(),
+                &[-1, states - 1, size(planes), size(height), size(width)],
+            ),
+            weights: double(&batch.chance_weights, &[-1, states - 1]),
+        }),
     };
     let shape = [-1, size(planes), size(height), size(width)];
     (double(&batch.observations.to_floats(), &shape), targets)
@@ -169,7 +187,8 @@ fn loss_and_gradient(network: &Network, batch: &UnrolledBatch, dynamics_gradient
     let (observations, targets) = doubles(network.architecture(), batch);
     let network = doubled(network, &numbers(&network.flat_parameters));
     let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
-    let predictions = unroll(tower, &observations, &targets.actions, dynamics_gradient).unwrap();
+    let next = targets.chance.as_ref().map(|chance| &chance.next_observations);
+    let predictions = unroll(tower, &observations, next, &targets.actions, dynamics_gradient).unwrap();
     let total = losses(&predictions, &targets, VALUE_LOSS_WEIGHT).unwrap().total;
     let gradients = Tensor::run_backward(&[&total], &network.parameters, false, false);
     (total.double_value(&[]), numbers(&network::flatten(&network.layout.parameters, &gradients).unwrap()))
@@ -232,7 +251,7 @@ fn every_gradient_is_the_slope(architecture: &Architecture) {
                 parameters[index] += by;
                 let network = doubled(&network, &parameters);
                 let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
-                let predictions = tch::no_grad(|| unroll(tower, &observations, &targets.actions, 1.0)).unwrap();
+                let predictions = tch::no_grad(|| unroll(tower, &observations, None, &targets.actions, 1.0)).unwrap();
                 losses(&predictions, &targets, VALUE_LOSS_WEIGHT).unwrap().total.double_value(&[])
             };
             let slope = (shifted(1e-7) - shifted(-1e-7)) / 2e-7;
@@ -329,7 +348,7 @@ fn bf16_stays_near_f32() {
         let observations = observations.to_kind(Kind::Float);
         let of = |kind| {
             let tower = LatentTower::new(&network, kind, Mode::Evaluation).unwrap();
-            let predictions = unroll(tower, &observations, &targets.actions, 0.5).unwrap();
+            let predictions = unroll(tower, &observations, None, &targets.actions, 0.5).unwrap();
             [predictions.policy, predictions.value, predictions.reward].map(|logits| numbers(&logits))
         };
         for (bf16, f32) in of(Kind::BFloat16).iter().zip(&of(Kind::Float)) {
@@ -347,7 +366,7 @@ fn the_first_loss_of_a_new_network_is_near_that_of_uniform_predictions() {
     let (observations, targets) = doubles(&architecture, &batch);
     let network = doubled(&network, &numbers(&network.flat_parameters));
     let tower = LatentTower::new(&network, Kind::Double, Mode::Training).unwrap();
-    let predictions = unroll(tower, &observations, &targets.actions, 0.5).unwrap();
+    let predictions = unroll(tower, &observations, None, &targets.actions, 0.5).unwrap();
     let losses = losses(&predictions, &targets, 1.0).unwrap();
     let Model::Muzero { support } = architecture.model else { panic!("a MuZero network") };
     let uniform = ((2 * support + 1) as f64).ln();

@@ -67,6 +67,12 @@ pub(crate) fn residual() -> Architecture {
     Architecture { game: "residual".into(), channels: 5, squeeze_excitation: 3, global_pooling: 2, model, ..complete() }
 }
 
+/// The same networks with chance, of 3 codes.
+pub(crate) fn stochastic() -> [Architecture; 2] {
+    [dense(), residual()]
+        .map(|muzero| Architecture { model: Model::StochasticMuzero { support: 4, codes: 3 }, ..muzero })
+}
+
 /// A network in which nothing is at its initial value, so that no term goes untested: scales and variances near one,
 /// shifts and means near zero, weights as they were drawn.
 pub(crate) fn seasoned(architecture: &Architecture, seed: u64) -> Network {
@@ -125,6 +131,12 @@ pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, step
                 batch.rewards.push(if is_absorbing { 0.0 } else { rng.random_range(-2.0..2.0) });
             }
         }
+    }
+    if architecture.model.codes() > 0 {
+        let cells = architecture.planes * architecture.height * architecture.width;
+        batch.next_observations.extend((0..positions * steps * cells).map(|_| rng.random_range(-1.0..1.0)));
+        let is_absorbing = |i: usize| (i / steps) % 3 == 2 && i % steps > 0;
+        batch.chance_weights = (0..positions * steps).map(|i| if is_absorbing(i) { 0.0 } else { 1.0 }).collect();
     }
     batch
 }

@@ -2,13 +2,13 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{Error, Losses, gpu, network};
 
-/// The number of scalars: policy, value and reward loss, gradient norm, total loss, sum of squared weights, entropy,
-/// accuracy.
-pub(super) const SCALARS: usize = 8;
+/// The number of scalars: policy, value, reward and chance loss, gradient norm, total loss, sum of squared weights,
+/// entropy, accuracy.
+pub(super) const SCALARS: usize = 9;
 /// The number of leading scalars that must be finite.
-pub(super) const FINITE: i64 = 4;
+pub(super) const FINITE: i64 = 5;
 /// The index of the gradient norm.
-pub(super) const GRADIENT_NORM: i64 = 3;
+pub(super) const GRADIENT_NORM: i64 = 4;
 
 /// The scalars and value errors of a step, on their way from the device.
 #[derive(Debug)]
@@ -50,11 +50,12 @@ impl Measured {
             policy: scalar(0),
             value: scalar(1),
             reward: scalar(2),
-            gradient_norm: scalar(3),
-            total: scalar(4),
-            l2: 0.5 * weight_decay * scalar(5),
-            policy_entropy: scalar(6),
-            value_accuracy: scalar(7),
+            chance: scalar(3),
+            gradient_norm: scalar(4),
+            total: scalar(5),
+            l2: 0.5 * weight_decay * scalar(6),
+            policy_entropy: scalar(7),
+            value_accuracy: scalar(8),
         };
         Ok((losses, value_errors.to_vec()))
     }

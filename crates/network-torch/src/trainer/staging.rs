@@ -4,7 +4,7 @@ use weights::Architecture;
 use crate::{
     Error, Examples, Network, Observations, TrainingBatch, UnrolledBatch,
     losses::{self, Targets},
-    unrolled::{self, UnrolledTargets},
+    unrolled::{self, ChanceTargets, UnrolledTargets},
 };
 
 /// The targets of either model.
@@ -100,6 +100,7 @@ impl Staged {
         let device = network.device();
         let UnrolledBatch { unroll_steps, observations, actions, policies, .. } = batch;
         let UnrolledBatch { policy_weights, values, value_weights, rewards, importance, .. } = batch;
+        let UnrolledBatch { next_observations, chance_weights, .. } = batch;
         let (bytes, floats) = numbers_of(observations);
         let pins = network.rules.pins_host_memory;
         // float32 holds every action exactly; so they need no transfer of their own.
@@ -116,6 +117,10 @@ impl Staged {
         let rewards = numbers.next()?.f_view([rows, steps])?;
         let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let observations = if bytes.is_empty() { floats } else { Parts::upload(&[bytes], device, pins)?.next()? };
+        let chance = match architecture.model.codes() {
+            0 => None,
+            _ => Some(chance_targets(next_observations, chance_weights, [rows, steps], network)?),
+        };
         let targets = UnrolledTargets {
             positions: rows,
             policy_weight: unrolled::policy_weight(&policy_weights)?,
@@ -126,6 +131,7 @@ impl Staged {
             value_weights,
             rewards,
             importance: (importance.numel() > 0).then_some(importance),
+            chance,
         };
         let observations = channels_last(&observations, architecture, positions)?;
         Ok(Self { positions, observations, targets: ModelTargets::Muzero(targets), learning_rates })
@@ -140,6 +146,26 @@ impl Staged {
             learning_rates: self.learning_rates.shallow_clone(),
         })
     }
+}
+
+/// Copies what a model with chance needs of B rows and K steps, to the device of `network`.
+fn chance_targets(
+    next_observations: &Observations,
+    weights: &[f32],
+    [rows, steps]: [i64; 2],
+    network: &Network,
+) -> Result<ChanceTargets, Error> {
+    let (device, pins) = (network.device(), network.rules.pins_host_memory);
+    let (bytes, floats) = numbers_of(next_observations);
+    let mut numbers = Parts::upload(&[weights, floats], device, pins)?;
+    let (weights, floats) = (numbers.next()?, numbers.next()?);
+    let next = if bytes.is_empty() { floats } else { Parts::upload(&[bytes], device, pins)?.next()? };
+    let &Architecture { planes, height, width, .. } = network.architecture();
+    let [planes, height, width] = [planes, height, width].map(size);
+    Ok(ChanceTargets {
+        next_observations: next.f_to_kind(Kind::Float)?.f_view([rows, steps, planes, height, width])?,
+        weights: weights.f_view([rows, steps])?,
+    })
 }
 
 /// Observations as bytes and as float32; one of the two is empty.

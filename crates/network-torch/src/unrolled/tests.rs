@@ -6,7 +6,7 @@ use crate::{
     Decay, Error, Examples, Network, Observations, Precision, Trained, Trainer, TrainerSettings, UnrolledBatch,
     losses::LossTensors,
     muzero::Unrolled,
-    tests::networks::{assert_close, batch, dense, numbers, residual, small, unrolled_batch},
+    tests::networks::{assert_close, batch, dense, numbers, residual, small, stochastic, unrolled_batch},
 };
 
 fn settings() -> TrainerSettings {
@@ -87,7 +87,7 @@ fn bf16_learns_a_small_batch_by_heart() {
 #[test]
 fn training_goes_on_bit_for_bit_after_a_restore() {
     crate::set_threads(1);
-    for architecture in [dense(), residual()] {
+    for architecture in [dense(), residual()].into_iter().chain(stochastic()) {
         let settings = TrainerSettings { decay: Decay::Cosine { floor: 0.1 }, decay_steps: Some(20), ..settings() };
         let mut uninterrupted = trainer_of(&architecture, settings.clone());
         let batch = |seed| unrolled_batch(&architecture, 6, 2, seed);
@@ -187,7 +187,8 @@ fn example() -> (Unrolled, UnrolledTargets) {
     let mut value = vec![0.0; 12];
     // The first root's value is the highest atom.
     value[2] = 50.0;
-    let predictions = Unrolled { policy: rows(&[0.0; 8], 2), value: rows(&value, 3), reward: rows(&[0.0; 6], 3) };
+    let predictions =
+        Unrolled { policy: rows(&[0.0; 8], 2), value: rows(&value, 3), reward: rows(&[0.0; 6], 3), chance: None };
     let policy_weights = rows(&[1.0, 1.0, 1.0, 0.0], 2);
     let targets = UnrolledTargets {
         positions: 2,
@@ -200,6 +201,7 @@ fn example() -> (Unrolled, UnrolledTargets) {
         value_weights: rows(&[1.0, 1.0, 1.0, 1.0], 2),
         rewards: rows(&[0.0, 0.0], 1),
         importance: None,
+        chance: None,
     };
     (predictions, targets)
 }
@@ -213,13 +215,14 @@ fn close(got: &Tensor, expected: f64) {
 fn steps_share_the_weight_of_a_root_and_means_are_over_positions() {
     let (predictions, targets) = example();
     let (ln_2, ln_3) = (2.0_f64.ln(), 3.0_f64.ln());
-    let LossTensors { total, policy, value, reward, policy_entropy, value_accuracy, value_errors } =
+    let LossTensors { total, policy, value, reward, chance, policy_entropy, value_accuracy, value_errors } =
         losses(&predictions, &targets, 0.25).unwrap();
     // Three weights of ln 2, with a mean weight of (2 + 1) / 2 per step.
     close(&policy, 3.0 * ln_2 / 1.5);
     // The first of four values is certain.
     close(&value, 3.0 * ln_3 / 2.0);
     close(&reward, ln_3);
+    close(&chance, 0.0);
     close(&total, 2.0 * ln_2 + 0.25 * 1.5 * ln_3 + ln_3);
     close(&policy_entropy, ln_2);
     close(&value_accuracy, 1.0);
