@@ -33,6 +33,7 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
 
 /// Returns the afterstate that an action leads to from a latent state of a dense network with chance, and the predictions
 /// of it: the policy is that of chance, the reward is zero.
+#[cfg(test)]
 pub(crate) fn act(network: &FoldedLatent, state: &[f64], action: usize) -> Answer {
     let FoldedLayers::Dense(DenseLayers { chance: Some(chance), .. }) = &network.layers else {
         unreachable!("the network has afterstates")

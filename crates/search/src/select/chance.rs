@@ -1,6 +1,6 @@
 //! Chance nodes: visits follow the probabilities of the outcomes.
 
-use crate::edges::{LANES, Octet, UNAVAILABLE};
+use crate::edges::{Octet, UNAVAILABLE};
 use crate::select::lanes::{Choice, first_lane, greatest, lanes, sum};
 
 /// The available outcome whose visit share lags most behind its probability, `argmax_c p(c) − N(c) / (1 + ΣN)`; ties go
@@ -29,7 +29,7 @@ pub(crate) fn next(octets: &[Octet]) -> Option<Choice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edges::{Edges, UNVISITED};
+    use crate::edges::{Edges, LANES, UNVISITED};
 
     fn choose(values: &[f32], counts: &[f32], probabilities: &[f32]) -> Option<usize> {
         next(Edges::of(values, counts, probabilities).all()).map(|Choice { octet, lane }| octet * LANES + lane)

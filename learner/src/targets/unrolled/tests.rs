@@ -15,7 +15,7 @@ const FINISHED: Episode = Episode { seed: 0, outcome: Outcome::Finished, truncat
 const MONTE_CARLO: usize = 0;
 
 fn unroll(unroll_steps: usize, td_steps: usize, discount: f64) -> Unroll {
-    Unroll { unroll_steps, td_steps, discount, search_value_share: 0.0 }
+    Unroll { unroll_steps, td_steps, discount, search_value_share: 0.0, next_observations: true }
 }
 
 /// The row of the position at `ply`.
@@ -46,6 +46,13 @@ fn a_reward_in_the_last_step_alone_is_discounted_back_to_the_first_and_nothing_f
         assert_eq!(batch.policy_weights, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
     }
     assert_eq!(row_of(&course, 3, unroll(2, MONTE_CARLO, 0.5)).values, [8.0, 0.0, 0.0]);
+}
+
+#[test]
+fn a_model_without_chance_has_no_later_observations() {
+    let course = Course::of_one_player(vec![searched(1.0, 0.0); 3], FINISHED);
+    let batch = row_of(&course, 0, Unroll { next_observations: false, ..unroll(2, 1, 1.0) });
+    assert!(batch.next_observations.to_floats().is_empty() && batch.chance_weights.is_empty());
 }
 
 #[test]
@@ -160,6 +167,11 @@ fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> 
         if index == unroll.unroll_steps {
             continue;
         }
+        // Behind the end the last observation is repeated, without a weight.
+        let after = [observation[0], (step + 1).min(length) as f32];
+        let next = &batch.next_observations.to_floats()[2 * index..][..2];
+        assert_eq!(next, if is_exchanged { [after[1], after[0]] } else { after }, "{context}");
+        assert_eq!(batch.chance_weights[index], if step < length { 1.0 } else { 0.0 }, "{context}");
         match course.steps.get(step) {
             Some(played) => {
                 let of_row = (batch.actions[index], batch.rewards[index]);
