@@ -6,7 +6,7 @@ use std::time::Duration;
 use game::{Dynamics, Game, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
+use network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
@@ -49,8 +49,8 @@ pub struct NetworkSection {
     /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
     /// `stochastic_muzero`, for search by learned dynamics with chance.
     pub model: ModelKind,
-    /// Of `muzero` and `stochastic_muzero`: values and rewards are categorical over the integers from minus this number to it, after the
-    /// invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
+    /// Of `muzero` and `stochastic_muzero`: values and rewards are categorical over the integers from minus this number
+    /// to it, after the invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
     /// Of `stochastic_muzero`: M, the number of chance codes, which bounds the number of results of an action that the
     /// model distinguishes. 32 as published.
@@ -236,6 +236,7 @@ impl Config {
         ConfigError::within("network.blocks", network.blocks, 1..=BLOCKS_MAX)?;
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
         ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
+        ConfigError::within("network.chance_codes", network.chance_codes, 1..=CODES_MAX)?;
         ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.channels - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
@@ -359,6 +360,8 @@ mod tests {
         let refused = |network| answered(network).map(drop).unwrap_err();
         let error = refused(NetworkSection { channels: 2049, ..NetworkSection::default() });
         assert!(error.contains("network.channels") && error.contains("must be from 1 to 2048"), "{error}");
+        let error = refused(NetworkSection { chance_codes: 0, ..NetworkSection::default() });
+        assert!(error.contains("network.chance_codes"), "{error}");
         let error = refused(NetworkSection { blocks: 257, ..NetworkSection::default() });
         assert!(error.contains("network.blocks") && error.contains("must be from 1 to 256"), "{error}");
     }

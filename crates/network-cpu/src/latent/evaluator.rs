@@ -130,5 +130,5 @@ impl LatentModel for LatentEvaluator {
 /// Asserts that actions or codes are below `choices`.
 fn check(steps: &[Unroll], choices: usize) {
     let out_of_range = steps.iter().find(|step| step.action.index() >= choices);
-    assert!(out_of_range.is_none(), "a choice is out of range: {out_of_range:?} of {choices}");
+    assert!(out_of_range.is_none(), "an action is out of range: {out_of_range:?} of {choices}");
 }
