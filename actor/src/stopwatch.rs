@@ -136,6 +136,16 @@ impl LatentModel for Timed<dyn LatentModel> {
         let inner = &mut self.inner;
         self.watch.measure(steps.len(), version, || inner.recurrent(steps, predictions))
     }
+
+    fn codes(&self) -> usize {
+        self.inner.codes()
+    }
+
+    fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        let version = self.inner.attributes().weights_version;
+        let inner = &mut self.inner;
+        self.watch.measure(steps.len(), version, || inner.act(steps, predictions))
+    }
 }
 
 #[cfg(test)]

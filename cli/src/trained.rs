@@ -145,7 +145,9 @@ impl Trained {
                 let evaluators = (0..threads.max(1)).map(|_| backend.build(&manifest, &bytes));
                 evaluators.collect::<Result<_, _>>().map(Networks::Evaluators)
             }
-            Model::Muzero { .. } => backend.build_latent(&manifest, &bytes).map(Networks::Latent),
+            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+                backend.build_latent(&manifest, &bytes).map(Networks::Latent)
+            }
         };
         let networks = networks.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
         Ok(Self { game, search, discount, networks })
@@ -267,7 +269,9 @@ mod tests {
     fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
         let tensors: Vec<Tensor> = match architecture.model {
             Model::Alphazero => Layers::new(&architecture).unwrap().tensors().collect(),
-            Model::Muzero { .. } => LatentLayers::new(&architecture).unwrap().iter().flat_map(Layer::tensors).collect(),
+            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+                LatentLayers::new(&architecture).unwrap().iter().flat_map(Layer::tensors).collect()
+            }
         };
         let entries = tensors.into_iter().map(|tensor| {
             let of_one = matches!(tensor.role, Role::NormScale | Role::NormVariance);

@@ -11,6 +11,8 @@ pub enum Algorithm {
     Muzero,
     /// Gumbel search in the latent states of a learned model (Danihelka et al. 2022).
     GumbelMuzero,
+    /// pUCT in the latent states and afterstates of a learned model with chance (Antonoglou et al. 2022).
+    StochasticMuzero,
 }
 
 impl Algorithm {
@@ -22,6 +24,7 @@ impl Algorithm {
             Self::Muzero => &["search.algorithm=puct", "network.model=muzero"],
             // The constant that is published for values rescaled to [0, 1], which a learned model's are.
             Self::GumbelMuzero => &["search.algorithm=gumbel", "network.model=muzero", "search.gumbel_c_scale=0.1"],
+            Self::StochasticMuzero => &["search.algorithm=puct", "network.model=stochastic_muzero"],
         };
         keys.iter().map(|&set| set.to_owned())
     }
@@ -34,6 +37,7 @@ impl fmt::Display for Algorithm {
             Self::GumbelAlphazero => "gumbel-alphazero",
             Self::Muzero => "muzero",
             Self::GumbelMuzero => "gumbel-muzero",
+            Self::StochasticMuzero => "stochastic-muzero",
         })
     }
 }

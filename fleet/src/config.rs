@@ -76,11 +76,11 @@ fn check_model(run: &RunSection, network: &NetworkSection, actor: &ActorSection)
     match network.model {
         ModelKind::Alphazero => with_game!(game, |game| selfplay::check_searchable(&game))
             .map_err(|error| ConfigError::invalid("network.model", error)),
-        ModelKind::Muzero if !actor.inference.is_empty() && !actor.inference_fallback => {
+        ModelKind::Muzero | ModelKind::StochasticMuzero if !actor.inference.is_empty() && !actor.inference_fallback => {
             let reason = "names a server, which computes no MuZero networks, and actor.inference_fallback is off";
             Err(ConfigError::invalid("actor.inference", reason))
         }
-        ModelKind::Muzero => Ok(()),
+        ModelKind::Muzero | ModelKind::StochasticMuzero => Ok(()),
     }
 }
 

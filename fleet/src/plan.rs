@@ -325,6 +325,7 @@ mod tests {
             (Algorithm::GumbelAlphazero, AlgorithmName::Gumbel, ModelKind::Alphazero),
             (Algorithm::Muzero, AlgorithmName::Puct, ModelKind::Muzero),
             (Algorithm::GumbelMuzero, AlgorithmName::Gumbel, ModelKind::Muzero),
+            (Algorithm::StochasticMuzero, AlgorithmName::Puct, ModelKind::StochasticMuzero),
         ]
         .into_iter()
         .enumerate()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use game::{Dynamics, Game, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
+use network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
@@ -46,13 +46,17 @@ pub struct NetworkSection {
     pub squeeze_excitation: usize,
     /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
     pub global_pooling: usize,
-    /// `alphazero`, for search by the rules of the game, or `muzero`, for search by learned dynamics.
+    /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
+    /// `stochastic_muzero`, for search by learned dynamics with chance.
     pub model: ModelKind,
-    /// Of `muzero`: values and rewards are categorical over the integers from minus this number to it, after the
-    /// invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
+    /// Of `muzero` and `stochastic_muzero`: values and rewards are categorical over the integers from minus this number
+    /// to it, after the invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
     /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al. 2021).
     pub value_prefix: bool,
+    /// Of `stochastic_muzero`: M, the number of chance codes, which bounds the number of results of an action that the
+    /// model distinguishes. 32 as published.
+    pub chance_codes: usize,
 }
 
 /// The setting `network.model`.
@@ -63,13 +67,23 @@ pub enum ModelKind {
     Alphazero,
     /// Representation, dynamics and prediction.
     Muzero,
+    /// The same with afterstates and chance codes.
+    StochasticMuzero,
 }
 
 impl Default for NetworkSection {
     fn default() -> Self {
         // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
-        let (model, support) = (ModelKind::Alphazero, 25);
-        Self { channels: 64, blocks: 4, squeeze_excitation: 0, global_pooling: 0, model, support, value_prefix: false }
+        Self {
+            channels: 64,
+            blocks: 4,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            model: ModelKind::Alphazero,
+            support: 25,
+            value_prefix: false,
+            chance_codes: 32,
+        }
     }
 }
 
@@ -237,6 +251,7 @@ impl Config {
         ConfigError::within("network.blocks", network.blocks, 1..=BLOCKS_MAX)?;
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
         ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
+        ConfigError::within("network.chance_codes", network.chance_codes, 1..=CODES_MAX)?;
         ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.channels - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
@@ -296,12 +311,17 @@ impl Config {
                 "compares the states that muzero unrolls, and alphazero unrolls none",
             ),
         ];
-        match is_set.into_iter().find(|(_, is_set, _)| *is_set && model == ModelKind::Alphazero) {
-            Some((key, _, reason)) => {
-                Err(ConfigError::invalid(key, format!("{reason}: leave it out or set network.model to muzero")))
-            }
-            None => Ok(()),
+        if let Some((key, _, reason)) =
+            is_set.into_iter().find(|(_, is_set, _)| *is_set && model == ModelKind::Alphazero)
+        {
+            return Err(ConfigError::invalid(key, format!("{reason}: leave it out or set network.model to muzero")));
         }
+        if value_prefix && model == ModelKind::StochasticMuzero {
+            let reason = "is a reward head of muzero that stochastic_muzero does not have: leave it out or set \
+                          network.model to muzero";
+            return Err(ConfigError::invalid("network.value_prefix", reason));
+        }
+        Ok(())
     }
 
     /// Checks that the model can learn this game, with this discount and these returns.
@@ -326,7 +346,7 @@ impl Config {
                 let reason = format!("alphazero searches by the rules, and {name} depends on chance: set it to muzero");
                 Err(ConfigError::invalid("network.model", reason))
             }
-            (ModelKind::Muzero, Scoring::Rewards, _)
+            (ModelKind::Muzero | ModelKind::StochasticMuzero, Scoring::Rewards, _)
                 if learner.td_steps == 0 && spec.max_plies > UNROLL_STEPS_MAX + 1 =>
             {
                 let reason = format!(
@@ -381,6 +401,8 @@ mod tests {
         let refused = |network| answered(network).map(drop).unwrap_err();
         let error = refused(NetworkSection { channels: 2049, ..NetworkSection::default() });
         assert!(error.contains("network.channels") && error.contains("must be from 1 to 2048"), "{error}");
+        let error = refused(NetworkSection { chance_codes: 0, ..NetworkSection::default() });
+        assert!(error.contains("network.chance_codes"), "{error}");
         let error = refused(NetworkSection { blocks: 257, ..NetworkSection::default() });
         assert!(error.contains("network.blocks") && error.contains("must be from 1 to 256"), "{error}");
     }
@@ -446,6 +468,10 @@ mod tests {
             assert_eq!(of(ModelKind::Muzero, set), Ok(()));
         }
         assert_eq!(of(ModelKind::Alphazero, |_| {}), Ok(()));
+        let [(_, prefix), (_, consistency)] = switches;
+        let refused = of(ModelKind::StochasticMuzero, prefix).unwrap_err();
+        assert!(refused.contains("network.value_prefix") && refused.contains("network.model"), "{refused}");
+        assert_eq!(of(ModelKind::StochasticMuzero, consistency), Ok(()));
         let refused = of(ModelKind::Muzero, |config| config.learner.consistency_loss_weight = -1.0).unwrap_err();
         assert!(refused.contains("learner.consistency_loss_weight") && refused.contains("from 0"), "{refused}");
     }

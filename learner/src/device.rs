@@ -134,9 +134,9 @@ fn examples(architecture: &Architecture, section: &LearnerSection, positions: us
             policy_weights: vec![1.0; positions],
             importance: Vec::new(),
         }),
-        Model::Muzero { .. } => {
+        Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
             let (steps, states) = (positions * unroll_steps, positions * (unroll_steps + 1));
-            let next = if consistency_loss_weight > 0.0 { unroll_steps } else { 0 };
+            let next = if consistency_loss_weight > 0.0 || model.codes() > 0 { unroll_steps } else { 0 };
             Examples::Unrolled(UnrolledBatch {
                 unroll_steps,
                 observations: observations(cells),
@@ -148,6 +148,7 @@ fn examples(architecture: &Architecture, section: &LearnerSection, positions: us
                 rewards: vec![0.0; steps],
                 next_observations: observations(next * cells),
                 next_weights: vec![1.0; next * positions],
+                chance_weights: vec![1.0; next * positions],
                 importance: Vec::new(),
             })
         }
@@ -252,10 +253,10 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
     let LearnerSection { batch_size, unroll_steps, consistency_loss_weight, threads, precision, kernel, .. } = section;
     let unroll = match architecture.model {
         Model::Alphazero => String::new(),
-        Model::Muzero { .. } if *consistency_loss_weight > 0.0 => {
+        Model::Muzero { .. } | Model::StochasticMuzero { .. } if *consistency_loss_weight > 0.0 => {
             format!(" of {unroll_steps} steps and their observations")
         }
-        Model::Muzero { .. } => format!(" of {unroll_steps} steps"),
+        Model::Muzero { .. } | Model::StochasticMuzero { .. } => format!(" of {unroll_steps} steps"),
     };
     format!(
         "{}; {model}; {architecture:?}; batch {batch_size}{unroll}; {threads} threads, {precision}, {kernel:?}",
@@ -416,9 +417,13 @@ mod tests {
 
     #[test]
     fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
-        for (model, consistency_loss_weight) in
-            [(Model::Alphazero, 0.0), (Model::muzero(5), 0.0), (Model::muzero_with_value_prefix(5), 2.0)]
-        {
+        for (model, consistency_loss_weight) in [
+            (Model::Alphazero, 0.0),
+            (Model::muzero(5), 0.0),
+            (Model::muzero_with_value_prefix(5), 2.0),
+            (Model::StochasticMuzero { support: 5, codes: 4 }, 2.0),
+            (Model::StochasticMuzero { support: 5, codes: 4 }, 0.0),
+        ] {
             let section = || LearnerSection { consistency_loss_weight, ..section() };
             let architecture = Architecture { model, ..architecture() };
             let network =

@@ -91,13 +91,14 @@ pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
 }
 
 pub(crate) fn losses(losses: &Losses) {
-    let &Losses { total, policy, value, reward, consistency, l2, .. } = losses;
+    let &Losses { total, policy, value, reward, consistency, chance, l2, .. } = losses;
     let parts = [
         ("total", total),
         ("policy", policy),
         ("value", value),
         ("reward", reward),
         ("consistency", consistency),
+        ("chance", chance),
         ("l2", l2),
     ];
     for (part, loss) in parts {

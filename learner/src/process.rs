@@ -185,8 +185,8 @@ fn log_custom_backward(trainer: &Trainer) {
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     let Spec { name, actions, observation, .. } = game.spec().clone();
     let ObservationShape { planes, height, width } = observation;
-    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, model, support, value_prefix } =
-        settings.network;
+    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, .. } = settings.network;
+    let NetworkSection { model, support, value_prefix, chance_codes, .. } = settings.network;
     Architecture {
         game: name,
         planes,
@@ -200,6 +200,7 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
         model: match model {
             ModelKind::Alphazero => Model::Alphazero,
             ModelKind::Muzero => Model::Muzero { support, value_prefix },
+            ModelKind::StochasticMuzero => Model::StochasticMuzero { support, codes: chance_codes },
         },
     }
 }
@@ -209,9 +210,9 @@ fn targets_of(settings: &Settings) -> Targets {
     let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = settings.learner;
     match settings.network.model {
         ModelKind::Alphazero => Targets::Positions { search_value_share },
-        ModelKind::Muzero => {
+        model @ (ModelKind::Muzero | ModelKind::StochasticMuzero) => {
             let discount = f64::from(settings.run.discount);
-            let next_observations = consistency_loss_weight > 0.0;
+            let next_observations = consistency_loss_weight > 0.0 || model == ModelKind::StochasticMuzero;
             Targets::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
         }
     }
@@ -290,6 +291,8 @@ mod tests {
         let unroll =
             Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations: false };
         assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
+        let unroll = Unroll { next_observations: true, ..unroll };
+        assert_eq!(of(ModelKind::StochasticMuzero), (Targets::Unrolled(unroll), 3, 3));
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub trait Backend: Send + Sync {
     fn build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Network, Error> {
         match manifest.architecture.model {
             Model::Alphazero => self.build(manifest, bytes).map(Network::Evaluator),
-            Model::Muzero { .. } => self.build_latent(manifest, bytes).map(Network::Latent),
+            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+                self.build_latent(manifest, bytes).map(Network::Latent)
+            }
         }
     }
 
@@ -61,7 +63,9 @@ pub trait Backend: Send + Sync {
     fn try_build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Network>, Error> {
         match manifest.architecture.model {
             Model::Alphazero => Ok(self.try_build(manifest, bytes)?.map(Network::Evaluator)),
-            Model::Muzero { .. } => self.build_latent(manifest, bytes).map(|model| Some(Network::Latent(model))),
+            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+                self.build_latent(manifest, bytes).map(|model| Some(Network::Latent(model)))
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
 
 mod action;
+mod chance;
 mod environments;
 mod mix;
 mod outcome;
@@ -15,6 +16,7 @@ mod spec;
 mod symmetry;
 
 pub use action::Action;
+pub use chance::Chance;
 pub use environments::{Environments, EnvironmentsError, Frame, Play, Start, Started, Taken};
 pub use mix::mix;
 pub use outcome::{Outcome, Player};
@@ -30,7 +32,8 @@ pub use symmetry::Symmetry;
 /// The contract, which the conformance suite checks:
 /// - two positions with equal [`hash`](Game::hash) have equal observations, legal actions and player to move;
 /// - an episode ends within [`Spec::max_plies`] actions;
-/// - each [`Symmetry`] commutes with [`play`](Game::play), and [`image`](Game::image) applies it to a position.
+/// - each [`Symmetry`] commutes with [`play`](Game::play), and [`image`](Game::image) applies it to a position;
+/// - where the rules [know](Game::knows_chances) the distribution of chance, [`play`](Game::play) follows it.
 pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// One position, including the history its observation shows.
     type Position: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
@@ -63,6 +66,33 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     ///
     /// Playing an illegal action is a bug of the caller; use [`Game::try_play`] for actions from outside.
     fn play(&self, position: &mut Self::Position, action: Action) -> f32;
+
+    /// Returns true if the rules know the distribution of chance: a search may then see every result that an action may
+    /// have, and not the one that it will have.
+    fn knows_chances(&self) -> bool {
+        false
+    }
+
+    /// Replaces `chances` with the outcomes of chance that a legal action may have, in ascending order; empties it where
+    /// the action has one result, and in games that do not [know](Game::knows_chances) them.
+    ///
+    /// Their probabilities sum to one. [`play`](Game::play) has each result with its probability, over all states of the
+    /// generator that the position may hold.
+    fn chances(&self, position: &Self::Position, action: Action, chances: &mut Vec<Chance>) {
+        let _ = (position, action);
+        chances.clear();
+    }
+
+    /// Plays a legal action as if chance had this outcome, which is one of its [`chances`](Game::chances), and returns the
+    /// reward. The generator draws as in [`play`](Game::play), so that the outcome which `play` has leads to the same
+    /// position.
+    ///
+    /// # Panics
+    /// In games that do not [know](Game::knows_chances) the outcomes, which is a bug of the caller.
+    fn play_chance(&self, position: &mut Self::Position, action: Action, outcome: u16) -> f32 {
+        let _ = (position, action, outcome);
+        unreachable!("{} has no outcomes of chance", self.spec().name)
+    }
 
     /// Returns the outcome of the game, or `None` while it is not over.
     fn outcome(&self, position: &Self::Position) -> Option<Outcome>;

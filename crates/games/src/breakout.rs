@@ -3,7 +3,7 @@
 //! The rules are those of MinAtar (Young and Tian 2019, `minatar/environments/breakout.py`), with which the system
 //! tests compare every step. Breakout is the game of MinAtar whose difficulty does not ramp. Start with [`Breakout`].
 
-use game::{Action, Error, Game, ObservationShape, Outcome};
+use game::{Action, Chance, Error, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
@@ -147,6 +147,14 @@ impl Position {
         }
     }
 
+    /// Takes an action; returns the reward.
+    fn take(&mut self, action: u8) -> f32 {
+        self.last_action = action;
+        self.steps += 1;
+        self.move_paddle(action);
+        if self.move_ball() { 1.0 } else { 0.0 }
+    }
+
     fn move_paddle(&mut self, action: u8) {
         match action {
             LEFT => self.paddle = self.paddle.saturating_sub(1),
@@ -229,10 +237,26 @@ impl Game for Breakout {
     fn play(&self, position: &mut Position, action: Action) -> f32 {
         debug_assert!(self.is_legal(position, action), "{action} is not legal");
         let action = self.taken(position, action);
-        position.last_action = action;
-        position.steps += 1;
-        position.move_paddle(action);
-        if position.move_ball() { 1.0 } else { 0.0 }
+        position.take(action)
+    }
+
+    fn knows_chances(&self) -> bool {
+        self.sticky == StickyActions::On
+    }
+
+    /// Outcome 0 takes the action, outcome 1 repeats the last one.
+    fn chances(&self, position: &Position, action: Action, chances: &mut Vec<Chance>) {
+        chances.clear();
+        if self.sticky == StickyActions::On && position.last_action() != action {
+            let of = |outcome, probability: f64| Chance { outcome, probability: probability as f32 };
+            chances.extend([of(0, 1.0 - STICKY_PROBABILITY), of(1, STICKY_PROBABILITY)]);
+        }
+    }
+
+    fn play_chance(&self, position: &mut Position, action: Action, outcome: u16) -> f32 {
+        self.taken(position, action);
+        let action = if outcome == 0 { action } else { position.last_action() };
+        position.take(u8::try_from(action.0).expect("a legal action"))
     }
 
     fn outcome(&self, position: &Position) -> Option<Outcome> {

@@ -8,7 +8,7 @@
 mod exact;
 mod market;
 
-use game::{Action, Error, Game, Outcome};
+use game::{Action, Chance, Error, Game, Outcome};
 
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, vector};
@@ -110,6 +110,53 @@ impl MarketMaking {
     }
 }
 
+/// What happens by chance in a step.
+#[derive(Debug, Clone, Copy)]
+struct Events {
+    /// The bid is filled.
+    buys: bool,
+    /// The ask is filled.
+    sells: bool,
+    /// The price rises, else it falls.
+    rises: bool,
+}
+
+impl Events {
+    const fn of(outcome: u16) -> Self {
+        Self { buys: outcome & 4 != 0, sells: outcome & 2 != 0, rises: outcome & 1 != 0 }
+    }
+}
+
+impl MarketMaking {
+    /// Draws what happens after an action.
+    fn draw(&self, position: &mut Position, action: Action) -> Events {
+        let [buys, sells] = levels(action).map(|level| position.generator.unit() < self.fill_probabilities[level]);
+        Events {
+            buys: buys && position.inventory < INVENTORY_MAX,
+            sells: sells && position.inventory > -INVENTORY_MAX,
+            rises: position.generator.bits() >> 63 != 0,
+        }
+    }
+
+    /// Applies the events that follow an action; returns its reward.
+    fn settle(&self, position: &mut Position, action: Action, Events { buys, sells, rises }: Events) -> f32 {
+        let [bid, ask] = levels(action);
+        let mut gain = 0.0;
+        if buys {
+            position.inventory += 1;
+            gain += self.market.gain(OFFSETS[bid]);
+        }
+        if sells {
+            position.inventory -= 1;
+            gain += self.market.gain(OFFSETS[ask]);
+        }
+        position.last_move = if rises { 1 } else { -1 };
+        position.moves += i16::from(position.last_move);
+        position.steps += 1;
+        (gain + self.market.holding(position.view(), position.last_move)) as f32
+    }
+}
+
 impl Default for MarketMaking {
     fn default() -> Self {
         Self::new()
@@ -141,23 +188,33 @@ impl Game for MarketMaking {
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
         debug_assert!(self.is_legal(position, action), "{action} is not legal");
-        let [bid, ask] = levels(action);
-        let [buys, sells] = [bid, ask].map(|level| position.generator.unit() < self.fill_probabilities[level]);
-        let buys = buys && position.inventory < INVENTORY_MAX;
-        let sells = sells && position.inventory > -INVENTORY_MAX;
-        let mut gain = 0.0;
-        if buys {
-            position.inventory += 1;
-            gain += self.market.gain(OFFSETS[bid]);
+        let events = self.draw(position, action);
+        self.settle(position, action, events)
+    }
+
+    fn knows_chances(&self) -> bool {
+        true
+    }
+
+    /// The bits of an outcome are those of [`Events`]: 4 if the bid is filled, 2 if the ask is, 1 if the price rises.
+    fn chances(&self, position: &Position, action: Action, chances: &mut Vec<Chance>) {
+        let [bid, ask] = levels(action).map(|level| self.fill_probabilities[level]);
+        let bid = if position.inventory < INVENTORY_MAX { bid } else { 0.0 };
+        let ask = if position.inventory > -INVENTORY_MAX { ask } else { 0.0 };
+        chances.clear();
+        for outcome in 0..8 {
+            let Events { buys, sells, .. } = Events::of(outcome);
+            let of = |happens: bool, probability: f64| if happens { probability } else { 1.0 - probability };
+            let probability = (0.5 * of(buys, bid) * of(sells, ask)) as f32;
+            if probability > 0.0 {
+                chances.push(Chance { outcome, probability });
+            }
         }
-        if sells {
-            position.inventory -= 1;
-            gain += self.market.gain(OFFSETS[ask]);
-        }
-        position.last_move = if position.generator.bits() >> 63 == 0 { -1 } else { 1 };
-        position.moves += i16::from(position.last_move);
-        position.steps += 1;
-        (gain + self.market.holding(position.view(), position.last_move)) as f32
+    }
+
+    fn play_chance(&self, position: &mut Position, action: Action, outcome: u16) -> f32 {
+        self.draw(position, action);
+        self.settle(position, action, Events::of(outcome))
     }
 
     fn outcome(&self, position: &Position) -> Option<Outcome> {

@@ -5,7 +5,7 @@
 
 mod board;
 
-use game::{Action, Error, Game, ObservationShape, Outcome};
+use game::{Action, Chance, Error, Game, ObservationShape, Outcome};
 
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::environment::{Constants, all_actions, hash, one_player, parse_action};
@@ -73,8 +73,14 @@ impl Position {
 
     /// Adds a tile by chance.
     fn spawn(&mut self) {
+        let (index, tile) = self.draw();
+        self.board.add(index, tile);
+    }
+
+    /// Draws the index of an empty cell among the empty ones, and the tile that is added to it.
+    fn draw(&mut self) -> (usize, Spawn) {
         let index = self.generator.below(self.board.empty_cells());
-        self.board.add(index, Spawn::drawn(&mut self.generator));
+        (index, Spawn::drawn(&mut self.generator))
     }
 }
 
@@ -107,6 +113,27 @@ impl Game for TwentyFortyEight {
         position.spawn();
         position.steps += 1;
         // Exact: the sum of merged tiles is an even number below 2^18.
+        merged as f32
+    }
+
+    fn knows_chances(&self) -> bool {
+        true
+    }
+
+    /// Outcome `2 i + t` adds the tile [`Spawn::ALL`]`[t]` to the empty cell number `i`.
+    fn chances(&self, position: &Position, action: Action, chances: &mut Vec<Chance>) {
+        let mut board = position.board;
+        board.slide(Direction::ALL[action.index()]);
+        chances.clear();
+        let probabilities = board.spawns().map(|(_, probability)| probability as f32);
+        chances.extend((0..).zip(probabilities).map(|(outcome, probability)| Chance { outcome, probability }));
+    }
+
+    fn play_chance(&self, position: &mut Position, action: Action, outcome: u16) -> f32 {
+        let merged = position.board.slide(Direction::ALL[action.index()]);
+        position.draw();
+        position.board.add(usize::from(outcome / 2), Spawn::ALL[usize::from(outcome % 2)]);
+        position.steps += 1;
         merged as f32
     }
 

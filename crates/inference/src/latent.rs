@@ -14,7 +14,7 @@ pub struct Slot(pub u32);
 pub struct Unroll {
     /// The slot of the state in which the action is taken.
     pub from: Slot,
-    /// The action, legal or not.
+    /// The action, legal or not; from an afterstate, the chance code.
     pub action: Action,
     /// The slot of the next state. No other step of the batch reads or writes it.
     pub to: Slot,
@@ -51,6 +51,27 @@ pub trait LatentModel: Send {
     /// # Panics
     /// If a slot was not [reserved](Self::reserve) or an action is out of range, which is a bug of the caller.
     fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error>;
+
+    /// Returns M, the number of chance codes; 0 for a model without chance.
+    ///
+    /// In a model with chance (Antonoglou et al. 2022) an action leads to an afterstate, which has a slot like a latent
+    /// state, by [`act`](Self::act); [`recurrent`](Self::recurrent) leads from an afterstate by a code to a state.
+    fn codes(&self) -> usize {
+        0
+    }
+
+    /// Takes every action of `steps` to its afterstate, and replaces `predictions`: the probabilities of the codes
+    /// instead of priors, the values of the afterstates to the players who took the actions, and rewards of 0.
+    ///
+    /// # Errors
+    /// As in [`recurrent`](Self::recurrent); [`Error::Backend`] from a model without chance.
+    ///
+    /// # Panics
+    /// As in [`recurrent`](Self::recurrent).
+    fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        let _ = (steps, predictions);
+        Err(Error::Backend("the model has no afterstates".to_owned()))
+    }
 }
 
 /// The answers of a [`LatentModel`] to a batch, in its order.

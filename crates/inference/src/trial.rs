@@ -111,8 +111,11 @@ pub fn try_out_latent(
             model.reserve(2 * size)?;
             model.initial(&batch, &from, &mut LatentPredictions::default())?;
         }
+        // A model with chance takes codes here; a state is as good as an afterstate to measure the time of a step.
+        let codes = models.first().map_or(0, |model| model.codes());
+        let choices = if codes > 0 { actions_below(codes) } else { legal.clone() };
         let step = |(slot, &action): (Slot, &Action)| Unroll { from: slot, action, to: Slot(slots + slot.0) };
-        let steps: Vec<Unroll> = from.iter().copied().zip(legal.iter().cycle()).map(step).collect();
+        let steps: Vec<Unroll> = from.iter().copied().zip(choices.iter().cycle()).map(step).collect();
         let call = |model: &mut &mut dyn LatentModel, predictions: &mut LatentPredictions| {
             model.recurrent(&steps, predictions)
         };

@@ -32,15 +32,21 @@ impl Projections {
 pub(crate) struct NextStates {
     /// `[B, K, C, H, W]`.
     pub(crate) observations: Tensor,
-    /// `[B, K]`.
+    /// In the consistency loss, `[B, K]`.
     pub(crate) weights: Tensor,
+    /// Of the chance that led to them, `[B, K]`.
+    pub(crate) chance_weights: Tensor,
 }
 
 impl NextStates {
     /// Rows `start..start + len`.
     pub(crate) fn rows(&self, start: i64, len: i64) -> Result<Self, Error> {
         let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
-        Ok(Self { observations: part(&self.observations)?, weights: part(&self.weights)? })
+        Ok(Self {
+            observations: part(&self.observations)?,
+            weights: part(&self.weights)?,
+            chance_weights: part(&self.chance_weights)?,
+        })
     }
 
     /// `Σᵢₖ sₖ rᵢ mᵢₖ dᵢₖ / B` with the distances d, the weights m, and `shares` `[K, B]`, which are sₖ rᵢ.

@@ -57,12 +57,13 @@ pub struct UnrolledBatch {
     pub value_weights: Vec<f32>,
     /// The rewards of the actions, of the player who took each, `[B, K]`, before the transform.
     pub rewards: Vec<f32>,
-    /// Observations of the states after each action, `[B, K, C, H, W]`, any where they have no weight; empty without the
-    /// consistency loss.
+    /// Observations of the states after each action, `[B, K, C, H, W]`, any behind the end of the episode; empty for a
+    /// model without chance that is trained without the consistency loss, as are their weights.
     pub next_observations: Observations,
-    /// The weight of each of them, `[B, K]`: 0 at the end of the episode and behind it; empty without the consistency
-    /// loss.
+    /// The weight of each of them in the consistency loss, `[B, K]`: 0 at the end of the episode and behind it.
     pub next_weights: Vec<f32>,
+    /// The weight of the chance that follows each action, `[B, K]`: 0 behind the end of the episode.
+    pub chance_weights: Vec<f32>,
     /// The weight of each position in all losses, `[B]`, as in [`TrainingBatch::importance`]; empty under uniform
     /// sampling.
     pub importance: Vec<f32>,

@@ -2,6 +2,7 @@ mod dense;
 mod heads;
 mod prefixes;
 mod residual;
+mod stochastic;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,7 @@ use self::dense::Dense;
 use self::heads::Remember;
 use self::prefixes::Prefixes;
 use self::residual::Residual;
+use self::stochastic::Stochastic;
 use crate::{
     DeviceRules, Error, Network, Precision, SubmittingThreads,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
@@ -30,7 +32,8 @@ const ANY_ACTION: i64 = 0;
 /// gradients. Its latent states are in the precision of the passes.
 ///
 /// Belongs to one thread at a time. A call transfers observations or the indices of slots and actions to the device,
-/// and `[B, A + 2]` numbers from it: policy logits, values and rewards.
+/// and `[B, A + 2]` numbers from it: policy logits, values and rewards; of afterstates, `[B, M + 1]`: logits of the
+/// chance codes and values.
 #[derive(Debug)]
 pub struct LibtorchLatent {
     folded: Folded,
@@ -39,6 +42,8 @@ pub struct LibtorchLatent {
     attributes: Attributes,
     shape: ObservationShape,
     actions: usize,
+    /// M: the number of chance codes; 0 without chance.
+    codes: usize,
     /// The most rows that are run through the network at once.
     chunk: usize,
     /// Whether batches are filled up to a few sizes, for which kernels are set up once.
@@ -48,15 +53,16 @@ pub struct LibtorchLatent {
     /// The memories behind them, of a network that predicts value prefixes.
     prefixes: Option<Prefixes>,
     slots: usize,
-    /// `[B, A + 2]` of the newest chunk.
+    /// `[B, A + 2]` or, of afterstates, `[B, M + 1]` of the newest chunk.
     outputs: Vec<f32>,
 }
 
-/// The two kinds of networks. Latent states are rows `[B, N]`.
+/// The kinds of networks. Latent states are rows `[B, N]`.
 #[derive(Debug)]
 enum Folded {
     Dense(Dense),
     Residual(Residual),
+    Stochastic(Box<Stochastic>),
 }
 
 impl Folded {
@@ -65,6 +71,7 @@ impl Folded {
         match self {
             Self::Dense(dense) => dense.state_size(),
             Self::Residual(residual) => residual.state_size(),
+            Self::Stochastic(stochastic) => stochastic.state_size(),
         }
     }
 
@@ -73,6 +80,7 @@ impl Folded {
         rescale(&match self {
             Self::Dense(dense) => dense.represent(observations)?,
             Self::Residual(residual) => residual.represent(observations)?,
+            Self::Stochastic(stochastic) => return stochastic.represent(observations),
         })
     }
 
@@ -81,6 +89,7 @@ impl Folded {
         rescale(&match self {
             Self::Dense(dense) => dense.next(states, actions)?,
             Self::Residual(residual) => residual.next(states, actions)?,
+            Self::Stochastic(stochastic) => return stochastic.follow(states, actions),
         })
     }
 
@@ -90,6 +99,8 @@ impl Folded {
         match self {
             Self::Dense(dense) => dense.predict(states, remember),
             Self::Residual(residual) => residual.predict(states, remember),
+            // It predicts no value prefixes.
+            Self::Stochastic(stochastic) => stochastic.predict(states),
         }
     }
 }
@@ -121,7 +132,9 @@ impl LibtorchLatent {
         let (device, architecture) = (network.device(), network.architecture());
         let &Architecture { planes, height, width, actions, .. } = architecture;
         let is_vector = is_vector(architecture);
-        let folded = if is_vector {
+        let folded = if architecture.model.codes() > 0 {
+            Folded::Stochastic(Box::new(Stochastic::new(network, precision)?))
+        } else if is_vector {
             Folded::Dense(Dense::new(network, precision)?)
         } else {
             Folded::Residual(Residual::new(network, precision)?)
@@ -139,6 +152,7 @@ impl LibtorchLatent {
             },
             shape: ObservationShape { planes, height, width },
             actions,
+            codes: architecture.model.codes(),
             chunk,
             // Plain matrices on a CPU need no set-up.
             pads: !(is_on_cpu && is_vector),
@@ -234,8 +248,8 @@ impl LibtorchLatent {
         self.keep(&states, &answers, &to)
     }
 
-    /// Takes steps from slot to slot.
-    fn compute_recurrent(&mut self, steps: &[Unroll]) -> Result<(), Error> {
+    /// Takes steps from slot to slot, to states or to afterstates.
+    fn compute_steps(&mut self, steps: &[Unroll], kind: Step) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let (rows, any) = (self.filled(steps.len()), steps[0].from);
         let filling = rows - steps.len();
@@ -248,8 +262,16 @@ impl LibtorchLatent {
         let indices = Tensor::f_from_slice(&indices)?.f_to_device(self.device)?;
         let part = |start: usize, len: usize| indices.f_narrow(0, size(start), size(len));
         let states = self.pool.f_index_select(0, &part(0, rows)?)?;
-        let states = self.folded.next(&states, &part(rows, rows)?)?;
-        let to = part(2 * rows, steps.len())?;
+        let (choices, to) = (part(rows, rows)?, part(2 * rows, steps.len())?);
+        if let Step::ToAfterstate = kind {
+            let Folded::Stochastic(stochastic) = &self.folded else {
+                return Err(::network::Error::Model { expected: "stochastic_muzero" }.into());
+            };
+            let afterstates = stochastic.act(&states, &choices)?;
+            let answers = stochastic.predict_afterstates(&afterstates)?;
+            return self.keep(&afterstates, &answers, &to);
+        }
+        let states = self.folded.next(&states, &choices)?;
         let answers = match &mut self.prefixes {
             None => self.folded.predict(&states, None)?,
             Some(prefixes) => {
@@ -263,14 +285,23 @@ impl LibtorchLatent {
         self.keep(&states, &answers, &to)
     }
 
-    /// Writes states `[rows, N]` to the slots `to` `[B]`, and reads their answers `[rows, A + 2]`; rows from B on only
-    /// fill the batch.
+    /// Writes states or afterstates `[rows, N]` to the slots `to` `[B]`, and reads their answers `[rows, A + 2]` or
+    /// `[rows, M + 1]`; rows from B on only fill the batch.
     fn keep(&mut self, states: &Tensor, answers: &Tensor, to: &Tensor) -> Result<(), Error> {
         let len = to.size()[0];
         let outputs = answers.f_narrow(0, 0, len)?;
         let _ = self.pool.f_index_copy_(0, to, &states.f_narrow(0, 0, len)?)?;
         self.outputs.resize(outputs.numel(), 0.0);
         network::read(&outputs, &mut self.outputs)
+    }
+
+    /// Asserts that the slots of steps were reserved, and that choices are below `choices`.
+    fn check_steps(&self, steps: &[Unroll], choices: usize) {
+        for &Unroll { from, action, to } in steps {
+            self.check(from);
+            self.check(to);
+            assert!(action.index() < choices, "choice {} of {choices}", action.index());
+        }
     }
 
     /// Asserts that a slot was reserved.
@@ -325,15 +356,11 @@ impl LatentModel for LibtorchLatent {
 
     fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), inference::Error> {
         predictions.clear(self.actions);
-        for &Unroll { from, action, to } in steps {
-            self.check(from);
-            self.check(to);
-            assert!(action.index() < self.actions, "action {} of {}", action.index(), self.actions);
-        }
+        self.check_steps(steps, if self.codes > 0 { self.codes } else { self.actions });
         process::apply();
         let _alone = alone_on(self.device);
         for steps in steps.chunks(self.chunk) {
-            self.compute_recurrent(steps).map_err(failure)?;
+            self.compute_steps(steps, Step::ToState).map_err(failure)?;
             for row in self.outputs.chunks_exact(self.actions + 2) {
                 let (policy, [value, reward]) = (&row[..self.actions], [0, 1].map(|i| row[self.actions + i]));
                 if !predictions.push_logits(policy, None, value, reward) {
@@ -343,6 +370,35 @@ impl LatentModel for LibtorchLatent {
         }
         Ok(())
     }
+
+    fn codes(&self) -> usize {
+        self.codes
+    }
+
+    fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), inference::Error> {
+        predictions.clear(self.codes);
+        self.check_steps(steps, self.actions);
+        process::apply();
+        let _alone = alone_on(self.device);
+        for steps in steps.chunks(self.chunk) {
+            self.compute_steps(steps, Step::ToAfterstate).map_err(failure)?;
+            for row in self.outputs.chunks_exact(self.codes + 1) {
+                if !predictions.push_logits(&row[..self.codes], None, row[self.codes], 0.0) {
+                    return Err(self.not_finite());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The end of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// A latent state: by an action, or by a chance code from an afterstate.
+    ToState,
+    /// An afterstate, by an action.
+    ToAfterstate,
 }
 
 /// Locks a device that takes work of one thread at a time, until its results have been read.

@@ -127,12 +127,14 @@ impl TrainingBatch {
 /// The losses of a training step, before it updated the weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Losses {
-    /// The minimised sum: policy + `value_loss_weight` · value + reward + `consistency_loss_weight` · consistency.
+    /// The minimised sum: policy + `value_loss_weight` · value + reward + `consistency_loss_weight` · consistency +
+    /// chance.
     pub total: f64,
     /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights. Of an unrolled
     /// batch, that of the positions plus the mean over the steps after them; so are value and reward.
     pub policy: f64,
-    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats.
+    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats; of a model with chance,
+    /// those of afterstates included.
     pub value: f64,
     /// Cross-entropy of categorical rewards, or value prefixes, against their targets, in nats; 0 for a network without
     /// rewards.
@@ -140,6 +142,9 @@ pub struct Losses {
     /// 1 minus the cosine of unrolled states and those of later observations, as their heads project them, from 0 to 2;
     /// 0 where it is not trained.
     pub consistency: f64,
+    /// Cross-entropy of the chance codes, in nats, and the squared distance of encodings from their codes; 0 for a
+    /// network without chance.
+    pub chance: f64,
     /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay corresponds to.
     pub l2: f64,
     /// Euclidean norm of the whole gradient before clipping.
@@ -200,6 +205,7 @@ pub(crate) struct LossTensors {
     pub(crate) value: Tensor,
     pub(crate) reward: Tensor,
     pub(crate) consistency: Tensor,
+    pub(crate) chance: Tensor,
     pub(crate) policy_entropy: Tensor,
     pub(crate) value_accuracy: Tensor,
     /// `[B]`: the distance of the value for the player to move from its target; only with importance. A value of
@@ -218,6 +224,7 @@ impl LossTensors {
             value: sum(&self.value, &next.value)?,
             reward: sum(&self.reward, &next.reward)?,
             consistency: sum(&self.consistency, &next.consistency)?,
+            chance: sum(&self.chance, &next.chance)?,
             policy_entropy: sum(&self.policy_entropy, &next.policy_entropy)?,
             value_accuracy: sum(&self.value_accuracy, &next.value_accuracy)?,
             value_errors: match (&self.value_errors, &next.value_errors) {
@@ -247,9 +254,9 @@ pub(crate) fn losses(logits: &Logits, targets: &Targets, value_loss_weight: f64)
     let right = log_values.f_argmax(-1, false)?.f_eq_tensor(&targets.wdl.f_argmax(-1, false)?)?;
     let value_accuracy = mean(right.f_to_kind(total.f_kind()?)?)?;
     let value_errors = targets.importance.as_ref().map(|_| value_errors(&log_values, &targets.wdl)).transpose()?;
-    let [reward, consistency] = [(); 2].map(|()| total.f_detach()?.f_zeros_like());
-    let (reward, consistency) = (reward?, consistency?);
-    Ok(LossTensors { total, policy, value, reward, consistency, policy_entropy, value_accuracy, value_errors })
+    let [reward, consistency, chance] = [(); 3].map(|()| total.f_detach()?.f_zeros_like());
+    let (reward, consistency, chance) = (reward?, consistency?, chance?);
+    Ok(LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors })
 }
 
 /// Rows `[B]`, each weighted by its importance.

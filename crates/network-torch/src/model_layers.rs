@@ -26,7 +26,9 @@ impl ModelLayers {
     pub(crate) fn new(architecture: &Architecture) -> Result<Self, Error> {
         Ok(match architecture.model {
             Model::Alphazero => Self::Alphazero(Layers::new(architecture)?),
-            Model::Muzero { .. } => Self::Muzero { latent: LatentLayers::new(architecture)?, consistency: None },
+            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+                Self::Muzero { latent: LatentLayers::new(architecture)?, consistency: None }
+            }
         })
     }
 

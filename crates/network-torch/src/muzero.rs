@@ -1,6 +1,6 @@
 //! The passes of a MuZero network with batch norms in place: for training, and as the reference of the folded form.
 
-use network::{ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector};
+use network::{ChanceLayers, ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector};
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
@@ -27,6 +27,20 @@ pub(crate) struct Unrolled {
     pub(crate) reward: Tensor,
     /// What the consistency loss compares, where it is trained.
     pub(crate) projections: Option<Projections>,
+    /// Of a model with chance.
+    pub(crate) chance: Option<UnrolledChance>,
+}
+
+/// The predictions of the afterstates of the K actions, ordered by step and then by position, and the encodings of what
+/// chance did after them.
+#[derive(Debug)]
+pub(crate) struct UnrolledChance {
+    /// `[K · B, 2n + 1]`.
+    pub(crate) value: Tensor,
+    /// Logits of the codes, `[K · B, M]`.
+    pub(crate) code: Tensor,
+    /// `[K · B, M]`: the greatest names the code.
+    pub(crate) encoding: Tensor,
 }
 
 /// Unrolls `network` from observations `[B, C, H, W]` in any format along actions `[B, K]`, whole numbers below A of
@@ -34,7 +48,8 @@ pub(crate) struct Unrolled {
 ///
 /// `dynamics_gradient` is the share of the gradient at the input of the dynamics that reaches the latent state given to
 /// it. Batch norms of the heads see the states of all steps as one batch. `next_observations`, those after each action,
-/// are `[B, K, C, H, W]`; without them or without their heads there are no projections.
+/// are `[B, K, C, H, W]`: a network with chance encodes them; without them or without their heads there are no
+/// projections.
 pub(crate) fn unroll(
     latent: LatentTower<'_>,
     observations: &Tensor,
@@ -42,24 +57,20 @@ pub(crate) fn unroll(
     dynamics_gradient: f64,
     next_observations: Option<&Tensor>,
 ) -> Result<Unrolled, Error> {
+    if let Some(chance) = &latent.layers.chance {
+        let next = next_observations.ok_or(Error::Batch { field: "next_observations", expected: 1, got: 0 })?;
+        return unroll_chance(latent, chance, observations, actions, dynamics_gradient, next);
+    }
     let (_, steps) = actions.size2()?;
     let mut states = vec![latent.represent(observations)?];
     for step in 0..steps {
         let newest = states.last().expect("the root is a state");
-        let scaled = newest.f_multiply_scalar(dynamics_gradient)?;
-        let entered = scaled.f_add(&newest.f_detach()?.f_multiply_scalar(1.0 - dynamics_gradient)?)?;
+        let entered = entering(newest, dynamics_gradient)?;
         states.push(latent.next(&entered, &actions.f_select(1, step)?)?);
     }
     let all = Tensor::f_cat(&states, 0)?;
     let after_actions = Tensor::f_cat(&states[1..], 0)?;
     let layers = latent.layers;
-    let projections = match (latent.consistency, next_observations) {
-        (Some(heads), Some(observations)) => Some(Projections {
-            predicted: latent.predict_projection(heads, &after_actions)?,
-            observed: latent.observed_projection(heads, observations)?,
-        }),
-        _ => None,
-    };
     Ok(Unrolled {
         policy: latent.head(&layers.policy, &all)?,
         value: latent.head(&layers.value, &all)?,
@@ -67,8 +78,82 @@ pub(crate) fn unroll(
             None => latent.head(&layers.reward, &after_actions)?,
             Some(memory) => latent.prefix(memory, &after_actions, steps)?,
         },
-        projections,
+        projections: latent.projections(&after_actions, next_observations)?,
+        chance: None,
     })
+}
+
+/// Unrolls a network with chance (Antonoglou et al. 2022): an action leads to an afterstate, and the code of what chance
+/// did next leads to a state.
+///
+/// The gradient of a state passes straight through its code to the encoding. It is scaled once for each step, where a
+/// state enters the afterstate dynamics.
+fn unroll_chance(
+    latent: LatentTower<'_>,
+    chance: &ChanceLayers,
+    observations: &Tensor,
+    actions: &Tensor,
+    dynamics_gradient: f64,
+    next_observations: &Tensor,
+) -> Result<Unrolled, Error> {
+    let (_, steps) = actions.size2()?;
+    // `[K, B, C, H, W]`, before and after each action.
+    let after = next_observations.f_transpose(0, 1)?;
+    let before = Tensor::f_cat(&[&observations.f_unsqueeze(0)?, &after.f_narrow(0, 0, steps - 1)?], 0)?;
+    let pairs = Tensor::f_cat(&[&before, &after], 2)?.f_flatten(0, 1)?;
+    let encoding = centred(&latent.encode(chance, &pairs)?)?;
+    let codes = straight_through(&encoding)?.f_view([steps, actions.size()[0], -1])?;
+    let mut states = vec![latent.represent(observations)?];
+    let mut afterstates = Vec::new();
+    for step in 0..steps {
+        let newest = states.last().expect("the root is a state");
+        let entered = entering(newest, dynamics_gradient)?;
+        let afterstate = latent.act(chance, &entered, &actions.f_select(1, step)?)?;
+        states.push(latent.follow(&afterstate, &codes.f_select(0, step)?)?);
+        afterstates.push(afterstate);
+    }
+    let all = Tensor::f_cat(&states, 0)?;
+    let after_chance = Tensor::f_cat(&states[1..], 0)?;
+    let afterstates = Tensor::f_cat(&afterstates, 0)?;
+    let layers = latent.layers;
+    Ok(Unrolled {
+        policy: latent.head(&layers.policy, &all)?,
+        value: latent.head(&layers.value, &all)?,
+        reward: latent.head(&layers.reward, &after_chance)?,
+        projections: latent.projections(&after_chance, Some(next_observations))?,
+        chance: Some(UnrolledChance {
+            value: latent.head(&chance.value, &afterstates)?,
+            code: latent.head(&chance.code, &afterstates)?,
+            encoding,
+        }),
+    })
+}
+
+/// A latent state of which only a share of the gradient flows back.
+fn entering(state: &Tensor, gradient: f64) -> Result<Tensor, Error> {
+    let scaled = state.f_multiply_scalar(gradient)?;
+    Ok(scaled.f_add(&state.f_detach()?.f_multiply_scalar(1.0 - gradient)?)?)
+}
+
+/// Encodings `[B, M]` less their mean over the batch.
+///
+/// Without it the commitment loss soon gives every row the same code, before a code has learnt to be of use: a code that
+/// is named once is named more and more. Training alone encodes, so no running mean is needed.
+fn centred(encoding: &Tensor) -> Result<Tensor, Error> {
+    Ok(encoding.f_sub(&encoding.f_mean_dim([0].as_slice(), true, None::<Kind>)?)?)
+}
+
+/// The one-hot code of each encoding `[B, M]`: 1 at the greatest number. Its gradient is that of the encoding (Bengio et
+/// al. 2013), as in a VQ-VAE (van den Oord et al. 2017) whose code book is the identity.
+fn straight_through(encoding: &Tensor) -> Result<Tensor, Error> {
+    let code = one_hot(&encoding.f_detach()?.f_argmax(-1, false)?, encoding.size()[1], encoding.f_kind()?)?;
+    Ok(code.f_add(encoding)?.f_sub(&encoding.f_detach()?)?)
+}
+
+/// Whole numbers `[B]` of any kind as one-hot rows `[B, count]`.
+pub(crate) fn one_hot(numbers: &Tensor, count: i64, kind: Kind) -> Result<Tensor, Error> {
+    let every = Tensor::f_arange(count, (numbers.f_kind()?, numbers.device()))?;
+    Ok(numbers.f_unsqueeze(-1)?.f_eq_tensor(&every)?.f_to_kind(kind)?)
 }
 
 /// A MuZero network and how it is run: convolutions and matrices in `kind`, norms with parameters and statistics in
@@ -90,25 +175,56 @@ impl<'a> LatentTower<'a> {
 
     /// Observations `[B, C, H, W]` to latent states `[B, F, H, W]`, or `[B, F]` in a dense network.
     pub(crate) fn represent(&self, observations: &Tensor) -> Result<Tensor, Error> {
+        self.rescaled(&self.trunk(&self.layers.representation, &self.input(observations)?)?)
+    }
+
+    /// Observations `[B, C, H, W]` as the first layer takes them: `[B, C]` in a dense network.
+    fn input(&self, observations: &Tensor) -> Result<Tensor, Error> {
         let observations = observations.f_to_kind(self.tower.kind)?;
         let is_vector = is_vector(self.architecture());
-        let x = if is_vector { observations.f_reshape([observations.size()[0], -1])? } else { observations };
-        self.rescaled(&self.trunk(&self.layers.representation, &x)?)
+        Ok(if is_vector { observations.f_reshape([observations.size()[0], -1])? } else { observations })
     }
 
     /// Latent states and the actions `[B]` taken in them to the next latent states.
     pub(crate) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        let &Architecture { height, width, actions: count, .. } = self.architecture();
-        let every = Tensor::f_arange(size(count), (actions.f_kind()?, actions.device()))?;
-        let one_hot = actions.f_unsqueeze(-1)?.f_eq_tensor(&every)?.f_to_kind(self.tower.kind)?;
-        let beside = match &self.layers.action {
-            None => one_hot,
+        let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.kind)?;
+        self.transition(&self.layers.dynamics, self.layers.action.as_ref(), states, &one_hot)
+    }
+
+    /// Latent states and the actions `[B]` taken in them to afterstates.
+    pub(crate) fn act(&self, chance: &ChanceLayers, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+        let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.kind)?;
+        self.transition(&chance.afterstate, chance.action.as_ref(), states, &one_hot)
+    }
+
+    /// Afterstates and one-hot chance codes `[B, M]` to the next latent states.
+    pub(crate) fn follow(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
+        let codes = codes.f_to_kind(self.tower.kind)?;
+        self.transition(&self.layers.dynamics, self.layers.action.as_ref(), afterstates, &codes)
+    }
+
+    /// Pairs of observations `[B, 2C, H, W]` to encodings `[B, M]`.
+    fn encode(&self, chance: &ChanceLayers, pairs: &Tensor) -> Result<Tensor, Error> {
+        self.head(&chance.encoding, &self.trunk(&chance.encoder, &self.input(pairs)?)?)
+    }
+
+    /// Latent states and one-hot choices beside them to the rescaled outputs of a trunk; `planes` maps choices to planes.
+    fn transition(
+        &self,
+        trunk: &Trunk,
+        planes: Option<&Layer>,
+        states: &Tensor,
+        choices: &Tensor,
+    ) -> Result<Tensor, Error> {
+        let &Architecture { height, width, .. } = self.architecture();
+        let beside = match planes {
+            None => choices.shallow_clone(),
             Some(planes) => {
-                let planes = self.tower.affine(planes)?.linear(&one_hot)?;
+                let planes = self.tower.affine(planes)?.linear(choices)?;
                 planes.f_view([-1, size(::network::ACTION_PLANES), size(height), size(width)])?
             }
         };
-        self.rescaled(&self.trunk(&self.layers.dynamics, &Tensor::f_cat(&[states, &beside], 1)?)?)
+        self.rescaled(&self.trunk(trunk, &Tensor::f_cat(&[states, &beside], 1)?)?)
     }
 
     /// Latent states to the logits of a head, `[B, outputs]`.
@@ -152,6 +268,16 @@ impl<'a> LatentTower<'a> {
     /// The matrix of the gates of a memory.
     pub(crate) fn gates(&self, memory: &Layer) -> Result<Affine, Error> {
         self.tower.affine(memory)
+    }
+
+    /// The projections of latent states after actions and of their observations, if it has the heads and there are
+    /// observations.
+    fn projections(&self, states: &Tensor, next_observations: Option<&Tensor>) -> Result<Option<Projections>, Error> {
+        let Some((heads, observations)) = self.consistency.zip(next_observations) else { return Ok(None) };
+        Ok(Some(Projections {
+            predicted: self.predict_projection(heads, states)?,
+            observed: self.observed_projection(heads, observations)?,
+        }))
     }
 
     /// Latent states after actions to the predicted projections of their observations, `[B, P]`.

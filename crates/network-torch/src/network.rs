@@ -33,7 +33,7 @@ pub struct Network {
 impl Network {
     /// Creates a new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads a
     /// tenth of it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that
-    /// training begins near the plain tower. The matrix that maps one-hot actions to planes is uniform within 1, because
+    /// training begins near the plain tower. The matrices that map one-hot actions and chance codes to planes are uniform within 1, because
     /// one of its inputs is not 0. The seed alone decides every number.
     ///
     /// # Errors
@@ -159,6 +159,14 @@ impl Network {
         Ok(cast)
     }
 
+    /// Copies the network as it is now, weights and biases in `kind`, norms and statistics in float32.
+    pub(crate) fn copy(&self, kind: Kind) -> Result<Self, Error> {
+        let _guard = tch::no_grad_guard();
+        let (parameters, statistics) = (self.flat_parameters.f_detach_copy()?, self.flat_statistics.f_detach_copy()?);
+        let copy = Self::from_flat(&self.architecture, self.layers.clone(), parameters, statistics)?;
+        copy.cast(kind)
+    }
+
     /// Copies the weights and biases of `original` again to this network, which [`cast`](Self::cast) made of it.
     pub(crate) fn cast_again(&self, original: &Self) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
@@ -241,16 +249,20 @@ fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
     entries.iter().map(view).collect()
 }
 
-/// The matrix from one-hot actions to planes.
-const ACTION_PLANES: &str = "dynamics.action.weight";
+/// The last matrix of the encoder of chance, whose differences name codes from the beginning.
+const ENCODING: &str = "encoding.output.weight";
+/// The matrices from one-hot actions or chance codes to planes.
+const ACTION_PLANES: [&str; 2] = ["dynamics.action.weight", "afterstate.action.weight"];
 
 fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
     let bound = match entry.tensor.role {
         Role::Convolution | Role::Linear => {
             let fan_in = entry.len as f32 / entry.tensor.shape[0] as f32;
-            let begins_small = [".output.weight", ".pooling.weight"].iter().any(|end| entry.tensor.name.ends_with(end));
+            let name = &entry.tensor.name;
+            let begins_small =
+                name != ENCODING && [".output.weight", ".pooling.weight"].iter().any(|end| name.ends_with(end));
             let scale = if begins_small { 0.1 } else { 1.0 };
-            if entry.tensor.name == ACTION_PLANES { 1.0 } else { scale * (6.0 / fan_in).sqrt() }
+            if ACTION_PLANES.contains(&entry.tensor.name.as_str()) { 1.0 } else { scale * (6.0 / fan_in).sqrt() }
         }
         Role::NormScale => return vec![1.0; entry.len],
         _ => return vec![0.0; entry.len],

@@ -622,6 +622,7 @@ impl Trainer {
             &losses.value,
             &losses.reward,
             &losses.consistency,
+            &losses.chance,
             &gradient.f_norm()?,
             &losses.total,
             &weights.f_square()?.f_sum(None::<Kind>)?,
@@ -637,6 +638,7 @@ impl Trainer {
             ("value loss", losses.value),
             ("reward loss", losses.reward),
             ("consistency loss", losses.consistency),
+            ("chance loss", losses.chance),
             ("gradient norm", losses.gradient_norm),
         ];
         match quantities.into_iter().find(|(_, value)| !value.is_finite()) {

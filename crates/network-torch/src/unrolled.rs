@@ -3,7 +3,12 @@
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
-use crate::{Error, UnrolledBatch, categorical, consistency::NextStates, losses::LossTensors, muzero::Unrolled};
+use crate::{
+    Error, UnrolledBatch, categorical,
+    consistency::NextStates,
+    losses::LossTensors,
+    muzero::{self, Unrolled, UnrolledChance},
+};
 
 /// Share of the gradient of a latent state that flows through the dynamics to the state before it.
 pub(crate) const DYNAMICS_GRADIENT: f64 = 0.5;
@@ -33,6 +38,7 @@ impl UnrolledBatch {
             ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
             ("next_observations", self.next_observations.len(), next * observation),
             ("next_weights", self.next_weights.len(), next),
+            ("chance_weights", self.chance_weights.len(), next),
         ];
         if let Some((field, got, expected)) = lengths.into_iter().find(|(_, got, expected)| got != expected) {
             return Err(Error::Batch { field, expected, got });
@@ -45,7 +51,7 @@ impl UnrolledBatch {
 
     /// Returns whether it holds the observations of the states after each action.
     pub(crate) fn has_next_observations(&self) -> bool {
-        !(self.next_observations.is_empty() && self.next_weights.is_empty())
+        !(self.next_observations.is_empty() && self.next_weights.is_empty() && self.chance_weights.is_empty())
     }
 }
 
@@ -69,7 +75,7 @@ pub(crate) struct UnrolledTargets {
     pub(crate) value_weights: Tensor,
     /// `[B, K]`, before the transform: rewards, or value prefixes.
     pub(crate) rewards: Tensor,
-    /// What the consistency loss compares unrolled states with, where it is trained.
+    /// What a model with chance encodes and the consistency loss compares unrolled states with, where either is trained.
     pub(crate) next_states: Option<NextStates>,
     /// `[B]`; `None` where all rows count alike.
     pub(crate) importance: Option<Tensor>,
@@ -120,6 +126,11 @@ pub(crate) struct LossWeights {
 /// state that its action was taken in, and so has a value prefix u, which it follows last. The consistency loss is
 /// [`NextStates::loss`].
 ///
+/// In a model with chance (Antonoglou et al. 2022) the afterstate of action k has the value target of the state that it
+/// was taken in, so the value loss gains `Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of zᵢₖ₋₁, Qᵢₖ) / B` over k ≥ 1. With the encoding e, its
+/// one-hot code c and the weight u of chance, `chance = Σᵢₖ sₖ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / B`, where c has no
+/// gradient: the cross-entropy of the codes, and the commitment of the encoder.
+///
 /// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
 /// its target. The value error of a root without value target is 0.
 pub(crate) fn losses(
@@ -147,14 +158,23 @@ pub(crate) fn losses(
     let value_targets = targets.values.f_transpose(0, 1)?;
     let value_weights = targets.value_weights.f_transpose(0, 1)?;
     let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &value_weights.f_mul(&shares)?)?;
-    let value = value.f_divide_scalar(targets.positions)?;
+    let mut value = value.f_divide_scalar(targets.positions)?;
 
     let rewards = predictions.reward.f_view([steps, rows, -1])?;
     let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
     let after_actions = shares.f_narrow(0, 1, steps)?;
     let reward_weights = value_weights.f_narrow(0, 0, steps)?.f_mul(&after_actions)?;
     let reward = sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?;
-    let mut total = policy.f_add(&value.f_multiply_scalar(weights.value)?)?.f_add(&reward)?;
+    let mut chance = reward.f_detach()?.f_zeros_like()?;
+    if let Some((predicted, next)) = predictions.chance.as_ref().zip(targets.next_states.as_ref()) {
+        let afterstates = predicted.value.f_view([steps, rows, -1])?;
+        let of_afterstates = categorical::cross_entropy(&afterstates, &value_targets.f_narrow(0, 0, steps)?)?;
+        value = value.f_add(&sum(&of_afterstates, &reward_weights)?.f_divide_scalar(targets.positions)?)?;
+        let chance_weights = next.chance_weights.f_transpose(0, 1)?.f_mul(&after_actions)?;
+        chance = sum(&chance_losses(predicted)?.f_view([steps, rows])?, &chance_weights)?
+            .f_divide_scalar(targets.positions)?;
+    }
+    let mut total = policy.f_add(&value.f_multiply_scalar(weights.value)?)?.f_add(&reward)?.f_add(&chance)?;
     let consistency = match (&targets.next_states, &predictions.projections) {
         (Some(next), Some(projections)) => {
             let loss = next.loss(projections, &after_actions, targets.positions)?;
@@ -173,7 +193,17 @@ pub(crate) fn losses(
     let value_accuracy = mean(errors.f_le_tensor(&tolerance)?.f_to_kind(total.f_kind()?)?)?;
     let root_weights = value_weights.f_select(0, 0)?;
     let value_errors = targets.importance.as_ref().map(|_| errors.f_mul(&root_weights)).transpose()?;
-    Ok(LossTensors { total, policy, value, reward, consistency, policy_entropy, value_accuracy, value_errors })
+    Ok(LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors })
+}
+
+/// `−ln σ(c) + ‖c − e‖²` of each step, `[K · B]`.
+fn chance_losses(UnrolledChance { code, encoding, .. }: &UnrolledChance) -> Result<Tensor, Error> {
+    let named = encoding.f_detach()?.f_argmax(-1, true)?;
+    let cross_entropy =
+        code.f_log_softmax(-1, None::<Kind>)?.f_gather(-1, &named, false)?.f_squeeze_dim(-1)?.f_neg()?;
+    let one_hot = muzero::one_hot(&named.f_squeeze_dim(-1)?, encoding.size()[1], encoding.f_kind()?)?;
+    let commitment = encoding.f_sub(&one_hot)?.f_square()?.f_sum_dim_intlist([-1].as_slice(), false, None::<Kind>)?;
+    Ok(cross_entropy.f_add(&commitment)?)
 }
 
 /// The shares s of the steps in a loss, `[K + 1]`.

@@ -1,7 +1,7 @@
 use weights::{Architecture, Model};
 
 use crate::layers::{Block, Layer, check};
-use crate::{ACTION_PLANES, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
+use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
 
 /// The layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and the prediction heads.
 ///
@@ -29,13 +29,16 @@ use crate::{ACTION_PLANES, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
 /// Layers are called `representation.input`, `representation.block.I.first`, `representation.block.I.second` and the
 /// same with `dynamics`; `dynamics.action` maps actions to planes; `policy`, `value` and `reward` are convolutions, and
 /// `policy.hidden`, `policy.output` and so on dense and linear; the LSTM is `reward.memory`.
+///
+/// In Stochastic MuZero the dynamics lead from afterstates to states, and take a chance code where those of MuZero take
+/// an action; [`ChanceLayers`] lead to afterstates. It has no value prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatentLayers {
     /// Observations to latent states.
     pub representation: Trunk,
-    /// One-hot actions `[A]` to planes `[4 · H · W]`; only in a residual network.
+    /// One-hot actions `[A]`, or chance codes `[M]`, to planes `[4 · H · W]`; only in a residual network.
     pub action: Option<Layer>,
-    /// Latent states and actions to the next latent states.
+    /// Latent states and actions, or afterstates and chance codes, to the next latent states.
     pub dynamics: Trunk,
     /// Latent states to policy logits `[A]`.
     pub policy: Head,
@@ -45,6 +48,8 @@ pub struct LatentLayers {
     pub reward: Head,
     /// Hidden units of the reward head and of the memory to the gates of the memory, only with a value prefix.
     pub memory: Option<Layer>,
+    /// The layers of Stochastic MuZero.
+    pub chance: Option<ChanceLayers>,
 }
 
 /// The part of a network that computes a latent state before it is rescaled.
@@ -84,38 +89,35 @@ impl LatentLayers {
     /// Returns the errors of [`check`], and [`Error::Model`] for an AlphaZero architecture.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
-        let Model::Muzero { support, value_prefix } = architecture.model else {
-            return Err(Error::Model { expected: "muzero" });
-        };
+        let Some(support) = architecture.model.support() else { return Err(Error::Model { expected: "muzero" }) };
         let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
         let atoms = 2 * support + 1;
-        let memory =
-            value_prefix.then(|| Layer::linear("reward.memory", VALUE_HIDDEN + MEMORY_UNITS, 4 * MEMORY_UNITS));
+        let memory = matches!(architecture.model, Model::Muzero { value_prefix: true, .. })
+            .then(|| Layer::linear("reward.memory", VALUE_HIDDEN + MEMORY_UNITS, 4 * MEMORY_UNITS));
+        let chance = match architecture.model {
+            Model::StochasticMuzero { codes, .. } => Some(ChanceLayers::new(architecture, codes)),
+            Model::Alphazero | Model::Muzero { .. } => None,
+        };
+        // Chance chooses a code where a player chooses an action.
+        let choices = chance.as_ref().map_or(actions, |chance| chance.code.output.outputs);
         if is_vector(architecture) {
-            let head = |name: &str, outputs| Head {
-                convolution: None,
-                hidden: Some(Layer::dense(&format!("{name}.hidden"), channels, VALUE_HIDDEN)),
-                output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs),
-            };
+            let head = |name: &str, outputs| Head::dense(name, channels, outputs);
             return Ok(Self {
                 representation: Trunk::dense("representation", planes, channels, blocks),
                 action: None,
-                dynamics: Trunk::dense("dynamics", channels + actions, channels, blocks),
+                dynamics: Trunk::dense("dynamics", channels + choices, channels, blocks),
                 policy: head("policy", actions),
                 value: head("value", atoms),
                 reward: head("reward", atoms),
                 memory,
+                chance,
             });
         }
         let cells = height * width;
-        let scalar = |name: &str| Head {
-            convolution: Some(Layer::convolution(name, 1, channels, HEAD_CHANNELS)),
-            hidden: Some(Layer::linear(&format!("{name}.hidden"), cells * HEAD_CHANNELS, VALUE_HIDDEN)),
-            output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, atoms),
-        };
+        let scalar = |name: &str| Head::residual(name, architecture, atoms);
         Ok(Self {
             representation: Trunk::residual("representation", architecture, planes),
-            action: Some(Layer::linear("dynamics.action", actions, ACTION_PLANES * cells)),
+            action: Some(Layer::linear("dynamics.action", choices, ACTION_PLANES * cells)),
             dynamics: Trunk::residual("dynamics", architecture, channels + ACTION_PLANES),
             policy: Head {
                 convolution: Some(Layer::convolution("policy", 1, channels, HEAD_CHANNELS)),
@@ -125,6 +127,7 @@ impl LatentLayers {
             value: scalar("value"),
             reward: scalar("reward"),
             memory,
+            chance,
         })
     }
 
@@ -138,6 +141,7 @@ impl LatentLayers {
             .chain(self.dynamics.layers())
             .chain(heads.into_iter().flat_map(Head::layers))
             .chain(&self.memory)
+            .chain(self.chance.iter().flat_map(ChanceLayers::layers))
     }
 }
 
@@ -148,7 +152,7 @@ pub fn is_vector(architecture: &Architecture) -> bool {
 }
 
 impl Trunk {
-    fn dense(name: &str, inputs: usize, units: usize, blocks: usize) -> Self {
+    pub(crate) fn dense(name: &str, inputs: usize, units: usize, blocks: usize) -> Self {
         let block = |index: usize| {
             ["first", "second"].map(|part| Layer::dense(&format!("{name}.block.{index}.{part}"), units, units))
         };
@@ -158,7 +162,7 @@ impl Trunk {
         }
     }
 
-    fn residual(name: &str, architecture: &Architecture, inputs: usize) -> Self {
+    pub(crate) fn residual(name: &str, architecture: &Architecture, inputs: usize) -> Self {
         let block = |index| Block::named(&format!("{name}.block.{index}"), architecture, index);
         Self::Residual {
             stem: Layer::convolution(&format!("{name}.input"), 3, inputs, architecture.channels),
@@ -179,6 +183,26 @@ impl Trunk {
 }
 
 impl Head {
+    /// The head of a dense network.
+    pub(crate) fn dense(name: &str, units: usize, outputs: usize) -> Self {
+        Self {
+            convolution: None,
+            hidden: Some(Layer::dense(&format!("{name}.hidden"), units, VALUE_HIDDEN)),
+            output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs),
+        }
+    }
+
+    /// The head of a residual network, with hidden units.
+    pub(crate) fn residual(name: &str, architecture: &Architecture, outputs: usize) -> Self {
+        let &Architecture { height, width, channels, .. } = architecture;
+        let features = height * width * HEAD_CHANNELS;
+        Self {
+            convolution: Some(Layer::convolution(name, 1, channels, HEAD_CHANNELS)),
+            hidden: Some(Layer::linear(&format!("{name}.hidden"), features, VALUE_HIDDEN)),
+            output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs),
+        }
+    }
+
     /// Its layers in order.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         self.convolution.iter().chain(&self.hidden).chain(std::iter::once(&self.output))
@@ -253,8 +277,12 @@ mod tests {
 
     #[test]
     fn names_of_tensors_differ() {
-        for height in [1, 3] {
-            let layers = LatentLayers::new(&architecture(height)).unwrap();
+        let muzero = [1, 3].map(architecture);
+        let stochastic = muzero
+            .clone()
+            .map(|muzero| Architecture { model: Model::StochasticMuzero { support: 10, codes: 8 }, ..muzero });
+        for architecture in muzero.into_iter().chain(stochastic) {
+            let layers = LatentLayers::new(&architecture).unwrap();
             let mut names: Vec<_> = layers.iter().flat_map(Layer::tensors).map(|tensor| tensor.name).collect();
             let count = names.len();
             names.sort();

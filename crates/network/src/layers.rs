@@ -302,6 +302,8 @@ pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 
 /// The largest support of categorical values and rewards.
 pub const SUPPORT_MAX: usize = 1024;
+/// The most chance codes.
+pub const CODES_MAX: usize = 1024;
 
 /// Checks every size of an architecture.
 ///
@@ -313,12 +315,14 @@ pub const SUPPORT_MAX: usize = 1024;
 pub fn check(architecture: &Architecture) -> Result<(), Error> {
     let &Architecture { planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling, .. } =
         architecture;
-    let support = match architecture.model {
-        Model::Alphazero => 1,
-        Model::Muzero { support, .. } => support,
+    let support = architecture.model.support().unwrap_or(1);
+    let codes = match architecture.model {
+        Model::StochasticMuzero { codes, .. } => codes,
+        Model::Alphazero | Model::Muzero { .. } => 1,
     };
     let dimensions = [
         ("support", support, 1, SUPPORT_MAX),
+        ("codes", codes, 1, CODES_MAX),
         ("planes", planes, 1, PLANES_MAX),
         ("height", height, 1, SIDE_MAX),
         ("width", width, 1, SIDE_MAX),

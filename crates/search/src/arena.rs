@@ -24,6 +24,8 @@ pub(crate) struct Node {
     /// The number of edges whose child is not proven.
     pub(crate) unproven: u16,
     pub(crate) proven: Proven,
+    /// True if chance chooses here: the edges are its outcomes, and their priors are probabilities.
+    pub(crate) is_chance: bool,
     /// True if some child is a proven draw, which bounds the value to move from below.
     pub(crate) has_draw: bool,
     /// Completed visits; the node's own evaluation is the first.
@@ -108,17 +110,20 @@ pub(crate) struct Arena {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Edges,
     pub(crate) bounds: Bounds,
+    /// True if there may be a chance node. Without one, descents and backups do not look for them.
+    pub(crate) has_chance: bool,
 }
 
 impl Arena {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { nodes: Vec::new(), edges: Edges::default(), bounds }
+        Self { nodes: Vec::new(), edges: Edges::default(), bounds, has_chance: false }
     }
 
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
         self.edges.truncate(EdgeId(0));
         self.bounds.clear();
+        self.has_chance = false;
     }
 
     #[inline]
@@ -146,6 +151,7 @@ impl Arena {
             available: edge_count,
             unproven: edge_count,
             proven: Proven::Unknown,
+            is_chance: false,
             has_draw: false,
             visits: 0,
             in_flight: 1,
@@ -162,6 +168,17 @@ impl Arena {
             let mass = self.node(link.parent).visited_mass + self.edges.prior(link.edge);
             self.node_mut(link.parent).set_visited_mass(mass);
         }
+        id
+    }
+
+    /// Adds a chance node: the actions are its outcomes. Without an evaluation, its value is NaN.
+    pub(crate) fn push_chance(&mut self, link: Link, value: f32, outcomes: &[Action], probabilities: &[f32]) -> NodeId {
+        assert_ne!(link.edge, EdgeId::NONE, "a player chooses at the root");
+        assert!(!outcomes.is_empty(), "chance has an outcome");
+        assert_eq!(outcomes.len(), probabilities.len(), "each outcome has a probability");
+        let id = self.push(link, value, outcomes, probabilities);
+        self.node_mut(id).is_chance = true;
+        self.has_chance = true;
         id
     }
 
@@ -190,7 +207,8 @@ impl Arena {
     }
 
     /// Blocks an edge while everything behind it is in flight, and the ancestor edges whose child has no available edge
-    /// left.
+    /// left. At a chance node one blocked outcome blocks all: the others would otherwise be visited in its place, and
+    /// shares of visits would not be probabilities.
     #[inline]
     pub(crate) fn block(&mut self, mut parent: NodeId, mut edge: EdgeId) {
         while self.edges.status(edge) == Status::Open {
@@ -198,7 +216,7 @@ impl Arena {
             *self.edges.value_mut(edge) = UNAVAILABLE;
             let node = self.node_mut(parent);
             node.available -= 1;
-            if node.available > 0 || parent == NodeId::ROOT || node.proven != Proven::Unknown {
+            if (node.available > 0 && !node.is_chance) || parent == NodeId::ROOT || node.proven != Proven::Unknown {
                 return;
             }
             (edge, parent) = (node.edge, node.parent);
@@ -232,7 +250,8 @@ impl Arena {
         self.refresh(edge);
         let node = self.node_mut(parent);
         node.available += 1;
-        node.available == 1 && parent != NodeId::ROOT
+        let available = if node.is_chance { node.edge_count } else { 1 };
+        node.available == available && parent != NodeId::ROOT
     }
 
     /// Closes an edge permanently: its child is a proven win or loss.

@@ -7,7 +7,15 @@ use crate::edges::{EdgeId, NodeId};
 ///
 /// Each step converts the value to the parent's view: `reward + discount · value`. A proven node passes on its exact
 /// value, whatever the value from below.
-pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
+///
+/// The value of a chance node is the mean of its visits as well. Its outcomes are no actions, so their values do not
+/// extend the range by which values are rescaled.
+#[inline]
+pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, value: f32) {
+    if arena.has_chance { back_up_by::<true>(arena, leaf, value) } else { back_up_by::<false>(arena, leaf, value) }
+}
+
+fn back_up_by<const CHANCE: bool>(arena: &mut Arena, leaf: NodeId, mut value: f32) {
     let mut id = leaf;
     loop {
         let node = arena.node_mut(id);
@@ -21,7 +29,9 @@ pub(crate) fn back_up(arena: &mut Arena, leaf: NodeId, mut value: f32) {
         }
         let action_value = node.value_to_parent(node.value());
         value = node.value_to_parent(value);
-        arena.bounds.include(action_value);
+        if !CHANCE || !arena.node(parent).is_chance {
+            arena.bounds.include(action_value);
+        }
         arena.edges.show(edge, action_value);
         id = parent;
     }

@@ -26,8 +26,10 @@ pub enum Selection {
 #[derive(Debug)]
 #[must_use = "a request holds a visit in the tree until it is answered or cancelled"]
 pub struct Request {
-    /// The action that leads from the parent to the leaf.
+    /// The action that leads from the parent to the leaf; where the parent is a chance node, the action that led to it.
     pub action: Action,
+    /// The outcome that chance has at a parent that is a chance node.
+    pub outcome: Option<Action>,
     pub(crate) parent: NodeId,
     pub(crate) edge: EdgeId,
     /// The generation of its root: a request is invalid after a reset or an advance.
@@ -46,6 +48,16 @@ pub enum Expansion<'a> {
         /// The value to the player to move.
         value: f32,
     },
+    /// Chance chooses what follows, and a model has evaluated the afterstate. No root is one. See
+    /// [`Tree::branch`](crate::Tree::branch) for an afterstate without an evaluation.
+    Chance {
+        /// The outcomes, ascending; at least one. They are the actions of chance.
+        outcomes: &'a [Action],
+        /// The probability of each outcome, in the same order; they sum to one.
+        probabilities: &'a [f32],
+        /// The value of the afterstate, to the player whose action led to it.
+        value: f32,
+    },
     /// The episode ends here.
     Terminal {
         /// The result to the player to move.
@@ -57,7 +69,9 @@ impl Expansion<'_> {
     #[inline]
     fn value(&self) -> f32 {
         match *self {
-            Expansion::Evaluated { value, .. } | Expansion::Terminal { value } => value,
+            Expansion::Evaluated { value, .. } | Expansion::Chance { value, .. } | Expansion::Terminal { value } => {
+                value
+            }
         }
     }
 }
@@ -73,6 +87,9 @@ pub(crate) fn expand(arena: &mut Arena, link: Link, expansion: Expansion<'_>) ->
             assert_eq!(actions.len(), priors.len(), "each action has a prior");
             debug_assert!(actions.is_sorted(), "actions ascend, so that ties go to the lowest");
             (arena.push(link, value, actions, priors), Proven::Unknown)
+        }
+        Expansion::Chance { outcomes, probabilities, .. } => {
+            (arena.push_chance(link, value, outcomes, probabilities), Proven::Unknown)
         }
         Expansion::Terminal { .. } => (arena.push(link, value, &[], &[]), Proven::from_value(value)),
     }

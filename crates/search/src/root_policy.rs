@@ -37,7 +37,8 @@ pub(crate) fn edge_value(arena: &Arena, edge: EdgeId) -> Option<f32> {
         NodeId::NONE => None,
         child => {
             let node = arena.node(child);
-            Some(node.value_to_parent(node.value()))
+            // A chance node has no value before its first outcome.
+            (node.visits > 0).then(|| node.value_to_parent(node.value()))
         }
     }
 }

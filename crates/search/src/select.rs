@@ -1,5 +1,6 @@
 //! One descent: from the root to a leaf, choosing an edge at each node.
 
+pub(crate) mod chance;
 pub(crate) mod gumbel;
 mod lanes;
 pub(crate) mod puct;
@@ -103,7 +104,22 @@ pub(crate) fn descend(arena: &mut Arena, rule: &mut Rule, first: Option<EdgeId>,
     }
 }
 
+#[inline]
 fn descend_by<R: Copy>(
+    arena: &mut Arena,
+    rule: &mut impl Choose<R>,
+    scale: R,
+    first: Option<EdgeId>,
+    reduction: f32,
+) -> Descent {
+    if arena.has_chance {
+        return descend_in::<R, true>(arena, rule, scale, first, reduction);
+    }
+    descend_in::<R, false>(arena, rule, scale, first, reduction)
+}
+
+/// Descends in a tree that has chance nodes only if `CHANCE`.
+fn descend_in<R: Copy, const CHANCE: bool>(
     arena: &mut Arena,
     rule: &mut impl Choose<R>,
     scale: R,
@@ -116,7 +132,10 @@ fn descend_by<R: Copy>(
             || {
                 let node = arena.node(id);
                 let octets = arena.edges.octets(node.first_edge, node.edge_count);
-                let choice = rule.choose(node, octets, scale, reduction);
+                let choice = match CHANCE && node.is_chance {
+                    true => chance::next(octets),
+                    false => rule.choose(node, octets, scale, reduction),
+                };
                 let Choice { octet, lane } = choice.expect("an available edge can be chosen");
                 (node.first_edge.octet() + octet, lane)
             },

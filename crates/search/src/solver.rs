@@ -3,7 +3,7 @@
 //!
 //! Winands, Björnsson and Saito 2008, extended by draws: a child that is a proven draw stays open to descents, with
 //! its exact value, because its parent may be worth more or less. A proof propagates only where players alternate and
-//! no reward is paid.
+//! no reward is paid, and not through a chance node: one of its outcomes proves nothing about the others.
 
 use crate::arena::Arena;
 use crate::edges::NodeId;
@@ -18,7 +18,7 @@ pub(crate) fn prove(arena: &mut Arena, mut id: NodeId, mut proven: Proven) {
             return;
         }
         let node = *arena.node(id);
-        if !node.proves_parent() {
+        if !node.proves_parent() || arena.node(node.parent).is_chance {
             // Descents may still reach this node and end at it, so requests in flight below it must not block its edge.
             arena.unblock(node.parent, node.edge);
             return;

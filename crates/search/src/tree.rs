@@ -14,7 +14,7 @@ use crate::reuse::{Move, keep_subtree};
 use crate::root_policy::{
     RootView, candidates, edge_proven, improved_logits, improved_policy, is_decided, most_visited, visit_shares,
 };
-use crate::select::{Descent, Rule, descend};
+use crate::select::{Descent, Rule, chance, descend};
 use crate::sequential_halving::{Candidate, CandidateStatus, SequentialHalving};
 use crate::settings::{EarlyStop, Exploration, SearchAlgorithm, Settings, Solver, ValueSpan};
 use crate::solver::prove;
@@ -130,10 +130,7 @@ impl<S> Tree<S> {
             },
         };
         match descend(&mut self.arena, &mut self.rule, first, reduction) {
-            Descent::Leaf { parent, edge } => {
-                let action = self.arena.edges.action(edge);
-                Selection::Leaf(Request { action, parent, edge, generation: self.generation })
-            }
+            Descent::Leaf { parent, edge } => Selection::Leaf(self.request(parent, edge)),
             Descent::Completed => {
                 self.settle();
                 Selection::Completed
@@ -159,6 +156,28 @@ impl<S> Tree<S> {
         self.arena.unblock_leaf(parent, edge);
         self.attach(Link { parent, edge, reward, discount }, state, expansion);
         self.settle();
+    }
+
+    /// Expands the leaf to a chance node without an evaluation, in the state `state`, and returns the request of its first
+    /// outcome, which belongs to the same simulation.
+    ///
+    /// `outcomes` are the actions of chance, ascending, and `probabilities` sum to one. The reward and the discount of the
+    /// step are those of the outcome's answer.
+    pub fn branch(&mut self, request: Request, state: S, outcomes: &[Action], probabilities: &[f32]) -> Request {
+        self.check(&request);
+        let Request { parent, edge, .. } = request;
+        self.arena.unblock_leaf(parent, edge);
+        let link = Link { parent, edge, reward: 0.0, discount: 1.0 };
+        let id = self.arena.push_chance(link, f32::NAN, outcomes, probabilities);
+        self.states.push(state);
+        let node = self.arena.node(id);
+        let (first, count) = (node.first_edge, node.edge_count);
+        let choice = chance::next(self.arena.edges.octets(first, count)).expect("a new outcome can be chosen");
+        let (octet, lane) = (first.octet() + choice.octet, choice.lane);
+        self.arena.edges.enter(octet, lane);
+        let edge = EdgeId::new(octet, lane);
+        self.arena.block(id, edge);
+        self.request(id, edge)
     }
 
     /// Cancels a request: its visit is reverted on the whole path and does not count as a simulation.
@@ -243,12 +262,13 @@ impl<S> Tree<S> {
     }
 
     /// Makes the child behind `action` the root, keeps its subtree and drops the rest. Returns false, and leaves the
-    /// tree without a root, if that child has nothing to search: it was never expanded or is terminal.
+    /// tree without a root, if that child has nothing to search: it was never expanded or is terminal, or chance chooses
+    /// there.
     pub fn advance(&mut self, action: Action) -> bool {
         let edge = self.node().edges().find(|&edge| self.arena.edges.action(edge) == action);
         let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child(edge));
         self.leave_root();
-        if child == NodeId::NONE || self.arena.node(child).edge_count == 0 {
+        if child == NodeId::NONE || self.arena.node(child).edge_count == 0 || self.arena.node(child).is_chance {
             self.arena.clear();
             self.states.clear();
             return false;
@@ -258,7 +278,8 @@ impl<S> Tree<S> {
         true
     }
 
-    /// Replaces `out` with the principal variation: the best action, then the most visited replies.
+    /// Replaces `out` with the principal variation: the best action, then the most visited replies, up
+    /// to the first chance node.
     pub fn principal_variation(&self, out: &mut Vec<Action>) {
         out.clear();
         let best = self.best_action();
@@ -267,7 +288,7 @@ impl<S> Tree<S> {
             out.push(self.arena.edges.action(edge));
             next = match self.arena.edges.child(edge) {
                 NodeId::NONE => None,
-                child if self.arena.node(child).visits <= 1 => None,
+                child if self.arena.node(child).visits <= 1 || self.arena.node(child).is_chance => None,
                 child => most_visited(&self.arena, self.arena.node(child)),
             };
         }
@@ -411,6 +432,17 @@ impl<S> Tree<S> {
     #[inline]
     fn node(&self) -> &Node {
         self.arena.nodes.first().expect("a search has a root")
+    }
+
+    #[inline]
+    fn request(&self, parent: NodeId, edge: EdgeId) -> Request {
+        let chosen = self.arena.edges.action(edge);
+        let generation = self.generation;
+        if self.arena.has_chance && self.arena.node(parent).is_chance {
+            let action = self.arena.edges.action(self.arena.node(parent).edge);
+            return Request { action, outcome: Some(chosen), parent, edge, generation };
+        }
+        Request { action: chosen, outcome: None, parent, edge, generation }
     }
 
     #[inline]

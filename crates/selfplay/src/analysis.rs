@@ -6,7 +6,7 @@ use rand::Rng;
 use search::{Exploration, Proven, Settings as SearchSettings, Tree};
 
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
-use crate::tree_search::{TreeSearch, TreeSet};
+use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 
 /// The result of the search of a position. Lists are in the order of `actions`.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +49,11 @@ pub struct AnalysisSettings {
 
 /// Searches every position without noise and returns one analysis for each, in their order.
 ///
+/// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node behind each action
+/// that has several outcomes. Rewards are not discounted; in games that are scored by them, `settings.search` is used
+/// without proofs and with normalised values. Under Gumbel, an action below the root whose first outcomes were bad is
+/// hardly visited again: pUCT is the better choice with chance.
+///
 /// # Errors
 /// Those of the evaluator.
 ///
@@ -82,9 +87,10 @@ pub(crate) fn analyse_with<G: Game>(
     for position in positions {
         assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
     }
+    let search = settings_by_rules(game.spec(), &settings.search);
     let slots = (settings.batch / settings.leaves_per_tree.max(1)).clamp(1, positions.len().max(1));
     let mut batch = BatchAnalysis {
-        slots: (0..slots).map(|slot| Slot { search: TreeSearch::new(&settings.search, slot), index: None }).collect(),
+        slots: (0..slots).map(|slot| Slot { search: TreeSearch::new(&search, slot), index: None }).collect(),
         next: 0,
         analyses: vec![None; positions.len()],
     };

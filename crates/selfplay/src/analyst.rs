@@ -7,7 +7,7 @@ use search::{EarlyStop, Exploration, SearchAlgorithm, Settings as SearchSettings
 
 use crate::analysis::{Analysis, searched};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLeaves};
-use crate::tree_search::TreeSearch;
+use crate::tree_search::{TreeSearch, settings_by_rules};
 
 /// Searches one position in steps, each of which continues the tree of the last. It always uses pUCT, since sequential
 /// halving requires its budget at the start.
@@ -37,6 +37,7 @@ impl<G: Game> Analyst<G> {
         // The search does not stop early, because the caller decides its length.
         let search =
             SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() };
+        let search = settings_by_rules(game.spec(), &search);
         Self {
             search: TreeSearch::new(&search, 0),
             batcher: LeafBatcher::new(&game),

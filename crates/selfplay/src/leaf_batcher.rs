@@ -5,7 +5,7 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use game::{Action, Game};
+use game::{Action, Chance, Game};
 use inference::{Attributes, Batch, Cache, CacheKey, Error, Evaluator, PositionHasher, Predictions};
 use search::{Expansion, Request, Selection, Tree};
 
@@ -48,6 +48,7 @@ pub(crate) struct LeafBatcher<G: Game> {
     known: HashMap<u64, usize, BuildHasherDefault<PositionHasher>>,
     /// The legal actions of the current position.
     scratch: Vec<Action>,
+    chances: Chances,
     cached: Predictions,
     images: Images,
     pub(crate) cache_lookups: usize,
@@ -55,6 +56,35 @@ pub(crate) struct LeafBatcher<G: Game> {
     /// The clock that measures the time spent on observing batches; without one, it is not measured.
     pub(crate) clock: Option<fn() -> Instant>,
     pub(crate) observing: Duration,
+}
+
+/// The outcomes of chance that an action may have, and their probabilities.
+#[derive(Debug, Default)]
+struct Chances {
+    chances: Vec<Chance>,
+    outcomes: Vec<Action>,
+    probabilities: Vec<f32>,
+}
+
+impl Chances {
+    /// Puts a chance node behind the action of a request that may have several outcomes, and returns the request of its
+    /// first one. The state of a chance node is the position before the action.
+    fn branch<G: Game>(&mut self, game: &G, tree: &mut Tree<G::Position>, request: Request) -> Request {
+        if request.outcome.is_some() {
+            return request;
+        }
+        let position = tree.parent_state(&request);
+        game.chances(position, request.action, &mut self.chances);
+        if self.chances.is_empty() {
+            return request;
+        }
+        let position = position.clone();
+        self.outcomes.clear();
+        self.outcomes.extend(self.chances.iter().map(|chance| Action(chance.outcome)));
+        self.probabilities.clear();
+        self.probabilities.extend(self.chances.iter().map(|chance| chance.probability));
+        tree.branch(request, position, &self.outcomes, &self.probabilities)
+    }
 }
 
 struct Waiting<P> {
@@ -123,6 +153,7 @@ impl<G: Game> LeafBatcher<G> {
             legal: Vec::new(),
             known: HashMap::default(),
             scratch: Vec::new(),
+            chances: Chances::default(),
             cached: Predictions::new(),
             images: Images::new(game),
             cache_lookups: 0,
@@ -191,8 +222,15 @@ impl<G: Game> LeafBatcher<G> {
                 }
                 Selection::Leaf(request) => request,
             };
+            let request = match context.game.knows_chances() {
+                true => self.chances.branch(context.game, tree, request),
+                false => request,
+            };
             let mut position = tree.parent_state(&request).clone();
-            let Step { reward, discount, terminal } = Step::play(context.game, &mut position, request.action);
+            let Step { reward, discount, terminal } = match request.outcome {
+                None => Step::play(context.game, &mut position, request.action),
+                Some(outcome) => Step::play_chance(context.game, &mut position, request.action, outcome.0),
+            };
             if let Some(value) = terminal {
                 tree.answer(request, position, reward, discount, Expansion::Terminal { value });
                 gathered.completed += 1;

@@ -16,7 +16,7 @@ use search::{Exploration, Tree};
 
 use crate::analysis::{Analysis, AnalysisSettings, analysis_of};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, LeafEvaluator, Limits, NetworkLeaves};
-use crate::tree_search::TreeSearch;
+use crate::tree_search::{TreeSearch, settings_by_rules};
 
 /// Runs [`analyse`](crate::analyse) for one position, with a thread for each evaluator; all must hold the same weights.
 ///
@@ -41,7 +41,7 @@ pub fn analyse_together<G: Game>(
         let workers =
             evaluators.iter_mut().map(|evaluator| Worker::spawn(scope, evaluator.as_mut(), context)).collect();
         let mut parallel = ParallelSearch { context, workers, in_flight: VecDeque::new() };
-        let mut search = TreeSearch::new(&settings.search, 0);
+        let mut search = TreeSearch::new(&settings_by_rules(game.spec(), &settings.search), 0);
         parallel.run(&mut search, position, settings, rng)?;
         Ok(analysis_of(&search.tree, settings.simulations))
     })

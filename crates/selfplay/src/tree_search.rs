@@ -3,8 +3,8 @@
 //! Episodes, analyses and parallel searches all drive their trees with `LeafBatcher::gather`; they differ in where a
 //! batch is evaluated, and in what happens after a finished search.
 
-use game::{Action, Game, Player, Players};
-use search::{Expansion, Settings as SearchSettings, Tree};
+use game::{Action, Game, Player, Players, Scoring, Spec};
+use search::{Expansion, Settings as SearchSettings, Solver, Tree, ValueRange};
 
 /// One search of a position in a tree whose nodes carry states `S`.
 pub(crate) struct TreeSearch<S> {
@@ -61,6 +61,15 @@ impl<S> TreeSet<S> for TreeSearch<S> {
     }
 }
 
+/// Returns `search` as it is by the rules of a game: values of a game that is scored by its rewards have any range, and
+/// nothing is proven there.
+pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchSettings {
+    match spec.scoring {
+        Scoring::Outcome => search.clone(),
+        Scoring::Rewards => SearchSettings { solver: Solver::Off, values: ValueRange::Normalised, ..search.clone() },
+    }
+}
+
 /// The transition of an action, for a search tree.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
@@ -75,8 +84,19 @@ pub struct Step {
 impl Step {
     /// Plays `action`, which is legal, at `position`.
     pub fn play<G: Game>(game: &G, position: &mut G::Position, action: Action) -> Self {
+        Self::by(game, position, |position| game.play(position, action))
+    }
+
+    /// Plays `action`, which is legal, at `position`, as if chance had this outcome of its
+    /// [`chances`](Game::chances).
+    pub fn play_chance<G: Game>(game: &G, position: &mut G::Position, action: Action, outcome: u16) -> Self {
+        Self::by(game, position, |position| game.play_chance(position, action, outcome))
+    }
+
+    /// The step that `play` makes, which returns its reward.
+    fn by<G: Game>(game: &G, position: &mut G::Position, play: impl FnOnce(&mut G::Position) -> f32) -> Self {
         let mover = game.to_move(position);
-        let reward = game.play(position, action);
+        let reward = play(position);
         if let Some(outcome) = game.outcome(position) {
             // No player is to move once a game is over; the result is given from the view of the mover's opponent, so
             // that the solver treats the players as alternating.

@@ -5,6 +5,8 @@
 //! the outcome, mixed with the search's value; the action that ends the game has the outcome as reward, so that a search
 //! by learned dynamics, which has no other sign of the end, finds the won game behind it.
 //!
+//! A model with chance also learns from the observations of the states after the actions, that of the end included.
+//!
 //! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, rewards and values are
 //! 0. The consistency loss compares states before the end with their observations; it has no weight at the end and behind
 //! it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of states
@@ -29,7 +31,8 @@ pub struct Unroll {
     pub discount: f64,
     /// The share of the search's value in the value target, in episodes scored by their outcome.
     pub search_value_share: f32,
-    /// Whether a row holds the observations of the states after its actions, for the consistency loss.
+    /// Whether a row holds the observations of the states after its actions, for a model with chance or the consistency
+    /// loss.
     pub next_observations: bool,
 }
 
@@ -86,7 +89,7 @@ pub(super) struct Rows {
     planes: Vec<f32>,
     /// The planes under the symmetry.
     image: Vec<f32>,
-    /// The planes of the states after the actions of a row, as far as the episode goes on: `[≤ K, C · H · W]`.
+    /// The planes of the states after the actions of a row, as far as the episode goes: `[≤ K, C · H · W]`.
     next: Vec<f32>,
 }
 
@@ -129,14 +132,15 @@ impl Rows {
         batch.observations.push(&self.image);
         if self.unroll.next_observations {
             let mut next = self.next.chunks_exact(self.planes.len());
-            for _ in 0..self.unroll.unroll_steps {
+            for state in 1..=self.unroll.unroll_steps {
                 let observation = next.next();
                 if let Some(observation) = observation {
                     symmetry.observation(observation, &mut self.image);
                 }
-                // Without an observation the last one is repeated, so that statistics of the batch hardly move.
+                // Behind the end the last observation is repeated, so that statistics of the batch hardly move.
                 batch.next_observations.push(&self.image);
-                batch.next_weights.push(if observation.is_some() { 1.0 } else { 0.0 });
+                batch.chance_weights.push(if observation.is_some() { 1.0 } else { 0.0 });
+                batch.next_weights.push(if state < steps.len() { 1.0 } else { 0.0 });
             }
         }
         for state in 0..=self.unroll.unroll_steps {
@@ -169,7 +173,7 @@ impl Rows {
     /// Plays the steps of a segment from its position, as far as targets depend on the rules: policies and actions of
     /// the unrolled steps must be legal, and where there are two players, each step has its own.
     ///
-    /// Observes the states after the actions, where the batch holds them.
+    /// Observes the states after the unrolled actions, where the batch holds them.
     fn line<G: Game>(
         &mut self,
         game: &G,
@@ -194,15 +198,15 @@ impl Rows {
             if index <= last {
                 check_policy(game, &position, kind.policy(), segment.ply() + index)?;
             }
-            if self.unroll.next_observations && (1..=last).contains(&index) {
-                let filled = self.next.len();
-                self.next.resize(filled + self.planes.len(), 0.0);
-                game.observe(&position, &mut self.next[filled..]);
-            }
             if index < needed {
                 let (name, ply, action) = (spec.name.clone(), segment.ply() + index, *action);
                 let illegal = |_| Error::IllegalAt { game: name, ply, action }.to_string();
                 game.try_play(&mut position, action).map_err(illegal)?;
+            }
+            if self.unroll.next_observations && index < last {
+                let filled = self.next.len();
+                self.next.resize(filled + self.planes.len(), 0.0);
+                game.observe(&position, &mut self.next[filled..]);
             }
         }
         let (mut end, mut ending) = (End::Cut, None);

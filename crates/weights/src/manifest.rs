@@ -102,9 +102,34 @@ pub enum Model {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         value_prefix: bool,
     },
+    /// MuZero with afterstates and chance codes (Antonoglou et al. 2022): Stochastic MuZero.
+    StochasticMuzero {
+        /// As in MuZero.
+        support: usize,
+        /// M: the number of chance codes.
+        codes: usize,
+    },
 }
 
 impl Model {
+    /// Returns n, up to which values and rewards are categorical; `None` for AlphaZero.
+    #[must_use]
+    pub const fn support(self) -> Option<usize> {
+        match self {
+            Self::Alphazero => None,
+            Self::Muzero { support, .. } | Self::StochasticMuzero { support, .. } => Some(support),
+        }
+    }
+
+    /// Returns M, the number of chance codes; 0 for a model without chance.
+    #[must_use]
+    pub const fn codes(self) -> usize {
+        match self {
+            Self::Alphazero | Self::Muzero { .. } => 0,
+            Self::StochasticMuzero { codes, .. } => codes,
+        }
+    }
+
     /// MuZero whose reward head predicts rewards.
     #[must_use]
     pub const fn muzero(support: usize) -> Self {

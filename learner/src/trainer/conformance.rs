@@ -82,6 +82,7 @@ fn unrolled() -> UnrolledBatch {
         rewards: vec![1.0, 1.0],
         next_observations: (0..2 * 2 * 9).map(|cell| f32::from(u8::from(cell % 4 == 0))).collect(),
         next_weights: vec![1.0, 0.0],
+        chance_weights: vec![1.0, 1.0],
         importance: Vec::new(),
     }
 }

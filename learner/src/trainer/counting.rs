@@ -94,6 +94,7 @@ const NO_LOSSES: Losses = Losses {
     value: 0.0,
     reward: 0.0,
     consistency: 0.0,
+    chance: 0.0,
     l2: 0.0,
     gradient_norm: 0.0,
     policy_entropy: 0.0,

@@ -256,12 +256,13 @@ fn architectures() -> impl Strategy<Value = Architecture> {
     let option = || 0..=DIMENSION_MAX as usize;
     let board = (size(), size(), size(), 1..=ACTIONS_MAX);
     let tower = (size(), option(), option(), any::<proptest::sample::Index>());
-    (names(), board, tower, (option(), any::<bool>())).prop_map(
+    (names(), board, tower, (option(), option(), any::<bool>())).prop_map(
         |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), muzero)| {
             let global_pooling = pooled.index(channels);
             let model = match muzero {
-                (0, _) => weights::Model::Alphazero,
-                (support, value_prefix) => weights::Model::Muzero { support, value_prefix },
+                (0, _, _) => weights::Model::Alphazero,
+                (support, 0, value_prefix) => weights::Model::Muzero { support, value_prefix },
+                (support, codes, _) => weights::Model::StochasticMuzero { support, codes },
             };
             Architecture {
                 game,

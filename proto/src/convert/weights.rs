@@ -60,11 +60,9 @@ impl From<&Architecture> for v1::Architecture {
             blocks: wire_count(*blocks),
             squeeze_excitation: wire_count(*squeeze_excitation),
             global_pooling: wire_count(*global_pooling),
-            muzero_support: match model {
-                Model::Alphazero => 0,
-                Model::Muzero { support, .. } => wire_count(*support),
-            },
+            muzero_support: wire_count(model.support().unwrap_or(0)),
             muzero_value_prefix: matches!(model, Model::Muzero { value_prefix: true, .. }),
+            chance_codes: wire_count(model.codes()),
         }
     }
 }
@@ -85,9 +83,13 @@ impl TryFrom<v1::Architecture> for Architecture {
             global_pooling,
             muzero_support,
             muzero_value_prefix,
+            chance_codes,
         } = message;
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
+        let support = between("muzero_support", muzero_support, 0, max)?;
+        // Only a network that is categorical has chance codes.
+        let codes = between("chance_codes", chance_codes, 0, if support == 0 { 0 } else { max })?;
         Ok(Self {
             game: name("game", game)?,
             planes: between("planes", planes, 1, max)?,
@@ -98,15 +100,16 @@ impl TryFrom<v1::Architecture> for Architecture {
             blocks: between("blocks", blocks, 0, max)?,
             squeeze_excitation: between("squeeze_excitation", squeeze_excitation, 0, max)?,
             global_pooling: between("global_pooling", global_pooling, 0, channels - 1)?,
-            model: match between("muzero_support", muzero_support, 0, max)? {
-                0 if muzero_value_prefix => {
-                    return Err(Invalid {
-                        field: "muzero_value_prefix".into(),
-                        reason: "is set for a network without muzero_support".into(),
-                    });
+            model: match (support, codes) {
+                (0, _) if muzero_value_prefix => {
+                    return Err(invalid("muzero_value_prefix", "is set for a network without muzero_support"));
                 }
-                0 => Model::Alphazero,
-                support => Model::Muzero { support, value_prefix: muzero_value_prefix },
+                (0, _) => Model::Alphazero,
+                (support, 0) => Model::Muzero { support, value_prefix: muzero_value_prefix },
+                (_, _) if muzero_value_prefix => {
+                    return Err(invalid("muzero_value_prefix", "is set for a network with chance_codes"));
+                }
+                (support, codes) => Model::StochasticMuzero { support, codes },
             },
         })
     }

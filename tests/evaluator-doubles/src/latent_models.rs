@@ -239,4 +239,13 @@ impl<M: LatentModel> LatentModel for FaultyModel<M> {
         self.fails()?;
         self.inner.recurrent(steps, predictions)
     }
+
+    fn codes(&self) -> usize {
+        self.inner.codes()
+    }
+
+    fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        self.fails()?;
+        self.inner.act(steps, predictions)
+    }
 }

@@ -5,6 +5,7 @@
 //! with its published implementation belong to other tests. A seed determines every run. A violation of the contract
 //! panics with the game, the seed and the actions that lead to it. Start with [`run`].
 
+mod chances;
 mod environment_flaws;
 mod flaws;
 
@@ -71,6 +72,7 @@ fn run<G: Game>(game: &G, seed: u64) {
         episodes += 1;
     }
     check_seeds(game);
+    chances::check(game, &mut rng);
 }
 
 fn check_spec<G: Game>(game: &G) {

@@ -1,7 +1,7 @@
 use inference::{Slot, Unroll};
 
 use super::answers::Answers;
-use super::folded::{DenseHead, DenseLayers, DenseTrunk};
+use super::folded::{DenseChance, DenseHead, DenseLayers, DenseTrunk};
 use super::network::Remembering;
 use super::pool::Pool;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
@@ -36,6 +36,16 @@ pub(crate) struct DenseNetwork {
     policy: Head,
     value: Head,
     reward: Head,
+    chance: Option<Chance>,
+}
+
+/// The layers that lead to afterstates.
+#[derive(Debug)]
+struct Chance {
+    afterstate: Trunk,
+    columns: ActionColumns,
+    value: Head,
+    code: Head,
 }
 
 #[derive(Debug)]
@@ -76,7 +86,7 @@ pub(crate) struct Buffers {
 impl DenseNetwork {
     /// Packs a network for a path.
     pub(crate) fn new(layers: &DenseLayers, path: KernelVariant) -> Self {
-        let DenseLayers { representation, dynamics, policy, value, reward } = layers;
+        let DenseLayers { representation, dynamics, policy, value, reward, chance } = layers;
         let units = dynamics.input.scale.len();
         let state_bytes = path.packing().format.lines(units) * size_of::<Line>();
         let mut network = Self {
@@ -90,6 +100,7 @@ impl DenseNetwork {
             policy: Head::new(path, policy),
             value: Head::new(path, value),
             reward: Head::new(path, reward),
+            chance: chance.as_ref().map(|chance| Chance::new(path, chance, units)),
         };
         Slab::gather(&mut network.products_mut().map(|product| &mut product.weights).collect::<Vec<_>>());
         network
@@ -97,11 +108,19 @@ impl DenseNetwork {
 
     /// All products: the dynamics and the heads, which a search computes together many times, lie together.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
+        let (afterstate, of_chance) = match &mut self.chance {
+            Some(Chance { afterstate, value, code, .. }) => (Some(afterstate), Some([value, code])),
+            None => (None, None),
+        };
         let layers = [&mut self.representation, &mut self.dynamics]
             .into_iter()
+            .chain(afterstate)
             .flat_map(|trunk| std::iter::once(&mut trunk.input).chain(trunk.blocks.iter_mut().flatten()));
         let heads = [&mut self.policy, &mut self.value, &mut self.reward];
-        let of_heads = heads.into_iter().flat_map(|Head { hidden, output }| [&mut hidden.product, output]);
+        let of_heads = heads
+            .into_iter()
+            .chain(of_chance.into_iter().flatten())
+            .flat_map(|Head { hidden, output }| [&mut hidden.product, output]);
         layers.map(|layer| &mut layer.product).chain(of_heads)
     }
 
@@ -120,6 +139,12 @@ impl DenseNetwork {
         let [policy, value, reward] =
             [&self.policy, &self.value, &self.reward].map(|head| head.output.padded_outputs());
         [policy, value.max(reward)]
+    }
+
+    /// The padded outputs of the chance codes, and those of the value of afterstates; `None` without chance.
+    pub(crate) fn padded_chance(&self) -> Option<[usize; 2]> {
+        let Chance { value, code, .. } = self.chance.as_ref()?;
+        Some([code, value].map(|head| head.output.padded_outputs()))
     }
 
     pub(crate) fn buffers(&self) -> Buffers {
@@ -182,6 +207,34 @@ impl DenseNetwork {
         answers.set_values(&multiplier, steps.len(), self.value.output.padded_outputs());
         self.reward.remember(&multiplier, buffers, remembering, steps, pool, answers.scalar_mut());
         answers.set_rewards(&multiplier, steps.len(), self.reward.output.padded_outputs());
+    }
+
+    /// Takes actions to afterstates, at most those of a pass. The policy of the answers is that of chance.
+    ///
+    /// # Panics
+    /// Without chance.
+    pub(crate) fn act(&self, buffers: &mut Buffers, steps: &[Unroll], pool: &mut Pool, answers: &mut Answers) {
+        let multiplier = Multiplier::new(self.path);
+        let Chance { afterstate, columns, value, code } = self.chance.as_ref().expect("the network has afterstates");
+        buffers.read_states(steps.iter().map(|step| step.from), pool);
+        take_rows(self.path, buffers.stream.layout, steps.len(), &mut buffers.runs);
+        afterstate.compute(&multiplier, buffers, steps.len(), Some((columns, steps)));
+        buffers.write_states(steps.iter().map(|step| step.to), pool);
+        code.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
+        value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
+        answers.set_values(&multiplier, steps.len(), value.output.padded_outputs());
+    }
+}
+
+impl Chance {
+    fn new(path: KernelVariant, chance: &DenseChance, units: usize) -> Self {
+        let DenseChance { afterstate, value, code } = chance;
+        Self {
+            columns: ActionColumns::new(&afterstate.input, units),
+            afterstate: Trunk::new(path, afterstate, units),
+            value: Head::new(path, value),
+            code: Head::new(path, code),
+        }
     }
 }
 

@@ -110,8 +110,7 @@ impl LatentModel for LatentEvaluator {
 
     fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
         let actions = self.network.architecture().actions;
-        let out_of_range = steps.iter().find(|step| step.action.index() >= actions);
-        assert!(out_of_range.is_none(), "an action is out of range: {out_of_range:?} of {actions}");
+        check(steps, if self.codes() > 0 { self.codes() } else { actions });
         predictions.clear(actions);
         for steps in steps.chunks(self.network.pass()) {
             let (answers, memories) = self.network.recurrent(&mut self.workspace, steps, &mut self.pool);
@@ -129,4 +128,33 @@ impl LatentModel for LatentEvaluator {
         }
         Ok(())
     }
+
+    fn codes(&self) -> usize {
+        self.network.architecture().model.codes()
+    }
+
+    fn act(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
+        let codes = self.codes();
+        if codes == 0 {
+            return Err(Error::Backend("the network has no afterstates".to_owned()));
+        }
+        check(steps, self.network.architecture().actions);
+        predictions.clear(codes);
+        for steps in steps.chunks(self.network.pass()) {
+            let answers = self.network.act(&mut self.workspace, steps, &mut self.pool);
+            for row in 0..steps.len() {
+                let value = scalar(answers.value(row));
+                if !predictions.push_logits(&answers.policy(row)[..codes], None, value, 0.0) {
+                    return Err(self.not_finite());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asserts that actions or codes are below `choices`.
+fn check(steps: &[Unroll], choices: usize) {
+    let out_of_range = steps.iter().find(|step| step.action.index() >= choices);
+    assert!(out_of_range.is_none(), "an action is out of range: {out_of_range:?} of {choices}");
 }

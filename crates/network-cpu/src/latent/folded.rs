@@ -1,9 +1,9 @@
 //! Reads a published MuZero network, with batch norms folded into the convolutions before them.
 
-use network::{Error, Head, LatentLayers, Layer, Reader, Trunk};
+use network::{ChanceLayers, Error, Head, LatentLayers, Layer, Reader, Trunk};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use weights::{Architecture, Model};
+use weights::Architecture;
 
 use crate::folded::{Affine, Block, Dense, Normed, Source};
 
@@ -35,6 +35,18 @@ pub(crate) struct DenseLayers {
     pub(crate) policy: DenseHead,
     pub(crate) value: DenseHead,
     pub(crate) reward: DenseHead,
+    /// Of Stochastic MuZero; the dynamics then take an afterstate and a one-hot chance code `[M]`.
+    pub(crate) chance: Option<DenseChance>,
+}
+
+/// The layers of Stochastic MuZero that a search needs.
+#[derive(Debug, Clone)]
+pub(crate) struct DenseChance {
+    /// Of latent states `[H]` and one-hot actions `[A]` behind them.
+    pub(crate) afterstate: DenseTrunk,
+    pub(crate) value: DenseHead,
+    /// To logits of the chance codes `[M]`.
+    pub(crate) code: DenseHead,
 }
 
 /// The dense layers before a latent state is rescaled.
@@ -108,7 +120,7 @@ impl FoldedLatent {
 
     fn build(architecture: &Architecture, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         let layers = LatentLayers::new(architecture)?;
-        let Model::Muzero { support, .. } = architecture.model else { return Err(Error::Model { expected: "muzero" }) };
+        let Some(support) = architecture.model.support() else { return Err(Error::Model { expected: "muzero" }) };
         let folded = match (&layers.representation, &layers.dynamics, &layers.action) {
             (Trunk::Residual { .. }, Trunk::Residual { .. }, Some(action)) => {
                 FoldedLayers::Residual(ResidualLayers::build(&layers, action, source)?)
@@ -119,6 +131,7 @@ impl FoldedLatent {
                 policy: DenseHead::build(&layers.policy, source)?,
                 value: DenseHead::build(&layers.value, source)?,
                 reward: DenseHead::build(&layers.reward, source)?,
+                chance: layers.chance.as_ref().map(|chance| DenseChance::build(chance, source)).transpose()?,
             }),
         };
         let memory = layers.memory.as_ref().map(|memory| source.dense(memory)).transpose()?;
@@ -138,6 +151,20 @@ impl DenseTrunk {
 impl DenseHead {
     fn build(head: &Head, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         Ok(Self { hidden: source.normed(hidden(head))?, output: source.dense(&head.output)? })
+    }
+}
+
+impl DenseChance {
+    fn build(layers: &ChanceLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        let chance = Self {
+            afterstate: DenseTrunk::build(&layers.afterstate, source)?,
+            value: DenseHead::build(&layers.value, source)?,
+            code: DenseHead::build(&layers.code, source)?,
+        };
+        // The file holds the encoder as well, which only training uses.
+        DenseTrunk::build(&layers.encoder, source)?;
+        DenseHead::build(&layers.encoding, source)?;
+        Ok(chance)
     }
 }
 

@@ -61,7 +61,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
-            model: Model::Muzero { support: 5 },
+            model: Model::muzero(5),
         };
         let counted = LatentMultiplyAdds::of(&architecture, &LatentLayers::new(&architecture).unwrap());
         let (block, policy, scalar) = (2 * 32 * 32, 32 * 64 + 64 * 3, 32 * 64 + 64 * 11);

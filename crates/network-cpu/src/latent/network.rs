@@ -33,6 +33,8 @@ pub(crate) struct Workspace {
     layers: LayerBuffers,
     gates: Option<prefix::Buffers>,
     answers: Answers,
+    /// Those for afterstates, of a network with chance.
+    of_afterstates: Option<Answers>,
 }
 
 /// The memory of a network that predicts value prefixes, and its buffers.
@@ -130,7 +132,13 @@ impl LatentNetwork {
             Layers::Residual(network) => (LayerBuffers::Residual(network.buffers()), network.padded_outputs()),
         };
         let gates = self.gates.as_ref().map(|gates| gates.buffers(self.path, self.pass()));
-        Workspace { layers, gates, answers: Answers::new(self.support, self.pass(), policy, scalar) }
+        let padded_chance = match &self.layers {
+            Layers::Dense(network) => network.padded_chance(),
+            Layers::Residual(_) => None,
+        };
+        let answers = |policy, scalar| Answers::new(self.support, self.pass(), policy, scalar);
+        let of_afterstates = padded_chance.map(|[codes, scalar]| answers(codes, scalar));
+        Workspace { layers, gates, answers: answers(policy, scalar), of_afterstates }
     }
 
     /// The most observations or steps of a pass.
@@ -171,7 +179,7 @@ impl LatentNetwork {
         steps: &[Unroll],
         pool: &mut Pool,
     ) -> (&'a Answers, Option<&'a prefix::Buffers>) {
-        let Workspace { layers, gates, answers } = workspace;
+        let Workspace { layers, gates, answers, .. } = workspace;
         let remembering = self.gates.as_ref().zip(gates.as_mut());
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => {
@@ -183,5 +191,17 @@ impl LatentNetwork {
             _ => unreachable!("a workspace is of its network"),
         }
         (answers, gates.as_ref())
+    }
+
+    /// Takes actions to afterstates, at most those of a [pass](Self::pass), in a network with chance. The policy of the
+    /// answers is that of chance.
+    pub(crate) fn act<'a>(&self, workspace: &'a mut Workspace, steps: &[Unroll], pool: &mut Pool) -> &'a Answers {
+        let Workspace { layers, of_afterstates, .. } = workspace;
+        let answers = of_afterstates.as_mut().expect("a network with afterstates");
+        match (&self.layers, layers) {
+            (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.act(buffers, steps, pool, answers),
+            _ => unreachable!("only dense networks have afterstates"),
+        }
+        answers
     }
 }

@@ -48,11 +48,28 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
     Answer { reward: 0.0, memory: Memory::empty(), ..predictions(network, state, &Memory::empty()) }
 }
 
-/// Returns the state that an action leads to from that of another answer, and the predictions in it.
+/// Returns the afterstate that an action leads to from the state of another answer, in a dense network with chance, and
+/// the predictions of it: the policy is that of chance, the reward is zero.
+#[cfg(test)]
+pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
+    let FoldedLayers::Dense(DenseLayers { chance: Some(chance), .. }) = &network.layers else {
+        unreachable!("the network has afterstates")
+    };
+    let mut one_hot = vec![0.0; network.architecture.actions];
+    one_hot[action] = 1.0;
+    let mut state = dense_trunk(&chance.afterstate, &[&state[..], &one_hot].concat());
+    rescale(&mut state);
+    let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
+    let (policy, value) = (head(&chance.code), expectation(&head(&chance.value)));
+    Answer { state, policy, value, reward: 0.0, memory: Memory::empty() }
+}
+
+/// Returns the state that an action, or from an afterstate a chance code, leads to from that of another answer, and the
+/// predictions in it.
 pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &Answer, action: usize) -> Answer {
     let mut next = match &network.layers {
         FoldedLayers::Dense(layers) => {
-            let mut one_hot = vec![0.0; network.architecture.actions];
+            let mut one_hot = vec![0.0; choices(network)];
             one_hot[action] = 1.0;
             dense_trunk(&layers.dynamics, &[&state[..], &one_hot].concat())
         }
@@ -65,6 +82,14 @@ pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &A
     };
     rescale(&mut next);
     predictions(network, next, memory)
+}
+
+/// The number of actions or codes that the dynamics take.
+pub(crate) fn choices(network: &FoldedLatent) -> usize {
+    match network.architecture.model.codes() {
+        0 => network.architecture.actions,
+        codes => codes,
+    }
 }
 
 fn predictions(network: &FoldedLatent, state: Vec<f64>, before: &Memory) -> Answer {

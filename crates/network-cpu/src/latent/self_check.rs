@@ -44,8 +44,9 @@ fn worst(network: &FoldedLatent, evaluator: &mut LatentEvaluator) -> Result<f64,
         batch.push(&every, |cells| cells.iter_mut().enumerate().for_each(|(i, cell)| *cell = observe(i)));
     }
     let to: Vec<Slot> = (0..STATES).map(Slot).collect();
-    let step =
-        |from: u32| Unroll { from: Slot(from), action: every[from as usize % every.len()], to: Slot(from + STATES) };
+    let choices = reference::choices(network);
+    let choice = |from: u32| Action(u16::try_from(from as usize % choices).unwrap_or(u16::MAX));
+    let step = |from: u32| Unroll { from: Slot(from), action: choice(from), to: Slot(from + STATES) };
     let steps: Vec<Unroll> = (0..STATES).map(step).collect();
     let first = [0, 1].map(|state| reference::initial(network, batch.observation(state)));
 
@@ -54,7 +55,7 @@ fn worst(network: &FoldedLatent, evaluator: &mut LatentEvaluator) -> Result<f64,
     evaluator.initial(&batch, &to, &mut predictions)?;
     let mut worst = (0..to.len()).map(|row| error(&predictions, row, &first[row % 2])).fold(0.0, greater);
     evaluator.recurrent(&steps, &mut predictions)?;
-    for (row, step) in steps.iter().enumerate().take(2 * every.len()) {
+    for (row, step) in steps.iter().enumerate().take(2 * choices) {
         let answer = reference::recurrent(network, &first[row % 2], step.action.index());
         worst = greater(worst, error(&predictions, row, &answer));
     }

@@ -370,3 +370,55 @@ fn a_state_that_was_read_and_written_to_another_slot_is_the_same_state() {
         }
     }
 }
+
+/// A chain of actions and codes in a dense network with chance.
+#[test]
+fn afterstates_and_the_states_after_them_agree_with_float64_on_every_path() {
+    for (units, actions, codes) in [(24, 3, 5), (64, 25, 32), (100, 2, 40)] {
+        let model = Model::StochasticMuzero { support: 10, codes };
+        let architecture = Architecture { model, ..architecture([6, 1, 1], units, 1, actions) };
+        let network = FoldedLatent::random(&architecture, 7).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(12);
+        let batch = batch(&architecture, 9, &mut rng);
+        let first: Vec<Answer> = (0..9).map(|i| reference::initial(&network, batch.observation(i))).collect();
+        let mut step = |from: u32, choices: usize, to: u32| {
+            let step = |i: u32| Unroll {
+                from: Slot(from + i),
+                action: Action(rng.random_range(0..choices) as u16),
+                to: Slot(to + i),
+            };
+            (0..9).map(step).collect::<Vec<_>>()
+        };
+        let (acts, follows) = (step(0, actions, 9), step(9, codes, 18));
+        let taken = |answers: &[Answer], steps: &[Unroll], take: fn(&FoldedLatent, &Answer, usize) -> Answer| {
+            let of = |(answer, step): (&Answer, &Unroll)| take(&network, answer, step.action.index());
+            answers.iter().zip(steps).map(of).collect::<Vec<Answer>>()
+        };
+        let after = taken(&first, &acts, reference::act);
+        let next = taken(&after, &follows, reference::recurrent);
+        for path in available() {
+            let tolerance = if path.is_bf16() { 0.15 } else { 3e-5 };
+            let mut evaluator = evaluator(&network, path);
+            assert_eq!(evaluator.codes(), codes);
+            evaluator.reserve(27).unwrap();
+            let mut predictions = LatentPredictions::default();
+            let to: Vec<Slot> = (0..9).map(Slot).collect();
+            evaluator.initial(&batch, &to, &mut predictions).unwrap();
+            evaluator.act(&acts, &mut predictions).unwrap();
+            let worst = distance(&after, |_| (0..codes).collect(), &predictions);
+            assert!(worst < tolerance, "{path}: {worst} in afterstates");
+            evaluator.recurrent(&follows, &mut predictions).unwrap();
+            let worst = distance(&next, |_| (0..actions).collect(), &predictions);
+            assert!(worst < tolerance, "{path}: {worst} after chance");
+        }
+    }
+}
+
+#[test]
+fn a_network_of_planes_with_chance_is_left_to_libtorch() {
+    let model = Model::StochasticMuzero { support: 10, codes: 4 };
+    let architecture = Architecture { model, ..architecture([2, 4, 4], 16, 1, 4) };
+    let error = crate::Error::check_latent(&architecture).unwrap_err();
+    assert!(error.is_of_the_kernel(), "{error}");
+    assert!(error.to_string().contains("chance codes"), "{error}");
+}

@@ -1,3 +1,5 @@
+mod chance;
+
 use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
 use weights::{Architecture, Model};
@@ -55,13 +57,19 @@ impl<'a> Reference<'a> {
         standard.zip(scale.iter().zip(shift)).map(|(y, (scale, shift))| y * scale + shift).collect()
     }
 
-    fn trunk(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
+    /// A trunk before its outputs are rescaled.
+    fn features(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
         let mut x = relu(self.normed(copy, &format!("{name}.input"), x));
         for block in 0..self.network.architecture().blocks {
             let y = relu(self.normed(copy, &format!("{name}.block.{block}.first"), &x));
             let y = self.normed(copy, &format!("{name}.block.{block}.second"), &y);
             x = relu(y.iter().zip(&x).map(|(y, x)| y + x).collect());
         }
+        x
+    }
+
+    fn trunk(&self, copy: usize, name: &str, x: &[f64]) -> Vec<f64> {
+        let x = self.features(copy, name, x);
         let [least, greatest] =
             [f64::min, f64::max].map(|choose: fn(f64, f64) -> f64| x.iter().copied().reduce(choose).unwrap());
         x.iter().map(|x| (x - least) / (greatest - least + RANGE_EPSILON)).collect()
@@ -72,9 +80,13 @@ impl<'a> Reference<'a> {
         self.matrix(0, name, x).iter().zip(bias).map(|(y, b)| y + b).collect()
     }
 
+    fn logits(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        self.linear(&format!("{name}.output"), &relu(self.normed(0, &format!("{name}.hidden"), x)))
+    }
+
     /// The logarithms of the probabilities of a head.
     fn head(&self, name: &str, x: &[f64]) -> Vec<f64> {
-        self.output(name, &relu(self.normed(0, &format!("{name}.hidden"), x)))
+        log_probabilities(&self.logits(name, x))
     }
 
     /// The logarithms of the probabilities of the value prefix after one more step; h and c are replaced.
@@ -88,13 +100,7 @@ impl<'a> Reference<'a> {
             c[unit] = sigmoid(forget) * c[unit] + sigmoid(input) * candidate.tanh();
             h[unit] = sigmoid(output) * c[unit].tanh();
         }
-        self.output("reward", h)
-    }
-
-    fn output(&self, name: &str, hidden: &[f64]) -> Vec<f64> {
-        let logits = self.linear(&format!("{name}.output"), hidden);
-        let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
-        logits.iter().map(|logit| logit - total).collect()
+        log_probabilities(&self.linear("reward.output", h))
     }
 
     fn project(&self, copy: usize, state: &[f64]) -> Vec<f64> {
@@ -178,6 +184,11 @@ impl<'a> Reference<'a> {
     }
 }
 
+fn log_probabilities(logits: &[f64]) -> Vec<f64> {
+    let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+    logits.iter().map(|logit| logit - total).collect()
+}
+
 fn relu(x: Vec<f64>) -> Vec<f64> {
     x.into_iter().map(|x| x.max(0.0)).collect()
 }
@@ -206,11 +217,12 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
     let taken: Vec<f32> = batch.actions.iter().copied().map(f32::from).collect();
     let policy_weights = double(&batch.policy_weights, &[-1, states]);
     let rewards = double(&batch.rewards, &[-1, states - 1]);
-    let Model::Muzero { value_prefix, .. } = architecture.model else { panic!("a MuZero network") };
+    let value_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
     let planes_of = [-1, states - 1, size(planes), size(height), size(width)];
     let next_states = (!batch.next_weights.is_empty()).then(|| NextStates {
         observations: double(&batch.next_observations.to_floats(), &planes_of),
         weights: double(&batch.next_weights, &[-1, states - 1]),
+        chance_weights: double(&batch.chance_weights, &[-1, states - 1]),
     });
     let targets = UnrolledTargets {
         positions: policy_weights.size()[0],

@@ -72,6 +72,12 @@ pub(crate) fn with_prefix(architecture: Architecture) -> Architecture {
     Architecture { model: Model::muzero_with_value_prefix(4), ..architecture }
 }
 
+/// The same networks with chance, of 3 codes.
+pub(crate) fn stochastic() -> [Architecture; 2] {
+    [dense(), residual()]
+        .map(|muzero| Architecture { model: Model::StochasticMuzero { support: 4, codes: 3 }, ..muzero })
+}
+
 /// A network in which nothing is at its initial value, so that no term goes untested: scales and variances near one,
 /// shifts and means near zero, weights as they were drawn.
 pub(crate) fn seasoned(architecture: &Architecture, seed: u64) -> Network {
@@ -139,6 +145,13 @@ pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, step
             }
         }
     }
+    if architecture.model.codes() > 0 {
+        let cells = architecture.planes * architecture.height * architecture.width;
+        batch.next_observations.extend((0..positions * steps * cells).map(|_| rng.random_range(-1.0..1.0)));
+        let is_absorbing = |i: usize| (i / steps) % 3 == 2 && i % steps > 0;
+        batch.chance_weights = (0..positions * steps).map(|i| if is_absorbing(i) { 0.0 } else { 1.0 }).collect();
+        batch.next_weights = batch.chance_weights.clone();
+    }
     batch
 }
 
@@ -147,11 +160,12 @@ pub(crate) fn with_next_observations(architecture: &Architecture, batch: Unrolle
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let cells = architecture.planes * architecture.height * architecture.width;
     let steps = batch.unroll_steps;
+    let weight = |at| if (at / steps) % 3 == 2 && at % steps > 0 { 0.0 } else { 1.0 };
+    let weights: Vec<f32> = (0..batch.actions.len()).map(weight).collect();
     UnrolledBatch {
         next_observations: (0..batch.actions.len() * cells).map(|_| rng.random_range(-1.0..1.0)).collect(),
-        next_weights: (0..batch.actions.len())
-            .map(|at| if (at / steps) % 3 == 2 && at % steps > 0 { 0.0 } else { 1.0 })
-            .collect(),
+        next_weights: weights.clone(),
+        chance_weights: weights,
         ..batch
     }
 }

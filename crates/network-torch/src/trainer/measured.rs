@@ -2,9 +2,9 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{Error, Losses, gpu, network};
 
-/// The number of scalars: policy, value, reward and consistency loss, gradient norm, total loss, sum of squared weights,
-/// entropy, accuracy.
-pub(super) const SCALARS: usize = 9;
+/// The number of scalars: policy, value, reward, consistency and chance loss, gradient norm, total loss, sum of squared
+/// weights, entropy, accuracy.
+pub(super) const SCALARS: usize = 10;
 /// The number of leading scalars that must be finite.
 pub(super) const FINITE: i64 = 5;
 /// The index of the gradient norm.
@@ -51,11 +51,12 @@ impl Measured {
             value: scalar(1),
             reward: scalar(2),
             consistency: scalar(3),
-            gradient_norm: scalar(4),
-            total: scalar(5),
-            l2: 0.5 * weight_decay * scalar(6),
-            policy_entropy: scalar(7),
-            value_accuracy: scalar(8),
+            chance: scalar(4),
+            gradient_norm: scalar(5),
+            total: scalar(6),
+            l2: 0.5 * weight_decay * scalar(7),
+            policy_entropy: scalar(8),
+            value_accuracy: scalar(9),
         };
         Ok((losses, value_errors.to_vec()))
     }

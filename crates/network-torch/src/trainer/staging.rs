@@ -102,21 +102,21 @@ impl Staged {
         let device = network.device();
         let UnrolledBatch { unroll_steps, observations, actions, policies, .. } = batch;
         let UnrolledBatch { policy_weights, values, value_weights, rewards, importance, .. } = batch;
-        let UnrolledBatch { next_observations, next_weights, .. } = batch;
-        let trains_consistency = network.layers.consistency().is_some();
-        if trains_consistency && !batch.has_next_observations() {
+        let UnrolledBatch { next_observations, next_weights, chance_weights, .. } = batch;
+        let needs_next = network.layers.consistency().is_some() || architecture.model.codes() > 0;
+        if needs_next && !batch.has_next_observations() {
             let expected = observations.len() * unroll_steps;
             return Err(Error::Batch { field: "next_observations", expected, got: 0 });
         }
         let (bytes, floats) = numbers_of(observations);
-        let (next_bytes, next_floats, next_weights): (&[u8], &[f32], &[f32]) = match trains_consistency {
-            true => (numbers_of(next_observations).0, numbers_of(next_observations).1, next_weights),
-            false => (&[], &[], &[]),
-        };
+        let (next_bytes, next_floats): (&[u8], &[f32]) =
+            if needs_next { numbers_of(next_observations) } else { (&[], &[]) };
+        let [next_weights, chance_weights]: [&[f32]; 2] =
+            if needs_next { [next_weights, chance_weights] } else { [&[], &[]] };
         let pins = network.rules.pins_host_memory;
         // float32 holds every action exactly; so they need no transfer of their own.
         let actions: Vec<f32> = actions.iter().copied().map(f32::from).collect();
-        let numbers: [&[f32]; 11] = [
+        let numbers: [&[f32]; 12] = [
             &actions,
             policies,
             policy_weights,
@@ -127,6 +127,7 @@ impl Staged {
             &learning_rates,
             floats,
             next_weights,
+            chance_weights,
             next_floats,
         ];
         let mut numbers = Parts::upload(&numbers, device, pins)?;
@@ -138,7 +139,7 @@ impl Staged {
         let value_weights = numbers.next()?.f_view([rows, steps + 1])?;
         let rewards = numbers.next()?.f_view([rows, steps])?;
         let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        let (next_weights, next_floats) = (numbers.next()?, numbers.next()?);
+        let (next_weights, chance_weights, next_floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let (observations, next_observations) = if bytes.is_empty() && next_bytes.is_empty() {
             (floats, next_floats)
         } else {
@@ -147,11 +148,14 @@ impl Staged {
             let chosen = |bytes: Tensor, floats: Tensor| if bytes.numel() > 0 { bytes } else { floats };
             (chosen(of_roots, floats), chosen(of_next, next_floats))
         };
-        let next_states = match trains_consistency {
+        let next_states = match needs_next {
             true => {
                 let by_row = channels_last(&next_observations, architecture, positions * unroll_steps)?;
-                let observations = by_row.f_unflatten(0, [rows, steps])?;
-                Some(NextStates { observations, weights: next_weights.f_view([rows, steps])? })
+                Some(NextStates {
+                    observations: by_row.f_unflatten(0, [rows, steps])?,
+                    weights: next_weights.f_view([rows, steps])?,
+                    chance_weights: chance_weights.f_view([rows, steps])?,
+                })
             }
             false => None,
         };

@@ -7,7 +7,8 @@ use crate::{
     losses::LossTensors,
     muzero::Unrolled,
     tests::networks::{
-        assert_close, batch, dense, numbers, residual, small, unrolled_batch, with_next_observations, with_prefix,
+        assert_close, batch, dense, numbers, residual, small, stochastic, unrolled_batch, with_next_observations,
+        with_prefix,
     },
 };
 
@@ -93,11 +94,14 @@ fn training_goes_on_bit_for_bit_after_a_restore() {
     crate::set_threads(1);
     let plain = TrainerSettings { decay: Decay::Cosine { floor: 0.1 }, decay_steps: Some(20), ..settings() };
     let consistent = TrainerSettings { consistency_loss_weight: 2.0, ..plain.clone() };
+    let [dense_stochastic, residual_stochastic] = stochastic();
     for (architecture, settings) in [
         (dense(), plain.clone()),
-        (residual(), plain),
+        (residual(), plain.clone()),
         (with_prefix(dense()), consistent.clone()),
-        (with_prefix(residual()), consistent),
+        (with_prefix(residual()), consistent.clone()),
+        (dense_stochastic, consistent),
+        (residual_stochastic, plain),
     ] {
         let mut uninterrupted = trainer_of(&architecture, settings.clone());
         let batch = |seed| with_next_observations(&architecture, unrolled_batch(&architecture, 6, 2, seed), seed);
@@ -237,6 +241,7 @@ fn a_batch_that_does_not_fit_is_refused_by_field() {
     names(spoilt(|batch| batch.importance.push(0.0)), "importance");
     names(spoilt(|batch| batch.unroll_steps = 0), "unroll_steps");
     names(spoilt(|batch| *batch = UnrolledBatch { unroll_steps: 1, ..UnrolledBatch::default() }), "policy_weights");
+    names(spoilt(|batch| batch.chance_weights.push(1.0)), "next_observations");
     assert_eq!(spoilt(|batch| batch.actions[2] = 3), "the batch has the action 3, the network has 3 actions");
 }
 
@@ -260,7 +265,7 @@ fn example() -> (Unrolled, UnrolledTargets) {
     // The first root's value is the highest atom.
     value[2] = 50.0;
     let (policy, value, reward) = (rows(&[0.0; 8], 2), rows(&value, 3), rows(&[0.0; 6], 3));
-    let predictions = Unrolled { policy, value, reward, projections: None };
+    let predictions = Unrolled { policy, value, reward, projections: None, chance: None };
     let policy_weights = rows(&[1.0, 1.0, 1.0, 0.0], 2);
     let targets = UnrolledTargets {
         positions: 2,
@@ -287,13 +292,14 @@ fn close(got: &Tensor, expected: f64) {
 fn steps_share_the_weight_of_a_root_and_means_are_over_positions() {
     let (predictions, targets) = example();
     let (ln_2, ln_3) = (2.0_f64.ln(), 3.0_f64.ln());
-    let LossTensors { total, policy, value, reward, consistency, policy_entropy, value_accuracy, value_errors } =
+    let LossTensors { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, value_errors } =
         losses(&predictions, &targets, WEIGHTS).unwrap();
     // Three weights of ln 2, with a mean weight of (2 + 1) / 2 per step.
     close(&policy, 3.0 * ln_2 / 1.5);
     // The first of four values is certain.
     close(&value, 3.0 * ln_3 / 2.0);
     close(&reward, ln_3);
+    close(&chance, 0.0);
     close(&total, 2.0 * ln_2 + 0.25 * 1.5 * ln_3 + ln_3);
     close(&consistency, 0.0);
     close(&policy_entropy, ln_2);

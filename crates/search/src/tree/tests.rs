@@ -1,3 +1,4 @@
+mod chance;
 mod mctx;
 mod muzero;
 mod reference;

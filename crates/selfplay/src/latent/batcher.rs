@@ -10,7 +10,8 @@ use crate::round::Round;
 use crate::tree_search::{State, TreeSearch, TreeSet};
 
 /// Descends the trees of many searches and collects their requests to a learned model: at most one batch of
-/// observations and one of recurrent steps in each round.
+/// observations and one of recurrent steps in each round, and one of actions that lead to afterstates in a model with
+/// chance.
 ///
 /// A node of a tree is the slot `tree · nodes_per_tree + node` of the model's pool, so that a search overwrites the
 /// states of the one before it.
@@ -22,13 +23,18 @@ pub(crate) struct LatentBatcher {
     batch_max: usize,
     /// All actions.
     actions: Vec<Action>,
+    /// All chance codes of the model, as the actions of chance; none in a model without chance.
+    codes: Vec<Action>,
     observations: Batch,
     observed: Vec<Observed>,
     observed_to: Vec<Slot>,
     steps: Vec<Unroll>,
-    /// The tree and the request of each step.
-    requests: Vec<(usize, Request)>,
+    /// The steps to afterstates.
+    acts: Vec<Unroll>,
+    requests: Vec<Requested>,
     predictions: LatentPredictions,
+    /// Those of afterstates.
+    afterstates: LatentPredictions,
     /// The values of the last observations of truncated episodes, by owner, until they are taken.
     pub(crate) last_values: Vec<(usize, f32)>,
     legal: Vec<Action>,
@@ -36,6 +42,23 @@ pub(crate) struct LatentBatcher {
     /// The clock that measures the time spent on observing; without one, it is not measured.
     pub(crate) clock: Option<fn() -> Instant>,
     observing: Duration,
+}
+
+/// A request of a tree.
+struct Requested {
+    /// The tree.
+    owner: usize,
+    request: Request,
+    answer: AnswerTo,
+}
+
+/// The place of the answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerTo {
+    /// That of the recurrent step of this index.
+    Step(usize),
+    /// That of the action of this index, which leads to an afterstate.
+    Act(usize),
 }
 
 /// An observation of the batch.
@@ -63,12 +86,15 @@ impl LatentBatcher {
             discount: step_discount(spec.players, discount),
             batch_max: 0,
             actions: (0..spec.actions).map(|action| Action(action.try_into().expect("actions are 16-bit"))).collect(),
+            codes: Vec::new(),
             observations: Batch::new(spec.observation),
             observed: Vec::new(),
             observed_to: Vec::new(),
             steps: Vec::new(),
+            acts: Vec::new(),
             requests: Vec::new(),
             predictions: LatentPredictions::default(),
+            afterstates: LatentPredictions::default(),
             last_values: Vec::new(),
             legal: Vec::new(),
             priors: Vec::new(),
@@ -98,6 +124,11 @@ impl LatentBatcher {
             return Err(Error::Backend(format!("searches with {slots} latent states do not fit into a pool")));
         }
         self.batch_max = model.attributes().max_batch;
+        if model.codes() != self.codes.len() {
+            let code = |code: usize| u16::try_from(code).map(Action);
+            let codes = (0..model.codes()).map(code).collect::<Result<_, _>>();
+            self.codes = codes.map_err(|_| Error::Backend(format!("{} chance codes are not 16-bit", model.codes())))?;
+        }
         model.reserve(slots)
     }
 
@@ -160,15 +191,20 @@ impl LatentBatcher {
                 Selection::Completed => unreachable!("a learned model has no terminal state"),
                 Selection::Leaf(request) => request,
             };
-            if self.steps.len() >= self.batch_max {
+            let is_act = request.outcome.is_none() && !self.codes.is_empty();
+            let batch = if is_act { self.acts.len() } else { self.steps.len() };
+            if batch >= self.batch_max {
                 tree.cancel(request);
                 gathered.is_full = true;
                 break;
             }
             // Requests are answered in this order, so this is the node that the answer will be.
             let to = self.slot(*owner, tree.node_count() + gathered.waiting);
-            self.steps.push(Unroll { from: *tree.parent_state(&request), action: request.action, to });
-            self.requests.push((*owner, request));
+            let action = request.outcome.unwrap_or(request.action);
+            let step = Unroll { from: *tree.parent_state(&request), action, to };
+            let answer = if is_act { AnswerTo::Act(batch) } else { AnswerTo::Step(batch) };
+            if is_act { &mut self.acts } else { &mut self.steps }.push(step);
+            self.requests.push(Requested { owner: *owner, request, answer });
             gathered.waiting += 1;
         }
         gathered.is_finished = tree.is_finished();
@@ -188,7 +224,7 @@ impl LatentBatcher {
         trees: &mut impl TreeSet<Slot>,
         round: &mut Round,
     ) -> Result<(), Error> {
-        round.batch = self.observed.len() + self.steps.len();
+        round.batch = self.observed.len() + self.acts.len() + self.steps.len();
         round.observing += std::mem::take(&mut self.observing);
         let roots = self.resolve_observations(model, trees, round);
         let resolved = roots.and_then(|()| self.resolve_steps(model, trees, round));
@@ -229,18 +265,34 @@ impl LatentBatcher {
         trees: &mut impl TreeSet<Slot>,
         round: &mut Round,
     ) -> Result<(), Error> {
-        if self.steps.is_empty() {
-            return Ok(());
+        let Self { steps, acts, requests, predictions, afterstates, actions, codes, discount, .. } = self;
+        // Both calls come before the first answer: after an error, no tree has a part of its answers.
+        if !acts.is_empty() {
+            model.act(acts, afterstates)?;
+            assert_eq!(afterstates.len(), acts.len(), "a model answers every action of its batch");
+            (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + acts.len());
         }
-        model.recurrent(&self.steps, &mut self.predictions)?;
-        let Self { steps, requests, predictions, actions, discount, .. } = self;
-        assert_eq!(predictions.len(), steps.len(), "a model answers every step of its batch");
-        (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + steps.len());
-        round.simulations += steps.len();
-        for (i, (owner, request)) in requests.drain(..).enumerate() {
-            let expansion =
-                Expansion::Evaluated { actions, priors: predictions.priors(i), value: predictions.value(i) };
-            trees.search(owner).tree.answer(request, steps[i].to, predictions.reward(i), *discount, expansion);
+        if !steps.is_empty() {
+            model.recurrent(steps, predictions)?;
+            assert_eq!(predictions.len(), steps.len(), "a model answers every step of its batch");
+            (round.batches, round.evaluated) = (round.batches + 1, round.evaluated + steps.len());
+        }
+        round.simulations += requests.len();
+        for Requested { owner, request, answer } in requests.drain(..) {
+            let tree = &mut trees.search(owner).tree;
+            match answer {
+                AnswerTo::Step(i) => {
+                    let expansion =
+                        Expansion::Evaluated { actions, priors: predictions.priors(i), value: predictions.value(i) };
+                    tree.answer(request, steps[i].to, predictions.reward(i), *discount, expansion);
+                }
+                AnswerTo::Act(i) => {
+                    // The same player's view: the reward and the discount of the step follow with the code.
+                    let (probabilities, value) = (afterstates.priors(i), afterstates.value(i));
+                    let expansion = Expansion::Chance { outcomes: codes, probabilities, value };
+                    tree.answer(request, acts[i].to, 0.0, 1.0, expansion);
+                }
+            }
         }
         Ok(())
     }
@@ -252,11 +304,12 @@ impl LatentBatcher {
                 trees.search(owner).restart();
             }
         }
-        for (owner, request) in self.requests.drain(..) {
+        for Requested { owner, request, .. } in self.requests.drain(..) {
             trees.search(owner).tree.cancel(request);
         }
         self.observations.clear();
         self.observed_to.clear();
         self.steps.clear();
+        self.acts.clear();
     }
 }

@@ -1,4 +1,5 @@
 mod chain;
+mod chance;
 
 use std::collections::HashSet;
 

@@ -141,7 +141,8 @@ fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> 
     let is_exchanged = shown != observation;
     assert!(!is_exchanged || shown == [observation[1], observation[0]], "{shown:?}");
     let next = batch.next_observations.to_floats();
-    assert_eq!((next.len(), batch.next_weights.len()), (2 * unroll.unroll_steps, unroll.unroll_steps));
+    let weights = [batch.next_weights.len(), batch.chance_weights.len()];
+    assert_eq!((next.len(), weights), (2 * unroll.unroll_steps, [unroll.unroll_steps; 2]));
     let image = |action: Action| if is_exchanged { [2, 1, 0, 3][action.index()] } else { action.0 };
 
     assert_eq!(batch.unroll_steps, unroll.unroll_steps);
@@ -159,17 +160,16 @@ fn check(course: &Course, ply: usize, unroll: Unroll, batch: &UnrolledBatch) -> 
         policy.iter().for_each(|entry| expected[usize::from(image(entry.action))] = entry.probability);
         assert_eq!(batch.policies[index * ACTIONS..][..ACTIONS], expected, "{context}");
         assert_eq!(batch.policy_weights[index], if policy.is_empty() { 0.0 } else { 1.0 }, "{context}");
-        if index > 0 {
-            // At the end and behind it the last observation is repeated.
-            let seen = step.min(length - 1);
-            let [seed, at] = [(course.episode.seed % 65_536) as f32 + 1000.0, seen as f32];
-            let expected = if is_exchanged { [at, seed] } else { [seed, at] };
-            assert_eq!(next[2 * (index - 1)..][..2], expected, "{context}");
-            assert_eq!(batch.next_weights[index - 1], if step < length { 1.0 } else { 0.0 }, "{context}");
-        }
         if index == unroll.unroll_steps {
             continue;
         }
+        // Behind the end the last observation is repeated, without a weight.
+        let after = [observation[0], (step + 1).min(length) as f32];
+        let expected = if is_exchanged { [after[1], after[0]] } else { after };
+        assert_eq!(next[2 * index..][..2], expected, "{context}");
+        assert_eq!(batch.chance_weights[index], if step < length { 1.0 } else { 0.0 }, "{context}");
+        // The consistency loss leaves out the end, too.
+        assert_eq!(batch.next_weights[index], if step + 1 < length { 1.0 } else { 0.0 }, "{context}");
         match course.steps.get(step) {
             Some(played) => {
                 let of_row = (batch.actions[index], batch.rewards[index]);
@@ -211,12 +211,13 @@ fn targets_agree_with_a_float64_reference_on_random_episodes() {
 }
 
 #[test]
-fn later_observations_are_left_out_without_a_consistency_loss_and_change_nothing_else() {
+fn later_observations_are_left_out_where_nothing_learns_from_them_and_change_nothing_else() {
     let mut rng = ChaCha8Rng::seed_from_u64(24);
     let course = Course::random(&mut rng);
     let with = row_of(&course, 0, unroll(3, 2, 0.9));
     let without = row_of(&course, 0, Unroll { next_observations: false, ..unroll(3, 2, 0.9) });
-    let expected = UnrolledBatch { next_observations: Observations::default(), next_weights: Vec::new(), ..with };
+    let next_observations = Observations::default();
+    let expected = UnrolledBatch { next_observations, next_weights: Vec::new(), chance_weights: Vec::new(), ..with };
     assert_eq!(without, expected);
 }
 

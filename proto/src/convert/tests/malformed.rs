@@ -100,7 +100,7 @@ fn every_malformed_manifest_is_refused_by_the_field_at_fault() {
     for digest in ["", "abc", &"g".repeat(64), &"a".repeat(65)] {
         refused::<_, Manifest>(&message, |m| m.digest = digest.into(), "digest: is not 64 hexadecimal digits");
     }
-    let cases: [Case<weights_v1::Architecture>; 11] = [
+    let cases: [Case<weights_v1::Architecture>; 13] = [
         (|a| a.game = String::new(), "game: is empty"),
         (|a| a.planes = 0, "planes: 0 is not between 1 and 1048576"),
         (|a| a.height = 0, "height: 0 is not between 1 and 1048576"),
@@ -112,6 +112,11 @@ fn every_malformed_manifest_is_refused_by_the_field_at_fault() {
         (|a| a.squeeze_excitation = 1 << 21, "squeeze_excitation: 2097152 is not between 0 and 1048576"),
         (|a| a.global_pooling = a.channels, "global_pooling: 8 is not between 0 and 7"),
         (|a| a.muzero_value_prefix = true, "muzero_value_prefix: is set for a network without muzero_support"),
+        (|a| a.chance_codes = 1, "chance_codes: 1 is not between 0 and 0"),
+        (
+            |a| (a.muzero_support, a.chance_codes, a.muzero_value_prefix) = (5, 4, true),
+            "muzero_value_prefix: is set for a network with chance_codes",
+        ),
     ];
     for (change, expected) in cases {
         let change = |m: &mut weights_v1::Manifest| change(m.architecture.as_mut().expect("the fixture has one"));

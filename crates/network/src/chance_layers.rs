@@ -1,0 +1,111 @@
+use weights::Architecture;
+
+use crate::latent_layers::is_vector;
+use crate::{ACTION_PLANES, Head, Layer, Trunk};
+
+/// The layers that Stochastic MuZero adds to those of MuZero (Antonoglou et al. 2022): afterstate dynamics, the
+/// predictions of afterstates, and the encoder of chance.
+///
+/// A latent state and an action give an afterstate, which has the form of a latent state. Its heads give logits of its
+/// value `[2n + 1]` and of the chance codes `[M]`. The [dynamics](crate::LatentLayers::dynamics) take an afterstate and
+/// a code. The encoder reads the observations before and after a step, beside each other as `[2P, H, W]`, and gives M
+/// numbers, whose greatest names the code; only training uses it.
+///
+/// Layers are called as those of the other trunks and heads: `afterstate.…`, `afterstate.action`, `afterstate_value.…`,
+/// `code.…`, `encoder.…` and `encoding.…`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChanceLayers {
+    /// One-hot actions `[A]` to planes `[4 · H · W]`; only in a residual network.
+    pub action: Option<Layer>,
+    /// Latent states and actions to afterstates.
+    pub afterstate: Trunk,
+    /// Afterstates to logits of the value `[2n + 1]`.
+    pub value: Head,
+    /// Afterstates to logits of the chance codes `[M]`.
+    pub code: Head,
+    /// Pairs of observations to features of the form of a latent state.
+    pub encoder: Trunk,
+    /// Features to the numbers `[M]` whose greatest names the code.
+    pub encoding: Head,
+}
+
+impl ChanceLayers {
+    /// The layers of an architecture of latent states that was checked.
+    pub(crate) fn new(architecture: &Architecture, codes: usize) -> Self {
+        let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
+        let atoms = 2 * architecture.model.support().unwrap_or(1) + 1;
+        let is_vector = is_vector(architecture);
+        let trunk = |name: &str, inputs| match is_vector {
+            true => Trunk::dense(name, inputs, channels, blocks),
+            false => Trunk::residual(name, architecture, inputs),
+        };
+        let head = |name: &str, outputs| match is_vector {
+            true => Head::dense(name, channels, outputs),
+            false => Head::residual(name, architecture, outputs),
+        };
+        let planes_of_action = (!is_vector).then_some(ACTION_PLANES);
+        Self {
+            action: planes_of_action.map(|planes| Layer::linear("afterstate.action", actions, planes * height * width)),
+            afterstate: trunk("afterstate", channels + planes_of_action.unwrap_or(actions)),
+            value: head("afterstate_value", atoms),
+            code: head("code", codes),
+            encoder: trunk("encoder", 2 * planes),
+            encoding: head("encoding", codes),
+        }
+    }
+
+    /// Its layers in order.
+    pub fn layers(&self) -> impl Iterator<Item = &Layer> {
+        let heads = [&self.value, &self.code, &self.encoding];
+        let trunks = self.afterstate.layers().into_iter().chain(self.encoder.layers());
+        self.action.iter().chain(trunks).chain(heads.into_iter().flat_map(Head::layers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::Model;
+
+    use super::*;
+    use crate::LatentLayers;
+
+    fn shapes(height: usize) -> Vec<(String, Vec<usize>)> {
+        let architecture = Architecture {
+            game: "any".into(),
+            planes: 4,
+            height,
+            width: height,
+            actions: 3,
+            channels: 16,
+            blocks: 0,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            model: Model::StochasticMuzero { support: 10, codes: 8 },
+        };
+        let layers = LatentLayers::new(&architecture).unwrap();
+        let tensors = layers.iter().flat_map(Layer::tensors).filter(|tensor| tensor.role.is_weight());
+        tensors.map(|tensor| (tensor.name, tensor.shape)).collect()
+    }
+
+    #[test]
+    fn actions_lead_to_afterstates_and_codes_to_states() {
+        for (height, expected) in [
+            (1, [("afterstate.input.weight", vec![16, 19]), ("dynamics.input.weight", vec![16, 24])]),
+            (3, [("afterstate.action.weight", vec![36, 3]), ("dynamics.action.weight", vec![36, 8])]),
+        ] {
+            for (name, shape) in expected {
+                assert!(shapes(height).contains(&(name.to_owned(), shape.clone())), "{name} {shape:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_encoder_reads_two_observations_and_names_a_code() {
+        let shapes = shapes(1);
+        assert!(shapes.contains(&("encoder.input.weight".to_owned(), vec![16, 8])), "{shapes:?}");
+        for head in ["encoding.output.weight", "code.output.weight"] {
+            assert!(shapes.contains(&(head.to_owned(), vec![8, 64])), "{shapes:?}");
+        }
+        assert!(shapes.contains(&("afterstate_value.output.weight".to_owned(), vec![21, 64])), "{shapes:?}");
+    }
+}
