@@ -199,7 +199,7 @@ fn unrolled() -> Prepared {
         values: vec![0.0; 3 * 3],
         value_weights: vec![1.0; 3 * 3],
         rewards: vec![0.0; 3 * 2],
-        importance: Vec::new(),
+        ..UnrolledBatch::default()
     };
     Prepared { examples: Examples::Unrolled(batch), items: Vec::new(), mean_version: 1.0, trace: None }
 }
