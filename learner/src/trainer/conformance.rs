@@ -27,6 +27,15 @@ const LIBTORCH_MUZERO: Backend = Backend {
     not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
 };
 
+const LIBTORCH_STOCHASTIC_MUZERO: Backend = Backend {
+    trainer: || libtorch(Model::StochasticMuzero { support: 5, codes: 3 }),
+    examples: || Examples::Unrolled(with_chance()),
+    not_finite: || {
+        let next_observations = [f32::NAN; 2 * 2 * 9].into_iter().collect();
+        Examples::Unrolled(UnrolledBatch { next_observations, ..with_chance() })
+    },
+};
+
 fn libtorch(model: Model) -> Box<dyn Trainer> {
     let architecture = Architecture {
         game: "any".into(),
@@ -69,6 +78,11 @@ fn unrolled() -> UnrolledBatch {
         rewards: vec![1.0, 1.0],
         ..UnrolledBatch::default()
     }
+}
+
+fn with_chance() -> UnrolledBatch {
+    let next_observations = (0..2 * 2 * 9).map(|cell| f32::from(u8::from(cell % 7 == 0))).collect();
+    UnrolledBatch { next_observations, chance_weights: vec![1.0; 2], ..unrolled() }
 }
 
 impl Backend {
@@ -140,8 +154,8 @@ fn published(trainer: &dyn Trainer) -> Vec<u8> {
 }
 
 #[test]
-fn libtorch_keeps_the_contract_of_trainers_for_both_models() {
-    for backend in [LIBTORCH, LIBTORCH_MUZERO] {
+fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
+    for backend in [LIBTORCH, LIBTORCH_MUZERO, LIBTORCH_STOCHASTIC_MUZERO] {
         backend.a_trainer_without_queued_steps_has_no_results();
         backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
         backend.a_restored_trainer_continues_as_if_it_had_not_stopped();

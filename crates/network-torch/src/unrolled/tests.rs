@@ -165,6 +165,8 @@ fn a_batch_that_does_not_fit_is_refused_by_field() {
     names(spoilt(|batch| batch.values.push(0.0)), "values");
     names(spoilt(|batch| batch.value_weights.clear()), "value_weights");
     names(spoilt(|batch| batch.rewards.push(0.0)), "rewards");
+    names(spoilt(|batch| batch.chance_weights.push(0.0)), "chance_weights");
+    names(spoilt(|batch| batch.next_observations.push(&[0.0])), "next_observations");
     names(spoilt(|batch| batch.importance.push(0.0)), "importance");
     names(spoilt(|batch| batch.unroll_steps = 0), "unroll_steps");
     names(spoilt(|batch| *batch = UnrolledBatch { unroll_steps: 1, ..UnrolledBatch::default() }), "policy_weights");
