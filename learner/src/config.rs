@@ -140,9 +140,9 @@ pub struct LearnerSection {
     pub ema_decay: f64,
     /// Weight of the value loss beside the policy loss.
     pub value_loss_weight: f64,
-    /// Of `muzero`: weight of the consistency loss, which compares unrolled latent states with those of the observations
-    /// that followed (Ye et al. 2021); 2 as published, 0 leaves it out. A run keeps it 0 or above 0: checkpoints hold
-    /// its heads.
+    /// Of `muzero` and `stochastic_muzero`: weight of the consistency loss, which compares unrolled latent states with
+    /// those of the observations that followed (Ye et al. 2021); 2 as published, 0 leaves it out. A run keeps it 0 or
+    /// above 0: checkpoints hold its heads.
     pub consistency_loss_weight: f64,
     /// The share of the search's root value in the value target of games scored by their outcome; the rest is the
     /// outcome.

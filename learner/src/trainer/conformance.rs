@@ -36,6 +36,15 @@ const LIBTORCH_EFFICIENTZERO: Backend = Backend {
     ..LIBTORCH_MUZERO
 };
 
+const LIBTORCH_STOCHASTIC_MUZERO: Backend = Backend {
+    trainer: || libtorch(Model::StochasticMuzero { support: 5, codes: 3 }),
+    not_finite: || {
+        let next_observations = [f32::NAN; 2 * 2 * 9].into_iter().collect();
+        Examples::Unrolled(UnrolledBatch { next_observations, ..unrolled() })
+    },
+    ..LIBTORCH_MUZERO
+};
+
 fn libtorch(model: Model) -> Box<dyn Trainer> {
     libtorch_with(model, TrainerSettings::default())
 }
@@ -156,8 +165,8 @@ fn published(trainer: &dyn Trainer) -> Vec<u8> {
 }
 
 #[test]
-fn libtorch_keeps_the_contract_of_trainers_for_both_models() {
-    for backend in [LIBTORCH, LIBTORCH_MUZERO, LIBTORCH_EFFICIENTZERO] {
+fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
+    for backend in [LIBTORCH, LIBTORCH_MUZERO, LIBTORCH_EFFICIENTZERO, LIBTORCH_STOCHASTIC_MUZERO] {
         backend.a_trainer_without_queued_steps_has_no_results();
         backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
         backend.a_restored_trainer_continues_as_if_it_had_not_stopped();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use game::{
-    Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Player, Players, Scoring, Spec,
+    Action, Chance, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Player, Players, Scoring, Spec,
     Symmetry, mix,
 };
 
@@ -23,6 +23,12 @@ enum Flaw {
     TruncatedEarly,
     HashIgnoresGenerator,
     SeveralSymmetries,
+    /// No flaw, but the rules know the distribution of chance; so they do in the variants below.
+    NoneOfChance,
+    ProbabilitiesOfOtherChances,
+    ProbabilitiesWithoutSum,
+    OutcomeMissing,
+    GeneratorKeptByOutcome,
 }
 
 /// A walk on the integers: an action moves by one to its side, and chance moves by one more or not. The walk ends at a
@@ -114,6 +120,41 @@ impl Game for Walk {
         if is_infinite { f32::INFINITY } else { f32::from(position.at) }
     }
 
+    fn knows_chances(&self) -> bool {
+        use Flaw::{GeneratorKeptByOutcome, NoneOfChance, OutcomeMissing};
+        use Flaw::{ProbabilitiesOfOtherChances, ProbabilitiesWithoutSum};
+        let known = [
+            NoneOfChance,
+            ProbabilitiesOfOtherChances,
+            ProbabilitiesWithoutSum,
+            OutcomeMissing,
+            GeneratorKeptByOutcome,
+        ];
+        known.contains(&self.flaw)
+    }
+
+    /// Outcome 1 moves by one more.
+    fn chances(&self, _: &Place, _: Action, chances: &mut Vec<Chance>) {
+        let probabilities: &[f32] = match self.flaw {
+            Flaw::ProbabilitiesOfOtherChances => &[0.6, 0.4],
+            Flaw::ProbabilitiesWithoutSum => &[0.5, 0.4],
+            Flaw::OutcomeMissing => &[1.0],
+            _ => &[0.5, 0.5],
+        };
+        chances.clear();
+        chances.extend((0..).zip(probabilities).map(|(outcome, &probability)| Chance { outcome, probability }));
+    }
+
+    fn play_chance(&self, position: &mut Place, action: Action, outcome: u16) -> f32 {
+        position.plies += 1;
+        if !self.is(Flaw::GeneratorKeptByOutcome) {
+            position.generator = mix(position.generator);
+        }
+        let side = if action.0 == 0 { -1 } else { 1 };
+        position.at += side * (1 + i16::from(outcome == 1));
+        f32::from(position.at)
+    }
+
     fn outcome(&self, position: &Place) -> Option<Outcome> {
         if position.at.abs() >= END {
             let by_outcome = self.is(Flaw::EndsByOutcome);
@@ -178,6 +219,15 @@ fn flaws_of_seeds_are_found() {
     check(Flaw::HiddenState, "its image 0");
     check(Flaw::StartOfAnotherSeed, "the start is not that of the episode with seed 0");
     check(Flaw::SeveralSymmetries, "the identity alone");
+}
+
+#[test]
+fn flaws_of_chances_are_found() {
+    run(&Walk::new(Flaw::NoneOfChance), 1);
+    check(Flaw::ProbabilitiesOfOtherChances, "instead of 0.");
+    check(Flaw::ProbabilitiesWithoutSum, "sum to 0.9");
+    check(Flaw::OutcomeMissing, "0 outcomes of");
+    check(Flaw::GeneratorKeptByOutcome, "0 outcomes of");
 }
 
 #[test]

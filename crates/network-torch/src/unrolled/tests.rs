@@ -226,7 +226,7 @@ fn a_batch_with_a_number_that_is_not_finite_changes_nothing() {
 #[test]
 fn a_batch_that_does_not_fit_is_refused_by_field() {
     let spoilt = |spoil: fn(&mut UnrolledBatch)| {
-        let mut batch = unrolled_batch(&dense(), 3, 2, 67);
+        let mut batch = with_next_observations(&dense(), unrolled_batch(&dense(), 3, 2, 67), 67);
         spoil(&mut batch);
         trained(&mut trainer_of(&dense(), settings()), &batch).unwrap_err().to_string()
     };
@@ -238,10 +238,12 @@ fn a_batch_that_does_not_fit_is_refused_by_field() {
     names(spoilt(|batch| batch.values.push(0.0)), "values");
     names(spoilt(|batch| batch.value_weights.clear()), "value_weights");
     names(spoilt(|batch| batch.rewards.push(0.0)), "rewards");
+    names(spoilt(|batch| batch.chance_weights.push(0.0)), "chance_weights");
+    names(spoilt(|batch| batch.next_observations.push(&[0.0])), "next_observations");
+    names(spoilt(|batch| batch.next_weights.clear()), "next_weights");
     names(spoilt(|batch| batch.importance.push(0.0)), "importance");
     names(spoilt(|batch| batch.unroll_steps = 0), "unroll_steps");
     names(spoilt(|batch| *batch = UnrolledBatch { unroll_steps: 1, ..UnrolledBatch::default() }), "policy_weights");
-    names(spoilt(|batch| batch.chance_weights.push(1.0)), "next_observations");
     assert_eq!(spoilt(|batch| batch.actions[2] = 3), "the batch has the action 3, the network has 3 actions");
 }
 

@@ -168,6 +168,7 @@ fn coin(rng: &mut ChaCha8Rng, positions: usize) -> UnrolledBatch {
 
 #[test]
 fn the_distribution_of_two_outcomes_is_learnt_with_the_reward_of_each() {
+    crate::set_threads(1);
     let model = Model::StochasticMuzero { support: 4, codes: 4 };
     let architecture = Architecture { planes: 3, actions: 1, channels: 32, model, ..dense() };
     let settings = TrainerSettings { learning_rate: 3e-3, ema_decay: 0.98, ..TrainerSettings::muzero() };
