@@ -149,6 +149,12 @@ impl Trajectory {
         self.0.columns.layout.full_steps as usize
     }
 
+    /// Returns the number of steps that were chosen by a search, full or fast. O(plies).
+    #[must_use]
+    pub fn searched_steps(&self) -> usize {
+        self.0.columns.kinds().filter(|kind| *kind != Kind::Opening).count()
+    }
+
     /// Returns the weights version that searched the last step.
     #[must_use]
     pub fn last_weights_version(&self) -> WeightsVersion {
@@ -341,7 +347,8 @@ mod tests {
         let (before, searched) = (truncated(7, &episode(), 0.5), truncated(7, &searched_again(episode()), -0.5));
         let revised = before.revised_by(&searched).unwrap();
         assert_eq!(revised, searched);
-        assert_eq!((revised.full_steps(), revised.last_weights_version()), (1, WeightsVersion(9)));
+        assert_eq!((revised.full_steps(), revised.searched_steps()), (1, 2));
+        assert_eq!(revised.last_weights_version(), WeightsVersion(9));
         assert_eq!(Trajectory::parse(ID, revised.columns(), Limits::NONE), Ok(revised));
     }
 

@@ -9,13 +9,13 @@ use tonic::{Request, Response, Status, Streaming};
 use weights::WeightsVersion;
 
 use super::{endpoint, listen, listen_at, within};
-use proto::convert::batch_to_wire;
+use proto::convert::{batch_to_wire, choice_to_wire, revision_from_wire};
 use proto::replay::v1::insert_request::Message as InsertMessage;
 use proto::replay::v1::replay_server::Replay;
 use proto::replay::v1::sample_request::Message as SampleMessage;
 use proto::replay::{
-    Answer, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, SampleBatch, SampleQuery,
-    Suspect, TableStats, UpdatedPriorities, service, v1,
+    Answer, Choice, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, Revisable, SampleBatch,
+    SampleQuery, Suspect, TableStats, UpdatedPriorities, service, v1,
 };
 use proto::security::Security;
 
@@ -253,8 +253,31 @@ impl Replay for Handover {
             tables: vec![MAIN_TABLE.to_owned()],
             inserted_unix_ms: 0,
             quarantined: false,
+            revision: REVISION,
+            revised_unix_ms: 0,
         };
         Ok(Response::new(located.into()))
+    }
+
+    async fn choose(&self, request: Request<v1::ChooseRequest>) -> Result<Response<v1::ChooseResponse>, Status> {
+        let Choice { older_than, .. } = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
+        let chosen = self.ids.first().map(|id| trajectory(id.sequence));
+        let chosen = chosen.filter(|trajectory| trajectory.last_weights_version() < older_than);
+        Ok(Response::new(choice_to_wire(chosen.map(|trajectory| Revisable { trajectory, revision: REVISION }))))
+    }
+
+    async fn revise(&self, request: Request<v1::ReviseRequest>) -> Result<Response<v1::ReviseResponse>, Status> {
+        let limits = proto::limits::ANY_TRAJECTORY;
+        let revised = revision_from_wire(request.into_inner(), limits).map_err(|e| proto::convert::status(&e))?;
+        match revised {
+            Revisable { trajectory, .. } if !self.ids.contains(&trajectory.id()) => {
+                Err(Status::not_found("it is not held"))
+            }
+            Revisable { revision: REVISION, .. } => {
+                Ok(Response::new(v1::ReviseResponse { revision: REVISION + 1 }))
+            }
+            Revisable { revision, .. } => Err(Status::aborted(format!("{revision} is not {REVISION}"))),
+        }
     }
 
     async fn quarantine(
@@ -298,6 +321,9 @@ impl Handover {
         }
     }
 }
+
+/// The revision of the searches of every trajectory of a script.
+const REVISION: u64 = 3;
 
 /// Returns a trajectory with one step of each kind, of actor 7 and epoch 3.
 pub fn trajectory(sequence: u64) -> Trajectory {
