@@ -586,7 +586,7 @@ fn restored_revisions(files: BTreeMap<String, Vec<u8>>) -> Vec<Vec<u64>> {
             assert_eq!(held.revised.map(|at| at.as_millis() as u64), (held.revision > 0).then_some(held.revision));
             held.revision
         };
-        assert_eq!(table.table().totals().items, ITEMS * held.len() as u64, "a revision counts no items");
+        assert!(table.table().totals().trajectories <= 2, "a revision counts as no insert");
         held.iter().map(revision).collect()
     };
     restored.tables.iter().map(revisions).collect()

@@ -26,6 +26,7 @@ pub struct ReplayScript {
     pub address: SocketAddr,
     inserts: mpsc::Receiver<Stream<v1::InsertRequest, v1::InsertResponse>>,
     samples: mpsc::Receiver<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    revisions: mpsc::Receiver<Revisable>,
     _task: JoinSet<()>,
 }
 
@@ -55,14 +56,15 @@ impl ReplayScript {
     fn serve((incoming, address): (TcpListenerStream, SocketAddr), table: TableStats, ids: Vec<TrajectoryId>) -> Self {
         let (insert, inserts) = mpsc::channel(1);
         let (sample, samples) = mpsc::channel(1);
-        let handover = Handover { insert, sample, table, ids };
+        let (revise, revisions) = mpsc::channel(REVISIONS_KEPT);
+        let handover = Handover { insert, sample, revise, table, ids };
         let mut task = JoinSet::new();
         task.spawn(async move {
             let served =
                 proto::server(&Security::default()).add_service(service(handover)).serve_with_incoming(incoming).await;
             served.expect("the script serves");
         });
-        Self { address, inserts, samples, _task: task }
+        Self { address, inserts, samples, revisions, _task: task }
     }
 
     /// The endpoint for clients.
@@ -81,6 +83,11 @@ impl ReplayScript {
         stream.hello().await;
         stream.reply(v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         stream
+    }
+
+    /// Waits for the next revision that a client sends, which is answered at once; only the first ones are kept.
+    pub async fn revised(&mut self) -> Revisable {
+        within(self.revisions.recv()).await.expect("the script serves")
     }
 
     /// Waits for the next sample stream that a client opens.
@@ -186,9 +193,13 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
 struct Handover {
     insert: mpsc::Sender<Stream<v1::InsertRequest, v1::InsertResponse>>,
     sample: mpsc::Sender<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    revise: mpsc::Sender<Revisable>,
     table: TableStats,
     ids: Vec<TrajectoryId>,
 }
+
+/// The number of revisions that are kept for the test.
+const REVISIONS_KEPT: usize = 16;
 
 /// Capacity of the channel of replies.
 const REPLIES: usize = 64;
@@ -269,6 +280,8 @@ impl Replay for Handover {
     async fn revise(&self, request: Request<v1::ReviseRequest>) -> Result<Response<v1::ReviseResponse>, Status> {
         let limits = proto::limits::ANY_TRAJECTORY;
         let revised = revision_from_wire(request.into_inner(), limits).map_err(|e| proto::convert::status(&e))?;
+        // A test may read none of them.
+        let _ = self.revise.try_send(revised.clone());
         match revised {
             Revisable { trajectory, .. } if !self.ids.contains(&trajectory.id()) => {
                 Err(Status::not_found("it is not held"))

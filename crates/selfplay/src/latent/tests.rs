@@ -1,4 +1,4 @@
-mod chain;
+pub(crate) mod chain;
 
 use std::collections::HashSet;
 
