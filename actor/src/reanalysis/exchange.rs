@@ -100,7 +100,10 @@ impl Fetch {
                     metrics::reanalysis_refused("failed", 1);
                     if !std::mem::replace(&mut self.has_failed, true) {
                         let error = service::chain(&error.into());
-                        tracing::warn!(error, "no stored trajectory can be fetched; reanalysis waits, self-play goes on");
+                        tracing::warn!(
+                            error,
+                            "no stored trajectory can be fetched; reanalysis waits, self-play goes on"
+                        );
                     }
                     tokio::time::sleep(FAILED_INTERVAL).await;
                 }

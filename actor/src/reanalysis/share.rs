@@ -141,7 +141,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_work_has_a_thread_and_reanalysis_as_many_as_its_share() {
-        let cases = [((1, 0.25), (1, 1)), ((2, 0.25), (2, 1)), ((8, 0.25), (6, 2)), ((4, 0.9), (1, 4)), ((8, 0.0), (8, 0))];
+        let cases =
+            [((1, 0.25), (1, 1)), ((2, 0.25), (2, 1)), ((8, 0.25), (6, 2)), ((4, 0.9), (1, 4)), ((8, 0.0), (8, 0))];
         for ((all, share), expected) in cases {
             assert_eq!(threads(all, share), expected, "{share} of {all}");
         }

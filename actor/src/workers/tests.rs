@@ -361,7 +361,8 @@ async fn a_failing_thread_ends_all_threads_and_its_error_is_returned() {
     let (_at_hand, away) = watch::channel(None);
     let fresh = Freshness { away, most: None };
     let Workers { mut finished, threads } =
-        Workers::start(&settings(0, 2), 1, evaluators, newest, fresh, readiness.clone(), &drain, &no_servers()).unwrap();
+        Workers::start(&settings(0, 2), 1, evaluators, newest, fresh, readiness.clone(), &drain, &no_servers())
+            .unwrap();
     let drained = async { while finished.recv().await.is_some() {} };
     let (ended, ()) = within(async { tokio::join!(threads.join(), drained) }).await;
     assert!(service::chain(&ended.unwrap_err()).contains("the network takes this"));

@@ -326,7 +326,8 @@ mod tests {
 
     fn episode() -> Vec<Step> {
         let kinds = [StepKind::Opening, StepKind::Fast { value: -0.5 }, full(&[(0, 0.25), (8, 0.75)])];
-        let step = |(action, kind)| Step { action: Action(action), reward: 1.0, kind, weights_version: WeightsVersion(3) };
+        let step =
+            |(action, kind)| Step { action: Action(action), reward: 1.0, kind, weights_version: WeightsVersion(3) };
         (4..).zip(kinds).map(step).collect()
     }
 
@@ -381,8 +382,7 @@ mod tests {
             change(&mut steps);
             truncated(7, &steps, 0.0)
         };
-        let other_game =
-            Trajectory::of_episode(ID, "hex", &searched_again(episode()), before.episode()).unwrap();
+        let other_game = Trajectory::of_episode(ID, "hex", &searched_again(episode()), before.episode()).unwrap();
         let ended = Episode { outcome: Outcome::Finished, truncation_value: 0.0, ..before.episode() };
         let other_outcome = Trajectory::of_episode(ID, "tic_tac_toe", &episode(), ended).unwrap();
         let cases = [

@@ -21,8 +21,8 @@ use crate::leaf_batcher::{BatchContext, Buffers, Gathered, LeafBatcher, Limits, 
 use crate::record::sparse;
 use crate::round::Round;
 use crate::tree_search::{TreeSearch, TreeSet};
-use course::{Answer, Course, Position, Purpose, Root};
 pub use course::Unusable;
+use course::{Answer, Course, Position, Purpose, Root};
 
 /// The maximum number of simulations and positions that one slot may complete in one round without a leaf for the
 /// batch. It keeps a round finite when all positions are in the cache.

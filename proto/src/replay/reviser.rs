@@ -141,9 +141,9 @@ fn timed<T>(message: T) -> Request<T> {
 /// Adds the reason to the bare status of a server that does not know the method.
 fn explained(status: Status) -> Status {
     match status.code() {
-        Code::Unimplemented => {
-            Status::unimplemented("the replay server is older than reanalysis: upgrade it, or set reanalysis.share to 0")
-        }
+        Code::Unimplemented => Status::unimplemented(
+            "the replay server is older than reanalysis: upgrade it, or set reanalysis.share to 0",
+        ),
         _ => status,
     }
 }

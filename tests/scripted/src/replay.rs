@@ -286,9 +286,7 @@ impl Replay for Handover {
             Revisable { trajectory, .. } if !self.ids.contains(&trajectory.id()) => {
                 Err(Status::not_found("it is not held"))
             }
-            Revisable { revision: REVISION, .. } => {
-                Ok(Response::new(v1::ReviseResponse { revision: REVISION + 1 }))
-            }
+            Revisable { revision: REVISION, .. } => Ok(Response::new(v1::ReviseResponse { revision: REVISION + 1 })),
             Revisable { revision, .. } => Err(Status::aborted(format!("{revision} is not {REVISION}"))),
         }
     }

@@ -239,7 +239,11 @@ fn a_change_of_the_kind_of_network_in_the_middle_loses_no_trajectory() {
     let mut rounds = 0;
     let after = finish(&mut reanalysis, |reanalysis| {
         rounds += 1;
-        if rounds % 60 < 30 { reanalysis.advance_latent(&mut learned) } else { reanalysis.advance(&mut evaluator, None) }
+        if rounds % 60 < 30 {
+            reanalysis.advance_latent(&mut learned)
+        } else {
+            reanalysis.advance(&mut evaluator, None)
+        }
     });
     assert!(rounds > 60, "{rounds} rounds");
     assert!(before.iter().zip(&after).all(|(before, after)| before.revised_by(after).is_ok()));

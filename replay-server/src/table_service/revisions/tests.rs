@@ -72,7 +72,9 @@ impl Bench {
 
     fn entries(&mut self) -> Vec<Entry> {
         let commands = self.log.try_iter();
-        commands.filter_map(|command| if let LogCommand::Append(entry) = command { Some(entry) } else { None }).collect()
+        commands
+            .filter_map(|command| if let LogCommand::Append(entry) = command { Some(entry) } else { None })
+            .collect()
     }
 
     fn commit(&mut self) {

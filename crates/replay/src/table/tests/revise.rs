@@ -20,7 +20,8 @@ fn rng() -> ChaCha8Rng {
 
 #[test]
 fn items_drawn_before_a_revision_hold_the_earlier_searches_and_those_drawn_after_it_the_new_ones() {
-    for settings in [by(Selector::Uniform), prioritised(0.5), by(Selector::StalenessAware { half_life_versions: 2.0 })] {
+    for settings in [by(Selector::Uniform), prioritised(0.5), by(Selector::StalenessAware { half_life_versions: 2.0 })]
+    {
         let mut table = table(settings, &["FoF", "FF"]);
         let mut before = Vec::new();
         table.draw(20, &mut rng(), &mut before);
