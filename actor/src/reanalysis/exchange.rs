@@ -58,7 +58,9 @@ impl Exchange {
         let fetch = Fetch { servers, weights, revisers: BTreeMap::new(), turn: 0, has_failed: false };
         let fetching = drain.token().run_until_cancelled_owned(fetch.run(stored_sender));
         let exchange = Self {
-            fetching: tokio::spawn(async move { drop(fetching.await) }),
+            fetching: tokio::spawn(async move {
+                let _ = fetching.await;
+            }),
             sending: tokio::spawn(send(searched_receiver, drain.clone())),
         };
         (exchange, Desk { stored, searched })

@@ -6,7 +6,7 @@
 
 mod course;
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use experience::Trajectory;
 use game::Game;
@@ -48,10 +48,10 @@ pub struct Reanalysis<G: Game> {
     slots: Vec<Option<Position<G>>>,
     /// The slot that gathers first, so that every slot advances even where batches are too small for all.
     first: usize,
-    /// The trajectories under way, in the order in which they came.
-    courses: VecDeque<Course<G>>,
-    /// The number of the first of them.
-    first_course: u64,
+    /// The trajectories under way by their numbers, in the order in which they came.
+    courses: BTreeMap<u64, Course<G>>,
+    /// The number of the next trajectory.
+    next_course: u64,
     finished: Vec<Reanalysed>,
     /// The weights version of every answer in the trees.
     version: u64,
@@ -111,8 +111,8 @@ impl<G: Game> Reanalysis<G> {
             seed,
             driver: None,
             first: 0,
-            courses: VecDeque::new(),
-            first_course: 0,
+            courses: BTreeMap::new(),
+            next_course: 0,
             finished: Vec::new(),
             version: 0,
             unreported: Round::default(),
@@ -124,14 +124,15 @@ impl<G: Game> Reanalysis<G> {
     /// # Errors
     /// [`Unusable`] if it is no episode of this game by its rules, or has no searched step.
     pub fn push(&mut self, trajectory: &Trajectory) -> Result<(), Unusable> {
-        self.courses.push_back(Course::new(&self.game, trajectory)?);
+        self.courses.insert(self.next_course, Course::new(&self.game, trajectory)?);
+        self.next_course += 1;
         Ok(())
     }
 
     /// Returns true if slots will be free before long: another trajectory is needed to fill the batches.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.courses.iter().map(Course::left).sum::<usize>() < self.slots.len()
+        self.courses.values().map(Course::left).sum::<usize>() < self.slots.len()
     }
 
     /// Returns true if there is nothing to search.
@@ -290,8 +291,8 @@ impl<G: Game> Reanalysis<G> {
     /// Gives a free slot the next position, and returns true if the slot has one.
     fn fill<S>(&mut self, slot: usize, search: &mut TreeSearch<S>) -> bool {
         if self.slots[slot].is_none() {
-            let courses = (self.first_course..).zip(&mut self.courses);
-            let position = courses.into_iter().find_map(|(number, course)| course.next(&self.game, number, self.seed));
+            let mut courses = self.courses.iter_mut();
+            let position = courses.find_map(|(&number, course)| course.next(&self.game, number, self.seed));
             if position.is_some() {
                 search.restart();
             }
@@ -302,7 +303,7 @@ impl<G: Game> Reanalysis<G> {
 
     /// Leaves out what a search by the rules cannot do: stored observations, and values of truncated episodes.
     fn leave_to_models(&mut self) {
-        for course in &mut self.courses {
+        for course in self.courses.values_mut() {
             if course.is_recorded() {
                 course.abandon();
             }
@@ -328,23 +329,20 @@ impl<G: Game> Reanalysis<G> {
     }
 
     fn answer(&mut self, slot: usize, answer: Answer) {
-        let Some(Position { course, ply, .. }) = self.slots[slot].take() else { return };
-        // A course that was given up may be gone.
-        let at = course.checked_sub(self.first_course).and_then(|at| usize::try_from(at).ok());
-        if let Some(course) = at.and_then(|at| self.courses.get_mut(at)) {
+        let Some(Position { course: number, ply, .. }) = self.slots[slot].take() else { return };
+        // A course that was given up is gone.
+        if let Some(course) = self.courses.get_mut(&number) {
             course.answer(ply, answer, self.version);
+            if course.is_finished() {
+                self.collect();
+            }
         }
-        self.collect();
     }
 
-    /// Moves the finished courses at the front to the results.
+    /// Moves the finished courses to the results.
     fn collect(&mut self) {
-        while self.courses.front().is_some_and(Course::is_finished)
-            && let Some(course) = self.courses.pop_front()
-        {
-            self.first_course += 1;
-            self.finished.extend(course.finish());
-        }
+        let finished = self.courses.extract_if(.., |_, course| course.is_finished());
+        self.finished.extend(finished.filter_map(|(_, course)| course.finish()));
     }
 }
 

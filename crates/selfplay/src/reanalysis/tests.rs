@@ -73,7 +73,9 @@ fn finish<G: Game>(
         rounds += 1;
         assert!(rounds < 100_000, "the searches end");
     }
-    reanalysis.drain_finished().map(|done| done.trajectory).collect()
+    let mut finished: Vec<_> = reanalysis.drain_finished().map(|done| done.trajectory).collect();
+    finished.sort_by_key(Trajectory::id);
+    finished
 }
 
 fn by_rules<G: Game>(game: &G, settings: Settings, trajectories: &[Trajectory], version: u64) -> Vec<Trajectory> {
