@@ -303,7 +303,7 @@ fn stored_observations_give_the_same_searches_as_those_recomputed_by_the_rules()
     // Without its seed the rules could not recompute it.
     let facts = Episode { seed: 3, ..before.episode() };
     let recorded = Trajectory::of_recorded(before.id(), "chain", &steps, facts, observations).unwrap();
-    let mut searched = |trajectory: &Trajectory| {
+    let searched = |trajectory: &Trajectory| {
         let mut learned = chain_model(&game, 0.25);
         let mut reanalysis = reanalysis(&game, gumbel(), std::slice::from_ref(trajectory));
         finish(&mut reanalysis, |reanalysis| reanalysis.advance_latent(&mut learned)).remove(0)
