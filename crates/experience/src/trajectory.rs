@@ -190,16 +190,16 @@ impl Trajectory {
         if searched.has_observations() {
             return Err(Invalid { field: "observations".to_owned(), reason: "stay as they are stored".to_owned() });
         }
-        let actions = self.actions().zip(searched.actions()).enumerate();
-        for (ply, (stored, sent)) in actions.filter(|(_, (stored, sent))| stored != sent) {
+        let mut actions = self.actions().zip(searched.actions()).enumerate();
+        if let Some((ply, (stored, sent))) = actions.find(|(_, (stored, sent))| stored != sent) {
             return Err(unlike(&format!("steps[{ply}].action"), stored.0.to_string(), sent.0.to_string()));
         }
-        let rewards = self.0.columns.rewards().zip(searched.0.columns.rewards()).enumerate();
-        for (ply, (stored, sent)) in rewards.filter(|(_, (stored, sent))| stored.to_bits() != sent.to_bits()) {
+        let mut rewards = self.0.columns.rewards().zip(searched.0.columns.rewards()).enumerate();
+        if let Some((ply, (stored, sent))) = rewards.find(|(_, (stored, sent))| stored.to_bits() != sent.to_bits()) {
             return Err(unlike(&format!("steps[{ply}].reward"), stored.to_string(), sent.to_string()));
         }
-        let kinds = self.0.columns.kinds().zip(searched.0.columns.kinds()).enumerate();
-        for (ply, (stored, sent)) in kinds.filter(|(_, (stored, sent))| stored.name() != sent.name()) {
+        let mut kinds = self.0.columns.kinds().zip(searched.0.columns.kinds()).enumerate();
+        if let Some((ply, (stored, sent))) = kinds.find(|(_, (stored, sent))| stored.name() != sent.name()) {
             return Err(unlike(&format!("steps[{ply}].kind"), stored.name().to_owned(), sent.name().to_owned()));
         }
         Ok(())
