@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use proto::replay::{Choice, MAIN_TABLE, RequestError, Revisable, Revised, Reviser};
 use proto::servers::{Server, Servers};
+use proto::weights::Published;
 use service::Drain;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::LAST_ANSWERS_MAX;
 use crate::metrics;
-use crate::workers::Weights;
 
 /// The trajectories that are fetched ahead: few, because others may revise them meanwhile.
 const STORED_MAX: usize = 2;
@@ -23,6 +22,11 @@ const SEARCHED_MAX: usize = 16;
 const NOTHING_INTERVAL: Duration = Duration::from_millis(500);
 /// The time between two requests after one has failed.
 const FAILED_INTERVAL: Duration = Duration::from_secs(2);
+/// The longest wait for the answers to new searches at the end of the process.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
+
+/// The newest weights, `None` before the first.
+type Weights = watch::Receiver<Option<Arc<Published>>>;
 
 /// A trajectory that is to be searched again.
 pub(crate) struct Stored {
