@@ -557,7 +557,9 @@ fn a_trajectory_of_another_game_is_refused_by_name() {
 fn files_of(entries: &[Entry]) -> BTreeMap<String, Vec<u8>> {
     let memory = Memory::default();
     let (mut log, _, _) = restore(memory.clone(), &Settings { segment_bytes: 1 << 20, ..settings() }, [5; 32]).unwrap();
-    entries.iter().for_each(|entry| drop(log.commit(std::slice::from_ref(entry), 0).unwrap()));
+    for entry in entries {
+        log.commit(std::slice::from_ref(entry), 0).unwrap();
+    }
     memory.files()
 }
 
