@@ -18,10 +18,10 @@ use replay_server::log::{
 /// The size limit of the decompressed content of a record, in bytes.
 const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
 
-/// Checks that any payload decodes to a record or is rejected, and that the content of a trajectory is within its size
-/// limit.
+/// Checks that any payload decodes to a record or is rejected, and that the content of a trajectory or a revision is
+/// within its size limit.
 pub(crate) fn record(payload: &[u8]) {
-    if let Ok(Record::Trajectory { content, .. }) = Record::decode(payload) {
+    if let Ok(Record::Trajectory { content, .. } | Record::Revision { content, .. }) = Record::decode(payload) {
         assert!(content.len() <= CONTENT_BYTES_MAX);
     }
 }

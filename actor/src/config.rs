@@ -17,6 +17,7 @@ use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
 use crate::backend::simulated::NAME;
+use crate::reanalysis::Share;
 
 /// More threads than any machine has cores.
 const THREADS_MAX: usize = 1024;
@@ -38,6 +39,12 @@ const NODE_BYTES: u64 = 512;
 /// The memory of one edge in bytes.
 const EDGE_BYTES: u64 = 24;
 
+/// The largest share of reanalysis: an actor that plays nothing would search nothing either, because reanalysis follows
+/// self-play.
+const REANALYSIS_SHARE_MAX: f64 = 0.95;
+/// The searches of each slot that reanalysis catches up after it had nothing to search.
+const REANALYSIS_CREDIT_SEARCHES: u64 = 2;
+
 /// The longest simulated delay, in microseconds: slower than any accelerator.
 const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 
@@ -53,6 +60,8 @@ pub struct Config {
     pub selfplay: SelfplaySection,
     /// The settings of this process.
     pub actor: ActorSection,
+    /// The settings of reanalysis.
+    pub reanalysis: ReanalysisSection,
     /// The authorities that it trusts, and its own credentials.
     pub security: SecuritySection,
 }
@@ -116,6 +125,24 @@ pub struct ActorSection {
     /// The time to wait for acknowledgements at the end; trajectories that are unacknowledged then are kept for the
     /// next start.
     pub drain_seconds: f64,
+}
+
+/// The section `[reanalysis]`: stored trajectories are searched again with the newest weights (MuZero Reanalyze).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReanalysisSection {
+    /// The share of an actor's simulations that search stored trajectories again, from 0 to 0.95; 0: none do.
+    pub share: f64,
+    /// The simulations of a full search; 0: `selfplay.full_simulations`. Fast searches, of which only the value is kept,
+    /// have `selfplay.fast_simulations`.
+    pub simulations: u32,
+}
+
+impl Default for ReanalysisSection {
+    fn default() -> Self {
+        // Off: its gain depends on how long a trajectory stays in the window, and its cost is certain.
+        Self { share: 0.0, simulations: 0 }
+    }
 }
 
 /// The value of `actor.kernel`.
@@ -211,6 +238,8 @@ pub struct Settings {
     pub selfplay: selfplay::Settings,
     /// The settings of this process; their ranges are checked.
     pub actor: ActorSection,
+    /// The settings of reanalysis; their ranges are checked.
+    pub reanalysis: ReanalysisSection,
     /// `actor.replay`.
     pub replay: Endpoints,
     /// `actor.replay_away_seconds_max`.
@@ -236,6 +265,7 @@ impl Config {
         let selfplay = self.selfplay.settings(search).map_err(out_of_range)?;
         let actor = self.actor.clone();
         actor.check()?;
+        ConfigError::within("reanalysis.share", self.reanalysis.share, 0.0..=REANALYSIS_SHARE_MAX)?;
         self.security.check_endpoint("actor.replay", &actor.replay)?;
         self.security.check_endpoint("actor.learner", &actor.learner)?;
         if !actor.inference.is_empty() {
@@ -256,6 +286,7 @@ impl Config {
             drain: Duration::from_secs_f64(actor.drain_seconds),
             threads: threads(actor.threads, machine),
             actor,
+            reanalysis: self.reanalysis.clone(),
         })
     }
 }
@@ -273,6 +304,25 @@ impl Settings {
         let fitting = memory_bytes / TREES_MEMORY_DIVISOR / self.tree_bytes().max(1) / threads.max(1) as u64;
         let fitting = usize::try_from(fitting).unwrap_or(usize::MAX).max(self.selfplay.games);
         wanted.min(fitting)
+    }
+
+    /// Returns the settings of the searches of reanalysis.
+    pub(crate) fn reanalysis_searches(&self) -> selfplay::Settings {
+        let mut searches = self.selfplay.clone();
+        if self.reanalysis.simulations > 0 {
+            searches.full_simulations = self.reanalysis.simulations;
+        }
+        // Reanalysis does not search deeper where self-play would wait.
+        searches.full_simulations_max = 0;
+        searches
+    }
+
+    /// Returns the division of simulations between self-play and the `threads` of reanalysis.
+    pub(crate) fn reanalysis_share(&self, threads: usize) -> Share {
+        let searches = self.reanalysis_searches();
+        let slots = (threads * searches.games) as u64;
+        let credit_max = REANALYSIS_CREDIT_SEARCHES * slots * u64::from(searches.full_simulations);
+        Share::new(self.reanalysis.share, credit_max)
     }
 
     /// Returns an estimate of the memory of one game's tree in bytes: after a move, the tree holds the nodes of the
@@ -379,6 +429,24 @@ mod tests {
             let mut config = Config::default();
             config.actor.replay_away_seconds_max = seconds;
             assert!(refused(config).contains("actor.replay_away_seconds_max"), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn reanalysis_is_off_unless_a_share_is_given_and_searches_as_self_play_does() {
+        let searches = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.settings().map(|settings| settings.reanalysis_searches().full_simulations)
+        };
+        assert_eq!(Config::default().settings().unwrap().reanalysis.share, 0.0);
+        assert_eq!(searches(|config| config.reanalysis.share = 0.5).unwrap(), 96);
+        assert_eq!(searches(|config| config.reanalysis.simulations = 7).unwrap(), 7);
+        for share in [-0.1, 1.0, f64::NAN] {
+            let mut config = Config::default();
+            config.reanalysis.share = share;
+            let error = config.settings().unwrap_err().to_string();
+            assert!(error.contains("reanalysis.share"), "{error}");
         }
     }
 

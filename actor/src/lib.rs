@@ -3,7 +3,7 @@
 //! `workers` holds the OS threads that play, decides when their weights may be too old, pins them to cpus, and is the
 //! only file where threads and tokio communicate; `play` holds their episodes, for either kind of network; `stopwatch`
 //! measures how their time is spent, `adaptive_budget` sets the simulations of their searches, and `traces` traces
-//! single games. `uploader` sends finished games to the replay server that `replay_router` chooses; `state_dir` keeps
+//! single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends finished games to the replay server that `replay_router` chooses; `state_dir` keeps
 //! the epoch and the unacknowledged trajectories (`spool`) over restarts. `backend` chooses the evaluators. Start with
 //! [`run`].
 //!
@@ -15,6 +15,7 @@ mod backend;
 mod config;
 mod metrics;
 mod play;
+mod reanalysis;
 mod replay_router;
 mod spool;
 mod state_dir;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-pub use config::{ActorSection, Config, Identity, Kernel, Settings};
+pub use config::{ActorSection, Config, Identity, Kernel, ReanalysisSection, Settings};
 use evaluators::{Backend, Chosen};
 use proto::servers::Servers;
 use proto::weights::{Subscriber, SubscriberSettings};
@@ -89,10 +90,11 @@ async fn play(
         size_limit_bytes: actor.weights_bytes_max,
     });
     let servers = Servers::resolved(&settings.replay);
-    let uploader = Uploader::start(&settings, servers, epoch, state_dir, &context.drain)?;
+    let uploader = Uploader::start(&settings, servers.clone(), epoch, state_dir, &context.drain)?;
     let (weights, readiness) = (subscriber.handle(), context.readiness.clone());
     let freshness = Freshness { away: subscriber.away(), most: settings.weights_away_max };
-    let workers = Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, &context.drain)?;
+    let workers =
+        Workers::start(&settings, epoch, evaluators, weights, freshness, readiness, &context.drain, &servers)?;
     let uploaded = uploader.run(workers.finished, &context.drain).await;
     // Whatever ended the upload, the threads must not outlive it.
     context.drain.start();

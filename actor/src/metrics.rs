@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ::metrics::{counter, gauge};
 use inference::EngineCounts;
+use proto::replay::ReviseRefusal;
 use selfplay::Round;
 
 use crate::replay_router::RouterStats;
@@ -15,9 +16,33 @@ pub(crate) fn begin() {
     counter!("zerofleet_actor_evaluator_failures_total").increment(0);
     counter!("zerofleet_actor_unfinished_games_total").increment(0);
     counter!("zerofleet_actor_id_collisions_total").increment(0);
+    counter!("zerofleet_actor_reanalysis_simulations_total").increment(0);
+    counter!("zerofleet_actor_reanalysed_trajectories_total").increment(0);
+    counter!("zerofleet_actor_reanalysed_positions_total").increment(0);
+    let refusals = ReviseRefusal::ALL.map(ReviseRefusal::name);
+    for reason in refusals.into_iter().chain(["failed", "unusable"]) {
+        reanalysis_refused(reason, 0);
+    }
     for why in ["weights", "replay", "evaluator"] {
         waited(why, Duration::ZERO);
     }
+}
+
+/// Counts the simulations of reanalysis.
+pub(crate) fn reanalysed(simulations: usize) {
+    counter!("zerofleet_actor_reanalysis_simulations_total").increment(simulations as u64);
+}
+
+/// Counts a trajectory whose new searches have replaced the stored ones.
+pub(crate) fn revised(positions: usize) {
+    counter!("zerofleet_actor_reanalysed_trajectories_total").increment(1);
+    counter!("zerofleet_actor_reanalysed_positions_total").increment(positions as u64);
+}
+
+/// Counts trajectories that were not replaced: refused by the server, by the kind of refusal; `failed` requests;
+/// `unusable` ones, which the rules do not allow.
+pub(crate) fn reanalysis_refused(reason: &'static str, trajectories: u64) {
+    counter!("zerofleet_actor_reanalysis_refused_total", "reason" => reason).increment(trajectories);
 }
 
 /// The evaluator of a batch, in an actor that has an inference server.

@@ -11,7 +11,9 @@ use anyhow::{Context as _, anyhow};
 use evaluators::{Backend, Chosen, Network};
 use game::{Game, mix};
 use inference::{Cache, Error};
+use proto::servers::Servers;
 use proto::weights::Published;
+use selfplay::Reanalysis;
 use service::cpus::{self, Cpu};
 use service::{Drain, Readiness};
 use tokio::runtime::Handle;
@@ -23,17 +25,18 @@ use crate::adaptive_budget::AdaptiveBudget;
 use crate::config::{ActorSection, Settings};
 use crate::metrics;
 use crate::play::{Call, Loaded, Pace, Play};
+use crate::reanalysis::{self, Exchange, Reanalyst, Share};
 use crate::traces::{Finished, Traces};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Finished episodes that may wait between the threads and the writer, per thread.
 const FINISHED_PER_THREAD_MAX: usize = 16;
 /// The number of consecutive failures of the backend after which the process exits, so that its supervisor decides.
-const FAILURES_MAX: u32 = 5;
+pub(crate) const FAILURES_MAX: u32 = 5;
 /// The time between two tries of a failing backend.
-const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The newest weights, `None` before the first.
 pub(crate) type Weights = watch::Receiver<Option<Arc<Published>>>;
@@ -44,11 +47,16 @@ pub(crate) struct Workers {
     pub(crate) threads: Threads,
 }
 
-/// Threads that end when the drain fires.
-pub(crate) struct Threads(Vec<JoinHandle<anyhow::Result<()>>>);
+/// Threads that end when the drain fires, with the tasks of reanalysis.
+pub(crate) struct Threads {
+    threads: Vec<JoinHandle<anyhow::Result<()>>>,
+    exchanges: Vec<Exchange>,
+}
 
 impl Workers {
-    /// Starts the threads. Must be called on a runtime, whose timers the threads use.
+    /// Starts the threads. Must be called on a runtime, whose timers the threads use. Reanalysis fetches stored
+    /// trajectories from `servers`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of the process, each borrowed from another owner")]
     pub(crate) fn start(
         settings: &Settings,
         epoch: u64,
@@ -57,8 +65,10 @@ impl Workers {
         freshness: Freshness,
         readiness: Readiness,
         drain: &Drain,
+        servers: &Servers,
     ) -> anyhow::Result<Self> {
-        let (Chosen { backend, threads: count }, cache_positions) = (evaluators, settings.actor.cache_positions);
+        let (Chosen { backend, threads: all }, cache_positions) = (evaluators, settings.actor.cache_positions);
+        let (count, reanalysts) = reanalysis::threads(all, settings.reanalysis.share);
         let (sender, finished) = mpsc::channel(count * FINISHED_PER_THREAD_MAX);
         let cache = (cache_positions > 0).then(|| Arc::new(Cache::new(cache_positions)));
         let pinning = Arc::new(Pinning::new(&settings.actor));
@@ -72,8 +82,9 @@ impl Workers {
             drain: drain.clone(),
             runtime: Handle::current(),
             announced: Arc::new(Once::new()),
+            share: (reanalysts > 0).then(|| Arc::new(settings.reanalysis_share(reanalysts))),
         };
-        let mut threads = Vec::with_capacity(count);
+        let mut threads = Vec::with_capacity(count + reanalysts);
         for index in 0..count {
             let (pinning, around) = (Arc::clone(&pinning), around.clone());
             let seed = thread_seed(settings, epoch, index);
@@ -88,22 +99,45 @@ impl Workers {
             }));
             threads.push(thread.with_context(|| format!("start the thread {name}"))?);
         }
-        Ok(Self { finished, threads: Threads(threads) })
+        let mut exchanges = Vec::new();
+        if let Some(share) = around.share.clone() {
+            for index in 0..reanalysts {
+                let (exchange, desk) = Exchange::start(servers.clone(), around.weights.clone(), drain);
+                exchanges.push(exchange);
+                let (pinning, around, share) = (Arc::clone(&pinning), around.clone(), Arc::clone(&share));
+                let seed = thread_seed(settings, epoch, count + index);
+                let (selfplay, discount) = (settings.reanalysis_searches(), settings.discount);
+                let name = format!("reanalysis-{index}");
+                let builder = std::thread::Builder::new().name(name.clone());
+                let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
+                    pinning.pin(count + index);
+                    let searches = Reanalysis::new(game.clone(), selfplay, discount, seed);
+                    Reanalyst::new(game, searches, desk, share, around).run()
+                }));
+                threads.push(thread.with_context(|| format!("start the thread {name}"))?);
+            }
+        }
+        Ok(Self { finished, threads: Threads { threads, exchanges } })
     }
 }
 
 impl Threads {
     /// Waits for all threads; returns the first failure.
     pub(crate) async fn join(self) -> anyhow::Result<()> {
+        let Self { threads, exchanges } = self;
         let join = move || {
             let mut result = Ok(());
-            for thread in self.0 {
+            for thread in threads {
                 let ended = thread.join().unwrap_or_else(|_| Err(anyhow!("a self-play thread panicked")));
                 result = result.and(ended);
             }
             result
         };
-        tokio::task::spawn_blocking(join).await.context("join the self-play threads")?
+        let joined = tokio::task::spawn_blocking(join).await.context("join the self-play threads")?;
+        for exchange in exchanges {
+            exchange.join().await;
+        }
+        joined
     }
 }
 
@@ -114,17 +148,50 @@ fn thread_seed(settings: &Settings, epoch: u64, thread: usize) -> u64 {
 
 /// A thread's connections to the rest of the process.
 #[derive(Clone)]
-struct ThreadContext {
+pub(crate) struct ThreadContext {
     backend: Arc<dyn Backend>,
-    weights: Weights,
+    pub(crate) weights: Weights,
     freshness: Freshness,
     finished: mpsc::Sender<Finished>,
-    cache: Option<Arc<Cache>>,
+    pub(crate) cache: Option<Arc<Cache>>,
     readiness: Readiness,
-    drain: Drain,
-    runtime: Handle,
+    pub(crate) drain: Drain,
+    pub(crate) runtime: Handle,
     /// Completed once a thread has logged which settings a learned model ignores.
     announced: Arc<Once>,
+    /// Counts the simulations of self-play for reanalysis; `None` if there is none.
+    share: Option<Arc<Share>>,
+}
+
+impl ThreadContext {
+    /// Builds the network of new weights; `None` while another thread prepares it. A thread with earlier weights,
+    /// `is_loaded`, goes on while another one prepares the new ones for all.
+    pub(crate) fn network<G: Game>(
+        &self,
+        game: &G,
+        published: &Published,
+        is_loaded: bool,
+    ) -> anyhow::Result<Option<Network>> {
+        let manifest = &published.manifest;
+        published.check_game(game.spec())?;
+        if manifest.architecture.model == Model::Alphazero {
+            selfplay::check_searchable(game)?;
+        }
+        if is_loaded {
+            return Ok(self.backend.try_build_network(manifest, &published.bytes)?);
+        }
+        Ok(Some(self.backend.build_network(manifest, &published.bytes)?))
+    }
+
+    /// Waits for `event`, at most until the process drains; no time of self-play is counted.
+    pub(crate) fn idle(&self, event: impl Future<Output = ()>) {
+        self.runtime.block_on(async {
+            tokio::select! {
+                () = self.drain.wait() => {}
+                () = event => {}
+            }
+        });
+    }
 }
 
 /// A self-play thread.
@@ -195,6 +262,9 @@ impl<G: Game> Worker<G> {
                 self.failures = 0;
                 metrics::played(parts, round.observing);
                 metrics::advanced(&round);
+                if let Some(share) = &self.around.share {
+                    share.earn(round.simulations);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -235,7 +305,7 @@ impl<G: Game> Worker<G> {
         let Some(published) = self.around.weights.borrow_and_update().clone() else { return Ok(()) };
         let version = published.manifest.version;
         let start = Instant::now();
-        let built = self.build(&published);
+        let built = self.around.network(self.play.game(), &published, self.play.is_loaded());
         metrics::spent("load", start.elapsed());
         let network = match built {
             Ok(Some(network)) => network,
@@ -270,20 +340,6 @@ impl<G: Game> Worker<G> {
         metrics::loaded(version.0, self.around.backend.describe());
         tracing::debug!(%version, "new weights");
         Ok(())
-    }
-
-    /// Builds the network of new weights; `None` while another thread prepares it.
-    fn build(&self, published: &Published) -> anyhow::Result<Option<Network>> {
-        let (spec, manifest) = (self.play.game().spec(), &published.manifest);
-        published.check_game(spec)?;
-        if manifest.architecture.model == Model::Alphazero {
-            selfplay::check_searchable(self.play.game())?;
-        }
-        // With earlier weights the thread goes on while another one prepares the new ones for all.
-        if self.play.is_loaded() {
-            return Ok(self.around.backend.try_build_network(manifest, &published.bytes)?);
-        }
-        Ok(Some(self.around.backend.build_network(manifest, &published.bytes)?))
     }
 
     fn wait_for_weights(&mut self) {

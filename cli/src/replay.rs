@@ -270,10 +270,11 @@ fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = run.settings()?;
     // A record that a server is writing would look like damage at the end.
     let _lock = service::directory::lock(&settings.directory).context("lock the log")?;
-    let Verified { trajectories, items, others, segments, bytes, damage } = verify_log(&settings)?;
+    let Verified { trajectories, items, revisions, others, segments, bytes, damage } = verify_log(&settings)?;
     writeln!(
         out,
-        "{trajectories} trajectories of {items} positions and {others} other records in {segments} files of {:.1} MB",
+        "{trajectories} trajectories of {items} positions, {revisions} revisions and {others} other records in {segments} \
+         files of {:.1} MB",
         bytes as f64 / 1e6
     )?;
     for found in &damage {

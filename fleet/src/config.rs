@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use actor::ActorSection;
+use actor::{ActorSection, ReanalysisSection};
 use arena::config::ArenaSection;
 use games::{GameKind, with_game};
 use inference_server::config::InferenceSection;
@@ -39,6 +39,8 @@ pub struct Fleet {
     pub learner: LearnerSection,
     /// The settings of the actors.
     pub actor: ActorSection,
+    /// The settings of reanalysis.
+    pub reanalysis: ReanalysisSection,
     /// The settings of strength measurement.
     pub arena: ArenaSection,
     /// The settings of the inference server.
@@ -53,13 +55,26 @@ impl Fleet {
     /// Runs the checks of every process, so that an error appears on the screen and not only in a log, and the checks
     /// that concern two processes.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self { run, network, search, selfplay, replay, learner, actor, arena, inference, security, telemetry } =
-            self.clone();
+        let Self {
+            run,
+            network,
+            search,
+            selfplay,
+            replay,
+            learner,
+            actor,
+            reanalysis,
+            arena,
+            inference,
+            security,
+            telemetry,
+        } = self.clone();
         telemetry.check()?;
         check_model(&run, &network, &actor)?;
         check_security(&security)?;
         let here = || security.clone();
-        actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, security: here() }.settings()?;
+        actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, reanalysis, security: here() }
+            .settings()?;
         let learner = learner::config::Config { run: run.clone(), network, learner, security: here() }.settings()?;
         let replay = replay_server::Config { run: run.clone(), replay, security: here() }.settings()?;
         check_batch(&learner, &replay)?;

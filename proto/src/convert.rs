@@ -10,6 +10,7 @@ pub(crate) mod analysis;
 pub(crate) mod evaluation;
 pub(crate) mod insert;
 pub(crate) mod operator;
+pub(crate) mod revise;
 pub(crate) mod sample;
 pub(crate) mod table;
 pub(crate) mod trajectory;
@@ -19,6 +20,7 @@ pub use analysis::analyse_from_wire;
 pub use evaluation::{predictions_to_wire, rejection_to_wire};
 pub use experience::Invalid;
 pub use insert::trace_of;
+pub use revise::{choice_to_wire, revision_from_wire};
 pub use sample::{batch_to_wire, waiting_to_wire};
 
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};

@@ -1,13 +1,15 @@
 //! The replay service, which accepts trajectories and returns samples: `zerofleet.replay.v1`.
 //!
 //! An actor holds a [`Writer`] for each server, the learner a [`ShardedSampler`] over one [`Sampler`] each; a tool that
-//! inspects a table holds an [`Inspector`]. The server implements [`v1::replay_server::Replay`], reads its streams
-//! through [`order`] and is added to a server by [`service()`].
+//! inspects a table holds an [`Inspector`], an actor that searches stored trajectories again a [`Reviser`]. The server
+//! implements [`v1::replay_server::Replay`], reads its streams through [`order`] and is added to a server by
+//! [`service()`].
 
 pub(crate) mod canonical;
 mod inspector;
 mod operator;
 pub mod order;
+mod reviser;
 mod sampler;
 mod sharded;
 mod writer;
@@ -21,6 +23,7 @@ pub use operator::{
     Actor, ActorState, Actors, ItemPriority, Located, PriorityUpdate, Quarantine, ServerStats, Suspect, TableChange,
     TableEdge, TableStats, UpdatedPriorities,
 };
+pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
 pub use sampler::{NewestWeights, Sampler, SamplerSettings};
 pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
 pub use writer::{Writer, WriterError, WriterSettings, WriterStats};

@@ -10,11 +10,12 @@ mod sample;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use experience::{Trajectory, TrajectoryId};
+use experience::{Limits, Trajectory, TrajectoryId};
 use futures::Stream;
 use proto::convert::{self, Invalid};
 use proto::replay::{
-    ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Suspect, TableChange, UpdatedPriorities, v1,
+    Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal, Suspect,
+    TableChange, UpdatedPriorities, v1,
 };
 use replay::ItemKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,12 +25,17 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::{MAIN, Settings, TableIndex};
 use crate::leases::Actors;
+use crate::log::{EncodedTrajectory, UnixMillis};
 use crate::table_service::{Command, Ended, Handle, Refusal};
+use crate::{metrics, storage};
 use quota::Quota;
 
 /// The maximum number of unanswered trajectories of one actor: that of a commit's entries, so that one actor alone can
 /// fill a commit.
 pub const INSERT_CREDIT: u32 = 256;
+
+/// The maximum number of calls of reanalysis that are served at a time: each holds a trajectory and its record.
+const REVISION_CALLS_MAX: usize = 128;
 
 /// Serves the tables of a [`Handle`] over gRPC.
 #[derive(Debug, Clone)]
@@ -38,6 +44,7 @@ pub struct ReplayService {
     handle: Handle,
     drain: CancellationToken,
     lists: Arc<Semaphore>,
+    revisions: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     quota: Quota,
     actors: Actors,
@@ -51,7 +58,8 @@ impl ReplayService {
     pub fn new(settings: Settings, handle: Handle, actors: Actors, drain: CancellationToken) -> Self {
         let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
         let quota = Quota::new(settings.actor_inserts_per_second_max);
-        Self { settings: Arc::new(settings), handle, drain, lists, streams, quota, actors }
+        let revisions = Arc::new(Semaphore::new(REVISION_CALLS_MAX));
+        Self { settings: Arc::new(settings), handle, drain, lists, revisions, streams, quota, actors }
     }
 
     /// Acquires one of the permits for open streams.
@@ -59,6 +67,12 @@ impl ReplayService {
         let most = self.settings.streams_max;
         let full = |_| insert::exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
         Arc::clone(&self.streams).try_acquire_owned().map_err(full)
+    }
+
+    /// Acquires one of the permits for calls of reanalysis.
+    fn revision(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let full = |_| insert::exhausted(format!("{REVISION_CALLS_MAX} calls of reanalysis are served already"));
+        Arc::clone(&self.revisions).try_acquire_owned().map_err(full)
     }
 
     /// Returns the table of this name; the main one if the name is empty.
@@ -171,6 +185,24 @@ impl v1::replay_server::Replay for ReplayService {
         Ok(Response::new(v1::ConfigureResponse { settings: settings.into_iter().collect() }))
     }
 
+    async fn choose(&self, request: Request<v1::ChooseRequest>) -> Result<Response<v1::ChooseResponse>, Status> {
+        let Choice { table, older_than } = request.into_inner().try_into().map_err(|e| convert::status(&e))?;
+        let table = self.table(&table)?;
+        let _permit = self.revision()?;
+        let chosen = self.handle.request(|reply| Command::Choose(table, older_than, reply)).await?;
+        Ok(Response::new(convert::choice_to_wire(chosen)))
+    }
+
+    async fn revise(&self, request: Request<v1::ReviseRequest>) -> Result<Response<v1::ReviseResponse>, Status> {
+        let _permit = self.revision()?;
+        let (request, limits) = (request.into_inner(), self.settings.limits);
+        // Checking and compressing a long episode takes milliseconds, which must not block a thread that drives sockets.
+        let encoded = tokio::task::spawn_blocking(move || encoded_revision(request, limits)).await;
+        let (revised, content, at) = encoded.map_err(|_| Status::internal("cannot read a revision"))??;
+        let revising = self.handle.request(|reply| Command::Revise { revised, content, at, reply });
+        Ok(Response::new(v1::ReviseResponse { revision: revising.await?? }))
+    }
+
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportResponse>, Status> {
         let report = Report::try_from(request.into_inner()).map_err(|invalid| convert::status(&invalid))?;
         let Report { trajectory: id, ply, reason } = report;
@@ -180,6 +212,20 @@ impl v1::replay_server::Replay for ReplayService {
         tracing::error!(trajectory = %id, ply, reason, held, "a trajectory was reported and taken out of sampling");
         Ok(Response::new(v1::ReportResponse { held }))
     }
+}
+
+/// Checks a revision, and encodes its record for the log.
+fn encoded_revision(
+    request: v1::ReviseRequest,
+    limits: Limits,
+) -> Result<(Revisable, EncodedTrajectory, UnixMillis), Status> {
+    let revised = convert::revision_from_wire(request, limits).map_err(|invalid| {
+        metrics::count_revision_refused(ReviseRefusal::Invalid);
+        convert::status(&invalid)
+    })?;
+    let (at, revision) = (UnixMillis::now(), revised.revision + 1);
+    let content = storage::encode_revision(&revised.trajectory, revision, at);
+    Ok((revised, content.map_err(|error| Status::internal(error.to_string()))?, at))
 }
 
 /// Returns the ids that a query requests, of the trajectories held, newest first.
@@ -222,6 +268,13 @@ impl From<Refusal> for Status {
             Refusal::NotDurable(_) | Refusal::TooMany { .. } => Self::resource_exhausted(message),
             Refusal::Priority(_) => Self::invalid_argument(message),
             Refusal::Setting(invalid) => convert::status(&invalid),
+            Refusal::OtherEpisode(Invalid { field, reason }) => {
+                convert::status(&Invalid { field: format!("trajectory.{field}"), reason })
+            }
+            Refusal::StaleRevision { .. } => Self::aborted(message),
+            Refusal::OlderWeights { .. } => Self::failed_precondition(message),
+            Refusal::TooManyRevisions(_) | Refusal::RevisionNotStored(_) => insert::exhausted(message),
+            Refusal::Draining => draining(),
         }
     }
 }

@@ -78,6 +78,13 @@ pub enum Entry {
         /// The encoded record.
         content: EncodedTrajectory,
     },
+    /// New searches of a trajectory.
+    Revision {
+        /// The id of the trajectory.
+        id: TrajectoryId,
+        /// The encoded record.
+        content: EncodedTrajectory,
+    },
     /// Any other record.
     Operator(OperatorRecord),
 }
@@ -87,7 +94,9 @@ impl Entry {
     /// small.
     fn bytes(&self) -> usize {
         match self {
-            Self::Trajectory { content, .. } => frame::HEADER_BYTES + content.payload().len(),
+            Self::Trajectory { content, .. } | Self::Revision { content, .. } => {
+                frame::HEADER_BYTES + content.payload().len()
+            }
             Self::Operator(OperatorRecord::Priorities { updates, .. }) => size_of_val(updates.as_slice()),
             Self::Operator(_) => frame::HEADER_BYTES,
         }
@@ -314,6 +323,9 @@ impl<V: Volume> Log<V> {
                         self.state.counters.count(*items);
                     }
                 }
+                // The head needs nothing of it: a segment is dropped once no trajectory of it or of an earlier one is
+                // held, and a revision comes behind its trajectory.
+                Entry::Revision { .. } => {}
                 Entry::Operator(record) => self.state.record(record),
             }
         }
@@ -363,7 +375,7 @@ fn encode(out: &mut Vec<u8>, prologue: &Prologue, base: u64, entries: &[Entry], 
     prologue.append(out, base, &Record::encode_counters(counters))?;
     for entry in entries {
         match entry {
-            Entry::Trajectory { content, .. } => {
+            Entry::Trajectory { content, .. } | Entry::Revision { content, .. } => {
                 prologue.append_checked(out, base, content.payload(), content.checksum())?;
             }
             Entry::Operator(record) => prologue.append(out, base, &record.encode()?)?,

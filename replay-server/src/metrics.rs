@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use experience::{Trajectory, WeightsVersion};
 use metrics::{Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use proto::replay::{ActorState, TableStats};
+use proto::replay::{ActorState, ReviseRefusal, TableStats};
 use replay::{RateLimiterCounts, Table};
 
 /// The reasons for which an insert is rejected, as values of the label `reason`.
@@ -37,7 +38,7 @@ const GAUGES: [(&str, &str); 19] = [
     ("zerofleet_replay_disk_bytes", "Bytes of the log's file system"),
 ];
 
-const COUNTERS: [(&str, &str); 9] = [
+const COUNTERS: [(&str, &str); 12] = [
     ("zerofleet_replay_inserts_total", "Trajectories stored since the run began"),
     ("zerofleet_replay_items_inserted_total", "Items stored since the run began"),
     ("zerofleet_replay_samples_total", "Items drawn since the run began"),
@@ -46,14 +47,18 @@ const COUNTERS: [(&str, &str); 9] = [
     ("zerofleet_replay_stale_total", "Trajectories not stored: their weights were too far behind"),
     ("zerofleet_replay_actors_lost_total", "How often an actor was silent for too long"),
     ("zerofleet_replay_tables_samples_total", "Items drawn from each table since the run began"),
+    ("zerofleet_replay_revisions_total", "Trajectories whose searches were replaced by newer ones"),
+    ("zerofleet_replay_revised_positions_total", "Searched positions of those trajectories"),
+    ("zerofleet_replay_revisions_refused_total", "Revisions refused, by reason"),
     ("zerofleet_replay_archive_passes_total", "Passes over the archive, by result"),
 ];
 
-const HISTOGRAMS: [(&str, &str); 4] = [
+const HISTOGRAMS: [(&str, &str); 5] = [
     ("zerofleet_replay_insert_seconds", "From the arrival of a trajectory to its answer"),
     ("zerofleet_replay_sample_seconds", "From the wish for a batch to the batch"),
     ("zerofleet_replay_sample_age_seconds", "How long ago what is drawn came in"),
     ("zerofleet_replay_sample_lag_versions", "How far what is drawn is behind the newest held"),
+    ("zerofleet_replay_revision_lag_versions", "How far the searches that a revision replaced were behind it"),
 ];
 
 /// Describes all metrics, and initialises the counters that would otherwise appear with their first event.
@@ -64,6 +69,10 @@ pub(crate) fn describe() {
     counter!("zerofleet_replay_stale_total").absolute(0);
     for reason in [INVALID, NOT_STORED, OVER_MEMORY] {
         counter!("zerofleet_replay_refused_total", "reason" => reason).absolute(0);
+    }
+    counter!("zerofleet_replay_revisions_total").absolute(0);
+    for refusal in ReviseRefusal::ALL {
+        counter!("zerofleet_replay_revisions_refused_total", "reason" => refusal.name()).absolute(0);
     }
 }
 
@@ -80,6 +89,19 @@ pub(crate) fn count_stale() {
 /// Counts a trajectory that was rejected because of the memory limit.
 pub(crate) fn count_over_memory() {
     counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
+}
+
+/// Counts a revision, and by how many weights versions it is ahead of the last step that it replaced.
+pub(crate) fn revised(trajectory: &Trajectory, replaced: WeightsVersion) {
+    counter!("zerofleet_replay_revisions_total").increment(1);
+    counter!("zerofleet_replay_revised_positions_total").increment(trajectory.searched_steps() as u64);
+    let lag = trajectory.last_weights_version().0.saturating_sub(replaced.0);
+    histogram!("zerofleet_replay_revision_lag_versions").record(lag as f64);
+}
+
+/// Counts a revision that was refused.
+pub(crate) fn count_revision_refused(refusal: ReviseRefusal) {
+    counter!("zerofleet_replay_revisions_refused_total", "reason" => refusal.name()).increment(1);
 }
 
 /// Records the time from the arrival of a trajectory to its insertion into the tables.

@@ -23,6 +23,14 @@ pub fn encode(trajectory: &Trajectory, inserted: UnixMillis) -> io::Result<Encod
     EncodedTrajectory::new(trajectory.id(), items(trajectory), inserted, trajectory.columns())
 }
 
+/// Encodes the record of a revision in the log: the columns with the new searches, compressed.
+///
+/// # Errors
+/// The trajectory is larger than the wire allows.
+pub fn encode_revision(searched: &Trajectory, revision: u64, revised: UnixMillis) -> io::Result<EncodedTrajectory> {
+    EncodedTrajectory::revision(searched.id(), revision, revised, searched.columns())
+}
+
 /// Returns the number of items of a trajectory, as the log counts them.
 pub(crate) fn items(trajectory: &Trajectory) -> u32 {
     u32::try_from(trajectory.full_steps()).expect("an episode has under 2^32 steps")
@@ -68,6 +76,9 @@ pub fn restore<V: Volume>(
                 segments.push(segment);
                 tables.iter_mut().for_each(|table| table.insert(content.clone(), inserted));
             }
+            Recovered::Revision { revision, revised, content, .. } => {
+                replay_revision(&mut tables, &content, revision, revised);
+            }
             Recovered::Operator(record) => replay_record(&mut tables, record),
         })?;
     let Head { counters, seen, quarantined_actors, tables: states, .. } = log.state();
@@ -102,6 +113,19 @@ fn without_bounds(mut settings: NamedTable) -> NamedTable {
     settings.table.window.capacity_items = u64::MAX;
     settings.table.retention = Retention::default();
     settings
+}
+
+/// Applies a revision. Of two records with the same number the later one applies: the earlier one was written by a
+/// commit that failed. A lower number than that of the trajectory, or another episode, is the work of a faulty disk.
+fn replay_revision(tables: &mut [TableState], searched: &Trajectory, revision: u64, revised: UnixMillis) {
+    // Every table holds all trajectories that were read, so the trajectory of one is that of all.
+    let held = tables.iter_mut().find_map(|table| {
+        let held = table.lookup(searched.id()).filter(|held| held.revision <= revision)?;
+        held.trajectory.revised_by(searched).ok()
+    });
+    if let Some(trajectory) = held {
+        tables.iter_mut().for_each(|table| _ = table.revise(&trajectory, revision, revised.since_1970()));
+    }
 }
 
 /// Applies a record of an operator; the limiters' counts of this phase are replaced at the end.

@@ -7,6 +7,7 @@
 mod commands;
 mod inserts;
 mod operator_records;
+mod revisions;
 mod state;
 
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +28,7 @@ use crate::metrics;
 pub use commands::{Command, Ended, Handle, Inserted, Refusal, Reply, Sampled};
 use inserts::{Arrival, InLog};
 use operator_records::Continuation;
+use revisions::Revisions;
 use state::Common;
 pub use state::{Hold, Restored, Segments, TableState};
 
@@ -47,6 +49,7 @@ pub struct TableService {
     /// The ids of all trajectories ever inserted: an insert counts once.
     seen: SeenIds,
     rng: ChaCha8Rng,
+    revisions: Revisions,
     clock: Clock,
     log: SyncSender<LogCommand>,
     /// The trajectories that are not admitted yet, in the order of their arrival.
@@ -86,6 +89,7 @@ impl TableService {
             tables,
             seen,
             rng: ChaCha8Rng::seed_from_u64(settings.seed),
+            revisions: Revisions::new(settings.seed),
             clock: Clock::start(),
             log,
             arrivals: VecDeque::new(),
@@ -140,6 +144,8 @@ impl TableService {
             Command::Stats(table, reply) => drop(reply.send(self.stats(table))),
             Command::Held(table, reply) => drop(reply.send(self.held(table))),
             Command::Get(id, reply) => drop(reply.send(self.get(id))),
+            Command::Choose(table, older_than, reply) => drop(reply.send(self.choose(table, older_than))),
+            Command::Revise { revised, content, at, reply } => self.revise(&revised, content, at, reply),
             Command::Report(id, reply) => drop(reply.send(self.report(id))),
             Command::Quarantine(suspect, reply) => self.quarantine(suspect, reply),
             Command::Release(suspect, reply) => self.release(suspect, reply),
@@ -220,6 +226,8 @@ impl TableService {
                 tables: Vec::new(),
                 inserted_unix_ms: u64::try_from(held.inserted.as_millis()).unwrap_or(u64::MAX),
                 quarantined: held.quarantined,
+                revision: held.revision,
+                revised_unix_ms: held.revised.map_or(0, |at| u64::try_from(at.as_millis()).unwrap_or(u64::MAX)),
             });
             found.tables.push(table.name().to_owned());
         }

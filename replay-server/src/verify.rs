@@ -13,6 +13,8 @@ pub struct Verified {
     pub trajectories: u64,
     /// The number of their positions.
     pub items: u64,
+    /// The number of readable revisions of trajectories, including those of removed ones.
+    pub revisions: u64,
     /// The number of other records, such as quarantines and priorities.
     pub others: u64,
     /// The number of segment files.
@@ -28,7 +30,7 @@ pub struct Verified {
 /// # Errors
 /// [`OpenError`]: a file that cannot be read, another format or another game.
 pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
-    let (mut trajectories, mut items, mut others) = (0, 0, 0);
+    let (mut trajectories, mut items, mut revisions, mut others) = (0, 0, 0, 0);
     let decode = |id, content: &[u8]| decode(id, content, settings);
     let volume = ReadOnly(Disk::new(&settings.directory));
     let (log, damage) = Log::open(volume, log_settings(settings, [0; 32]), decode, |_, recovered| match recovered {
@@ -36,9 +38,10 @@ pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
             trajectories += 1;
             items += content.full_steps() as u64;
         }
+        Recovered::Revision { .. } => revisions += 1,
         Recovered::Operator(_) => others += 1,
     })?;
-    Ok(Verified { trajectories, items, others, segments: log.segments(), bytes: log.bytes(), damage })
+    Ok(Verified { trajectories, items, revisions, others, segments: log.segments(), bytes: log.bytes(), damage })
 }
 
 /// A read-only folder: every change is ignored.

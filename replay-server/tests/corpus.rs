@@ -100,6 +100,8 @@ fn seeds_are_written() {
         records.push(framed(sequence));
     }
     records.extend(operator_records.iter().map(|record| record.encode().unwrap()));
+    let revision = EncodedTrajectory::revision(id(0), 1, UnixMillis(9), trajectory(0).columns()).unwrap();
+    records.push(revision.payload().to_vec());
     let put = |target: &str, name: usize, bytes: &[u8]| {
         std::fs::create_dir_all(corpus(target)).unwrap();
         std::fs::write(corpus(target).join(format!("seed-{name:02}")), bytes).unwrap();

@@ -17,6 +17,29 @@ mod learned;
 
 const SEED: u64 = 5;
 
+/// Returns what a thread of reanalysis needs of the process, with networks that answer
+/// pseudo-randomly, and the sender of its weights.
+pub(crate) fn context_of_reanalysis(
+    drain: &Drain,
+    runtime: Handle,
+) -> (ThreadContext, watch::Sender<Option<Arc<Published>>>) {
+    let (weights, newest) = watch::channel(None);
+    let (_, away) = watch::channel(None);
+    let around = ThreadContext {
+        backend: hashed(Arc::new(|_, _| Ok(()))),
+        weights: newest,
+        freshness: Freshness { away, most: None },
+        finished: mpsc::channel(1).0,
+        cache: None,
+        readiness: Readiness::starting(),
+        drain: drain.clone(),
+        runtime,
+        announced: Arc::new(Once::new()),
+        share: None,
+    };
+    (around, weights)
+}
+
 /// A test's action before an evaluator answers its batch; batches are numbered from one.
 type Before = Arc<dyn Fn(u64, usize) -> Result<(), Error> + Send + Sync>;
 
@@ -55,7 +78,7 @@ fn broken() -> Error {
     Error::Shape { expected: "this".into(), got: "that".into() }
 }
 
-fn selfplay() -> selfplay::Settings {
+pub(crate) fn selfplay() -> selfplay::Settings {
     selfplay::Settings { games: 8, full_simulations: 24, fast_simulations: 8, ..selfplay::Settings::default() }
 }
 
@@ -68,7 +91,7 @@ fn new_play() -> Play<TicTacToe> {
 }
 
 /// Returns weights of this version for `game`.
-fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
+pub(crate) fn published(game: &TicTacToe, number: u64) -> Arc<Published> {
     let spec = game.spec();
     let mut published = version(number, number.to_le_bytes().to_vec());
     let architecture = &mut published.manifest.architecture;
@@ -109,6 +132,7 @@ fn bench_of(drain: Drain, before: Before) -> Bench {
         drain: drain.clone(),
         runtime: runtime.handle().clone(),
         announced: Arc::new(Once::new()),
+        share: None,
     };
     let worker = Worker::new(new_play(), AdaptiveBudget::new(&selfplay()), around);
     Bench { worker, weights, away: tell_away, finished, readiness, drain, _runtime: runtime }
@@ -310,6 +334,10 @@ fn a_worker_that_fails_hands_in_what_it_finished_before_and_ends_the_others() {
     assert!(left_by_the_last_round > 0, "some rounds finish an episode and then fail");
 }
 
+fn no_servers() -> Servers {
+    Servers::watching(watch::channel(Arc::from([])).1)
+}
+
 fn settings(actor: u64, threads: usize) -> Settings {
     let mut config = Config::default();
     config.run.game = "tic_tac_toe".into();
@@ -333,7 +361,8 @@ async fn a_failing_thread_ends_all_threads_and_its_error_is_returned() {
     let (_at_hand, away) = watch::channel(None);
     let fresh = Freshness { away, most: None };
     let Workers { mut finished, threads } =
-        Workers::start(&settings(0, 2), 1, evaluators, newest, fresh, readiness.clone(), &drain).unwrap();
+        Workers::start(&settings(0, 2), 1, evaluators, newest, fresh, readiness.clone(), &drain, &no_servers())
+            .unwrap();
     let drained = async { while finished.recv().await.is_some() {} };
     let (ended, ()) = within(async { tokio::join!(threads.join(), drained) }).await;
     assert!(service::chain(&ended.unwrap_err()).contains("the network takes this"));
@@ -397,7 +426,7 @@ async fn pinned_threads_have_one_allowed_cpu_each() {
     let evaluators = Chosen { backend: Arc::new(build), threads: cpus.len() + 1 };
     let fresh = Freshness { away, most: None };
     let Workers { mut finished, threads } =
-        Workers::start(&settings, 1, evaluators, newest, fresh, Readiness::starting(), &drain).unwrap();
+        Workers::start(&settings, 1, evaluators, newest, fresh, Readiness::starting(), &drain, &no_servers()).unwrap();
     let all_played = async {
         while masks.lock().unwrap().len() <= cpus.len() {
             finished.recv().await;

@@ -81,10 +81,13 @@ pub(super) async fn list(inspector: &Inspector, query: ListQuery, out: &mut impl
 /// Prints the outcome, tables, insertion time and moves of one trajectory.
 pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mut impl Write) -> anyhow::Result<()> {
     let located = inspector.get(id).await?.ok_or_else(|| anyhow!("no table holds trajectory {}", id_text(id)))?;
-    let Located { trajectory, tables, inserted_unix_ms, quarantined } = located;
+    let Located { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms } = located;
     writeln!(out, "trajectory {} of {}: {}", id_text(id), trajectory.game(), outcome(trajectory.outcome()))?;
     let place = if quarantined { " in quarantine" } else { "" };
     writeln!(out, "in {}{place}; inserted at {} s since 1970", tables.join(", "), inserted_unix_ms / 1000)?;
+    if revision > 0 {
+        writeln!(out, "searched again at {} s since 1970: revision {revision}", revised_unix_ms / 1000)?;
+    }
     writeln!(out, "\n{:>4} {:<6} {:<8} {:>7} {:>8}  search policy", "ply", "player", "move", "value", "weights")?;
     with_game!(game_of(trajectory.game())?, |game| steps(&game, &trajectory, out))
 }

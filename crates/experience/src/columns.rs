@@ -276,6 +276,69 @@ impl Columns {
         Self { bytes: out.into(), layout }
     }
 
+    /// Returns the rewards of the steps described.
+    pub(crate) fn rewards(&self) -> impl Iterator<Item = f32> + '_ {
+        let (rewards, _) = self.section(self.layout.rewards_at, self.layout.observations_at).as_chunks();
+        let mut rewards = rewards.iter();
+        (0..self.layout.steps).map(move |_| rewards.next().map_or(0.0, |&reward| f32::from_le_bytes(reward)))
+    }
+
+    /// Returns these columns, which store no observations, with those of `stored`, an episode of as many steps. The
+    /// observations are copied without decompressing them.
+    ///
+    /// # Errors
+    /// The columns are longer than any trajectory.
+    pub(crate) fn with_observations_of(&self, stored: &Self) -> Result<Self, Invalid> {
+        let observations = stored.section(stored.layout.observations_at, stored.layout.truncation_at);
+        if observations.is_empty() {
+            return Ok(self.clone());
+        }
+        let Layout { outcome, action_width, policy_actions, .. } = self.layout;
+        let Layout { kinds_at, actions_at, rewards_at, observations_at, truncation_at, seed_at, .. } = self.layout;
+        let plies = self.layout.plies as usize;
+        let header = Header {
+            outcome,
+            action_width,
+            policy_actions,
+            game: self.game(),
+            plies,
+            ply: 0,
+            steps: plies,
+            kinds_bytes: (actions_at - kinds_at) as usize,
+            optional: [
+                (REWARDS, (observations_at - rewards_at) as usize),
+                (OBSERVATIONS, observations.len()),
+                (TRUNCATION, (seed_at - truncation_at) as usize),
+                (SEED, self.bytes.len() - seed_at as usize),
+            ],
+        };
+        let mut out = Vec::with_capacity(Header::BYTES_USUAL + self.bytes.len() + observations.len());
+        header.put(&mut out);
+        let grown = out.len() - kinds_at as usize;
+        out.extend_from_slice(self.section(kinds_at, observations_at));
+        out.extend_from_slice(observations);
+        out.extend_from_slice(&self.bytes[truncation_at as usize..]);
+        if u32::try_from(out.len()).is_err() {
+            let reason = format!("has {} bytes, more than any trajectory", out.len());
+            return Err(Invalid { field: "columns".to_owned(), reason });
+        }
+        // All offsets are below the length, which was checked to fit in 32 bits.
+        let (grown, more) = (grown as u32, observations.len() as u32);
+        let layout = Layout {
+            kinds_at: kinds_at + grown,
+            actions_at: actions_at + grown,
+            values_at: self.layout.values_at + grown,
+            policies_at: self.layout.policies_at + grown,
+            versions_at: self.layout.versions_at + grown,
+            rewards_at: rewards_at + grown,
+            observations_at: observations_at + grown,
+            truncation_at: truncation_at + grown + more,
+            seed_at: seed_at + grown + more,
+            ..self.layout
+        };
+        Ok(Self { bytes: out.into(), layout })
+    }
+
     /// Prefetches the memory that [`Columns::part`] will probably read for the full step with index `item`, by reading
     /// single bytes at estimated offsets. Called for several trajectories before the first is cut, it overlaps their
     /// cache misses.

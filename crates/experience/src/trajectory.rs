@@ -149,10 +149,60 @@ impl Trajectory {
         self.0.columns.layout.full_steps as usize
     }
 
+    /// Returns the number of steps that were chosen by a search, full or fast. O(plies).
+    #[must_use]
+    pub fn searched_steps(&self) -> usize {
+        self.0.columns.kinds().filter(|kind| *kind != Kind::Opening).count()
+    }
+
     /// Returns the weights version that searched the last step.
     #[must_use]
     pub fn last_weights_version(&self) -> WeightsVersion {
         self.0.columns.last_weights_version().unwrap_or_default()
+    }
+
+    /// Returns this trajectory with the search policies, values and weights versions of `searched`: the same episode,
+    /// whose positions were searched again. Kinds of steps stay, so that the trajectory has the same items; the
+    /// truncation value is that of `searched`, since it is a value too. `searched` holds no observations: those of this
+    /// trajectory stay.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the first field that the episodes do not share: id, game, outcome, seed, steps, actions,
+    /// rewards, kinds; or the observations of `searched`.
+    pub fn revised_by(&self, searched: &Self) -> Result<Self, Invalid> {
+        self.check_revision(searched)?;
+        Ok(Self::new(self.id(), searched.0.columns.with_observations_of(&self.0.columns)?))
+    }
+
+    fn check_revision(&self, searched: &Self) -> Result<(), Invalid> {
+        let unlike = |field: &str, stored: String, sent: String| Invalid {
+            field: field.to_owned(),
+            reason: format!("is {sent}, that of the trajectory is {stored}"),
+        };
+        let same = |field, stored: String, sent: String| {
+            if stored == sent { Ok(()) } else { Err(unlike(field, stored, sent)) }
+        };
+        same("id", self.id().to_string(), searched.id().to_string())?;
+        same("game", format!("{:?}", self.game()), format!("{:?}", searched.game()))?;
+        same("outcome", format!("{:?}", self.outcome()), format!("{:?}", searched.outcome()))?;
+        same("seed", self.episode().seed.to_string(), searched.episode().seed.to_string())?;
+        same("plies", self.plies().to_string(), searched.plies().to_string())?;
+        if searched.has_observations() {
+            return Err(Invalid { field: "observations".to_owned(), reason: "stay as they are stored".to_owned() });
+        }
+        let mut actions = self.actions().zip(searched.actions()).enumerate();
+        if let Some((ply, (stored, sent))) = actions.find(|(_, (stored, sent))| stored != sent) {
+            return Err(unlike(&format!("steps[{ply}].action"), stored.0.to_string(), sent.0.to_string()));
+        }
+        let mut rewards = self.0.columns.rewards().zip(searched.0.columns.rewards()).enumerate();
+        if let Some((ply, (stored, sent))) = rewards.find(|(_, (stored, sent))| stored.to_bits() != sent.to_bits()) {
+            return Err(unlike(&format!("steps[{ply}].reward"), stored.to_string(), sent.to_string()));
+        }
+        let mut kinds = self.0.columns.kinds().zip(searched.0.columns.kinds()).enumerate();
+        if let Some((ply, (stored, sent))) = kinds.find(|(_, (stored, sent))| stored.name() != sent.name()) {
+            return Err(unlike(&format!("steps[{ply}].kind"), stored.name().to_owned(), sent.name().to_owned()));
+        }
+        Ok(())
     }
 
     /// Cuts the segment that begins at `ply` and unrolls `unroll_steps` steps; shorter if the episode ends sooner, in
@@ -272,6 +322,83 @@ mod tests {
             StepKind::Full { policy: vec![ActionProbability { action: Action(0), probability: 1.0 }], value: 1.0 },
         ];
         assert_eq!(of(kinds, Outcome::Win(Player::First)).unwrap().surprise(), Some((0.5 + 2.0) / 2.0));
+    }
+
+    fn episode() -> Vec<Step> {
+        let kinds = [StepKind::Opening, StepKind::Fast { value: -0.5 }, full(&[(0, 0.25), (8, 0.75)])];
+        let step =
+            |(action, kind)| Step { action: Action(action), reward: 1.0, kind, weights_version: WeightsVersion(3) };
+        (4..).zip(kinds).map(step).collect()
+    }
+
+    fn searched_again(mut steps: Vec<Step>) -> Vec<Step> {
+        steps[1].kind = StepKind::Fast { value: 0.125 };
+        steps[2].kind = full(&[(1, 0.5), (2, 0.25), (300, 0.25)]);
+        steps[1..].iter_mut().for_each(|step| step.weights_version = WeightsVersion(9));
+        steps
+    }
+
+    fn truncated(seed: u64, steps: &[Step], truncation_value: f32) -> Trajectory {
+        let episode = Episode { seed, outcome: Outcome::Truncated, truncation_value };
+        Trajectory::of_episode(ID, "tic_tac_toe", steps, episode).unwrap()
+    }
+
+    #[test]
+    fn a_revision_has_the_new_policies_values_and_versions_and_everything_else_as_before() {
+        let (before, searched) = (truncated(7, &episode(), 0.5), truncated(7, &searched_again(episode()), -0.5));
+        let revised = before.revised_by(&searched).unwrap();
+        assert_eq!(revised, searched);
+        assert_eq!((revised.full_steps(), revised.searched_steps()), (1, 2));
+        assert_eq!(revised.last_weights_version(), WeightsVersion(9));
+        assert_eq!(Trajectory::parse(ID, revised.columns(), Limits::NONE), Ok(revised));
+    }
+
+    #[test]
+    fn a_revision_keeps_the_stored_observations() {
+        let layout = crate::ObservationLayout { element: crate::Element::F32, frame_values: 2, stack: 2 };
+        let mut observations = crate::Observations::new(layout).unwrap();
+        (0..4_u8).for_each(|k| observations.push(&[k, 2 * k, k + 1, 2 * (k + 1)].map(f32::from)).unwrap());
+        let facts = Episode { seed: 7, outcome: Outcome::Truncated, truncation_value: 0.5 };
+        let before = Trajectory::of_recorded(ID, "tic_tac_toe", &episode(), facts, observations).unwrap();
+        let searched = truncated(7, &searched_again(episode()), -0.5);
+        let revised = before.revised_by(&searched).unwrap();
+        // The layout computed while copying is the one that parsing finds.
+        let parsed = Trajectory::parse(ID, revised.columns(), Limits::NONE).unwrap();
+        for revised in [&revised, &parsed] {
+            assert!(revised.steps().eq(searched.steps()) && revised.episode() == searched.episode());
+            let mut observation = [0.0; 4];
+            revised.segment(1, 9).unwrap().observation(2, &mut observation).unwrap();
+            assert_eq!(observation, [3.0, 6.0, 4.0, 8.0]);
+        }
+        let error = before.revised_by(&revised).unwrap_err();
+        assert_eq!(error.field, "observations");
+    }
+
+    #[test]
+    fn a_revision_of_another_episode_is_refused_by_the_field_that_differs() {
+        let before = truncated(7, &episode(), 0.5);
+        let changed = |change: fn(&mut Vec<Step>)| {
+            let mut steps = searched_again(episode());
+            change(&mut steps);
+            truncated(7, &steps, 0.0)
+        };
+        let other_game = Trajectory::of_episode(ID, "hex", &searched_again(episode()), before.episode()).unwrap();
+        let ended = Episode { outcome: Outcome::Finished, truncation_value: 0.0, ..before.episode() };
+        let other_outcome = Trajectory::of_episode(ID, "tic_tac_toe", &episode(), ended).unwrap();
+        let cases = [
+            (changed(|_| ()).with_id(TrajectoryId { sequence: 4, ..ID }), "id"),
+            (other_game, "game"),
+            (other_outcome, "outcome"),
+            (truncated(8, &episode(), 0.5), "seed"),
+            (changed(|steps| drop(steps.pop())), "plies"),
+            (changed(|steps| steps[0].action = Action(5)), "steps[0].action"),
+            (changed(|steps| steps[2].reward = -1.0), "steps[2].reward"),
+            (changed(|steps| steps[1].kind = StepKind::Opening), "steps[1].kind"),
+            (changed(|steps| steps[2].kind = StepKind::Fast { value: 0.0 }), "steps[2].kind"),
+        ];
+        for (searched, field) in cases {
+            assert_eq!(before.revised_by(&searched).unwrap_err().field, field);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@ mod draw;
 mod entry;
 mod priorities;
 mod quarantine;
+mod revise;
 mod total_weight;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -51,8 +52,8 @@ pub struct Table {
     held_items: u64,
     /// The weights of items; `None` if draws are uniform and not counted.
     tree: Option<Tree>,
-    /// The index of trajectories, kept only if priorities are used: without it, each update would search all
-    /// trajectories.
+    /// The index of trajectories, kept once priorities are used or a trajectory is revised: without it, each of these
+    /// would search all trajectories.
     index: Option<Index>,
     /// The number of entries ever removed, which converts a position in the deque into a permanent number.
     entries_removed: u64,
@@ -208,13 +209,18 @@ impl Table {
             self.mark_bytes += entry.mark_bytes();
         }
         self.entries = entries;
-        self.index = self.settings.selector.uses_priorities().then(Index::default);
-        if let Some(index) = &mut self.index {
-            for (number, entry) in (self.entries_removed..).zip(&self.entries) {
-                index.insert(entry.trajectory.id(), number);
-            }
+        if self.settings.selector.uses_priorities() {
+            self.keep_index();
         }
         self.plant();
+    }
+
+    /// Builds the index of trajectories, unless there is one. O(trajectories).
+    fn keep_index(&mut self) {
+        if self.index.is_none() {
+            let numbered = (self.entries_removed..).zip(&self.entries);
+            self.index = Some(numbered.map(|(number, entry)| (entry.trajectory.id(), number)).collect());
+        }
     }
 
     /// Numbers the items, and builds the tree if the settings need one. O(items).
@@ -357,12 +363,7 @@ impl Table {
 
     /// Returns the trajectories held, newest first.
     pub fn held(&self) -> impl Iterator<Item = Held<'_>> + '_ {
-        self.entries.iter().rev().map(|entry| Held {
-            trajectory: &entry.trajectory,
-            items: u64::from(entry.drawable),
-            quarantined: entry.is_quarantined(),
-            inserted: entry.inserted(),
-        })
+        self.entries.iter().rev().map(Entry::held)
     }
 
     /// Returns the oldest trajectory, which is removed next.

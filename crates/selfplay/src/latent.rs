@@ -5,7 +5,7 @@
 //! environments together, [`analyse`] searches given positions. Start with `batcher`, which drives the trees of both.
 
 mod analysis;
-mod batcher;
+pub(crate) mod batcher;
 mod episode;
 mod episodes;
 
@@ -16,7 +16,7 @@ use game::Players;
 use search::{Settings as SearchSettings, Solver, ValueRange};
 
 /// Returns `search` as it is with a learned model: values have any range, and nothing is proven.
-fn search_settings(search: &SearchSettings) -> SearchSettings {
+pub(crate) fn search_settings(search: &SearchSettings) -> SearchSettings {
     SearchSettings { solver: Solver::Off, values: ValueRange::Normalised, ..search.clone() }
 }
 
@@ -30,4 +30,4 @@ fn step_discount(players: Players, discount: f32) -> f32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,7 +4,8 @@
 //! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
 //! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
 //! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is a baseline opponent without a network.
-//! [`LatentEpisodes`] and [`latent::analyse`] do the same with search in a learned model.
+//! [`LatentEpisodes`] and [`latent::analyse`] do the same with search in a learned model, [`Reanalysis`] searches the
+//! positions of stored trajectories again.
 //!
 //! One driver (`leaf_batcher`) runs [`search::Tree`] where the rules are the transition, one (`latent`) where a model is.
 //! The crate uses no tokio, no clock and no network.
@@ -19,6 +20,7 @@ pub mod latent;
 mod leaf_batcher;
 mod parallel;
 pub mod playouts;
+mod reanalysis;
 mod record;
 mod resignation;
 mod round;
@@ -35,6 +37,7 @@ pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;
 pub use latent::LatentEpisodes;
 pub use parallel::analyse_together;
+pub use reanalysis::{Reanalysed, Reanalysis, Unusable};
 pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,

@@ -182,7 +182,7 @@ impl EpisodeRecord {
 }
 
 /// The entries of a search policy that are recorded, renormalised.
-fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
+pub(crate) fn sparse(actions: &[Action], policy: &[f32]) -> Vec<ActionProbability> {
     let kept = || actions.iter().zip(policy).filter(|&(_, &share)| share >= PROBABILITY_MIN);
     let sum: f32 = kept().map(|(_, &share)| share).sum();
     kept().map(|(&action, &share)| ActionProbability { action, probability: share / sum }).collect()

@@ -28,6 +28,7 @@ pub const SECTIONS: &[&str] = &[
     "replay",
     "learner",
     "actor",
+    "reanalysis",
     "arena",
     "inference",
     "security",

@@ -68,8 +68,10 @@ impl TryFrom<v1::ReleaseRequest> for Suspect {
 }
 
 impl From<Located> for v1::GetResponse {
-    fn from(Located { trajectory, tables, inserted_unix_ms, quarantined }: Located) -> Self {
-        Self { trajectory: Some(trajectory.into()), tables, inserted_unix_ms, quarantined }
+    fn from(located: Located) -> Self {
+        let Located { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms } = located;
+        let trajectory = Some(trajectory.into());
+        Self { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms }
     }
 }
 
@@ -77,10 +79,11 @@ impl TryFrom<v1::GetResponse> for Located {
     type Error = Invalid;
 
     fn try_from(message: v1::GetResponse) -> Result<Self, Invalid> {
-        let v1::GetResponse { trajectory, tables, inserted_unix_ms, quarantined } = message;
+        let v1::GetResponse { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms } = message;
         let trajectory = required("trajectory", trajectory)?;
         let trajectory = Trajectory::try_from(trajectory).map_err(inside("trajectory"))?;
-        Ok(Self { trajectory, tables: names("tables", tables)?, inserted_unix_ms, quarantined })
+        let tables = names("tables", tables)?;
+        Ok(Self { trajectory, tables, inserted_unix_ms, quarantined, revision, revised_unix_ms })
     }
 }
 

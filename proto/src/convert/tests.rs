@@ -15,7 +15,7 @@ use super::Invalid;
 use crate::limits::{ACTIONS_MAX, CREDIT_BATCHES_MAX, DIMENSION_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use crate::replay::{
     Actor, ActorState, Actors, Answer, ItemPriority, ListOrder, ListQuery, Located, Origin, PriorityUpdate, Quarantine,
-    Report, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats, v1,
+    Report, Revisable, SampleBatch, SampleQuery, ServerStats, Suspect, TableChange, TableEdge, TableStats, v1,
 };
 use crate::weights::FetchQuery;
 
@@ -233,14 +233,20 @@ fn server_stats() -> impl Strategy<Value = ServerStats> {
 
 fn located() -> impl Strategy<Value = Located> {
     let tables = proptest::collection::vec(names(), 0..4);
-    (trajectories(), tables, any::<u64>(), any::<bool>()).prop_map(
-        |(trajectory, tables, inserted_unix_ms, quarantined)| Located {
+    (trajectories(), tables, any::<[u64; 3]>(), any::<bool>()).prop_map(
+        |(trajectory, tables, [inserted_unix_ms, revision, revised_unix_ms], quarantined)| Located {
             trajectory,
             tables,
             inserted_unix_ms,
             quarantined,
+            revision,
+            revised_unix_ms,
         },
     )
+}
+
+fn revisions() -> impl Strategy<Value = Revisable> {
+    (trajectories(), 0..u64::MAX).prop_map(|(trajectory, revision)| Revisable { trajectory, revision })
 }
 
 fn reports() -> impl Strategy<Value = Report> {

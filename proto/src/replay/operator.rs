@@ -70,6 +70,10 @@ pub struct Located {
     pub inserted_unix_ms: u64,
     /// True if it is excluded from sampling, by its id or with its actor.
     pub quarantined: bool,
+    /// The revision of its searches: 0 for those of self-play, one more after each reanalysis.
+    pub revision: u64,
+    /// The time of its last revision, in milliseconds since 1970 in UTC; 0 if there was none.
+    pub revised_unix_ms: u64,
 }
 
 /// The priority of one item.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A group of methods that a token or certificate allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
-    /// Inserting trajectories, following weights.
+    /// Inserting trajectories, revising the searches of stored ones, following weights.
     Act,
     /// Drawing samples, updating priorities and reporting trajectories, following weights.
     Train,
@@ -113,7 +113,7 @@ impl Need {
         Some(match (service, method) {
             ("grpc.health.v1.Health", _) => Nothing,
             ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => AnyHolder,
-            ("zerofleet.replay.v1.Replay", "Insert") => OneOf(&[Scope::Act]),
+            ("zerofleet.replay.v1.Replay", "Insert" | "Choose" | "Revise") => OneOf(&[Scope::Act]),
             ("zerofleet.replay.v1.Replay", "Sample" | "UpdatePriorities" | "Report") => OneOf(&[Scope::Train]),
             ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyHolder,
             ("zerofleet.replay.v1.Replay", "Configure" | "Quarantine" | "Release") => OneOf(&[Scope::Admin]),

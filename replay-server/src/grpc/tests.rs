@@ -4,6 +4,7 @@ mod configure;
 mod leases;
 mod operator;
 mod policy_lag;
+mod revisions;
 mod scopes;
 mod tables;
 

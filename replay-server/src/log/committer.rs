@@ -245,7 +245,16 @@ impl<V: Volume> Committer<V> {
             Entry::Trajectory { id, .. } | Entry::Operator(OperatorRecord::Quarantine(Suspect::Trajectory(id))) => {
                 Some(*id)
             }
-            Entry::Operator(_) => None,
+            Entry::Revision { .. } | Entry::Operator(_) => None,
+        })
+    }
+
+    /// Returns the ids of the trajectories whose revisions are acknowledged and not written.
+    #[cfg(test)]
+    pub(crate) fn unwritten_revisions(&self) -> impl Iterator<Item = experience::TrajectoryId> + '_ {
+        self.unwritten.iter().filter_map(|entry| match entry {
+            Entry::Revision { id, .. } => Some(*id),
+            Entry::Trajectory { .. } | Entry::Operator(_) => None,
         })
     }
 

@@ -38,7 +38,7 @@ pub struct LoggedTable {
 
 /// The state of the log before a segment: it makes each segment independent of the dropped ones.
 ///
-/// The quarantine and the priorities of a trajectory are deliberately absent: their records follow the trajectory's own
+/// The quarantine, the priorities and the revisions of a trajectory are deliberately absent: their records follow the trajectory's own
 /// in the log, so they are never dropped before it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Head {

@@ -13,6 +13,8 @@ use super::operator_record::OperatorRecord;
 const KIND_HEAD: u8 = 1;
 const KIND_COUNTERS: u8 = 4;
 const KIND_TRAJECTORY: u8 = 5;
+/// The kinds up to 11 are in use by operator records.
+const KIND_REVISION: u8 = 12;
 
 /// The maximum size of a decompressed trajectory, which is that of a message on the wire; a record that claims more is
 /// damaged.
@@ -51,13 +53,25 @@ pub enum Record<C = Vec<u8>> {
         /// The content of the trajectory; compressed in the file.
         content: C,
     },
+    /// The searches of a trajectory were replaced. The record of the trajectory comes before it, and is unchanged.
+    Revision {
+        /// The id of the trajectory.
+        id: TrajectoryId,
+        /// The revision of the searches, above zero. Of several records of a trajectory the last one of the highest
+        /// revision applies.
+        revision: u64,
+        /// The time of the replacement.
+        revised: UnixMillis,
+        /// The trajectory with the new searches, without observations; compressed in the file.
+        content: C,
+    },
     /// An operator's change or a table's counters.
     Operator(OperatorRecord),
     /// The totals that were durable when the record was written.
     Counters(Counters),
 }
 
-/// The record of a trajectory, compressed and with its checksum, ready to be framed.
+/// The record of a trajectory or of a revision, compressed and with its checksum, ready to be framed.
 ///
 /// Compression and checksum are the costly parts: the task of the connection computes them, in parallel on all cores,
 /// rather than the log's thread. The frame itself depends on its segment and offset.
@@ -79,15 +93,34 @@ impl EncodedTrajectory {
     /// # Errors
     /// `content` is too large to be read back.
     pub fn new(id: TrajectoryId, items: u32, inserted: UnixMillis, content: &[u8]) -> io::Result<Self> {
+        Self::compress(content, |payload| {
+            payload.push(KIND_TRAJECTORY);
+            put_id(payload, id);
+            payload.extend_from_slice(&items.to_le_bytes());
+            payload.extend_from_slice(&inserted.0.to_le_bytes());
+        })
+    }
+
+    /// Encodes a revision, compressing `content`: the trajectory with the new searches, without observations.
+    ///
+    /// # Errors
+    /// `content` is too large to be read back.
+    pub fn revision(id: TrajectoryId, revision: u64, revised: UnixMillis, content: &[u8]) -> io::Result<Self> {
+        Self::compress(content, |payload| {
+            payload.push(KIND_REVISION);
+            put_id(payload, id);
+            [revision, revised.0].iter().for_each(|word| payload.extend_from_slice(&word.to_le_bytes()));
+        })
+    }
+
+    /// Puts `content`, compressed, behind the fields that `put` appends.
+    fn compress(content: &[u8], put: impl FnOnce(&mut Vec<u8>)) -> io::Result<Self> {
         if content.len() > CONTENT_BYTES_MAX {
             let reason = format!("a trajectory of {} bytes is over {CONTENT_BYTES_MAX}", content.len());
             return Err(io::Error::other(reason));
         }
         let mut payload = Vec::with_capacity(64 + zstd::zstd_safe::compress_bound(content.len()));
-        payload.push(KIND_TRAJECTORY);
-        put_id(&mut payload, id);
-        payload.extend_from_slice(&items.to_le_bytes());
-        payload.extend_from_slice(&inserted.0.to_le_bytes());
+        put(&mut payload);
         COMPRESSOR.with_borrow_mut(|compressor| {
             let compressor = match compressor {
                 Some(compressor) => compressor,
@@ -153,6 +186,14 @@ impl<C> Record<C> {
                 let inserted = UnixMillis(words.word()?);
                 Ok(Self::Trajectory { id, items, inserted, content: content(id, decompress(words.0)?) })
             }
+            KIND_REVISION => {
+                let (id, revision) = (words.id()?, words.word()?);
+                let revised = UnixMillis(words.word()?);
+                if revision == 0 {
+                    return Err(UnreadableRecord("it is a revision of number 0".to_owned()));
+                }
+                Ok(Self::Revision { id, revision, revised, content: content(id, decompress(words.0)?) })
+            }
             KIND_COUNTERS => {
                 let (trajectories, items, samples) = (words.word()?, words.word()?, words.word()?);
                 words.end()?;
@@ -199,6 +240,20 @@ mod tests {
     }
 
     #[test]
+    fn a_revision_comes_back_with_its_id_number_and_time() {
+        let id = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
+        let encoded = |revision| EncodedTrajectory::revision(id, revision, UnixMillis(5), b"searches").unwrap();
+        let content = b"searches".to_vec();
+        let record = Record::Revision { id, revision: 4, revised: UnixMillis(5), content };
+        assert_eq!(Record::decode(encoded(4).payload()), Ok(record));
+        let payload = encoded(4).payload().to_vec();
+        (0..payload.len()).for_each(|length| drop(Record::decode(&payload[..length]).unwrap_err()));
+        assert!(Record::decode(encoded(0).payload()).is_err(), "revision 0 is that of self-play");
+        let large = vec![0; CONTENT_BYTES_MAX + 1];
+        EncodedTrajectory::revision(id, 4, UnixMillis(5), &large).unwrap_err();
+    }
+
+    #[test]
     fn a_trajectory_that_could_not_be_read_back_is_not_written() {
         let content = vec![0; CONTENT_BYTES_MAX + 1];
         let id = TrajectoryId { actor: 1, epoch: 2, sequence: 3 };
@@ -217,6 +272,6 @@ mod tests {
         let encoded = encoded(b"a trajectory");
         let payload = encoded.payload();
         (0..payload.len()).for_each(|length| drop(Record::decode(&payload[..length]).unwrap_err()));
-        (12..=u8::MAX).for_each(|kind| drop(Record::decode(&[&[kind], &payload[1..]].concat()).unwrap_err()));
+        (13..=u8::MAX).for_each(|kind| drop(Record::decode(&[&[kind], &payload[1..]].concat()).unwrap_err()));
     }
 }

@@ -82,6 +82,17 @@ pub enum Recovered<T> {
         /// The decoded trajectory.
         content: T,
     },
+    /// New searches of a trajectory that may be removed by now, or whose record may be lost.
+    Revision {
+        /// The id of the trajectory.
+        id: TrajectoryId,
+        /// The revision of the searches.
+        revision: u64,
+        /// The time of the replacement.
+        revised: UnixMillis,
+        /// The decoded trajectory with the new searches, without observations.
+        content: T,
+    },
     /// An operator's change or a table's counters.
     Operator(OperatorRecord),
 }
@@ -207,6 +218,10 @@ fn replay<V: Volume, T>(
                 Err(error) => return Ok(Err(format!("a record that cannot be used: {error}"))),
             }
         }
+        Decoded::Revision { id, revision, revised, content } => match content {
+            Ok(content) => apply(number, Recovered::Revision { id, revision, revised, content }),
+            Err(error) => return Ok(Err(format!("a revision that cannot be used: {error}"))),
+        },
         Decoded::Operator(record) => {
             log.state.record(&record);
             apply(number, Recovered::Operator(record));

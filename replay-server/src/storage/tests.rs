@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use experience::{Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
+use proto::replay::Revisable;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::{mpsc, oneshot};
@@ -14,9 +15,10 @@ use weights::WeightsVersion;
 use super::*;
 use crate::config::{MAIN, SelectorName, TableKeys, TableSection};
 use crate::log::committer::{Ack, Committer, LogCommand, LogEvent};
+use crate::log::tests::Memory;
 use crate::log::tests::power::{Faults, PowerDisk};
 use crate::log::{Counters, Entry};
-use crate::table_service::{Command, Inserted, LOG_COMMANDS_MAX, Sampled, TableService};
+use crate::table_service::{Command, Inserted, LOG_COMMANDS_MAX, Refusal, Sampled, TableService};
 
 const ITEMS: u64 = 4;
 const CAPACITY_ITEMS: u64 = 60;
@@ -60,6 +62,15 @@ fn trajectory(id: TrajectoryId) -> Trajectory {
     Trajectory::of(id, "connect_four", &vec![step; ITEMS as usize], Outcome::Draw).unwrap()
 }
 
+/// Returns the trajectory as revision `revision` searched it: by a version that names both.
+fn revised(id: TrajectoryId, revision: u64) -> Trajectory {
+    let mut steps: Vec<Step> = trajectory(id).steps().collect();
+    for step in &mut steps {
+        step.weights_version = WeightsVersion(id.sequence + revision);
+    }
+    Trajectory::of(id, "connect_four", &steps, Outcome::Draw).unwrap()
+}
+
 /// One run of the process.
 struct Server {
     tables: TableService,
@@ -67,6 +78,7 @@ struct Server {
     committer: Committer<PowerDisk>,
     waiting: Vec<mpsc::Receiver<Inserted>>,
     batches: Vec<mpsc::Receiver<Sampled>>,
+    revising: Vec<(TrajectoryId, oneshot::Receiver<Result<u64, Refusal>>)>,
 }
 
 /// The simulated clients, disk and server, and the state that the clients have observed.
@@ -85,6 +97,8 @@ struct World {
     acknowledged: BTreeMap<TrajectoryId, Survival>,
     /// The trajectories whose quarantine was written.
     quarantined: BTreeMap<TrajectoryId, Survival>,
+    /// The last acknowledged revision of trajectories.
+    revisions: BTreeMap<TrajectoryId, (u64, Survival)>,
     /// The trajectories that the capacity removed from the table.
     removed: BTreeSet<TrajectoryId>,
     drawn: u64,
@@ -116,9 +130,9 @@ fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Cou
     assert_eq!(Some(restored.segments.trajectories()), held.map(|held| held as u64));
     let (to_log, commands) = sync_channel(LOG_COMMANDS_MAX);
     let tables = TableService::new(restored, settings, to_log);
-    let server =
-        Server { tables, commands, committer: Committer::new(log, ack), waiting: Vec::new(), batches: Vec::new() };
-    Ok((server, counters))
+    let committer = Committer::new(log, ack);
+    let (waiting, batches, revising) = (Vec::new(), Vec::new(), Vec::new());
+    Ok((Server { tables, commands, committer, waiting, batches, revising }, counters))
 }
 
 impl World {
@@ -137,6 +151,7 @@ impl World {
             unanswered: BTreeSet::new(),
             acknowledged: BTreeMap::new(),
             quarantined: BTreeMap::new(),
+            revisions: BTreeMap::new(),
             removed: BTreeSet::new(),
             drawn: 0,
             drawn_durable: 0,
@@ -150,7 +165,8 @@ impl World {
     }
 
     fn settle(&mut self, survival: Survival) {
-        let pending = self.acknowledged.values_mut().chain(self.quarantined.values_mut());
+        let revisions = self.revisions.values_mut().map(|(_, survival)| survival);
+        let pending = self.acknowledged.values_mut().chain(self.quarantined.values_mut()).chain(revisions);
         pending.filter(|survival| **survival == Survival::Pending).for_each(|pending| *pending = survival);
     }
 
@@ -192,6 +208,19 @@ impl World {
                 }
             }
         }
+        let mut revised = Vec::new();
+        self.server.revising.retain_mut(|(id, answer)| match answer.try_recv() {
+            Ok(answer) => {
+                revised.extend(answer.ok().map(|revision| (*id, revision)));
+                false
+            }
+            Err(oneshot::error::TryRecvError::Empty) => true,
+            Err(oneshot::error::TryRecvError::Closed) => false,
+        });
+        for (id, revision) in revised {
+            let before = self.revisions.insert(id, (revision, self.survival())).map_or(0, |(before, _)| before);
+            assert_eq!(revision, before + 1, "{id} has a revision that was not computed from the last one");
+        }
         for batches in &mut self.server.batches {
             while let Ok(sampled) = batches.try_recv() {
                 // The log's count of samples is that of the main table.
@@ -214,6 +243,30 @@ impl World {
         }
         self.server.waiting.push(answers);
         self.apply(Command::Insert { trajectory, content, inserted, reply });
+    }
+
+    /// Sends new searches of a trajectory; some are computed from an earlier revision than the last one.
+    fn revise(&mut self, id: TrajectoryId) {
+        let (held, _) = self.revisions.get(&id).copied().unwrap_or((0, Survival::Certain));
+        let from = held - u64::from(held > 0 && self.rng.random_bool(0.2));
+        let (trajectory, at) = (revised(id, from + 1), UnixMillis(id.sequence));
+        let content = encode_revision(&trajectory, from + 1, at).unwrap();
+        let (reply, answer) = oneshot::channel();
+        self.server.revising.push((id, answer));
+        let revised = Revisable { trajectory, revision: from };
+        self.apply(Command::Revise { revised, content, at, reply });
+    }
+
+    /// Returns the revisions of all trajectories held, after a check that each holds the searches of its revision.
+    fn held_revisions(&mut self) -> BTreeMap<TrajectoryId, u64> {
+        let revision = |world: &mut Self, id: TrajectoryId| {
+            let (reply, mut answer) = oneshot::channel();
+            world.apply(Command::Get(id, reply));
+            let located = answer.try_recv().unwrap().unwrap();
+            assert_eq!(located.trajectory, revised(id, located.revision));
+            (id, located.revision)
+        };
+        self.held().into_iter().map(|id| revision(self, id)).collect()
     }
 
     fn new_id(&mut self) -> TrajectoryId {
@@ -312,11 +365,19 @@ impl World {
             56..78 => self.commit(),
             78..82 => self.sync(),
             82..85 => self.apply(Command::Tick),
-            85..88 => {
+            85..87 => {
                 let held = self.held();
                 if let Some(id) = self.any(held) {
                     let (reply, _answer) = oneshot::channel();
                     self.apply(Command::Report(id, reply));
+                }
+            }
+            87 => {
+                let held = self.held();
+                for _ in 0..4 {
+                    if let Some(id) = self.any(held.clone()) {
+                        self.revise(id);
+                    }
                 }
             }
             88..91 => {
@@ -344,6 +405,7 @@ impl World {
         let before: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
         // The entries that could not be written are only in memory, and are lost with the process.
         let unwritten: BTreeSet<TrajectoryId> = self.server.committer.unwritten_ids().collect();
+        let unwritten_revisions: BTreeSet<TrajectoryId> = self.server.committer.unwritten_revisions().collect();
         match end {
             End::Process => self.disk.end_process(),
             End::Machine => self.disk.lose_power(),
@@ -352,6 +414,24 @@ impl World {
         let (server, counters) = start(&self.disk, &self.settings, self.ack).unwrap();
         self.server = server;
         self.check(end, &before, &unwritten, counters);
+        let revisions = self.held_revisions();
+        for (id, &(revision, survival)) in &self.revisions {
+            let survives = match end {
+                End::Process => !unwritten_revisions.contains(id),
+                End::Machine => survival == Survival::Certain,
+            };
+            let held = revisions.get(id).copied();
+            // One more may have been written and not yet acknowledged.
+            assert!(
+                held.is_none_or(|held| held <= revision + 1),
+                "{id} has the revision {held:?}, {revision} was last"
+            );
+            assert!(
+                !survives || held.is_none_or(|held| held >= revision),
+                "revision {revision} of {id} is lost: {held:?}"
+            );
+        }
+        self.revisions = revisions.into_iter().map(|(id, revision)| (id, (revision, Survival::Certain))).collect();
         // The restored trajectories are durable now. The others are sent again, or were lost as the mode of
         // acknowledgement allows.
         let held: BTreeSet<TrajectoryId> = self.held().into_iter().collect();
@@ -471,4 +551,105 @@ fn a_trajectory_of_another_game_is_refused_by_name() {
     assert_eq!(decode(id, trajectory(id).columns(), &settings()), Ok(trajectory(id)));
     let error = decode(id, trajectory(id).columns(), &other).unwrap_err();
     assert_eq!(error, "game: is \"connect_four\", the table holds \"chess\"");
+}
+
+/// Writes each entry with its own commit; returns the files.
+fn files_of(entries: &[Entry]) -> BTreeMap<String, Vec<u8>> {
+    let memory = Memory::default();
+    let (mut log, _, _) = restore(memory.clone(), &Settings { segment_bytes: 1 << 20, ..settings() }, [5; 32]).unwrap();
+    for entry in entries {
+        log.commit(std::slice::from_ref(entry), 0).unwrap();
+    }
+    memory.files()
+}
+
+fn id(sequence: u64) -> TrajectoryId {
+    TrajectoryId { actor: 0, epoch: 1, sequence }
+}
+
+fn insert_entry(sequence: u64) -> Entry {
+    let content = encode(&trajectory(id(sequence)), UnixMillis(1)).unwrap();
+    Entry::Trajectory { id: id(sequence), items: ITEMS as u32, content }
+}
+
+fn revision_entry(sequence: u64, revision: u64) -> Entry {
+    let trajectory = revised(id(sequence), revision);
+    Entry::Revision { id: id(sequence), content: encode_revision(&trajectory, revision, UnixMillis(revision)).unwrap() }
+}
+
+/// Restores the tables, and returns the revision of each trajectory of each, oldest first.
+fn restored_revisions(files: BTreeMap<String, Vec<u8>>) -> Vec<Vec<u64>> {
+    let (_, restored, _) = restore(Memory::with(files), &settings(), [5; 32]).unwrap();
+    let revisions = |table: &TableState| {
+        let mut held: Vec<_> = table.table().held().collect();
+        held.reverse();
+        let revision = |held: &replay::Held<'_>| {
+            assert_eq!(*held.trajectory, revised(held.trajectory.id(), held.revision));
+            assert_eq!(held.revised.map(|at| at.as_millis() as u64), (held.revision > 0).then_some(held.revision));
+            held.revision
+        };
+        assert!(table.table().totals().trajectories <= 2, "a revision counts as no insert");
+        held.iter().map(revision).collect()
+    };
+    restored.tables.iter().map(revisions).collect()
+}
+
+#[test]
+fn a_log_cut_anywhere_restores_the_last_whole_revision_of_each_trajectory() {
+    let entries = [insert_entry(0), insert_entry(1), revision_entry(0, 1), revision_entry(1, 1), revision_entry(0, 2)];
+    let expected: [&[u64]; 6] = [&[], &[0], &[0, 0], &[1, 0], &[1, 1], &[2, 1]];
+    let (name, bytes) = files_of(&entries).pop_first().unwrap();
+    let frames = crate::log::frame::scan(crate::log::SegmentNumber(1), &bytes).unwrap().frames;
+    let ends: Vec<usize> =
+        frames.iter().map(|(at, payload)| at + crate::log::frame::HEADER_BYTES + payload.len()).collect();
+    for length in 0..=bytes.len() {
+        // Frames: the head, then the counters and an entry for each commit.
+        let whole = ends.iter().filter(|&&end| end <= length).count();
+        let entries = whole.saturating_sub(1) / 2;
+        let restored = restored_revisions([(name.clone(), bytes[..length].to_vec())].into());
+        assert!(restored.iter().all(|table| table == expected[entries]), "cut at {length}: {restored:?}");
+    }
+}
+
+#[test]
+fn a_damaged_revision_costs_itself_and_a_later_one_still_applies() {
+    let entries = [insert_entry(0), revision_entry(0, 1), revision_entry(0, 2), revision_entry(0, 2)];
+    let (name, bytes) = files_of(&entries).pop_first().unwrap();
+    let frames = crate::log::frame::scan(crate::log::SegmentNumber(1), &bytes).unwrap().frames;
+    let damaged = |entry: usize| {
+        let mut bytes = bytes.clone();
+        bytes[frames[2 * entry + 2].0 + crate::log::frame::HEADER_BYTES + 40] ^= 1;
+        restored_revisions([(name.clone(), bytes)].into()).swap_remove(0)
+    };
+    // A lost trajectory has no revision, and a record that was written twice has no effect the second time.
+    assert_eq!([damaged(0), damaged(1), damaged(2), damaged(3)], [vec![], vec![2], vec![2], vec![2]]);
+}
+
+#[test]
+fn a_revision_of_another_episode_or_of_a_lower_number_than_the_last_is_left_out() {
+    let other =
+        Trajectory::of(id(0), "connect_four", &vec![trajectory(id(0)).steps().next().unwrap(); 5], Outcome::Draw);
+    let content = encode_revision(&other.unwrap(), 7, UnixMillis(7)).unwrap();
+    let entries = [insert_entry(0), revision_entry(0, 3), revision_entry(0, 2), Entry::Revision { id: id(0), content }];
+    assert_eq!(restored_revisions(files_of(&entries))[0], [3]);
+}
+
+#[test]
+fn revisions_of_removed_trajectories_have_no_effect_at_a_restart() {
+    // The main table holds 15 trajectories, the other one 30.
+    let mut entries: Vec<Entry> = (0..40).map(insert_entry).collect();
+    entries.extend((0..40).map(|sequence| revision_entry(sequence, 1)));
+    let restored = restored_counts(files_of(&entries));
+    assert_eq!(restored, [(15, 15), (30, 30)]);
+}
+
+/// Restores the tables; returns the trajectories of each, and how many of them are of revision 1.
+fn restored_counts(files: BTreeMap<String, Vec<u8>>) -> Vec<(usize, usize)> {
+    let (_, restored, repairs) = restore(Memory::with(files), &settings(), [5; 32]).unwrap();
+    assert_eq!(repairs, []);
+    let count = |table: &TableState| {
+        let revised = table.table().held().filter(|held| held.revision == 1).count();
+        (table.table().trajectories(), revised)
+    };
+    restored.tables.iter().map(count).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use experience::{Invalid, Trajectory, TrajectoryId, WeightsVersion};
-use proto::replay::{Located, ServerStats, Suspect, TableStats};
+use proto::replay::{Located, Revisable, ReviseRefusal, ServerStats, Suspect, TableStats};
 use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
 use tokio::sync::{mpsc, oneshot};
 
@@ -84,6 +84,55 @@ pub enum Refusal {
     /// A setting is out of range; nothing was changed.
     #[error(transparent)]
     Setting(#[from] Invalid),
+    /// A revision was computed from other searches than those of the trajectory now; nothing was changed.
+    #[error("trajectory {id} is of revision {held}, the searches were computed from revision {from}")]
+    StaleRevision {
+        /// The trajectory.
+        id: TrajectoryId,
+        /// The revision that it has, or will have once a revision in flight to the disk is durable.
+        held: u64,
+        /// The revision that the refused one names.
+        from: u64,
+    },
+    /// The stored searches are of newer weights than those of a revision; nothing was changed.
+    #[error("the stored searches of trajectory {id} are of weights {held}, those of the revision of {sent}")]
+    OlderWeights {
+        /// The trajectory.
+        id: TrajectoryId,
+        /// The version of its last step.
+        held: WeightsVersion,
+        /// The version of the last step of the refused revision.
+        sent: WeightsVersion,
+    },
+    /// A revision is of another episode than the trajectory; nothing was changed.
+    #[error("the revision is not of this trajectory: {0}")]
+    OtherEpisode(Invalid),
+    /// As many revisions are in flight to the disk as the server keeps; nothing was changed.
+    #[error("{0} revisions are on their way to the log already: try again later")]
+    TooManyRevisions(usize),
+    /// The log cannot store a revision now; nothing was changed.
+    #[error("the revision cannot be stored now ({0}): try again later")]
+    RevisionNotStored(String),
+    /// The server is draining; nothing was changed.
+    #[error("the replay server is shutting down")]
+    Draining,
+}
+
+impl Refusal {
+    /// Returns the kind of refusal that the sender of a revision sees.
+    pub fn of_revision(&self) -> ReviseRefusal {
+        match self {
+            Self::NotHeld(_) => ReviseRefusal::Evicted,
+            Self::StaleRevision { .. } => ReviseRefusal::Stale,
+            Self::OlderWeights { .. } => ReviseRefusal::Older,
+            Self::OtherEpisode(_) | Self::Setting(_) | Self::Priority(_) => ReviseRefusal::Invalid,
+            Self::TooManyRevisions(_)
+            | Self::RevisionNotStored(_)
+            | Self::Draining
+            | Self::NotDurable(_)
+            | Self::TooMany { .. } => ReviseRefusal::Busy,
+        }
+    }
 }
 
 /// The channel for one reply.
@@ -133,6 +182,20 @@ pub enum Command {
     /// Releases a trajectory or an actor from quarantine durably; answers with the number of restored items of the main
     /// table.
     Release(Suspect, Reply<Result<u64, Refusal>>),
+    /// Answers with a trajectory of a table whose searches are older than a version, which is counted as no sample;
+    /// `None` if a few draws find none.
+    Choose(TableIndex, WeightsVersion, Reply<Option<Revisable>>),
+    /// Replaces the searches of a trajectory durably; answers with its revision from now on.
+    Revise {
+        /// The trajectory with its new searches, and the revision that they were computed from.
+        revised: Revisable,
+        /// The revision's record for the log.
+        content: EncodedTrajectory,
+        /// The time of the revision, as in the record.
+        at: UnixMillis,
+        /// The reply channel.
+        reply: Reply<Result<u64, Refusal>>,
+    },
     /// Updates the priorities of items of a table; of two for one item, the later one takes effect.
     UpdatePriorities(TableIndex, Vec<(ItemKey, f64)>, Reply<Result<PriorityUpdate, Refusal>>),
     /// Changes settings of a table durably: keys and values, in the syntax of `--set`. Answers with the settings in

@@ -134,6 +134,7 @@ impl TableService {
                         self.stored(stored, segment, now);
                     }
                 }
+                Entry::Revision { id, .. } => self.revised(id),
                 Entry::Operator(record) => self.recorded(&record, Ok(())),
             }
         }
@@ -167,6 +168,7 @@ impl TableService {
                         answer(&reply, Inserted::NotStored(id, error.to_owned()));
                     }
                 }
+                Entry::Revision { id, .. } => self.revision_failed(id, error),
                 Entry::Operator(record) => self.recorded(&record, Err(error.to_owned())),
             }
         }

@@ -1,13 +1,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use experience::{TotalWeight, Trajectory, WeightsVersion};
+use experience::{TotalWeight, Trajectory, TrajectoryId, WeightsVersion};
 use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::{Suspect, TableEdge, TableStats};
 use rand_chacha::ChaCha8Rng;
 use replay::{
-    Changed, Drawn, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter,
+    Changed, Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, RateLimiter,
     RateLimiterCounts, Removed, Retention, SeenIds, Table, TableTotals, Wait,
 };
 use tokio::sync::mpsc;
@@ -16,6 +16,10 @@ use super::commands::Sampled;
 use crate::config::{NamedTable, TableSection};
 use crate::log::SegmentNumber;
 use crate::metrics::TableMetrics;
+
+/// The number of draws that look for a trajectory to revise: fewer than a hundredth of the searches that a revision
+/// takes, and enough to find one among a hundred that are of the newest weights.
+const CHOICES_MAX: usize = 64;
 
 /// A table, its limiter, which counts the table's inserts, removals and samples, and the waiting requests.
 #[derive(Debug)]
@@ -178,6 +182,22 @@ impl TableState {
             self.limiter.restore(items);
         }
         change
+    }
+
+    /// Returns a trajectory whose searches may be revised, which is not counted as a sample.
+    pub(super) fn choose(&self, older_than: WeightsVersion, rng: &mut ChaCha8Rng) -> Option<Held<'_>> {
+        self.table.choose(older_than, CHOICES_MAX, rng)
+    }
+
+    /// Returns a trajectory by its id.
+    pub fn lookup(&mut self, id: TrajectoryId) -> Option<Held<'_>> {
+        self.table.lookup(id)
+    }
+
+    /// Replaces the searches of a trajectory, which changes no count of the limiter; returns false if the table does not
+    /// hold it.
+    pub fn revise(&mut self, trajectory: &Trajectory, revision: u64, revised: Duration) -> bool {
+        self.table.revise(trajectory, revision, revised)
     }
 
     /// Updates the priorities of items: all of them or none.

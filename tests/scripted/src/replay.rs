@@ -9,13 +9,13 @@ use tonic::{Request, Response, Status, Streaming};
 use weights::WeightsVersion;
 
 use super::{endpoint, listen, listen_at, within};
-use proto::convert::batch_to_wire;
+use proto::convert::{batch_to_wire, choice_to_wire, revision_from_wire};
 use proto::replay::v1::insert_request::Message as InsertMessage;
 use proto::replay::v1::replay_server::Replay;
 use proto::replay::v1::sample_request::Message as SampleMessage;
 use proto::replay::{
-    Answer, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, SampleBatch, SampleQuery,
-    Suspect, TableStats, UpdatedPriorities, service, v1,
+    Answer, Choice, ListQuery, Located, MAIN_TABLE, Origin, PriorityUpdate, Quarantine, Report, Revisable, SampleBatch,
+    SampleQuery, Suspect, TableStats, UpdatedPriorities, service, v1,
 };
 use proto::security::Security;
 
@@ -26,6 +26,7 @@ pub struct ReplayScript {
     pub address: SocketAddr,
     inserts: mpsc::Receiver<Stream<v1::InsertRequest, v1::InsertResponse>>,
     samples: mpsc::Receiver<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    revisions: mpsc::Receiver<Revisable>,
     _task: JoinSet<()>,
 }
 
@@ -55,14 +56,15 @@ impl ReplayScript {
     fn serve((incoming, address): (TcpListenerStream, SocketAddr), table: TableStats, ids: Vec<TrajectoryId>) -> Self {
         let (insert, inserts) = mpsc::channel(1);
         let (sample, samples) = mpsc::channel(1);
-        let handover = Handover { insert, sample, table, ids };
+        let (revise, revisions) = mpsc::channel(REVISIONS_KEPT);
+        let handover = Handover { insert, sample, revise, table, ids };
         let mut task = JoinSet::new();
         task.spawn(async move {
             let served =
                 proto::server(&Security::default()).add_service(service(handover)).serve_with_incoming(incoming).await;
             served.expect("the script serves");
         });
-        Self { address, inserts, samples, _task: task }
+        Self { address, inserts, samples, revisions, _task: task }
     }
 
     /// The endpoint for clients.
@@ -81,6 +83,11 @@ impl ReplayScript {
         stream.hello().await;
         stream.reply(v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
         stream
+    }
+
+    /// Waits for the next revision that a client sends, which is answered at once; only the first ones are kept.
+    pub async fn revised(&mut self) -> Revisable {
+        within(self.revisions.recv()).await.expect("the script serves")
     }
 
     /// Waits for the next sample stream that a client opens.
@@ -186,9 +193,13 @@ impl Stream<v1::SampleRequest, v1::SampleResponse> {
 struct Handover {
     insert: mpsc::Sender<Stream<v1::InsertRequest, v1::InsertResponse>>,
     sample: mpsc::Sender<Stream<v1::SampleRequest, v1::SampleResponse>>,
+    revise: mpsc::Sender<Revisable>,
     table: TableStats,
     ids: Vec<TrajectoryId>,
 }
+
+/// The number of revisions that are kept for the test.
+const REVISIONS_KEPT: usize = 16;
 
 /// Capacity of the channel of replies.
 const REPLIES: usize = 64;
@@ -253,8 +264,31 @@ impl Replay for Handover {
             tables: vec![MAIN_TABLE.to_owned()],
             inserted_unix_ms: 0,
             quarantined: false,
+            revision: REVISION,
+            revised_unix_ms: 0,
         };
         Ok(Response::new(located.into()))
+    }
+
+    async fn choose(&self, request: Request<v1::ChooseRequest>) -> Result<Response<v1::ChooseResponse>, Status> {
+        let Choice { older_than, .. } = request.into_inner().try_into().map_err(|e| proto::convert::status(&e))?;
+        let chosen = self.ids.first().map(|id| trajectory(id.sequence));
+        let chosen = chosen.filter(|trajectory| trajectory.last_weights_version() < older_than);
+        Ok(Response::new(choice_to_wire(chosen.map(|trajectory| Revisable { trajectory, revision: REVISION }))))
+    }
+
+    async fn revise(&self, request: Request<v1::ReviseRequest>) -> Result<Response<v1::ReviseResponse>, Status> {
+        let limits = proto::limits::ANY_TRAJECTORY;
+        let revised = revision_from_wire(request.into_inner(), limits).map_err(|e| proto::convert::status(&e))?;
+        // A test may read none of them.
+        let _ = self.revise.try_send(revised.clone());
+        match revised {
+            Revisable { trajectory, .. } if !self.ids.contains(&trajectory.id()) => {
+                Err(Status::not_found("it is not held"))
+            }
+            Revisable { revision: REVISION, .. } => Ok(Response::new(v1::ReviseResponse { revision: REVISION + 1 })),
+            Revisable { revision, .. } => Err(Status::aborted(format!("{revision} is not {REVISION}"))),
+        }
     }
 
     async fn quarantine(
@@ -298,6 +332,9 @@ impl Handover {
         }
     }
 }
+
+/// The revision of the searches of every trajectory of a script.
+const REVISION: u64 = 3;
 
 /// Returns a trajectory with one step of each kind, of actor 7 and epoch 3.
 pub fn trajectory(sequence: u64) -> Trajectory {

@@ -61,6 +61,15 @@ impl Kind {
         }
     }
 
+    /// Returns the name of the way in which the step was chosen.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Fast => "fast",
+            Self::Full { .. } => "full",
+        }
+    }
+
     /// Returns the number of values of the step.
     pub(super) fn values(self) -> usize {
         usize::from(self != Self::Opening)

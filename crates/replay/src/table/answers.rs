@@ -98,4 +98,8 @@ pub struct Held<'a> {
     pub quarantined: bool,
     /// The time of the insert, since the epoch of the caller's clock.
     pub inserted: Duration,
+    /// The revision of its searches: 0 for those of self-play, one more after each reanalysis.
+    pub revision: u64,
+    /// The time of the last revision, since the epoch of the caller's clock; `None` if there was none.
+    pub revised: Option<Duration>,
 }

@@ -28,12 +28,12 @@ pub(super) enum Odds {
 
 /// A chosen item.
 #[derive(Debug, Clone, Copy, Default)]
-struct Pick {
+pub(super) struct Pick {
     number: u64,
     /// The probability of the choice.
     probability: f64,
     /// The index of the item's entry, once it is located.
-    at: usize,
+    pub(super) at: usize,
 }
 
 impl Table {
@@ -90,7 +90,7 @@ impl Table {
     }
 
     /// Chooses the next item, without counting it as drawn.
-    fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
+    pub(super) fn pick(&self, odds: Odds, rng: &mut (impl Rng + ?Sized)) -> Pick {
         let (number, probability) = match (odds, &self.tree) {
             (Odds::Even { items }, None) => (self.end - items + rng.random_range(0..items), 1.0 / items as f64),
             (Odds::Even { items }, Some(tree)) => {
@@ -109,7 +109,7 @@ impl Table {
     /// Finds the entry of each pick: the last one whose first number is at most the pick's, since an entry without
     /// items has the same first number as the next. All binary searches advance together and without branches, so that
     /// their reads overlap.
-    fn locate(&self, picks: &mut [Pick]) {
+    pub(super) fn locate(&self, picks: &mut [Pick]) {
         let mut entries = self.entries.len();
         while entries > 1 {
             let half = entries / 2;

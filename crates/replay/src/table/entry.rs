@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use experience::{Trajectory, WeightsVersion};
 
+use super::Held;
 use crate::tree::Leaf;
 use crate::{Selector, TableSettings};
 
@@ -23,6 +24,10 @@ pub(super) struct Entry {
     pub(super) last_weights_version: WeightsVersion,
     /// The time of the insert, in nanoseconds since the epoch of the caller's clock.
     inserted_ns: u64,
+    /// The revision of the searches: 0 for those of self-play.
+    pub(super) revision: u64,
+    /// The time of the last revision, in nanoseconds since the same epoch; 0 if there was none.
+    revised_ns: u64,
     marks: Option<Box<Marks>>,
     /// The number of items that may be drawn.
     pub(super) drawable: u32,
@@ -41,14 +46,15 @@ struct Marks {
 
 impl Entry {
     pub(super) fn new(trajectory: Trajectory, first: u64, now: Duration) -> Self {
-        // 64 bits of nanoseconds cover five centuries.
-        let inserted_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let inserted_ns = nanoseconds(now);
         let (quarantined, actor_quarantined) = (false, false);
         Self {
             last_weights_version: trajectory.last_weights_version(),
             trajectory,
             first,
             inserted_ns,
+            revision: 0,
+            revised_ns: 0,
             marks: None,
             drawable: 0,
             quarantined,
@@ -58,6 +64,31 @@ impl Entry {
 
     pub(super) fn inserted(&self) -> Duration {
         Duration::from_nanos(self.inserted_ns)
+    }
+
+    /// Returns the entry as callers see it.
+    pub(super) fn held(&self) -> Held<'_> {
+        Held {
+            trajectory: &self.trajectory,
+            items: u64::from(self.drawable),
+            quarantined: self.is_quarantined(),
+            inserted: self.inserted(),
+            revision: self.revision,
+            revised: self.revised(),
+        }
+    }
+
+    /// Returns the time of the last revision; `None` if there was none.
+    pub(super) fn revised(&self) -> Option<Duration> {
+        (self.revision > 0).then(|| Duration::from_nanos(self.revised_ns))
+    }
+
+    /// Replaces the trajectory by one with the same items, whose searches are of `revision`.
+    pub(super) fn revise(&mut self, trajectory: Trajectory, revision: u64, now: Duration) {
+        debug_assert_eq!(trajectory.full_steps(), self.items(), "a revision has the items of its trajectory");
+        self.last_weights_version = trajectory.last_weights_version();
+        self.trajectory = trajectory;
+        (self.revision, self.revised_ns) = (revision, nanoseconds(now));
     }
 
     /// Returns the number of the trajectory's items, including those that may not be drawn.
@@ -140,6 +171,11 @@ impl Entry {
             |marks: &Marks| size_of::<Marks>() + size_of_val(&*marks.priorities) + size_of_val(&*marks.times_sampled);
         self.marks.as_deref().map_or(0, bytes) as u64
     }
+}
+
+/// Returns a time in nanoseconds: 64 bits cover five centuries.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The computation of items' weights under the settings.

@@ -5,6 +5,7 @@ mod model;
 mod priorities;
 mod quarantine;
 mod removal;
+mod revise;
 mod total_weight;
 
 use std::num::NonZeroU32;

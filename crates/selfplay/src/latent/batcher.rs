@@ -144,7 +144,36 @@ impl LatentBatcher {
     ) -> Gathered {
         if search.state == State::Unrooted {
             game.legal_actions(position, &mut self.legal);
-            let is_full = !self.observe(game, search.owner, position, Purpose::Root);
+        }
+        self.gather_by(|planes| game.observe(position, planes), search, leaves, begin)
+    }
+
+    /// Advances a search of the position with this observation, in which every action is legal, as
+    /// [`gather`](Self::gather) does: for environments that rules cannot recompute.
+    pub(crate) fn gather_observed(
+        &mut self,
+        observation: &[f32],
+        search: &mut TreeSearch<Slot>,
+        leaves: usize,
+        begin: impl FnOnce(&mut Tree<Slot>),
+    ) -> Gathered {
+        if search.state == State::Unrooted {
+            self.legal.clone_from(&self.actions);
+        }
+        self.gather_by(|planes| planes.copy_from_slice(observation), search, leaves, begin)
+    }
+
+    /// Advances a search of the position that `observe` writes, whose legal actions are in `self.legal` if it has no
+    /// root yet.
+    fn gather_by(
+        &mut self,
+        observe: impl FnOnce(&mut [f32]),
+        search: &mut TreeSearch<Slot>,
+        leaves: usize,
+        begin: impl FnOnce(&mut Tree<Slot>),
+    ) -> Gathered {
+        if search.state == State::Unrooted {
+            let is_full = !self.observe(observe, search.owner, Purpose::Root);
             if !is_full {
                 search.state = State::AwaitingRoot;
             }
@@ -165,16 +194,22 @@ impl LatentBatcher {
     pub(crate) fn gather_last<G: Game>(&mut self, game: &G, owner: usize, position: &G::Position) -> bool {
         // No action is legal in it, but priors, which are not used here, need at least one.
         self.legal.clone_from(&self.actions);
-        self.observe(game, owner, position, Purpose::Last)
+        self.observe(|planes| game.observe(position, planes), owner, Purpose::Last)
+    }
+
+    /// Requests the value of the last observation of a truncated episode; returns false if the batch is full.
+    pub(crate) fn gather_last_observed(&mut self, owner: usize, observation: &[f32]) -> bool {
+        self.legal.clone_from(&self.actions);
+        self.observe(|planes| planes.copy_from_slice(observation), owner, Purpose::Last)
     }
 
     /// Adds an observation with the legal actions in `self.legal`; returns false if the batch is full.
-    fn observe<G: Game>(&mut self, game: &G, owner: usize, position: &G::Position, purpose: Purpose) -> bool {
+    fn observe(&mut self, observe: impl FnOnce(&mut [f32]), owner: usize, purpose: Purpose) -> bool {
         if self.observations.len() >= self.batch_max {
             return false;
         }
         let start = self.clock.map(|clock| clock());
-        self.observations.push(&self.legal, |planes| game.observe(position, planes));
+        self.observations.push(&self.legal, observe);
         if let Some((clock, start)) = self.clock.zip(start) {
             self.observing += clock().saturating_duration_since(start);
         }

@@ -1,4 +1,4 @@
-mod chain;
+pub(crate) mod chain;
 mod chance;
 
 use std::collections::HashSet;

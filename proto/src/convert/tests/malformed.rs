@@ -3,10 +3,10 @@ use std::fmt::Debug;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::{insert, sample, status, weights};
+use super::super::{insert, revise, sample, status, weights};
 use super::*;
-use crate::limits::{CHUNK_BYTES_MAX, REASON_BYTES_MAX};
-use crate::replay::v1;
+use crate::limits::{ANY_TRAJECTORY, CHUNK_BYTES_MAX, REASON_BYTES_MAX};
+use crate::replay::{Choice, v1};
 use crate::scripted::{batch, trajectory, version};
 use crate::weights::v1 as weights_v1;
 
@@ -34,6 +34,35 @@ fn every_malformed_trajectory_is_refused_by_the_field_at_fault() {
     for (change, expected) in cases {
         refused::<_, Trajectory>(&message, change, expected);
     }
+}
+
+#[test]
+fn every_malformed_revision_is_refused_by_the_field_at_fault() {
+    let message = v1::ReviseRequest::from(Revisable { trajectory: trajectory(0), revision: 2 });
+    let cases: [Case<v1::ReviseRequest>; 5] = [
+        (|m| m.trajectory = None, "trajectory: is missing"),
+        (|m| m.trajectory.as_mut().unwrap().id = None, "trajectory.id: is missing"),
+        (|m| m.trajectory.as_mut().unwrap().columns.clear(), "trajectory.columns: end early"),
+        (
+            |m| m.trajectory.as_mut().unwrap().columns = vec![1; 1 << 24].into(),
+            "trajectory.columns: has 16777216 bytes, the limit is 16773120",
+        ),
+        (|m| m.revision = u64::MAX, "revision: has no next one"),
+    ];
+    for (change, expected) in cases {
+        let mut changed = message.clone();
+        change(&mut changed);
+        assert_eq!(revise::revision_from_wire(changed, ANY_TRAJECTORY).unwrap_err().to_string(), expected);
+    }
+    // The game of the server has fewer actions than the policies name, or shorter episodes.
+    for (steps_max, actions, field) in [(9, 3, "trajectory.steps[2].policy"), (2, 9, "trajectory.steps")] {
+        let limits = experience::Limits { steps_max, actions };
+        assert_eq!(revise::revision_from_wire(message.clone(), limits).unwrap_err().field, field);
+    }
+    let choice = v1::ChooseRequest { table: String::new(), older_than: 0 };
+    assert_eq!(Choice::try_from(choice).unwrap_err().field, "older_than");
+    let unnamed = v1::ChooseResponse { trajectory: Some(v1::Trajectory::default()), revision: 0 };
+    assert_eq!(revise::choice_from_wire(unnamed).unwrap_err().field, "trajectory.id");
 }
 
 /// More steps than any segment may have.

@@ -3,10 +3,10 @@ use experience::Trajectory;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::{insert, sample, table, waiting_to_wire, weights};
+use super::super::{insert, revise, sample, table, waiting_to_wire, weights};
 use super::*;
-use crate::limits::REASON_BYTES_MAX;
-use crate::replay::v1;
+use crate::limits::{ANY_TRAJECTORY, REASON_BYTES_MAX};
+use crate::replay::{Choice, v1};
 use crate::weights::v1 as weights_v1;
 
 /// Encodes a message to bytes and decodes them.
@@ -109,6 +109,16 @@ proptest! {
         prop_assert_eq!(PriorityUpdate::try_from(sent(request)), Ok(update));
         prop_assert_eq!(ServerStats::try_from(sent(v1::StatsResponse::from(stats.clone()))), Ok(stats));
         prop_assert_eq!(Located::try_from(sent(v1::GetResponse::from(located.clone()))), Ok(located));
+    }
+
+    #[test]
+    fn revisions_come_back_as_they_went_out(revision in revisions(), older_than in 1..=u64::MAX) {
+        let request = sent(v1::ReviseRequest::from(revision.clone()));
+        prop_assert_eq!(revise::revision_from_wire(request, ANY_TRAJECTORY), Ok(revision.clone()));
+        let response = sent(revise::choice_to_wire(Some(revision.clone())));
+        prop_assert_eq!(revise::choice_from_wire(response), Ok(Some(revision)));
+        let choice = Choice { table: "main".to_owned(), older_than: WeightsVersion(older_than) };
+        prop_assert_eq!(Choice::try_from(sent(v1::ChooseRequest::from(choice.clone()))), Ok(choice));
     }
 
     #[test]

@@ -2,28 +2,28 @@
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Players, Scoring, Spec, Symmetry, mix};
 
-pub(super) const STAY: Action = Action(0);
-pub(super) const GO: Action = Action(1);
+pub(crate) const STAY: Action = Action(0);
+pub(crate) const GO: Action = Action(1);
 
 /// States 0 to `length − 1`. `STAY` keeps the state and pays `stay`; `GO` leads to the next state, pays 0, and from the
 /// last state pays 1 and ends the episode. The first state is one of the first three, by the seed.
 #[derive(Debug, Clone)]
-pub(super) struct Chain {
-    pub(super) length: u16,
-    pub(super) stay: f32,
+pub(crate) struct Chain {
+    pub(crate) length: u16,
+    pub(crate) stay: f32,
     spec: Spec,
     symmetries: [Symmetry; 1],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Position {
-    pub(super) state: u16,
-    pub(super) ply: u16,
+pub(crate) struct Position {
+    pub(crate) state: u16,
+    pub(crate) ply: u16,
 }
 
 impl Chain {
     /// A chain whose episodes are truncated after `limit` steps.
-    pub(super) fn new(length: u16, stay: f32, limit: usize) -> Self {
+    pub(crate) fn new(length: u16, stay: f32, limit: usize) -> Self {
         let observation = ObservationShape { planes: 2, height: 1, width: 1 };
         let board = Spec::board("chain".to_owned(), 2, observation, limit);
         let spec = Spec { players: Players::One, scoring: Scoring::Rewards, ..board };

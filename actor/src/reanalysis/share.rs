@@ -1,0 +1,150 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// The time after which a waiting thread looks again, whether or not it was notified.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Divides the simulations of an actor between self-play and reanalysis.
+///
+/// Reanalysis runs only while its simulations are fewer than its share of all: it follows self-play, and stops when
+/// self-play waits, for weights or for the replay server. It therefore never delays self-play by more than its share,
+/// and the revisions in the log are in proportion to the inserts.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// Simulations of reanalysis for each one of self-play.
+    ratio: f64,
+    /// The most simulations that reanalysis may be behind its share.
+    credit_max: f64,
+    selfplay: AtomicU64,
+    reanalysis: AtomicU64,
+    earned: Notify,
+}
+
+impl Share {
+    /// Creates the division in which `share` of the simulations, below 1, are of reanalysis. It catches up at most
+    /// `credit_max` simulations after it had nothing to search.
+    pub(crate) fn new(share: f64, credit_max: u64) -> Self {
+        Self {
+            ratio: share / (1.0 - share),
+            credit_max: credit_max as f64,
+            selfplay: AtomicU64::new(0),
+            reanalysis: AtomicU64::new(0),
+            earned: Notify::new(),
+        }
+    }
+
+    /// Counts simulations of self-play.
+    pub(crate) fn earn(&self, simulations: usize) {
+        self.selfplay.fetch_add(simulations as u64, Ordering::Relaxed);
+        self.earned.notify_waiters();
+    }
+
+    /// Counts simulations of reanalysis.
+    pub(crate) fn spend(&self, simulations: usize) {
+        self.reanalysis.fetch_add(simulations as u64, Ordering::Relaxed);
+    }
+
+    /// Returns true if reanalysis has fewer simulations than its share.
+    pub(crate) fn is_due(&self) -> bool {
+        (self.reanalysis.load(Ordering::Relaxed) as f64) < self.allowed()
+    }
+
+    /// Resolves once [`is_due`](Self::is_due) holds. Cancel-safe.
+    pub(crate) async fn due(&self) {
+        while !self.is_due() {
+            // A notification between the check and the wait may be missed.
+            let _ = tokio::time::timeout(LOOK_INTERVAL, self.earned.notified()).await;
+        }
+    }
+
+    /// Forgets what is due beyond the credit.
+    pub(crate) fn forgive(&self) {
+        let least = (self.allowed() - self.credit_max).max(0.0) as u64;
+        self.reanalysis.fetch_max(least, Ordering::Relaxed);
+    }
+
+    fn allowed(&self) -> f64 {
+        self.selfplay.load(Ordering::Relaxed) as f64 * self.ratio
+    }
+}
+
+/// Divides `threads` between self-play and reanalysis, which has `share` of the simulations: each has at least one, and
+/// as many as its share if that is rounded up. Where a thread is shared in this way there is one more; the
+/// [`Share`] limits what reanalysis does with it.
+pub(crate) fn threads(threads: usize, share: f64) -> (usize, usize) {
+    if share <= 0.0 {
+        return (threads, 0);
+    }
+    let reanalysis = threads as f64 * share;
+    // Both are at most `threads`.
+    let (whole, rounded_up) = (reanalysis.floor() as usize, reanalysis.ceil() as usize);
+    ((threads - whole).max(1), rounded_up.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reanalysis_has_its_share_of_all_simulations() {
+        for share in [0.1, 0.25, 0.8] {
+            let division = Share::new(share, 100);
+            let (mut selfplay, mut reanalysis) = (0_u32, 0_u32);
+            for _ in 0..1000 {
+                division.earn(50);
+                selfplay += 50;
+                while division.is_due() {
+                    division.spend(30);
+                    reanalysis += 30;
+                }
+            }
+            let actual = f64::from(reanalysis) / f64::from(selfplay + reanalysis);
+            assert!((actual - share).abs() < 0.001, "{actual} of {share}");
+        }
+    }
+
+    #[test]
+    fn without_self_play_nothing_is_due() {
+        let division = Share::new(0.5, 100);
+        assert!(!division.is_due());
+        division.earn(10);
+        division.spend(10);
+        assert!(!division.is_due());
+    }
+
+    #[test]
+    fn what_was_not_searched_for_want_of_trajectories_is_not_caught_up() {
+        let division = Share::new(0.5, 100);
+        division.earn(1_000_000);
+        division.forgive();
+        division.spend(99);
+        assert!(division.is_due());
+        division.spend(1);
+        assert!(!division.is_due());
+        division.forgive();
+        division.earn(1);
+        assert!(division.is_due(), "forgiving takes nothing away");
+    }
+
+    #[tokio::test]
+    async fn a_waiting_thread_goes_on_once_self_play_has_searched() {
+        let division = std::sync::Arc::new(Share::new(0.5, 100));
+        let waiting = tokio::spawn({
+            let division = std::sync::Arc::clone(&division);
+            async move { division.due().await }
+        });
+        division.earn(1);
+        scripted::within(waiting).await.unwrap();
+    }
+
+    #[test]
+    fn every_kind_of_work_has_a_thread_and_reanalysis_as_many_as_its_share() {
+        let cases =
+            [((1, 0.25), (1, 1)), ((2, 0.25), (2, 1)), ((8, 0.25), (6, 2)), ((4, 0.9), (1, 4)), ((8, 0.0), (8, 0))];
+        for ((all, share), expected) in cases {
+            assert_eq!(threads(all, share), expected, "{share} of {all}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Reanalysis: the positions of stored trajectories are searched again, in full batches (MuZero Reanalyze,
+//! Schrittwieser et al. 2020, appendix H; Schrittwieser et al. 2021).
+//!
+//! `course` recomputes positions from the seed and the actions, or reads stored observations, and collects the results;
+//! [`Reanalysis`] drives the searches. Start with [`Reanalysis`].
+
+mod course;
+
+use std::collections::BTreeMap;
+
+use experience::Trajectory;
+use game::Game;
+use inference::{Cache, Error, Evaluator, LatentModel, Slot};
+use rand_chacha::ChaCha8Rng;
+use search::{Exploration, Settings as SearchSettings, Tree};
+
+use crate::config::Settings;
+use crate::latent::batcher::LatentBatcher;
+use crate::latent::search_settings;
+use crate::leaf_batcher::{BatchContext, Buffers, Gathered, LeafBatcher, Limits, NetworkLeaves};
+use crate::record::sparse;
+use crate::round::Round;
+use crate::tree_search::{TreeSearch, TreeSet};
+pub use course::Unusable;
+use course::{Answer, Course, Position, Purpose, Root};
+
+/// The maximum number of simulations and positions that one slot may complete in one round without a leaf for the
+/// batch. It keeps a round finite when all positions are in the cache.
+const WORK_PER_ROUND_MAX: usize = 256;
+
+/// Searches the positions of trajectories again, many at once, with the newest network.
+///
+/// Each step that a search chose is searched from a fresh root: a full one with `full_simulations` and the exploration
+/// of self-play, so that all policies of a table come from the same procedure; a fast one, of which only the value is
+/// kept, with `fast_simulations` and without noise. The value of the last observation of a truncated episode is
+/// evaluated again by a learned model. Steps that were played at random stay as they are. Searches depend on the seed,
+/// the trajectory, the ply and the network, not on the other searches.
+///
+/// The kind of network decides on the search, by the rules or in latent states; it may change at any time.
+pub struct Reanalysis<G: Game> {
+    game: G,
+    settings: Settings,
+    /// γ, which only a learned model uses.
+    discount: f32,
+    seed: u64,
+    driver: Option<Driver<G>>,
+    /// The position of each slot.
+    slots: Vec<Option<Position<G>>>,
+    /// The slot that gathers first, so that every slot advances even where batches are too small for all.
+    first: usize,
+    /// The trajectories under way by their numbers, in the order in which they came.
+    courses: BTreeMap<u64, Course<G>>,
+    /// The number of the next trajectory.
+    next_course: u64,
+    finished: Vec<Reanalysed>,
+    /// The weights version of every answer in the trees.
+    version: u64,
+    /// The counts of rounds that an error cut short; they are added to those of the next round.
+    unreported: Round,
+}
+
+/// A trajectory with new searches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reanalysed {
+    /// The same episode with new search policies, values and weights versions, without stored observations.
+    pub trajectory: Trajectory,
+    /// The number of positions that were searched.
+    pub positions: usize,
+}
+
+/// The trees of one kind of search, one for each slot.
+enum Driver<G: Game> {
+    Rules { trees: Trees<G::Position>, batcher: Box<LeafBatcher<G>>, buffers: Buffers },
+    Latent { trees: Trees<Slot>, batcher: Box<LatentBatcher> },
+}
+
+struct Trees<S>(Vec<TreeSearch<S>>);
+
+impl<S> Trees<S> {
+    fn new(settings: &SearchSettings, slots: usize) -> Self {
+        Self((0..slots).map(|slot| TreeSearch::new(settings, slot)).collect())
+    }
+
+    fn restart(&mut self) {
+        self.0.iter_mut().for_each(TreeSearch::restart);
+    }
+}
+
+impl<S> TreeSet<S> for Trees<S> {
+    fn search(&mut self, owner: usize) -> &mut TreeSearch<S> {
+        &mut self.0[owner]
+    }
+}
+
+impl<G: Game> std::fmt::Debug for Reanalysis<G> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reanalysis").field("game", &self.game).field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl<G: Game> Reanalysis<G> {
+    /// Prepares searches of `settings.games` positions at a time. `discount` is that of
+    /// [`LatentEpisodes::new`](crate::LatentEpisodes::new).
+    #[must_use]
+    pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
+        Self {
+            slots: (0..settings.games).map(|_| None).collect(),
+            game,
+            settings,
+            discount,
+            seed,
+            driver: None,
+            first: 0,
+            courses: BTreeMap::new(),
+            next_course: 0,
+            finished: Vec::new(),
+            version: 0,
+            unreported: Round::default(),
+        }
+    }
+
+    /// Adds a trajectory to those under way.
+    ///
+    /// # Errors
+    /// [`Unusable`] if it is no episode of this game by its rules, or has no searched step.
+    pub fn push(&mut self, trajectory: &Trajectory) -> Result<(), Unusable> {
+        self.courses.insert(self.next_course, Course::new(&self.game, trajectory)?);
+        self.next_course += 1;
+        Ok(())
+    }
+
+    /// Returns true if slots will be free before long: another trajectory is needed to fill the batches.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.courses.values().map(Course::left).sum::<usize>() < self.slots.len()
+    }
+
+    /// Returns true if there is nothing to search.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.courses.is_empty()
+    }
+
+    /// Returns the trajectories whose positions were all searched since the last call.
+    pub fn drain_finished(&mut self) -> impl Iterator<Item = Reanalysed> + '_ {
+        self.finished.drain(..)
+    }
+
+    /// Restarts every search under way: for a new network, even of the same version.
+    pub fn restart(&mut self) {
+        match &mut self.driver {
+            None => {}
+            Some(Driver::Rules { trees, .. }) => trees.restart(),
+            Some(Driver::Latent { trees, .. }) => trees.restart(),
+        }
+    }
+
+    /// Runs one round of searches by the rules. If the evaluator has another weights version than the last one, every
+    /// search under way restarts.
+    ///
+    /// # Errors
+    /// Those of the evaluator; the searches can continue, with this evaluator or another.
+    pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
+        self.keep_to(evaluator.attributes().weights_version);
+        if !matches!(self.driver, Some(Driver::Rules { .. })) {
+            let trees = Trees::new(&self.settings.search, self.slots.len());
+            let batcher = Box::new(LeafBatcher::new(&self.game));
+            self.driver = Some(Driver::Rules { trees, batcher, buffers: Buffers::new(&self.game) });
+        }
+        self.leave_to_models();
+        let mut round = std::mem::take(&mut self.unreported);
+        let mut driver = self.driver.take();
+        let Some(Driver::Rules { trees, batcher, buffers }) = &mut driver else { unreachable!("it was made above") };
+        let mut leaves = NetworkLeaves::new(evaluator, buffers);
+        let (game, symmetry_reuse) = (self.game.clone(), self.settings.symmetry_reuse);
+        let context = BatchContext { cache, symmetry_reuse, ..BatchContext::new(&game, &leaves) };
+        (batcher.cache_lookups, batcher.cache_hits) = (0, 0);
+        for slot in self.order() {
+            if batcher.batch() >= context.leaves.batch_max {
+                break;
+            }
+            let mut work = 0;
+            while work < WORK_PER_ROUND_MAX && self.fill(slot, &mut trees.0[slot]) {
+                let Some(Position { root, rng, purpose, .. }) = &mut self.slots[slot] else { break };
+                let Root::Position(position) = root else { unreachable!("courses of observations are not searched") };
+                let (simulations, exploration) = budget(&self.settings, *purpose);
+                let limits = Limits { leaves: self.settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
+                let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, rng);
+                let gathered = batcher.gather(&context, &mut trees.0[slot], position, limits, begin);
+                round.simulations += gathered.completed;
+                if !gathered.is_finished {
+                    break;
+                }
+                work += gathered.completed + 1;
+                self.conclude(slot, &trees.0[slot].tree);
+            }
+        }
+        round.batch = batcher.batch();
+        (round.cache_lookups, round.cache_hits) =
+            (round.cache_lookups + batcher.cache_lookups, round.cache_hits + batcher.cache_hits);
+        let resolved = batcher.resolve(&context, &mut leaves, trees);
+        self.driver = driver;
+        match resolved {
+            Ok(simulations) => {
+                round.simulations += simulations;
+                round.evaluated += round.batch;
+                round.batches += usize::from(round.batch > 0);
+                Ok(round)
+            }
+            Err(error) => {
+                self.unreported = round;
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs one round of searches in a learned model, as [`advance`](Self::advance) does by the rules.
+    ///
+    /// # Errors
+    /// Those of the model; the searches can continue, with this model or another.
+    pub fn advance_latent(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
+        self.keep_to(model.attributes().weights_version);
+        if !matches!(self.driver, Some(Driver::Latent { .. })) {
+            let simulations = self.settings.full_simulations.max(self.settings.fast_simulations);
+            let trees = Trees::new(&search_settings(&self.settings.search), self.slots.len());
+            let batcher = LatentBatcher::new(&self.game, self.slots.len(), simulations, self.discount);
+            self.driver = Some(Driver::Latent { trees, batcher: Box::new(batcher) });
+        }
+        let mut driver = self.driver.take();
+        let Some(Driver::Latent { trees, batcher }) = &mut driver else { unreachable!("it was made above") };
+        let mut round = std::mem::take(&mut self.unreported);
+        let resolved = batcher.begin(model).and_then(|()| {
+            self.gather_latent(trees, batcher);
+            batcher.resolve(model, trees, &mut round)
+        });
+        for (slot, value) in batcher.last_values.drain(..) {
+            self.answer(slot, Answer::Last(value));
+        }
+        self.driver = driver;
+        match resolved {
+            Ok(()) => Ok(round),
+            Err(error) => {
+                self.unreported = round;
+                Err(error)
+            }
+        }
+    }
+
+    fn gather_latent(&mut self, trees: &mut Trees<Slot>, batcher: &mut LatentBatcher) {
+        for slot in self.order() {
+            while self.fill(slot, &mut trees.0[slot]) {
+                let Some(Position { root, rng, purpose, .. }) = &mut self.slots[slot] else { break };
+                if *purpose == Purpose::Last {
+                    match root {
+                        Root::Position(position) => batcher.gather_last(&self.game, slot, position),
+                        Root::Observation(observation) => batcher.gather_last_observed(slot, observation),
+                    };
+                    // Its answer comes with this round, or with a later one whose batch has room.
+                    break;
+                }
+                let (simulations, exploration) = budget(&self.settings, *purpose);
+                let (leaves, search) = (self.settings.leaves_per_tree, &mut trees.0[slot]);
+                let begin = |tree: &mut Tree<Slot>| tree.begin(simulations, exploration, rng);
+                let Gathered { is_finished, .. } = match root {
+                    Root::Position(position) => batcher.gather(&self.game, search, position, leaves, begin),
+                    Root::Observation(observation) => batcher.gather_observed(observation, search, leaves, begin),
+                };
+                if !is_finished {
+                    break;
+                }
+                self.conclude(slot, &trees.0[slot].tree);
+            }
+        }
+    }
+
+    /// The order of the slots in this round.
+    fn order(&mut self) -> impl Iterator<Item = usize> + use<G> {
+        let (first, slots) = (self.first, self.slots.len());
+        self.first = (first + 1) % slots.max(1);
+        (0..slots).map(move |i| (first + i) % slots)
+    }
+
+    /// No tree mixes two versions.
+    fn keep_to(&mut self, weights_version: u64) {
+        if self.version != weights_version {
+            self.version = weights_version;
+            self.restart();
+        }
+    }
+
+    /// Gives a free slot the next position, and returns true if the slot has one.
+    fn fill<S>(&mut self, slot: usize, search: &mut TreeSearch<S>) -> bool {
+        if self.slots[slot].is_none() {
+            let mut courses = self.courses.iter_mut();
+            let position = courses.find_map(|(&number, course)| course.next(&self.game, number, self.seed));
+            if position.is_some() {
+                search.restart();
+            }
+            self.slots[slot] = position;
+        }
+        self.slots[slot].is_some()
+    }
+
+    /// Leaves out what a search by the rules cannot do: stored observations, and values of truncated episodes.
+    fn leave_to_models(&mut self) {
+        for course in self.courses.values_mut() {
+            if course.is_recorded() {
+                course.abandon();
+            }
+            course.keep_last();
+        }
+        for slot in 0..self.slots.len() {
+            let is_of_model = |position: &Position<G>| {
+                matches!(position.root, Root::Observation(_)) || position.purpose == Purpose::Last
+            };
+            if self.slots[slot].as_ref().is_some_and(is_of_model) {
+                self.answer(slot, Answer::Kept);
+            }
+        }
+        self.collect();
+    }
+
+    /// Records a finished search, and frees its slot.
+    fn conclude<S>(&mut self, slot: usize, tree: &Tree<S>) {
+        let mut policy = Vec::new();
+        tree.search_policy(&mut policy);
+        let value = tree.root().value_under(&policy);
+        self.answer(slot, Answer::Searched { policy: sparse(tree.root().actions(), &policy), value });
+    }
+
+    fn answer(&mut self, slot: usize, answer: Answer) {
+        let Some(Position { course: number, ply, .. }) = self.slots[slot].take() else { return };
+        // A course that was given up is gone.
+        if let Some(course) = self.courses.get_mut(&number) {
+            course.answer(ply, answer, self.version);
+            if course.is_finished() {
+                self.collect();
+            }
+        }
+    }
+
+    /// Moves the finished courses to the results.
+    fn collect(&mut self) {
+        let finished = self.courses.extract_if(.., |_, course| course.is_finished());
+        self.finished.extend(finished.filter_map(|(_, course)| course.finish()));
+    }
+}
+
+/// The simulations and the exploration of a search.
+fn budget(settings: &Settings, purpose: Purpose) -> (u32, Exploration) {
+    match purpose {
+        Purpose::Full => (settings.full_simulations, Exploration::Explore),
+        Purpose::Fast | Purpose::Last => (settings.fast_simulations, Exploration::Greedy),
+    }
+}
+
+/// The random numbers of the search of one position.
+fn generator(seed: u64, trajectory: &Trajectory, ply: usize) -> ChaCha8Rng {
+    use game::mix;
+    use rand_chacha::rand_core::SeedableRng as _;
+    let id = trajectory.id();
+    let parts = [id.actor, id.epoch, id.sequence, ply as u64, trajectory.last_weights_version().0];
+    ChaCha8Rng::seed_from_u64(parts.into_iter().fold(seed, |seed, part| mix(seed ^ part)))
+}
+
+#[cfg(test)]
+mod tests;

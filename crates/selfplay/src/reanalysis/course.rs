@@ -1,0 +1,250 @@
+//! The course of one stored episode: its positions one after another, and the answers of their searches.
+
+use experience::{ActionProbability, Episode, Segment, Step, StepKind, Trajectory};
+use game::{Action, Game, Outcome};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Reanalysed, generator};
+
+/// The reason why the positions of a trajectory cannot be searched again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// It is an episode of another game.
+    #[error("it is an episode of {0}")]
+    OtherGame(String),
+    /// The rules do not allow one of its actions.
+    #[error(transparent)]
+    Illegal(#[from] game::Error),
+    /// The rules give another reward.
+    #[error("the rules do not give the reward of ply {ply}")]
+    Reward {
+        /// The ply of the reward.
+        ply: usize,
+    },
+    /// Its stored observations have another size than those of the game.
+    #[error("its observations have {stored} values, those of the game {expected}")]
+    Observations {
+        /// The values of a stored observation.
+        stored: usize,
+        /// The values of an observation of the game.
+        expected: usize,
+    },
+    /// No search chose any of its steps.
+    #[error("none of its steps was searched")]
+    NothingSearched,
+}
+
+/// A trajectory under way.
+pub(super) struct Course<G: Game> {
+    trajectory: Trajectory,
+    /// The steps, with new searches where they are answered.
+    steps: Vec<Step>,
+    episode: Episode,
+    source: Source<G>,
+    /// The next ply.
+    ply: usize,
+    /// True if the last observation is still to be valued.
+    needs_last: bool,
+    /// Positions that were not taken yet.
+    left: usize,
+    /// Positions that were taken and not answered.
+    in_flight: usize,
+    positions: usize,
+    is_abandoned: bool,
+}
+
+/// The source of the positions.
+enum Source<G: Game> {
+    /// The position at the next ply, which the rules recompute from the seed and the actions.
+    Rules(G::Position),
+    /// The stored observations of an environment that rules cannot recompute.
+    Recorded(Segment),
+}
+
+/// A position that is to be searched again.
+pub(super) struct Position<G: Game> {
+    /// The number of its course.
+    pub(super) course: u64,
+    /// The ply; that behind the last one for [`Purpose::Last`].
+    pub(super) ply: usize,
+    pub(super) purpose: Purpose,
+    pub(super) root: Root<G>,
+    /// The random numbers of its search.
+    pub(super) rng: ChaCha8Rng,
+}
+
+/// The use of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A policy and a value.
+    Full,
+    /// A value.
+    Fast,
+    /// The value of the last observation of a truncated episode, without a search.
+    Last,
+}
+
+/// The root of a search.
+pub(super) enum Root<G: Game> {
+    Position(G::Position),
+    /// An observation, in which every action is legal.
+    Observation(Vec<f32>),
+}
+
+/// The answer to a position.
+pub(super) enum Answer {
+    /// The search policy, of which a fast search keeps nothing, and its value.
+    Searched { policy: Vec<ActionProbability>, value: f32 },
+    /// The value of the last observation.
+    Last(f32),
+    /// What is stored stays.
+    Kept,
+}
+
+impl<G: Game> Course<G> {
+    pub(super) fn new(game: &G, trajectory: &Trajectory) -> Result<Self, Unusable> {
+        if trajectory.game() != game.spec().name {
+            return Err(Unusable::OtherGame(trajectory.game().to_owned()));
+        }
+        let searched = trajectory.searched_steps();
+        if searched == 0 {
+            return Err(Unusable::NothingSearched);
+        }
+        let (steps, episode): (Vec<Step>, _) = (trajectory.steps().collect(), trajectory.episode());
+        let source = Source::new(game, trajectory, &steps, episode.seed)?;
+        let needs_last = episode.outcome == Outcome::Truncated;
+        let positions = searched + usize::from(needs_last);
+        Ok(Self {
+            trajectory: trajectory.clone(),
+            steps,
+            episode,
+            source,
+            ply: 0,
+            needs_last,
+            left: positions,
+            in_flight: 0,
+            positions,
+            is_abandoned: false,
+        })
+    }
+
+    /// Returns true if its positions are stored observations, which only a learned model can search.
+    pub(super) fn is_recorded(&self) -> bool {
+        matches!(self.source, Source::Recorded(_))
+    }
+
+    /// Gives up the trajectory: it has no result.
+    pub(super) fn abandon(&mut self) {
+        self.is_abandoned = true;
+    }
+
+    /// Keeps the value of the last observation of a truncated episode.
+    pub(super) fn keep_last(&mut self) {
+        self.left -= usize::from(std::mem::take(&mut self.needs_last));
+    }
+
+    /// The number of positions that were not taken yet.
+    pub(super) fn left(&self) -> usize {
+        if self.is_abandoned { 0 } else { self.left }
+    }
+
+    /// Takes the next position; `None` if none is left. `number` is the number of this course.
+    pub(super) fn next(&mut self, game: &G, number: u64, seed: u64) -> Option<Position<G>> {
+        if self.left() == 0 {
+            return None;
+        }
+        let mut taken = None;
+        while taken.is_none() && self.ply < self.steps.len() {
+            let (ply, step) = (self.ply, &self.steps[self.ply]);
+            taken = match step.kind {
+                StepKind::Opening => None,
+                StepKind::Fast { .. } => Some((ply, Purpose::Fast, self.source.root(ply)?)),
+                StepKind::Full { .. } => Some((ply, Purpose::Full, self.source.root(ply)?)),
+            };
+            self.source.play(game, step.action);
+            self.ply += 1;
+        }
+        let (ply, purpose, root) = match taken {
+            Some(taken) => taken,
+            None if std::mem::take(&mut self.needs_last) => (self.ply, Purpose::Last, self.source.root(self.ply)?),
+            None => return None,
+        };
+        (self.left, self.in_flight) = (self.left - 1, self.in_flight + 1);
+        Some(Position { course: number, ply, purpose, root, rng: generator(seed, &self.trajectory, ply) })
+    }
+
+    /// Takes the answer to the position at `ply`, by weights of this version.
+    pub(super) fn answer(&mut self, ply: usize, answer: Answer, weights_version: u64) {
+        self.in_flight -= 1;
+        match answer {
+            Answer::Kept => {}
+            Answer::Last(value) => self.episode.truncation_value = value,
+            Answer::Searched { policy, value } => {
+                let step = &mut self.steps[ply];
+                step.kind = match step.kind {
+                    StepKind::Full { .. } => StepKind::Full { policy, value },
+                    StepKind::Fast { .. } | StepKind::Opening => StepKind::Fast { value },
+                };
+                step.weights_version.0 = weights_version;
+            }
+        }
+    }
+
+    /// Returns true if every position is answered.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_abandoned || (self.left == 0 && self.in_flight == 0)
+    }
+
+    /// Returns the trajectory with its new searches; `None` if it was given up.
+    pub(super) fn finish(self) -> Option<Reanalysed> {
+        let Self { trajectory, steps, episode, positions, is_abandoned, .. } = self;
+        if is_abandoned {
+            return None;
+        }
+        let trajectory = Trajectory::of_episode(trajectory.id(), trajectory.game(), &steps, episode);
+        Some(Reanalysed { trajectory: trajectory.ok()?, positions })
+    }
+}
+
+impl<G: Game> Source<G> {
+    /// Checks the whole episode, so that no later ply fails.
+    fn new(game: &G, trajectory: &Trajectory, steps: &[Step], seed: u64) -> Result<Self, Unusable> {
+        if trajectory.has_observations() {
+            let segment = trajectory.segment(0, usize::MAX).expect("a trajectory has a first ply");
+            let stored = segment.observation_layout().map_or(0, |layout| layout.observation_values());
+            let expected = game.spec().observation.len();
+            if stored != expected {
+                return Err(Unusable::Observations { stored, expected });
+            }
+            return Ok(Self::Recorded(segment));
+        }
+        // Episodes without randomness have the seed 0, which is that of the start.
+        let start = game.start_from(seed);
+        let mut position = start.clone();
+        for (ply, step) in steps.iter().enumerate() {
+            if game.try_play(&mut position, step.action)? != step.reward {
+                return Err(Unusable::Reward { ply });
+            }
+        }
+        Ok(Self::Rules(start))
+    }
+
+    /// Returns the root of the search at `ply`, which is the next one.
+    fn root(&self, ply: usize) -> Option<Root<G>> {
+        match self {
+            Self::Rules(position) => Some(Root::Position(position.clone())),
+            Self::Recorded(segment) => {
+                let mut observation = vec![0.0; segment.observation_layout()?.observation_values()];
+                segment.observation(ply, &mut observation)?;
+                Some(Root::Observation(observation))
+            }
+        }
+    }
+
+    fn play(&mut self, game: &G, action: Action) {
+        match self {
+            Self::Rules(position) => drop(game.play(position, action)),
+            Self::Recorded(_) => {}
+        }
+    }
+}

@@ -1,0 +1,202 @@
+use std::time::Duration;
+
+use experience::{Trajectory, WeightsVersion};
+use tonic::{Code, Request, Status};
+
+use super::{RequestError, client, v1};
+use crate::channel::{Channel, InvalidEndpoint, channel};
+use crate::convert;
+
+/// The longest time for one call: far longer than a sync of a disk takes, so that a server that does not answer delays
+/// nothing for long.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A request for a trajectory whose searches are to be revised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The table whose window it is chosen from.
+    pub table: String,
+    /// The weights version that will search: the last step of the trajectory was searched by an earlier one. Above zero.
+    pub older_than: WeightsVersion,
+}
+
+/// A trajectory, and the revision of its searches; with new searches, the revision that they were computed from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Revisable {
+    /// The trajectory.
+    pub trajectory: Trajectory,
+    /// The revision: 0 for the searches of self-play, one more after each revision.
+    pub revision: u64,
+}
+
+/// The fate of a revision that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Revised {
+    /// It is durable, and the trajectory is of this revision from now on.
+    Replaced(u64),
+    /// The server refused it, and nothing has changed.
+    Refused(ReviseRefusal, String),
+}
+
+/// The kinds of refusals of a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReviseRefusal {
+    /// The trajectory is of another revision than the one that was searched.
+    Stale,
+    /// No table holds the trajectory any more.
+    Evicted,
+    /// The stored searches are of newer weights.
+    Older,
+    /// It is invalid, or of another episode.
+    Invalid,
+    /// The server has no room for it now.
+    Busy,
+}
+
+impl ReviseRefusal {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Stale, Self::Evicted, Self::Older, Self::Invalid, Self::Busy];
+
+    /// Returns the name of the kind, as a label of metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::Evicted => "evicted",
+            Self::Older => "older",
+            Self::Invalid => "invalid",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// Returns the code of the status in which the server sends it.
+    #[must_use]
+    pub fn code(self) -> Code {
+        match self {
+            Self::Stale => Code::Aborted,
+            Self::Evicted => Code::NotFound,
+            Self::Older => Code::FailedPrecondition,
+            Self::Invalid => Code::InvalidArgument,
+            Self::Busy => Code::ResourceExhausted,
+        }
+    }
+
+    fn of(code: Code) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.code() == code)
+    }
+}
+
+/// Revises the searches of the trajectories of one server, by single requests that are not retried: a revision whose
+/// answer is lost may have been stored.
+#[derive(Debug, Clone)]
+pub struct Reviser {
+    client: v1::replay_client::ReplayClient<Channel>,
+}
+
+impl Reviser {
+    /// Creates a reviser, which connects with its first request.
+    ///
+    /// # Errors
+    /// [`InvalidEndpoint`].
+    pub fn new(endpoint: &str) -> Result<Self, InvalidEndpoint> {
+        Ok(Self { client: client(channel(endpoint)?) })
+    }
+
+    /// Returns a trajectory to search again; `None` if there is none now.
+    ///
+    /// # Errors
+    /// [`RequestError`]; `UNIMPLEMENTED` with a reason from a server that is older than reanalysis.
+    pub async fn choose(&self, choice: Choice) -> Result<Option<Revisable>, RequestError> {
+        let response = self.client.clone().choose(timed(v1::ChooseRequest::from(choice))).await.map_err(explained)?;
+        Ok(convert::revise::choice_from_wire(response.into_inner())?)
+    }
+
+    /// Sends new searches of a trajectory, with the revision that they were computed from.
+    ///
+    /// # Errors
+    /// [`RequestError`] if the server cannot be reached, or does not answer as the protocol says: the revision is then
+    /// stored or not.
+    pub async fn revise(&self, revised: Revisable) -> Result<Revised, RequestError> {
+        let expected = revised.revision + 1;
+        match self.client.clone().revise(timed(v1::ReviseRequest::from(revised))).await {
+            Ok(response) if response.get_ref().revision == expected => Ok(Revised::Replaced(expected)),
+            Ok(response) => {
+                let reason = format!("is {}, expected {expected}", response.get_ref().revision);
+                Err(convert::invalid("revision", reason).into())
+            }
+            Err(status) => match ReviseRefusal::of(status.code()) {
+                Some(refusal) => Ok(Revised::Refused(refusal, status.message().to_owned())),
+                None => Err(explained(status).into()),
+            },
+        }
+    }
+}
+
+fn timed<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(CALL_TIMEOUT);
+    request
+}
+
+/// Adds the reason to the bare status of a server that does not know the method.
+fn explained(status: Status) -> Status {
+    match status.code() {
+        Code::Unimplemented => Status::unimplemented(
+            "the replay server is older than reanalysis: upgrade it, or set reanalysis.share to 0",
+        ),
+        _ => status,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use experience::TrajectoryId;
+
+    use super::*;
+    use crate::replay::{MAIN_TABLE, TableStats};
+    use crate::scripted::{ReplayScript, WeightsScript, trajectory, within};
+
+    fn choice(older_than: u64) -> Choice {
+        Choice { table: MAIN_TABLE.to_owned(), older_than: WeightsVersion(older_than) }
+    }
+
+    async fn holding(sequences: &[u64]) -> (ReplayScript, Reviser) {
+        let ids = sequences.iter().map(|&sequence| TrajectoryId { actor: 7, epoch: 3, sequence }).collect();
+        let server = ReplayScript::holding(TableStats::default(), ids).await;
+        let reviser = Reviser::new(&server.endpoint()).unwrap();
+        (server, reviser)
+    }
+
+    #[tokio::test]
+    async fn a_trajectory_of_earlier_weights_is_chosen_with_its_revision_if_there_is_one() {
+        let (_server, reviser) = holding(&[1]).await;
+        let expected = Revisable { trajectory: trajectory(1), revision: 3 };
+        assert_eq!(within(reviser.choose(choice(3))).await.unwrap(), Some(expected));
+        // The script's trajectories are of version 2.
+        assert_eq!(within(reviser.choose(choice(2))).await.unwrap(), None);
+        within(reviser.choose(choice(0))).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn a_refused_revision_has_its_reason_and_an_accepted_one_the_next_number() {
+        let (_server, reviser) = holding(&[1]).await;
+        let revise = async |sequence, revision| {
+            within(reviser.revise(Revisable { trajectory: trajectory(sequence), revision })).await.unwrap()
+        };
+        assert_eq!(revise(1, 3).await, Revised::Replaced(4));
+        assert!(matches!(revise(1, 2).await, Revised::Refused(ReviseRefusal::Stale, _)));
+        assert!(matches!(revise(2, 3).await, Revised::Refused(ReviseRefusal::Evicted, _)));
+    }
+
+    #[tokio::test]
+    async fn a_server_without_these_calls_is_named_as_older() {
+        let server = WeightsScript::start().await;
+        let reviser = Reviser::new(&server.endpoint()).unwrap();
+        let chosen = within(reviser.choose(choice(1))).await.unwrap_err();
+        let revised = within(reviser.revise(Revisable { trajectory: trajectory(1), revision: 0 })).await.unwrap_err();
+        for error in [chosen, revised] {
+            let RequestError::Status(status) = error else { panic!("{error}") };
+            assert!(status.message().contains("is older than reanalysis"), "{status}");
+        }
+    }
+}
