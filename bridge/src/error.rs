@@ -61,6 +61,16 @@ pub enum Error {
         /// The description by this process.
         other: String,
     },
+    /// The environment is not the one that the run file describes.
+    #[error("the environment {environment} has {found}; the run file describes {described}")]
+    Differs {
+        /// The environment.
+        environment: String,
+        /// The description in the run file.
+        described: String,
+        /// The environment as it is.
+        found: String,
+    },
     /// A process fails again and again.
     #[error("a process of the environment {environment} failed {deaths} times with no episode finished: {reason}")]
     Deaths {

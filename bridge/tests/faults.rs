@@ -7,8 +7,8 @@ mod process;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use bridge::{Bridge, Error, Losses, Settings};
-use game::{Action, Environments as _, Frame, Outcome, Play, Start, Started, Taken};
+use bridge::{Bridge, Error, Settings};
+use game::{Action, Environments as _, Frame, Losses, Outcome, Play, Start, Started, Taken};
 use interpreter::python;
 
 /// The actions that misbehave in `fake_environments.py`.

@@ -1,4 +1,4 @@
-//! Builds training batches from samples: replays the episode by the rules, transforms what it holds by a symmetry, and
+//! Builds training batches from samples: replays the episode by the rules, or reads its stored observations, transforms what it holds by a symmetry, and
 //! writes observations and targets.
 //!
 //! [`Targets`] are those of the run's model: [`positions`] for AlphaZero, [`unrolled`] for MuZero. Start with
@@ -9,7 +9,7 @@ mod returns;
 mod unrolled;
 
 use experience::{ActionProbability, Episode, Sample, Segment, TrajectoryId};
-use game::{Action, Game, Outcome, Scoring, Spec};
+use game::{Action, Game, Outcome, Recording, Scoring, Spec};
 use learner::config::{LearnerSection, ModelKind, Settings};
 use network_torch::Examples;
 use rand::Rng;
@@ -126,6 +126,28 @@ impl Pushed {
         let importance = rows.iter().filter_map(|&row| importance.get(row).copied()).collect();
         Built { examples: examples(importance), rows, rejected }
     }
+}
+
+/// Writes the observation `[C, H, W]` of the position that a segment begins at into `planes`: the stored one where the
+/// rules are not in this program, else that of the rules.
+fn observe<G: Game>(game: &G, position: &G::Position, segment: &Segment, planes: &mut [f32]) -> Result<(), String> {
+    let Spec { name, observation, recording, .. } = game.spec();
+    let Some(Recording { stack }) = *recording else {
+        game.observe(position, planes);
+        return Ok(());
+    };
+    let Some(layout) = segment.observation_layout() else {
+        return Err(format!("no observations are stored, and no rules of {name} recompute them"));
+    };
+    if layout.stack != stack || layout.observation_values() != observation.len() {
+        return Err(format!(
+            "observations of {} frames of {} values are stored, and {name} has {stack} of {}",
+            layout.stack,
+            layout.frame_values,
+            observation.len() / stack
+        ));
+    }
+    segment.observation(0, planes).ok_or_else(|| "the observation of its position is not stored".to_owned())
 }
 
 /// The position a segment begins at.

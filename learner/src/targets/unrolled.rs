@@ -15,7 +15,7 @@ use network_torch::{Observations, UnrolledBatch};
 use rand::{Rng, RngExt};
 
 use super::returns::{End, Horizon, Played, n_step_return};
-use super::{check_policy, position_of};
+use super::{check_policy, observe, position_of};
 
 /// The settings of MuZero's targets.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,7 +109,7 @@ impl Rows {
     pub(super) fn push<G: Game>(&mut self, game: &G, segment: &Segment, rng: &mut impl Rng) -> Result<(), String> {
         let spec = game.spec();
         let position = position_of(game, segment)?;
-        game.observe(&position, &mut self.planes);
+        observe(game, &position, segment, &mut self.planes)?;
         let steps: Vec<Step> = segment.steps().collect();
         let line = self.line(game, position, &steps, segment)?;
         let (values, rewards) = match spec.scoring {
