@@ -23,8 +23,8 @@ const PROCESSES_MAX: usize = 1024;
 const SECONDS_MAX: f64 = 86_400.0;
 /// The most values of one frame that trajectories store, by their type.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// The most steps of an episode that a process replays.
-const STEPS_MAX: usize = 10_000_000;
+/// The most steps of an episode: those of a trajectory.
+const STEPS_MAX: usize = 1 << 16;
 
 /// The section `[environment]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -152,7 +152,10 @@ pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKi
         return Err(ConfigError::invalid("environment.actions", reason));
     }
     if steps_max == 0 {
-        return Err(ConfigError::invalid("environment.steps_max", "is 0, and the environment is described without a limit"));
+        return Err(ConfigError::invalid(
+            "environment.steps_max",
+            "is 0, and the environment is described without a limit",
+        ));
     }
     let bytes = if values == Values::U8 { 1 } else { 4 };
     let values_max = FRAME_BYTES_MAX / bytes;
@@ -192,7 +195,7 @@ pub fn describe(
             ObservationRange::Unit => Values::U8,
             ObservationRange::Finite => Values::F32,
         },
-        steps_max: max_plies,
+        steps_max: max_plies.min(STEPS_MAX),
         ..environment.clone()
     })
 }

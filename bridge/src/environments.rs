@@ -1,6 +1,8 @@
 use std::time::{Duration, Instant};
 
-use game::{Action, Environments, EnvironmentsError, Frame, Losses, Outcome, Play, Player, Spec, Start, Started, Taken};
+use game::{
+    Action, Environments, EnvironmentsError, Frame, Losses, Outcome, Play, Player, Spec, Start, Started, Taken,
+};
 
 use crate::description::Description;
 use crate::episode::{Episode, Phase};

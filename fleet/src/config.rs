@@ -64,12 +64,28 @@ impl Fleet {
         check_security(&security)?;
         let here = || security.clone();
         let outside = || environment.clone();
-        actor::Config { run: run.clone(), environment: outside(), search: search.clone(), selfplay, actor, security: here() }.settings()?;
-        let learner = learner::config::Config { run: run.clone(), environment: outside(), network, learner, security: here() }.settings()?;
+        actor::Config {
+            run: run.clone(),
+            environment: outside(),
+            search: search.clone(),
+            selfplay,
+            actor,
+            security: here(),
+        }
+        .settings()?;
+        let learner =
+            learner::config::Config { run: run.clone(), environment: outside(), network, learner, security: here() }
+                .settings()?;
         let replay = replay_server::Config { run: run.clone(), replay, security: here() }.settings()?;
         check_batch(&learner, &replay)?;
-        inference_server::Config { run: run.clone(), environment: outside(), search: search.clone(), inference, security: here() }
-            .settings()?;
+        inference_server::Config {
+            run: run.clone(),
+            environment: outside(),
+            search: search.clone(),
+            inference,
+            security: here(),
+        }
+        .settings()?;
         arena::config::Config { run, environment: outside(), search, arena, security: here() }.settings()?;
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use game::{Dynamics, Game, Scoring, Spec};
 use bridge::EnvironmentSection;
+use game::{Dynamics, Game, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
 use network::{BLOCKS_MAX, CHANNELS_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};

@@ -1,5 +1,5 @@
-//! Builds training batches from samples: replays the episode by the rules, or reads its stored observations, transforms what it holds by a symmetry, and
-//! writes observations and targets.
+//! Builds training batches from samples: replays the episode by the rules, or reads its stored observations, transforms
+//! what it holds by a symmetry, and writes observations and targets.
 //!
 //! [`Targets`] are those of the run's model: [`positions`] for AlphaZero, [`unrolled`] for MuZero. Start with
 //! [`Targets::examples`].

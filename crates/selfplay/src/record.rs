@@ -107,7 +107,11 @@ impl EpisodeRecord {
     }
 
     /// Draws one of the `legal` actions that `accepts`; `None` if it accepts none. Consumes `legal`.
-    pub(crate) fn draw_action(&mut self, legal: &mut Vec<Action>, accepts: impl FnMut(Action) -> bool) -> Option<Action> {
+    pub(crate) fn draw_action(
+        &mut self,
+        legal: &mut Vec<Action>,
+        accepts: impl FnMut(Action) -> bool,
+    ) -> Option<Action> {
         draw_action(legal, &mut self.rng, accepts)
     }
 
@@ -245,11 +249,7 @@ fn play_random<G: Game>(
 }
 
 /// Draws one of the `legal` actions that `accepts`; `None` if it accepts none. Consumes `legal`.
-fn draw_action(
-    legal: &mut Vec<Action>,
-    rng: &mut impl Rng,
-    mut accepts: impl FnMut(Action) -> bool,
-) -> Option<Action> {
+fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl FnMut(Action) -> bool) -> Option<Action> {
     while !legal.is_empty() {
         let action = legal.swap_remove(rng.random_range(0..legal.len()));
         if accepts(action) {

@@ -31,7 +31,9 @@ enum Phase {
     /// The episode has not begun.
     Fresh,
     /// Random plies are left at the start.
-    Opening { plies: u16 },
+    Opening {
+        plies: u16,
+    },
     /// Between two moves.
     AtMove,
     Searching,

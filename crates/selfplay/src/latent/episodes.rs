@@ -76,12 +76,7 @@ impl LatentEpisodes {
 
     /// Creates as many episodes as there are environments, all of them idle; `settings.games` is not used.
     #[must_use]
-    pub fn in_environments(
-        environments: Box<dyn Environments>,
-        settings: Settings,
-        discount: f32,
-        seed: u64,
-    ) -> Self {
+    pub fn in_environments(environments: Box<dyn Environments>, settings: Settings, discount: f32, seed: u64) -> Self {
         let (spec, games) = (environments.spec(), environments.len());
         let settings = Settings { search: search_settings(&settings.search), games, ..settings };
         let simulations = settings.full_simulations.max(settings.fast_simulations).max(settings.full_simulations_max);
