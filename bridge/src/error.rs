@@ -46,7 +46,7 @@ pub enum Error {
         reason: String,
     },
     /// The environment has no limit of steps, and none was set.
-    #[error("the environment {environment} has no limit of steps: set the maximum number of steps of an episode")]
+    #[error("the environment {environment} has no limit of steps: set environment.steps_max")]
     Unlimited {
         /// The environment.
         environment: String,

@@ -1,4 +1,5 @@
 mod chain;
+mod outside;
 
 use std::collections::HashSet;
 
