@@ -51,7 +51,8 @@ impl<G: Game> Outside<G> {
 
 /// Plays the episode of each seed with the contestant's actions, all together; one result per seed, as
 /// [`returns::play`](crate::returns::play) does by the rules of a game. Episode i is played in environment i; all
-/// environments are idle. An episode that is lost begins again.
+/// environments are idle. In place of an episode that is lost, another evaluation seed is played, which follows from the
+/// lost one: a fault may follow from a seed.
 ///
 /// # Errors
 /// If the network or the environments fail, or an episode is lost again and again.
@@ -86,12 +87,13 @@ enum Phase {
 impl Episode {
     const NOTHING: EpisodeReturn = EpisodeReturn { sum: 0.0, steps: 0 };
 
-    /// Begins the episode again.
+    /// Begins the episode of another seed.
     fn lose(&mut self, game: &str) -> Result<(), Error> {
         (self.phase, self.sum, self.tries) = (Phase::Waiting, Self::NOTHING, self.tries + 1);
         if self.tries >= TRIES_MAX {
             return Err(Error::Lost { game: game.to_owned(), seed: self.seed, tries: self.tries });
         }
+        self.seed = selfplay::evaluation_seed(self.seed, self.tries.into());
         Ok(())
     }
 }
@@ -119,8 +121,13 @@ fn play_observed<G: Game>(
         if !starts.is_empty() {
             environments.begin(&starts, &mut started)?;
             for (Start { environment, .. }, started) in starts.iter().zip(&started) {
-                if *started == Started::Now {
-                    episodes[*environment].phase = Phase::UnderWay;
+                match started {
+                    Started::Now => episodes[*environment].phase = Phase::UnderWay,
+                    // Its process is being replaced, or the first observation of this seed was refused.
+                    Started::NotYet => {
+                        let (seed, tries) = (episodes[*environment].seed, episodes[*environment].tries);
+                        episodes[*environment].seed = selfplay::evaluation_seed(seed, tries.into());
+                    }
                 }
             }
         }
@@ -171,9 +178,11 @@ mod tests {
     use super::*;
     use crate::contestant::RandomMover;
 
-    /// Environments whose episode of seed n has n steps with the reward 1, and of which some steps are lost.
+    /// Environments whose episodes have 1 to 10 steps with the reward 1, by their seed, and of which some are lost.
     struct Counting {
         spec: Spec,
+        /// The seed that each began from last.
+        seeds: Vec<u64>,
         left: Vec<u64>,
         /// Every how many steps one is lost.
         lost_every: u64,
@@ -190,7 +199,9 @@ mod tests {
         }
 
         fn begin(&mut self, starts: &[Start], started: &mut Vec<Started>) -> Result<(), EnvironmentsError> {
-            starts.iter().for_each(|start| self.left[start.environment] = start.seed);
+            for &Start { environment, seed } in starts {
+                (self.seeds[environment], self.left[environment]) = (seed, length(seed));
+            }
             *started = vec![Started::Now; starts.len()];
             Ok(())
         }
@@ -221,21 +232,32 @@ mod tests {
         }
     }
 
-    fn played(lost_every: u64) -> Result<Option<Vec<EpisodeReturn>>, Error> {
+    fn length(seed: u64) -> u64 {
+        1 + seed % 10
+    }
+
+    const SEEDS: [u64; 3] = [5, 9, 2];
+
+    /// Returns the seeds that were played to the end, and their episodes.
+    fn played(lost_every: u64) -> Result<(Vec<u64>, Vec<EpisodeReturn>), Error> {
         let frame = ObservationShape { planes: 2, height: 1, width: 1 };
         let (name, range) = ("gym:Counting".to_owned(), ObservationRange::Finite);
         let game = Described { name, actions: 1, frame, stack: 1, range, steps_max: 50 }.environment().unwrap();
         let spec = game.spec().clone();
-        let mut environments = Counting { spec, left: vec![0; 3], lost_every, steps: 0 };
+        let mut environments = Counting { spec, seeds: vec![0; 3], left: vec![0; 3], lost_every, steps: 0 };
         let mut contestant = RandomMover { rng: ChaCha8Rng::seed_from_u64(1) };
-        play(&game, &mut environments, &mut contestant, [5, 9, 2], &mut || ControlFlow::Continue(()))
+        let played = play(&game, &mut environments, &mut contestant, SEEDS, &mut || ControlFlow::Continue(()))?;
+        Ok((environments.seeds, played.unwrap()))
     }
 
     #[test]
-    fn every_seed_has_the_return_of_its_episode_although_some_are_lost() {
-        let expected: Vec<EpisodeReturn> = [5, 9, 2].map(|steps| EpisodeReturn { sum: steps as f64, steps }).to_vec();
+    fn every_seed_has_the_return_of_its_episode_or_of_one_in_its_place_if_that_is_lost() {
         for lost_every in [u64::MAX, 7, 11] {
-            assert_eq!(played(lost_every).unwrap().unwrap(), expected, "{lost_every}");
+            let (seeds, episodes) = played(lost_every).unwrap();
+            assert_eq!(seeds == SEEDS, lost_every == u64::MAX, "{lost_every}");
+            for (seed, episode) in seeds.into_iter().zip(episodes) {
+                assert_eq!((episode.sum, episode.steps as u64), (length(seed) as f64, length(seed)));
+            }
         }
     }
 
