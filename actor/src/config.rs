@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bridge::EnvironmentSection;
 use evaluators::Threads;
 use game::Game as _;
 use games::GameKind;
@@ -54,6 +55,8 @@ const SIMULATED_DELAY_US_MAX: u64 = 10_000_000;
 pub struct Config {
     /// The game, the seed and the run directory.
     pub run: RunSection,
+    /// The environment in Python, if the game is one.
+    pub environment: EnvironmentSection,
     /// The settings of tree search.
     pub search: SearchSection,
     /// The settings of episodes.
@@ -228,6 +231,8 @@ impl Default for ActorSection {
 pub struct Settings {
     /// The game.
     pub game: GameKind,
+    /// The environments of each thread, if the game runs outside this process.
+    pub environment: Option<bridge::Settings>,
     /// The run directory.
     pub directory: PathBuf,
     /// The seed from which all random numbers are derived.
@@ -259,10 +264,14 @@ impl Config {
     /// [`ConfigError`] names the first invalid key.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         self.run.check()?;
-        let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
+        let game = bridge::config::game(&self.run, &self.environment)?;
         let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
         let search = self.search.settings().map_err(out_of_range)?;
         let selfplay = self.selfplay.settings(search).map_err(out_of_range)?;
+        let environment = match game {
+            GameKind::Recorded(_) => Some(self.environment.settings(&self.run, selfplay.games)?),
+            _ => None,
+        };
         let actor = self.actor.clone();
         actor.check()?;
         ConfigError::within("reanalysis.share", self.reanalysis.share, 0.0..=REANALYSIS_SHARE_MAX)?;
@@ -275,6 +284,7 @@ impl Config {
         let machine = per_core * std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Settings {
             game,
+            environment,
             directory: self.run.directory.clone(),
             seed: self.run.seed,
             discount: self.run.discount,
@@ -293,9 +303,14 @@ impl Config {
 
 impl Settings {
     /// Returns the games of each of `threads` threads if an accelerator evaluates and the process may use
-    /// `memory_bytes`. Limited memory reduces them to `selfplay.games` at most.
+    /// `memory_bytes`. Limited memory reduces them to `selfplay.games` at most; environments in Python are always so
+    /// many.
     #[must_use]
     pub fn accelerator_games(&self, threads: usize, memory_bytes: u64) -> usize {
+        if self.environment.is_some() {
+            // Each is an environment in a Python process.
+            return self.selfplay.games;
+        }
         if self.actor.accelerator_games > 0 {
             return self.actor.accelerator_games;
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::metrics::{counter, gauge};
+use game::Losses;
 use inference::EngineCounts;
 use proto::replay::ReviseRefusal;
 use selfplay::Round;
@@ -23,6 +24,8 @@ pub(crate) fn begin() {
     for reason in refusals.into_iter().chain(["failed", "unusable"]) {
         reanalysis_refused(reason, 0);
     }
+    counter!("zerofleet_actor_lost_episodes_total").increment(0);
+    environments_failed(&Losses::default(), &Losses::default());
     for why in ["weights", "replay", "evaluator"] {
         waited(why, Duration::ZERO);
     }
@@ -87,8 +90,21 @@ pub(crate) fn played(Parts { gathering, evaluating, answering }: Parts, observin
     }
 }
 
+/// Adds the failures of a thread's environments between two counts.
+pub(crate) fn environments_failed(before: &Losses, now: &Losses) {
+    let Losses { processes_died, processes_hung, environments_failed, episodes: _ } = now;
+    for (cause, count) in [
+        ("died", processes_died - before.processes_died),
+        ("hung", processes_hung - before.processes_hung),
+        ("failed", environments_failed - before.environments_failed),
+    ] {
+        counter!("zerofleet_actor_environment_failures_total", "cause" => cause).increment(count);
+    }
+}
+
 pub(crate) fn advanced(round: &Round) {
     counter!("zerofleet_actor_games_total").increment(round.episodes_finished as u64);
+    counter!("zerofleet_actor_lost_episodes_total").increment(round.episodes_lost as u64);
     counter!("zerofleet_actor_moves_total").increment(round.moves as u64);
     counter!("zerofleet_actor_evaluations_total").increment(round.evaluated as u64);
     counter!("zerofleet_actor_batches_total").increment(round.batches as u64);

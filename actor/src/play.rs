@@ -5,9 +5,9 @@
 use std::time::Instant;
 
 use evaluators::Network;
-use game::{Game, mix};
-use inference::{Cache, Error, Evaluator, LatentModel};
-use selfplay::{EpisodeProgress, Episodes, FinishedEpisode, LatentEpisodes, Round, Settings};
+use game::{Environments, Game, Losses, mix};
+use inference::{Cache, Evaluator, LatentModel};
+use selfplay::{EpisodeProgress, Episodes, Error, FinishedEpisode, LatentEpisodes, Round, Settings};
 use service::trace::TraceContext;
 
 use crate::stopwatch::{Evaluated, Parts, Timed};
@@ -24,12 +24,14 @@ pub(crate) struct Play<G: Game> {
     driver: Option<Driver<G>>,
     /// Finished episodes of an earlier driver.
     finished: Vec<FinishedEpisode>,
+    /// The environments of the first driver, if the game runs outside this process.
+    environments: Option<Box<dyn Environments>>,
 }
 
 /// The episodes of one kind of network. The network is `None` after it was unloaded.
 enum Driver<G: Game> {
     Rules { episodes: Episodes<G>, evaluator: Option<Timed<dyn Evaluator>> },
-    Latent { episodes: LatentEpisodes<G>, model: Option<Timed<dyn LatentModel>> },
+    Latent { episodes: LatentEpisodes, model: Option<Timed<dyn LatentModel>> },
 }
 
 /// One call of the episodes.
@@ -65,7 +67,13 @@ pub(crate) enum Loaded {
 impl<G: Game> Play<G> {
     /// Prepares episodes, none of which begins before a network is loaded.
     pub(crate) fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
-        Self { game, settings, discount, seed, driver: None, finished: Vec::new() }
+        Self { game, settings, discount, seed, driver: None, finished: Vec::new(), environments: None }
+    }
+
+    /// Plays in these environments instead of by the rules of the game. Only a learned model can search them, so that
+    /// the kind of network never changes.
+    pub(crate) fn in_environments(self, environments: Option<Box<dyn Environments>>) -> Self {
+        Self { environments, ..self }
     }
 
     /// The game.
@@ -126,18 +134,22 @@ impl<G: Game> Play<G> {
         }
     }
 
-    fn begin(&self, network: Network) -> Driver<G> {
-        let Self { game, settings, discount, seed, .. } = self;
+    fn begin(&mut self, network: Network) -> Driver<G> {
+        let Self { game, settings, discount, seed, environments, .. } = self;
         let (game, settings) = (game.clone(), settings.clone());
         match network {
             Network::Evaluator(new) => Driver::Rules {
                 episodes: Episodes::new(game, settings, *seed).timed(Instant::now),
                 evaluator: Some(Timed::new(new, Instant::now)),
             },
-            Network::Latent(new) => Driver::Latent {
-                episodes: LatentEpisodes::new(game, settings, *discount, *seed).timed(Instant::now),
-                model: Some(Timed::new(new, Instant::now)),
-            },
+            Network::Latent(new) => {
+                let episodes = match environments.take() {
+                    Some(outside) => LatentEpisodes::in_environments(outside, settings, *discount, *seed),
+                    None => LatentEpisodes::new(game, settings, *discount, *seed),
+                };
+                let model = Some(Timed::new(new, Instant::now));
+                Driver::Latent { episodes: episodes.timed(Instant::now), model }
+            }
         }
     }
 
@@ -146,8 +158,8 @@ impl<G: Game> Play<G> {
     pub(crate) fn call(&mut self, pace: Pace, cache: Option<&Cache>, trace: Option<TraceContext>) -> Option<Call> {
         match self.driver.as_mut()? {
             Driver::Rules { episodes, evaluator } => Some(timed(evaluator.as_mut()?, trace, |evaluator| match pace {
-                Pace::Advance => episodes.advance(evaluator, cache),
-                Pace::Settle => episodes.settle(evaluator, cache),
+                Pace::Advance => episodes.advance(evaluator, cache).map_err(Error::Model),
+                Pace::Settle => episodes.settle(evaluator, cache).map_err(Error::Model),
             })),
             Driver::Latent { episodes, model } => Some(timed(model.as_mut()?, trace, |model| match pace {
                 Pace::Advance => episodes.advance(model),
@@ -175,6 +187,14 @@ impl<G: Game> Play<G> {
             Some(Driver::Latent { episodes, .. }) => finished.extend(episodes.drain_finished()),
         }
         finished
+    }
+
+    /// The counts of what environments outside this process lost.
+    pub(crate) fn losses(&self) -> Losses {
+        match &self.driver {
+            Some(Driver::Latent { episodes, .. }) => episodes.losses(),
+            None | Some(Driver::Rules { .. }) => Losses::default(),
+        }
     }
 
     /// The number of episodes that advance together.

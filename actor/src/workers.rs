@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use evaluators::{Backend, Chosen, Network};
-use game::{Game, mix};
+use game::{Environments, Game, Losses, mix};
+use games::{GameKind, Recorded};
 use inference::{Cache, Error};
 use proto::servers::Servers;
 use proto::weights::Published;
@@ -86,16 +87,19 @@ impl Workers {
         };
         let mut threads = Vec::with_capacity(count + reanalysts);
         for index in 0..count {
-            let (pinning, around) = (Arc::clone(&pinning), around.clone());
+            let (pinning, around, drain) = (Arc::clone(&pinning), around.clone(), drain.clone());
             let seed = thread_seed(settings, epoch, index);
             let (selfplay, budget) = (settings.selfplay.clone(), AdaptiveBudget::new(&settings.selfplay));
             let discount = settings.discount;
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
+            let outside = outside(settings);
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
                 // Before it allocates, so that its memory is close to its cpu.
                 pinning.pin(index);
-                Worker::new(Play::new(game, selfplay, discount, seed), budget, around).run()
+                let play = Play::new(game, selfplay, discount, seed);
+                let worker = |environments| Worker::new(play.in_environments(environments), budget, around);
+                start_outside(outside, &drain, worker)
             }));
             threads.push(thread.with_context(|| format!("start the thread {name}"))?);
         }
@@ -139,6 +143,32 @@ impl Threads {
         }
         joined
     }
+}
+
+/// Returns the environments outside this process, if the game is one; they are not started yet.
+fn outside(settings: &Settings) -> Option<(bridge::Settings, Recorded)> {
+    match &settings.game {
+        GameKind::Recorded(described) => settings.environment.clone().zip(Some(described.clone())),
+        _ => None,
+    }
+}
+
+/// Starts the environments, if any, and runs the worker that plays in them.
+fn start_outside<G: Game>(
+    outside: Option<(bridge::Settings, Recorded)>,
+    drain: &Drain,
+    worker: impl FnOnce(Option<Box<dyn Environments>>) -> Worker<G>,
+) -> anyhow::Result<()> {
+    let start = |(settings, described)| {
+        let bridge = bridge::config::start(settings, &described)?;
+        Ok::<Box<dyn Environments>, bridge::Error>(Box::new(bridge))
+    };
+    let started = outside.map(start).transpose().context("start the environments");
+    if started.is_err() {
+        // The other threads end as well.
+        drain.token().cancel();
+    }
+    worker(started?).run()
 }
 
 /// Returns a seed that differs between actors, epochs and threads: a restart must not play the same games again.
@@ -200,6 +230,8 @@ struct Worker<G: Game> {
     budget: AdaptiveBudget,
     traces: Traces,
     failures: u32,
+    /// What the environments had lost at the end of the last call.
+    losses: Losses,
     around: ThreadContext,
 }
 
@@ -208,7 +240,7 @@ impl<G: Game> Worker<G> {
         // Weights published before this thread started count as new.
         around.weights.mark_changed();
         let traces = Traces::new(play.slots());
-        Self { play, budget, traces, failures: 0, around }
+        Self { play, budget, traces, failures: 0, losses: Losses::default(), around }
     }
 
     fn run(mut self) -> anyhow::Result<()> {
@@ -257,6 +289,8 @@ impl<G: Game> Worker<G> {
         let Some(Call { result, parts, shown }) = self.play.call(pace, cache, trace) else { return Ok(()) };
         self.traces.advanced(&self.play, parts, shown);
         self.budget.played(parts.sum());
+        let losses = self.play.losses();
+        metrics::environments_failed(&std::mem::replace(&mut self.losses, losses), &losses);
         match result {
             Ok(round) => {
                 self.failures = 0;
@@ -275,16 +309,20 @@ impl<G: Game> Worker<G> {
         }
     }
 
-    fn recover(&mut self, error: Error) -> anyhow::Result<()> {
+    fn recover(&mut self, error: selfplay::Error) -> anyhow::Result<()> {
+        let error = match error {
+            selfplay::Error::Model(error) => error,
+            selfplay::Error::Environments(error) => return Err(error).context("play episodes"),
+        };
         metrics::evaluator_failed();
         match error {
-            Error::NotFinite { weights_version } => {
+            inference::Error::NotFinite { weights_version } => {
                 tracing::error!(weights_version, "the weights answer NaN; self-play waits for the next version");
                 self.around.readiness.not_ready(format!("weights version {weights_version} answers NaN"));
                 self.play.unload();
                 Ok(())
             }
-            Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
+            inference::Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;
                 tracing::warn!(reason, failures = self.failures, "the evaluator failed, trying again");
                 // A timer must be created on the runtime.

@@ -36,6 +36,7 @@ impl Chain {
             observation_range: ObservationRange::Finite,
             scoring: Scoring::Rewards,
             dynamics: Dynamics::Deterministic,
+            recording: None,
             max_plies: 10,
         };
         let identity = [Symmetry::identity(spec.observation, spec.actions)];

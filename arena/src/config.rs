@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bridge::EnvironmentSection;
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
@@ -24,6 +25,8 @@ const EPISODES_MAX: usize = 65_536;
 pub struct Config {
     /// Game, seed and folder of the run.
     pub run: RunSection,
+    /// The environment in Python, if the game is one.
+    pub environment: EnvironmentSection,
     /// The search settings.
     pub search: SearchSection,
     /// The settings of strength measurement.
@@ -98,6 +101,8 @@ impl Default for ArenaSection {
 pub struct Settings {
     /// The game.
     pub game: GameKind,
+    /// The evaluation environments, if the game runs outside this process.
+    pub environment: Option<bridge::Settings>,
     /// The seed of all random draws, and the run directory.
     pub run: RunSection,
     /// The search settings of a weights version.
@@ -116,7 +121,7 @@ impl Config {
     /// [`ConfigError`] names the first key that is out of range.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         self.run.check()?;
-        let game = self.run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
+        let game = bridge::config::game(&self.run, &self.environment)?;
         let search = self.search.settings().map_err(|error| ConfigError::invalid(error.key, error.reason))?;
         let mut arena = self.arena.clone();
         proto::check_endpoint(&arena.weights).map_err(|error| ConfigError::invalid("arena.weights", error))?;
@@ -137,7 +142,11 @@ impl Config {
         if arena.positions == 0 {
             arena.positions = usize::MAX;
         }
-        Ok(Settings { game, run: self.run.clone(), search, arena, version_interval })
+        let environment = match game {
+            GameKind::Recorded(_) => Some(self.environment.settings(&self.run, arena.episodes)?),
+            _ => None,
+        };
+        Ok(Settings { game, environment, run: self.run.clone(), search, arena, version_interval })
     }
 }
 

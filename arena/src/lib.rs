@@ -6,7 +6,8 @@
 //! [`contestant::RandomMover`], a [`contestant::PlayoutMover`] and past versions, from [`matches::openings`]; in tiny
 //! games it [checks](exhaustive::check) every line. The [`ledger::Ledger`] holds the [`ledger::Tally`] of all games of
 //! the run, from which Elo is computed. In games that are scored by their rewards it [plays](returns::play) evaluation
-//! episodes in place of matches, whose mean return has a confidence interval. The work is limited to a small share of
+//! episodes in place of matches, whose mean return has a confidence interval; environments outside this process it
+//! [plays](outside::play) in Python processes of its own. The work is limited to a small share of
 //! one core; the arena plays no training games, and no other process waits for it. Start with `worker`.
 
 mod accuracy;
@@ -18,6 +19,7 @@ pub mod exhaustive;
 pub mod ledger;
 pub mod matches;
 mod metrics;
+pub mod outside;
 mod pacer;
 mod past_versions;
 mod process;

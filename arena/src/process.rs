@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
-use games::with_game;
+use games::{GameKind, Recorded, with_game};
 use proto::weights::{Published, Subscriber, SubscriberSettings};
 use service::{ConfigError, Context, Drain, RememberedFile};
 use tokio::runtime::Handle;
@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::config::{ArenaSection, Config, Settings};
 use crate::metrics;
+use crate::outside::{Outside, StartEnvironments};
 use crate::pacer::Environment;
 use crate::worker::Worker;
 
@@ -37,15 +38,22 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
         name: context.name.to_owned(),
         size_limit_bytes: WEIGHTS_BYTES_MAX,
     });
-    let bridge = Bridge { runtime: Handle::current(), weights: subscriber.handle(), drain: context.drain.clone() };
+    let connections =
+        Connections { runtime: Handle::current(), weights: subscriber.handle(), drain: context.drain.clone() };
     let (done, ended) = oneshot::channel();
-    let thread = with_game!(settings.game, |game| {
-        let worker = Worker::open(game, settings, backend, bridge)?;
-        thread::Builder::new().name("measure".to_owned()).spawn(move || {
+    let builder = thread::Builder::new().name("measure".to_owned());
+    let thread = match (settings.game.clone(), settings.environment.clone()) {
+        (GameKind::Recorded(described), Some(environment)) => {
+            let start = outside(environment, described.clone());
+            let worker = Worker::open(described, settings, backend, connections)?.outside(Outside::new(start));
             // The receiver is dropped only when the process ends.
-            let _ = done.send(worker.run());
-        })
-    });
+            builder.spawn(move || drop(done.send(worker.run())))
+        }
+        (game, _) => with_game!(game, |game| {
+            let worker = Worker::open(game, settings, backend, connections)?;
+            builder.spawn(move || drop(done.send(worker.run())))
+        }),
+    };
     let thread = thread.context("start the measuring thread")?;
     context.readiness.ready();
     // The worker returns without further signals once the process drains.
@@ -54,6 +62,11 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
         Ok(()) => outcome.context("wait for the measuring thread")?,
         Err(_) => Err(anyhow!("the measuring thread panicked")),
     }
+}
+
+/// Returns the function that starts the evaluation environments.
+fn outside(environment: bridge::Settings, described: Recorded) -> StartEnvironments {
+    Box::new(move || Ok(Box::new(bridge::config::start(environment.clone(), &described)?)))
 }
 
 /// Chooses the configured engine, or the fastest on its device.
@@ -82,13 +95,13 @@ fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
 }
 
 /// The environment of the measuring thread in a running process.
-struct Bridge {
+struct Connections {
     runtime: Handle,
     weights: watch::Receiver<Option<Arc<Published>>>,
     drain: Drain,
 }
 
-impl Environment for Bridge {
+impl Environment for Connections {
     fn newest(&mut self) -> Option<Arc<Published>> {
         self.weights.borrow_and_update().clone()
     }

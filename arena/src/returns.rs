@@ -55,6 +55,27 @@ pub enum Error {
         /// The seed of the episode.
         seed: u64,
     },
+    /// The environments cannot be started.
+    #[error("start the environments of {game}")]
+    Start {
+        /// The name of the game.
+        game: String,
+        /// The reason.
+        source: bridge::Error,
+    },
+    /// The environments have failed.
+    #[error(transparent)]
+    Environments(#[from] game::EnvironmentsError),
+    /// The environments lose an episode whenever it is played.
+    #[error("{game} lost the evaluation episode of seed {seed} {tries} times")]
+    Lost {
+        /// The name of the game.
+        game: String,
+        /// The seed of the episode.
+        seed: u64,
+        /// The number of tries.
+        tries: u32,
+    },
 }
 
 /// Returns the seeds of `count` evaluation episodes. Self-play never uses them, whatever its seed, and equal arguments

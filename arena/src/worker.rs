@@ -17,6 +17,7 @@ use weights::WeightsVersion;
 use crate::config::Settings;
 use crate::contestant::{BATCHED, Contestant, PlayoutMover, RandomMover, analysis, draws, searcher};
 use crate::ledger::{Ledger, Player, Rated, Tally};
+use crate::outside::Outside;
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
 use crate::rating::expected_score;
@@ -44,10 +45,12 @@ const RATINGS: &str = "ratings.json";
 const RETURNS: &str = "returns.json";
 
 /// The state of the measuring thread; see the [module](self).
-pub(crate) struct Worker<G, O> {
+pub(crate) struct Worker<G: Game, O> {
     setup: Arc<Setup<G>>,
     ledger: Ledger,
     returns: ReturnLedger,
+    /// The environments of evaluation episodes, if the game runs outside this process.
+    outside: Option<Outside<G>>,
     past: PastVersions,
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
@@ -85,7 +88,7 @@ impl From<returns::Error> for Stop {
     fn from(error: returns::Error) -> Self {
         match error {
             returns::Error::Network(error) => Self::Evaluator(error),
-            error @ returns::Error::Reward { .. } => Self::Environment(error),
+            error => Self::Environment(error),
         }
     }
 }
@@ -112,7 +115,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let setup = Arc::new(Setup::new(game, settings, backend));
         tracing::info!(games = ledger.games(), positions = setup.positions.len(), "measuring");
         let (pacer, ratings) = (Pacer::new(environment, Arc::clone(&setup)), ledger.ratings());
-        Ok(Self { setup, ledger, returns, past, pacer, ratings, current: None, refused: None })
+        Ok(Self { setup, ledger, returns, outside: None, past, pacer, ratings, current: None, refused: None })
+    }
+
+    /// Plays evaluation episodes in environments outside this process.
+    pub(crate) fn outside(self, outside: Outside<G>) -> Self {
+        Self { outside: Some(outside), ..self }
     }
 
     /// Measures version after version until the process drains; all results are on disk when it returns.
@@ -256,10 +264,14 @@ impl<G: Game, O: Environment> Worker<G, O> {
 
     /// Plays the evaluation episodes of the run, which are the same for every player.
     fn play_episodes(&mut self, contestant: &mut dyn Contestant<G>) -> Result<Returns, Stop> {
-        let Self { setup, pacer, .. } = self;
+        let Self { setup, pacer, outside, .. } = self;
         // The complement separates these seeds from those of `zerofleet eval` with the seed of the run.
         let seeds = returns::seeds(!setup.settings.run.seed, setup.settings.arena.episodes);
-        let played = returns::play(&setup.game, contestant, seeds, &mut || pacer.take());
+        let pause = &mut || pacer.take();
+        let played = match outside {
+            Some(outside) => outside.play(&setup.game, contestant, seeds, pause),
+            None => returns::play(&setup.game, contestant, seeds, pause),
+        };
         metrics::busy(pacer.busy());
         Ok(Returns::of(&played?.ok_or(Stop::Drain)?))
     }

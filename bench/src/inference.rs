@@ -108,7 +108,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let in_process = args.turns.turn.speed(&alone).unwrap_or(f64::NAN);
     let speed = |loaded: &Loaded| loaded.positions_per_second;
     let mut report = Report::new("inference", "The inference server beside its evaluator in a process");
-    report.set("game", args.game);
+    report.set("game", &args.game);
     report.set("network", format!("{}x{}", args.blocks, args.channels));
     report.set("threads", thread_count);
     report.set("positions per request", args.batch);

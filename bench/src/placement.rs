@@ -73,7 +73,7 @@ fn report(args: &Args, measured: &Measured) -> (Report, Placement) {
     if placement == Placement::Cpu {
         report.note("**everything is on the CPU**");
     }
-    report.note(copies(args.run.game, &devices, &rates));
+    report.note(copies(args.run.game.clone(), &devices, &rates));
     for Placed { what, process, device, computed_by } in &tensors {
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
         report.note(format!("{what} ({process}): on {}, computed by {}", known(device), known(computed_by)));

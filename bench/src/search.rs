@@ -150,7 +150,7 @@ fn threads(args: &Args) -> Vec<usize> {
 /// Returns the cases of trees alone: every game, algorithm, number of simulations and number of threads.
 fn trees(args: &Args) -> Vec<Case> {
     let mut cases = Vec::new();
-    for &game in &args.games {
+    for game in &args.games {
         for &rule in &args.rules {
             let (name, algorithm) = match rule {
                 Algorithm::Puct => ("puct", SearchAlgorithm::Puct),
@@ -159,7 +159,7 @@ fn trees(args: &Args) -> Vec<Case> {
             for &simulations in &args.simulations {
                 for threads in threads(args) {
                     let seeds = (0..threads as u64).map(|thread| args.turns.seed.wrapping_add(thread));
-                    let search: Search = with_game!(game, |game| {
+                    let search: Search = with_game!(*game, |game| {
                         let player = |seed| Player::new(game.clone(), algorithm, simulations, seed);
                         alone(seeds.map(player).collect())
                     });

@@ -95,7 +95,7 @@ pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured
     let plan = Plan::new(
         &plan::Args {
             minutes: None,
-            game: Some(args.game),
+            game: Some(args.game.to_string()),
             actors: args.actors,
             algorithm: None,
             replay_servers: None,

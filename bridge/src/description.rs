@@ -1,4 +1,4 @@
-use game::{Dynamics, ObservationRange, ObservationShape, Players, Scoring, Spec};
+use game::{Dynamics, ObservationRange, ObservationShape, Players, Recording, Scoring, Spec};
 
 use crate::{Error, Settings};
 
@@ -70,6 +70,7 @@ impl Description {
             },
             scoring: Scoring::Rewards,
             dynamics: Dynamics::Stochastic,
+            recording: Some(Recording { stack: settings.stack }),
             max_plies,
         })
     }

@@ -1,6 +1,8 @@
 use std::time::{Duration, Instant};
 
-use game::{Action, Environments, EnvironmentsError, Frame, Outcome, Play, Player, Spec, Start, Started, Taken};
+use game::{
+    Action, Environments, EnvironmentsError, Frame, Losses, Outcome, Play, Player, Spec, Start, Started, Taken,
+};
 
 use crate::description::Description;
 use crate::episode::{Episode, Phase};
@@ -20,7 +22,7 @@ const STACK_MAX: usize = 64;
 ///
 /// A process that dies, hangs or breaks the protocol is killed and replaced after a pause; its episodes are lost, those
 /// of the other processes continue. An environment that raises an exception, or sends NaN or a wrong shape, loses only
-/// its own episode. [`losses`](Self::losses) counts both. The processes end when the bridge is dropped, and when the
+/// its own episode. [`losses`](Environments::losses) counts both. The processes end when the bridge is dropped, and when the
 /// process of the bridge ends.
 #[derive(Debug)]
 pub struct Bridge {
@@ -37,19 +39,6 @@ pub struct Bridge {
     /// The results of a request, one per row.
     replies: Vec<Reply>,
     failures: Vec<Failure>,
-}
-
-/// Counts what was lost since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// The processes that died, broke the protocol or did not start.
-    pub processes_died: u64,
-    /// The processes that were killed because they did not answer in time.
-    pub processes_hung: u64,
-    /// The failures of single environments: exceptions, NaN, wrong shapes.
-    pub environments_failed: u64,
-    /// The episodes that were under way in either.
-    pub episodes: u64,
 }
 
 /// The result of one row of a request.
@@ -91,12 +80,6 @@ impl Bridge {
             description,
             settings,
         })
-    }
-
-    /// Returns the counts of what was lost.
-    #[must_use]
-    pub fn losses(&self) -> Losses {
-        self.losses
     }
 
     fn try_begin(&mut self, starts: &[Start], started: &mut Vec<Started>) -> Result<(), Error> {
@@ -372,6 +355,10 @@ impl Environments for Bridge {
 
     fn to_move(&self, _: usize) -> Player {
         Player::First
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses
     }
 }
 

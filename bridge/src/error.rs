@@ -46,7 +46,7 @@ pub enum Error {
         reason: String,
     },
     /// The environment has no limit of steps, and none was set.
-    #[error("the environment {environment} has no limit of steps: set the maximum number of steps of an episode")]
+    #[error("the environment {environment} has no limit of steps: set environment.steps_max")]
     Unlimited {
         /// The environment.
         environment: String,
@@ -60,6 +60,16 @@ pub enum Error {
         first: String,
         /// The description by this process.
         other: String,
+    },
+    /// The environment is not the one that the run file describes.
+    #[error("the environment {environment} has {found}; the run file describes {described}")]
+    Differs {
+        /// The environment.
+        environment: String,
+        /// The description in the run file.
+        described: String,
+        /// The environment as it is.
+        found: String,
     },
     /// A process fails again and again.
     #[error("a process of the environment {environment} failed {deaths} times with no episode finished: {reason}")]

@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Describes the environments of a [`Bridge`](crate::Bridge).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -33,7 +35,8 @@ pub struct Settings {
 }
 
 /// The axis of the channels in observations of three dimensions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Channels {
     /// The shorter of the first and the last axis, the last if they are equal.
     Auto,

@@ -7,8 +7,8 @@ mod process;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use bridge::{Bridge, Error, Losses, Settings};
-use game::{Action, Environments as _, Frame, Outcome, Play, Start, Started, Taken};
+use bridge::{Bridge, Error, Settings};
+use game::{Action, Environments as _, Frame, Losses, Outcome, Play, Start, Started, Taken};
 use interpreter::python;
 
 /// The actions that misbehave in `fake_environments.py`.
@@ -253,7 +253,7 @@ fn what_is_not_supported_is_refused_with_the_reason() {
     let cases = [
         ("continuous", "there are no continuous actions yet"),
         ("dictionary", "its observations are a Dict; wrap it in gymnasium.wrappers.FlattenObservation"),
-        ("unlimited", "has no limit of steps: set the maximum number of steps"),
+        ("unlimited", "has no limit of steps: set environment.steps_max"),
         ("broken", "OSError: no display"),
         ("dying", "it ended with status 7; its last line: no licence"),
         ("missing", "has no attribute 'missing'"),

@@ -13,15 +13,18 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, ensure};
 use arena::contestant::{Contestant, searcher};
-use arena::returns::{self, Returns};
+use arena::outside;
+use arena::returns::{self, EpisodeReturn, Returns};
 use arena::solved::{self, Accuracy, Tally};
+use bridge::EnvironmentSection;
 use evaluators::Network;
 use game::{Game, Scoring};
-use games::{Exhaustive, GameKind, with_game};
+use games::{Exhaustive, GameKind, Recorded, with_game};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{AnalysisSettings, SearchSettings};
 use serde::Serialize;
+use service::config::RunSection;
 
 use crate::trained::{self, Trained};
 
@@ -68,12 +71,12 @@ pub(crate) struct Args {
 impl Args {
     /// Measures the accuracy and prints the report.
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let Trained { game, search, discount, networks } = Trained::open(&self.trained, 1)?;
+        let Trained { game, run, environment, search, discount, networks } = Trained::open(&self.trained, 1)?;
         let player = Player { network: networks.into_first(), simulations: self.simulations, search, discount };
         let mut output = io::stdout().lock();
         if with_game!(game, |game| game.spec().scoring) == Scoring::Rewards {
             ensure!(self.positions.is_none(), "--positions: {game} is scored by its rewards; use --episodes");
-            let report = self.returns(game, player)?;
+            let report = self.returns(game, &run, &environment, player)?;
             self.write(&report, write_returns, &mut output)?;
         } else {
             ensure!(self.episodes.is_none(), "--episodes: {game} is scored by its outcome; use --positions");
@@ -82,7 +85,7 @@ impl Args {
                 self.write(&report, lines::write, &mut output)?;
                 return output.flush().context("write the report");
             }
-            let (file, text) = self.text(game)?;
+            let (file, text) = self.text(&game)?;
             let report = with_game!(game, |game| measure(&game, &file, &text, player))?;
             self.write(&report, write_table, &mut output)?;
         }
@@ -106,14 +109,27 @@ impl Args {
     }
 
     /// Plays the evaluation episodes.
-    fn returns(&self, game: GameKind, player: Player) -> anyhow::Result<ReturnReport> {
+    fn returns(
+        &self,
+        game: GameKind,
+        run: &RunSection,
+        environment: &EnvironmentSection,
+        player: Player,
+    ) -> anyhow::Result<ReturnReport> {
         let episodes = self.episodes.unwrap_or(EPISODES_DEFAULT);
         ensure!((2..=EPISODES_MAX).contains(&episodes), "--episodes: must be from 2 to {EPISODES_MAX}, not {episodes}");
+        if let GameKind::Recorded(described) = &game {
+            let mut bridge = bridge::config::start(environment.settings(run, episodes)?, described)?;
+            let play = |contestant: &mut dyn Contestant<Recorded>, seeds: Seeds| {
+                outside::play(described, &mut bridge, contestant, seeds, &mut || ControlFlow::Continue(()))
+            };
+            return report_returns(described, episodes, self.seed, player, play);
+        }
         with_game!(game, |game| measure_returns(&game, episodes, self.seed, player))
     }
 
     /// Returns the text of the positions and its source.
-    fn text(&self, game: GameKind) -> anyhow::Result<(String, String)> {
+    fn text(&self, game: &GameKind) -> anyhow::Result<(String, String)> {
         match &self.positions {
             Some(path) => {
                 let file = path.display().to_string();
@@ -174,12 +190,28 @@ pub(crate) fn measure_returns<G: Game>(
     game: &G,
     episodes: usize,
     seed: u64,
+    player: Player,
+) -> anyhow::Result<ReturnReport> {
+    let play = |contestant: &mut dyn Contestant<G>, seeds: Seeds| {
+        returns::play(game, contestant, seeds, &mut || ControlFlow::Continue(()))
+    };
+    report_returns(game, episodes, seed, player, play)
+}
+
+/// The seeds of evaluation episodes.
+type Seeds = Vec<u64>;
+
+/// Plays the evaluation episodes with `play`.
+fn report_returns<G: Game>(
+    game: &G,
+    episodes: usize,
+    seed: u64,
     mut player: Player,
+    play: impl FnOnce(&mut dyn Contestant<G>, Seeds) -> Result<Option<Vec<EpisodeReturn>>, returns::Error>,
 ) -> anyhow::Result<ReturnReport> {
     let attributes = player.network.attributes();
-    let seeds = returns::seeds(seed, episodes);
     let mut contestant = player.contestant(player.simulations);
-    let played = returns::play(game, &mut *contestant, seeds, &mut || ControlFlow::Continue(()))?;
+    let played = play(&mut *contestant, returns::seeds(seed, episodes).collect())?;
     drop(contestant);
     Ok(ReturnReport {
         game: game.spec().name.clone(),

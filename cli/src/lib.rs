@@ -1,4 +1,4 @@
-//! The command line of zerofleet: train, play, eval, picture, replay, inference, top, doctor.
+//! The command line of zerofleet: train, play, eval, picture, replay, inference, top, doctor, env.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
@@ -6,12 +6,13 @@
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
 //! weights of a run, `trained`, here or on an inference server, `remote`; `watch` shows their episode of a game for one
 //! player. `replay` and `inference` send requests to
-//! live servers, and `top` shows a whole fleet. `doctor` reports what a run would find on this machine. `bench` runs
+//! live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run would find on this machine. `bench` runs
 //! another program.
 
 mod bench;
 mod client_security;
 mod doctor;
+mod env;
 mod eval;
 mod inference;
 mod picture;
@@ -54,6 +55,7 @@ enum Command {
     Inference(inference::Args),
     Top(top::Args),
     Doctor(doctor::Args),
+    Env(env::Args),
 }
 
 impl Cli {
@@ -70,6 +72,7 @@ impl Cli {
             Command::Replay(args) => args.run(&mut out),
             Command::Inference(args) => args.run(&mut out),
             Command::Top(args) => args.run(&mut out),
+            Command::Env(args) => args.run(&mut out),
         }?;
         Ok(ExitCode::SUCCESS)
     }

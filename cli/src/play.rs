@@ -5,8 +5,9 @@
 use std::io::{self, BufRead, Read as _, Write};
 use std::ops::ControlFlow;
 
+use anyhow::ensure;
 use game::{Action, Game, Outcome, Player, Players};
-use games::with_game;
+use games::{GameKind, with_game};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
@@ -117,7 +118,11 @@ impl Args {
     /// Plays until the player quits.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
-        let Trained { game, search, discount, mut networks } = Trained::open(&self.trained, threads)?;
+        let Trained { game, search, discount, mut networks, .. } = Trained::open(&self.trained, threads)?;
+        ensure!(
+            !matches!(game, GameKind::Recorded(_)),
+            "{game} runs outside this program, which cannot show it; zerofleet eval measures the run"
+        );
         let settings = Settings { discount, ..self.settings(search) };
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
         if with_game!(game, |game| game.spec().players) == Players::One {

@@ -16,7 +16,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
 use experience::TrajectoryId;
+use game::{ObservationRange, ObservationShape};
 use games::GameKind;
+use games::recorded::Described;
 use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect, TableChange};
 use replay_server::verify::{Verified, verify as verify_log};
 
@@ -241,7 +243,19 @@ fn name(suspect: Suspect) -> String {
 
 /// Returns the game of a trajectory by its name.
 fn game_of(name: &str) -> anyhow::Result<GameKind> {
+    if games::is_outside(name) {
+        return of_outside(name).with_context(|| format!("trajectories of {name}"));
+    }
     name.parse().with_context(|| format!("trajectories of {name}"))
+}
+
+/// Returns an environment of any number of actions and steps: its actions are shown as numbers.
+fn of_outside(name: &str) -> Option<GameKind> {
+    let frame = ObservationShape { planes: 1, height: 1, width: 1 };
+    let (actions, steps_max) = (u16::MAX.into(), usize::MAX);
+    let described =
+        Described { name: name.to_owned(), actions, frame, stack: 1, range: ObservationRange::Finite, steps_max };
+    described.environment().map(GameKind::Recorded)
 }
 
 /// Passes each of the trajectories that is still stored to `visit`, and returns their number.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
+use bridge::EnvironmentSection;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
 use game::Game;
 use games::{GameKind, with_game};
@@ -15,7 +16,7 @@ use learner::published::Published;
 use network_cpu::KernelPreference;
 use proto::security::use_credentials;
 use selfplay::SearchSettings;
-use service::config::Sources;
+use service::config::{RunSection, Sources};
 use weights::{Architecture, Manifest, Model};
 
 use crate::remote;
@@ -85,6 +86,10 @@ impl Args {
 pub(crate) struct Trained {
     /// The game.
     pub game: GameKind,
+    /// The game's name and the folder of the run.
+    pub run: RunSection,
+    /// The environment in Python, if the game is one.
+    pub environment: EnvironmentSection,
     /// The search settings of the run.
     pub search: SearchSettings,
     /// γ, by which a learned model counts later rewards and values less.
@@ -128,13 +133,21 @@ impl Trained {
         let run = RunDirectory::existing(&args.runs, &args.run)?;
         let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: args.sets.clone() };
         let config: Fleet = sources.read(games::preset)?.load()?;
-        let game: GameKind = config.run.game.parse().context("run.game")?;
+        let game = bridge::config::game(&config.run, &config.environment)?;
+        let (of_run, environment) = (config.run.clone(), config.environment.clone());
         let (search, discount) = (config.search.settings()?, config.run.discount);
         if let Some(endpoint) = &args.inference {
             config.security.check_endpoint("--inference", endpoint)?;
             use_credentials(&config.security)?;
             let evaluators = with_game!(game, |rules| remote::evaluators(endpoint, &rules, threads))?;
-            return Ok(Self { game, search, discount, networks: Networks::Evaluators(evaluators) });
+            return Ok(Self {
+                game,
+                run: of_run,
+                environment,
+                search,
+                discount,
+                networks: Networks::Evaluators(evaluators),
+            });
         }
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
@@ -150,7 +163,7 @@ impl Trained {
             }
         };
         let networks = networks.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
-        Ok(Self { game, search, discount, networks })
+        Ok(Self { game, run: of_run, environment, search, discount, networks })
     }
 }
 
@@ -304,7 +317,8 @@ mod tests {
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
             publish(&run, Architecture { model: Model::muzero(5), ..architecture(kind) }, 3);
-            let Trained { game, search, discount, networks } = Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            let Trained { game, search, discount, networks, .. } =
+                Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
             assert!(matches!(networks, Networks::Latent(_)), "{game}");
             let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
             let report = with_game!(game, |game| eval::measure_returns(&game, 2, 7, player)).unwrap();

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use actor::{ActorSection, ReanalysisSection};
 use arena::config::ArenaSection;
-use games::{GameKind, with_game};
+use bridge::EnvironmentSection;
+use games::with_game;
 use inference_server::config::InferenceSection;
 use learner::config::{LearnerSection, ModelKind, NetworkSection};
 use proto::security::{Credentials, Security};
@@ -27,6 +28,8 @@ const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 pub struct Fleet {
     /// Game, seed and folder of the run.
     pub run: RunSection,
+    /// The environment in Python, if the game is one.
+    pub environment: EnvironmentSection,
     /// The shape of the network.
     pub network: NetworkSection,
     /// The search algorithm and its parameters.
@@ -55,39 +58,50 @@ impl Fleet {
     /// Runs the checks of every process, so that an error appears on the screen and not only in a log, and the checks
     /// that concern two processes.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self {
-            run,
-            network,
-            search,
-            selfplay,
-            replay,
-            learner,
-            actor,
-            reanalysis,
-            arena,
-            inference,
-            security,
-            telemetry,
-        } = self.clone();
+        let Self { run, environment, network, search, selfplay, replay, learner, actor, arena, inference, .. } =
+            self.clone();
+        let (reanalysis, security, telemetry) = (self.reanalysis.clone(), self.security.clone(), &self.telemetry);
         telemetry.check()?;
-        check_model(&run, &network, &actor)?;
+        check_model(&run, &environment, &network, &actor)?;
         check_security(&security)?;
         let here = || security.clone();
-        actor::Config { run: run.clone(), search: search.clone(), selfplay, actor, reanalysis, security: here() }
-            .settings()?;
-        let learner = learner::config::Config { run: run.clone(), network, learner, security: here() }.settings()?;
+        let outside = || environment.clone();
+        actor::Config {
+            run: run.clone(),
+            environment: outside(),
+            search: search.clone(),
+            selfplay,
+            actor,
+            reanalysis,
+            security: here(),
+        }
+        .settings()?;
+        let learner =
+            learner::config::Config { run: run.clone(), environment: outside(), network, learner, security: here() }
+                .settings()?;
         let replay = replay_server::Config { run: run.clone(), replay, security: here() }.settings()?;
         check_batch(&learner, &replay)?;
-        inference_server::Config { run: run.clone(), search: search.clone(), inference, security: here() }
-            .settings()?;
-        arena::config::Config { run, search, arena, security: here() }.settings()?;
+        inference_server::Config {
+            run: run.clone(),
+            environment: outside(),
+            search: search.clone(),
+            inference,
+            security: here(),
+        }
+        .settings()?;
+        arena::config::Config { run, environment: outside(), search, arena, security: here() }.settings()?;
         Ok(())
     }
 }
 
 /// Checks that the kind of network suits the game, and that the actors can evaluate it.
-fn check_model(run: &RunSection, network: &NetworkSection, actor: &ActorSection) -> Result<(), ConfigError> {
-    let game: GameKind = run.game.parse().map_err(|error| ConfigError::invalid("run.game", error))?;
+fn check_model(
+    run: &RunSection,
+    environment: &EnvironmentSection,
+    network: &NetworkSection,
+    actor: &ActorSection,
+) -> Result<(), ConfigError> {
+    let game = bridge::config::game(run, environment)?;
     match network.model {
         ModelKind::Alphazero => with_game!(game, |game| selfplay::check_searchable(&game))
             .map_err(|error| ConfigError::invalid("network.model", error)),

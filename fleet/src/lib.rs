@@ -13,6 +13,7 @@ mod algorithm;
 pub mod bottleneck;
 pub mod child;
 pub mod config;
+pub mod environment;
 pub mod exposition;
 pub mod placement;
 pub mod plan;

@@ -194,8 +194,8 @@ pub fn place(
         lines: Vec::new(),
     };
     if is_accelerated {
-        let Config { run, search, selfplay, actor, reanalysis, security, .. } = config.clone();
-        let settings = actor::Config { run, search, selfplay, actor, reanalysis, security }.settings()?;
+        let Config { run, environment, search, selfplay, actor, reanalysis, security, .. } = config.clone();
+        let settings = actor::Config { run, environment, search, selfplay, actor, reanalysis, security }.settings()?;
         placement.accelerator_games =
             settings.accelerator_games(actor_threads, machine.memory_bytes / count.max(1) as u64);
     }

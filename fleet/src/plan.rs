@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use games::GameKind;
 use service::ConfigError;
 use service::config::Sources;
 use service::directory::replace;
 
 use crate::algorithm::Algorithm;
 use crate::config::{self, Fleet as Config};
+use crate::environment;
 use crate::placement::{Machine, Placement, place};
 use crate::run_directory::{Inference, Progress, RunDirectory};
 
@@ -27,8 +27,9 @@ pub struct Args {
     pub minutes: Option<f64>,
 
     /// The game of the run.
-    #[arg(long, help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
-    pub game: Option<GameKind>,
+    #[arg(long, value_parser = games::check_name)]
+    #[arg(help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
+    pub game: Option<String>,
 
     /// The algorithm: it sets `search.algorithm`, `network.model` and, for gumbel-muzero, `search.gumbel_c_scale`
     /// [default: that of the game's preset, or the run's].
@@ -110,10 +111,11 @@ impl Plan {
         let existing = run.as_ref().filter(|run| run.config().exists());
         let file = existing.map_or_else(|| args.config.clone(), |run| Some(run.config()));
         let mut config: Config = Sources { file, env, sets }.read(games::preset)?.load()?;
+        environment::describe(&mut config)?;
         let unread = existing.map(|run| check_resumed(run, &config, args.config.as_deref())).transpose()?.flatten();
         let run = match run {
             Some(run) => run,
-            None => RunDirectory::fresh(&args.runs, &config.run.game)?,
+            None => RunDirectory::fresh(&args.runs, &folder_name(&config.run.game))?,
         };
         let mut progress = run.progress()?.unwrap_or_default();
         let kept = Some(progress.minutes).filter(|minutes| *minutes > 0.0);
@@ -155,6 +157,12 @@ impl Plan {
     pub fn write_config(&self) -> anyhow::Result<()> {
         Ok(replace(&self.run.config(), service::config::print(&self.written)?.as_bytes())?)
     }
+}
+
+/// Returns the name of a game as a part of a folder's: `gym:ALE/Pong-v5` is `gym-ALE-Pong-v5`.
+fn folder_name(game: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    game.chars().map(|c| if plain(c) { c } else { '-' }).collect()
 }
 
 /// Returns the previous address, if any, of each requested replay server.
@@ -244,7 +252,7 @@ mod tests {
 
         /// Returns the plan for the run `first`.
         fn plan(&self, game: Option<&str>, config: Option<PathBuf>) -> anyhow::Result<Plan> {
-            let game = game.map(|name| name.parse().unwrap());
+            let game = game.map(str::to_owned);
             Plan::on(&Args { game, config, ..self.args() }, std::iter::empty(), machine)
         }
 
@@ -316,7 +324,7 @@ mod tests {
     fn an_algorithm_sets_the_search_and_the_model_and_a_run_keeps_its_model() {
         let runs = Runs::new();
         let algorithm = |run: &str, algorithm| {
-            let (run, game) = (Some(run.to_owned()), Some("tic_tac_toe".parse().unwrap()));
+            let (run, game) = (Some(run.to_owned()), Some("tic_tac_toe".to_owned()));
             let args = Args { algorithm: Some(algorithm), run, game, ..runs.args() };
             Plan::on(&args, std::iter::empty(), machine)
         };

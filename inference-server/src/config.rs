@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bridge::EnvironmentSection;
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
@@ -36,6 +37,8 @@ const SIMULATIONS_MAX: u32 = 100_000_000;
 pub struct Config {
     /// The run and its game.
     pub run: RunSection,
+    /// The environment in Python, if the game is one.
+    pub environment: EnvironmentSection,
     /// The search settings for clients that request moves.
     pub search: SearchSection,
     /// The settings of this process.
@@ -149,7 +152,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first invalid key.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        let game = self.run.game.parse().map_err(|e: games::Error| ConfigError::invalid("run.game", e.to_string()))?;
+        let game = bridge::config::game(&self.run, &self.environment)?;
         let out_of_range = |e: selfplay::config::Invalid| ConfigError::invalid(e.key, e.reason);
         let search = self.search.settings().map_err(out_of_range)?;
         let inference = self.inference.clone();

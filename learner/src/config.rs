@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use bridge::EnvironmentSection;
 use game::{Dynamics, Game, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
@@ -26,6 +27,8 @@ const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
 pub struct Config {
     /// The game, the seed and the run directory.
     pub run: RunSection,
+    /// The environment in Python, if the game is one.
+    pub environment: EnvironmentSection,
     /// The shape of the network.
     pub network: NetworkSection,
     /// The settings of training.
@@ -246,7 +249,7 @@ impl Config {
     /// # Errors
     /// Names the key and the range it must lie in.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
-        let Self { run, network, learner, security } = self;
+        let Self { run, environment, network, learner, security } = self;
         ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
         ConfigError::within("network.blocks", network.blocks, 1..=BLOCKS_MAX)?;
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
@@ -282,7 +285,7 @@ impl Config {
         if learner.precision == PrecisionPreference::Int8 {
             return Err(ConfigError::invalid("learner.precision", "training takes auto, f32 or bf16"));
         }
-        let game = parsed("run.game", &run.game)?;
+        let game = bridge::config::game(run, environment)?;
         games::with_game!(game, |game| self.check_game(game.spec()))?;
         self.check_model()?;
         Ok(Settings {

@@ -32,7 +32,7 @@ async fn two_servers() -> (TempDir, [ReplayScript; 2]) {
 fn episode(number: u64) -> FinishedEpisode {
     let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
-    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules }
+    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules, observations: None }
 }
 
 /// Steers repeatedly until trajectories go to the server `expected`.

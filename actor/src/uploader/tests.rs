@@ -85,7 +85,7 @@ impl ActorRun {
 fn episode(number: u64) -> FinishedEpisode {
     let trajectory = scripted::trajectory(number);
     let (steps, outcome) = (trajectory.steps().collect(), trajectory.outcome());
-    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules }
+    FinishedEpisode { slot: 0, number, steps, facts: Episode::of(outcome), ending: Ending::Rules, observations: None }
 }
 
 fn inserted(sequence: u64) -> Answer {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use games::TicTacToe;
-use inference::{Attributes, Batch, Evaluator, Hashing, Predictions};
+use inference::{Attributes, Batch, Error, Evaluator, Hashing, Predictions};
 use scripted::{version, within};
 use selfplay::{Episodes, FinishedEpisode, Round};
 use tokio::runtime::Runtime;

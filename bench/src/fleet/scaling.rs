@@ -85,7 +85,7 @@ impl ScalingArgs {
         ];
         sets.extend(self.sets.iter().cloned());
         RunArgs {
-            game: self.game,
+            game: self.game.clone(),
             seconds: self.seconds,
             warm_up_seconds: self.warm_up_seconds,
             actors: Some(actors),

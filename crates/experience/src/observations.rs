@@ -6,7 +6,7 @@ use crate::{Invalid, ObservationLayout};
 ///
 /// Each frame is stored once and frames are compressed while they arrive, so that a recorder holds little more than
 /// the compressed observations.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Observations {
     layout: ObservationLayout,
     count: usize,

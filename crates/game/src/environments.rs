@@ -53,6 +53,36 @@ pub trait Environments: Send {
 
     /// Returns the player who chooses the next action. Unspecified once the episode is over.
     fn to_move(&self, environment: usize) -> Player;
+
+    /// Returns true if the action is known to end the episode under way. Environments that cannot find out without
+    /// taking it return false.
+    fn would_end(&self, environment: usize, action: Action) -> bool {
+        let _ = (environment, action);
+        false
+    }
+
+    /// Returns the seed to store with an episode that began from `seed`: 0 if seed 0 begins the same episode.
+    fn stored_seed(&self, seed: u64) -> u64 {
+        seed
+    }
+
+    /// Returns the counts of what was lost since the start.
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
+}
+
+/// Counts what environments outside this process lost since their start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// The processes that died, broke the protocol or did not start.
+    pub processes_died: u64,
+    /// The processes that were killed because they did not answer in time.
+    pub processes_hung: u64,
+    /// The failures of single environments: exceptions, NaN, wrong shapes.
+    pub environments_failed: u64,
+    /// The episodes that were under way in either.
+    pub episodes: u64,
 }
 
 /// Requests the begin of an episode.

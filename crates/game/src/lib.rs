@@ -17,11 +17,11 @@ mod symmetry;
 
 pub use action::Action;
 pub use chance::Chance;
-pub use environments::{Environments, EnvironmentsError, Frame, Play, Start, Started, Taken};
+pub use environments::{Environments, EnvironmentsError, Frame, Losses, Play, Start, Started, Taken};
 pub use mix::mix;
 pub use outcome::{Outcome, Player};
-pub use rules_environments::RulesEnvironments;
-pub use spec::{Dynamics, ObservationRange, ObservationShape, Players, Scoring, Spec};
+pub use rules_environments::{RulesEnvironments, stored_seed};
+pub use spec::{Dynamics, ObservationRange, ObservationShape, Players, Recording, Scoring, Spec};
 pub use symmetry::Symmetry;
 
 /// Implements the rules of one game.

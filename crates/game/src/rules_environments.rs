@@ -158,12 +158,28 @@ impl<G: Game> Environments for RulesEnvironments<G> {
     fn to_move(&self, environment: usize) -> Player {
         self.game.to_move(self.position(environment))
     }
+
+    fn would_end(&self, environment: usize, action: Action) -> bool {
+        let mut next = self.position(environment).clone();
+        self.game.play(&mut next, action);
+        self.game.outcome(&next).is_some()
+    }
+
+    fn stored_seed(&self, seed: u64) -> u64 {
+        stored_seed(&self.game, seed)
+    }
 }
 
 impl<G: Game> std::fmt::Debug for RulesEnvironments<G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RulesEnvironments").field("game", &self.game).field("len", &self.len).finish_non_exhaustive()
     }
+}
+
+/// Returns the seed to store with an episode: 0 if seed 0 begins the same episode. Positions hold the state of their
+/// random generator, so an equal start is that of an equal episode.
+pub fn stored_seed<G: Game>(game: &G, seed: u64) -> u64 {
+    if game.start_from(seed) == game.start() { 0 } else { seed }
 }
 
 /// Merges the results of the shards in the order of `plays`.

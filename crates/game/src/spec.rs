@@ -56,6 +56,13 @@ pub enum ObservationRange {
     Finite,
 }
 
+/// The form in which the observations of an environment are stored, because its rules are not in this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recording {
+    /// The number of frames in an observation, the oldest first. Each frame is stored once.
+    pub stack: usize,
+}
+
 /// The constants of a game or an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
@@ -73,6 +80,8 @@ pub struct Spec {
     pub scoring: Scoring,
     /// Whether actions have random results.
     pub dynamics: Dynamics,
+    /// The form of stored observations; `None` if the rules recompute them from the seed and the actions.
+    pub recording: Option<Recording>,
     /// The maximum number of actions of an episode.
     pub max_plies: usize,
 }
@@ -89,6 +98,7 @@ impl Spec {
             observation_range: ObservationRange::Unit,
             scoring: Scoring::Outcome,
             dynamics: Dynamics::Deterministic,
+            recording: None,
             max_plies,
         }
     }

@@ -76,6 +76,12 @@ pub enum Error {
         /// The entry of the game.
         entry: &'static Entry,
     },
+    /// The environment runs outside this program, which knows it only by a description.
+    #[error("`{name}` runs outside this program: the section [environment] of a run file describes it")]
+    Undescribed {
+        /// The given name.
+        name: String,
+    },
 }
 
 impl Entry {

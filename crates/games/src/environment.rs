@@ -8,7 +8,7 @@ use game::{
 use crate::grid::narrow;
 
 /// The constants of an environment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Constants {
     pub(crate) spec: Spec,
     /// The identity alone: the seed of an episode has no image.
@@ -26,9 +26,16 @@ impl Constants {
             observation_range: ObservationRange::Unit,
             scoring: Scoring::Rewards,
             dynamics: Dynamics::Deterministic,
+            recording: None,
             max_plies,
         };
-        Self { spec, symmetries: [Symmetry::identity(observation, actions)] }
+        Self::of(spec)
+    }
+
+    /// Returns these constants, with the identity as the only symmetry.
+    pub(crate) fn of(spec: Spec) -> Self {
+        let symmetries = [Symmetry::identity(spec.observation, spec.actions)];
+        Self { spec, symmetries }
     }
 
     /// Returns the same constants with observations of any finite values.

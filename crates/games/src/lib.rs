@@ -20,6 +20,7 @@ pub mod hex;
 pub mod keys_and_doors;
 pub mod market_making;
 pub mod pendulum;
+pub mod recorded;
 #[macro_use]
 mod registry;
 pub mod tic_tac_toe;
@@ -27,6 +28,7 @@ pub mod twenty_forty_eight;
 
 pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
 pub use generator::Generator;
+pub use recorded::Recorded;
 
 registry! { $
     tic_tac_toe::TicTacToe,
@@ -46,13 +48,31 @@ registry! { $
 /// # Errors
 /// [`Error`] if no game has this name.
 pub fn preset(game: &str) -> Result<&'static str, Error> {
+    if is_outside(game) {
+        return Ok(recorded::ENTRY.preset);
+    }
     Ok(game.parse::<GameKind>()?.entry().preset)
 }
 
-/// Lists the names of all games: `tic_tac_toe, connect_four, hex-3 to hex-19`.
+/// Returns true if this is the name of an environment that runs outside this program: `gym:LunarLander-v3`.
+#[must_use]
+pub fn is_outside(name: &str) -> bool {
+    name.strip_prefix(recorded::PREFIX).is_some_and(|environment| !environment.is_empty())
+}
+
+/// Lists the names of all games: `tic_tac_toe, connect_four, hex-3 to hex-19`, and the form of those of environments
+/// outside this program.
 #[must_use]
 pub fn names() -> String {
-    GAMES.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    GAMES.iter().chain([&&recorded::ENTRY]).map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns `name` if a run can have a game of this name.
+///
+/// # Errors
+/// [`Error`] if no game has this name.
+pub fn check_name(name: &str) -> Result<String, Error> {
+    preset(name).map(|_| name.to_owned())
 }
 
 /// Returns the name of a game that is most similar to `name`.
@@ -111,8 +131,17 @@ mod tests {
             "`conect_four` is not a game (did you mean `connect_four`?): \
              the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1, \
              pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
-             keys_and_doors-5 to keys_and_doors-16, market_making"
+             keys_and_doors-5 to keys_and_doors-16, market_making, gym:NAME"
         );
+    }
+
+    #[test]
+    fn the_name_of_an_environment_outside_has_a_preset_and_does_not_describe_it() {
+        assert_eq!(check_name("gym:LunarLander-v3").as_deref(), Ok("gym:LunarLander-v3"));
+        assert!(preset("gym:LunarLander-v3").unwrap().contains("muzero"));
+        assert!(check_name("gym:").is_err());
+        let error = "gym:LunarLander-v3".parse::<GameKind>().unwrap_err();
+        assert_eq!(error, Error::Undescribed { name: "gym:LunarLander-v3".into() });
     }
 
     #[test]

@@ -14,7 +14,7 @@ macro_rules! registry {
         pub const GAMES: &[&Entry] = &[$(&$module::ENTRY),+];
 
         /// Selects the game of a run, with its variant. Configurations contain its name: `tic_tac_toe`, `hex-11`.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum GameKind {
             $(
                 #[doc = concat!("Plays by the rules of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
@@ -23,14 +23,17 @@ macro_rules! registry {
                     $size: $Size,
                 })?,
             )+
+            /// An environment that runs outside this program. Its name does not describe it, so that it is never parsed.
+            Recorded($crate::Recorded),
         }
 
         impl GameKind {
             /// Returns the registry entry of the game.
             #[must_use]
-            pub const fn entry(self) -> &'static Entry {
+            pub const fn entry(&self) -> &'static Entry {
                 match self {
                     $(Self::$Rules $({ $size: _ })? => &$module::ENTRY,)+
+                    Self::Recorded(_) => &$crate::recorded::ENTRY,
                 }
             }
         }
@@ -39,6 +42,7 @@ macro_rules! registry {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let variants: &[usize] = match self {
                     $(Self::$Rules $({ $size })? => &[$($size.get())?],)+
+                    Self::Recorded(environment) => return f.write_str(&game::Game::spec(environment).name),
                 };
                 f.write_str(&self.entry().name_of(variants.first().copied().unwrap_or_default()))
             }
@@ -55,6 +59,9 @@ macro_rules! registry {
                         })?);
                     }
                 )+
+                if is_outside(name) {
+                    return Err(Error::Undescribed { name: name.to_owned() });
+                }
                 Err(Error::UnknownGame { name: name.to_owned(), nearest: nearest(name) })
             }
         }
@@ -85,6 +92,10 @@ macro_rules! registry {
                             $d body
                         }
                     )+
+                    $d crate::GameKind::Recorded(ref environment) => {
+                        let $d game = ::std::clone::Clone::clone(environment);
+                        $d body
+                    }
                 }
             };
         }

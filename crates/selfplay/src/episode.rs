@@ -1,7 +1,7 @@
 //! One game of many: its position, its tree and its record.
 
-use experience::Step;
-use game::{Action, Game};
+use experience::{Observations, Step};
+use game::{Action, Game, stored_seed};
 use search::Tree;
 
 use crate::config::{Settings, SubtreeReuse};
@@ -28,6 +28,8 @@ pub struct FinishedEpisode {
     pub facts: experience::Episode,
     /// The cause of the result.
     pub ending: Ending,
+    /// The observations of every step and the final one, if the rules do not recompute them.
+    pub observations: Option<Observations>,
 }
 
 /// The cause of an episode's end.
@@ -212,7 +214,8 @@ impl<G: Game> Episode<G> {
             self.phase = Phase::AtMove;
             return;
         };
-        finished.push(self.record.finish(game, settings, end, 0.0, round));
+        let seed = stored_seed(game, self.record.start_seed());
+        finished.push(self.record.finish(seed, settings, end, 0.0, round));
         self.position = self.record.start(game);
         self.phase = Phase::Fresh;
         self.leaves = 0;

@@ -12,8 +12,19 @@ mod episodes;
 pub use analysis::analyse;
 pub use episodes::LatentEpisodes;
 
-use game::Players;
+use game::{EnvironmentsError, Players};
 use search::{Settings as SearchSettings, Solver, ValueRange};
+
+/// The reason for which episodes could not advance.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The model, or the evaluator, has failed; the episodes can continue.
+    #[error(transparent)]
+    Model(#[from] inference::Error),
+    /// The environments have failed; the episodes cannot continue.
+    #[error(transparent)]
+    Environments(#[from] EnvironmentsError),
+}
 
 /// Returns `search` as it is with a learned model: values have any range, and nothing is proven.
 pub(crate) fn search_settings(search: &SearchSettings) -> SearchSettings {

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use search::{Exploration, Settings as SearchSettings, Tree};
 
 use crate::config::Settings;
-use crate::latent::batcher::LatentBatcher;
+use crate::latent::batcher::{LatentBatcher, StoredObservation};
 use crate::latent::search_settings;
 use crate::leaf_batcher::{BatchContext, Buffers, Gathered, LeafBatcher, Limits, NetworkLeaves};
 use crate::record::sparse;
@@ -223,7 +223,7 @@ impl<G: Game> Reanalysis<G> {
         if !matches!(self.driver, Some(Driver::Latent { .. })) {
             let simulations = self.settings.full_simulations.max(self.settings.fast_simulations);
             let trees = Trees::new(&search_settings(&self.settings.search), self.slots.len());
-            let batcher = LatentBatcher::new(&self.game, self.slots.len(), simulations, self.discount);
+            let batcher = LatentBatcher::new(self.game.spec(), self.slots.len(), simulations, self.discount);
             self.driver = Some(Driver::Latent { trees, batcher: Box::new(batcher) });
         }
         let mut driver = self.driver.take();
@@ -247,13 +247,14 @@ impl<G: Game> Reanalysis<G> {
     }
 
     fn gather_latent(&mut self, trees: &mut Trees<Slot>, batcher: &mut LatentBatcher) {
+        let actions = self.game.spec().actions;
         for slot in self.order() {
             while self.fill(slot, &mut trees.0[slot]) {
                 let Some(Position { root, rng, purpose, .. }) = &mut self.slots[slot] else { break };
                 if *purpose == Purpose::Last {
                     match root {
-                        Root::Position(position) => batcher.gather_last(&self.game, slot, position),
-                        Root::Observation(observation) => batcher.gather_last_observed(slot, observation),
+                        Root::Position(position) => batcher.gather_last(slot, &(&self.game, &*position)),
+                        Root::Observation(values) => batcher.gather_last(slot, &StoredObservation { values, actions }),
                     };
                     // Its answer comes with this round, or with a later one whose batch has room.
                     break;
@@ -262,8 +263,10 @@ impl<G: Game> Reanalysis<G> {
                 let (leaves, search) = (self.settings.leaves_per_tree, &mut trees.0[slot]);
                 let begin = |tree: &mut Tree<Slot>| tree.begin(simulations, exploration, rng);
                 let Gathered { is_finished, .. } = match root {
-                    Root::Position(position) => batcher.gather(&self.game, search, position, leaves, begin),
-                    Root::Observation(observation) => batcher.gather_observed(observation, search, leaves, begin),
+                    Root::Position(position) => batcher.gather(&(&self.game, &*position), search, leaves, begin),
+                    Root::Observation(values) => {
+                        batcher.gather(&StoredObservation { values, actions }, search, leaves, begin)
+                    }
                 };
                 if !is_finished {
                     break;

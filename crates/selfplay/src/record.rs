@@ -66,7 +66,7 @@ impl EpisodeRecord {
 
     /// The seed of the rules, a function of the seed of the run, the slot and the number of the episode; that of no
     /// evaluation.
-    fn start_seed(&self) -> u64 {
+    pub(crate) fn start_seed(&self) -> u64 {
         training_seed(mix(mix(mix(self.seed) ^ self.slot as u64) ^ self.number))
     }
 
@@ -95,10 +95,24 @@ impl EpisodeRecord {
         weights_version: u64,
         legal: &mut Vec<Action>,
     ) {
-        for _ in 0..draw_length(&settings.openings, &mut self.rng) {
+        for _ in 0..self.draw_opening(settings) {
             let Some((action, reward)) = play_random(game, position, legal, &mut self.rng) else { break };
             self.push(action, reward, StepKind::Opening, weights_version);
         }
+    }
+
+    /// Draws the number of random plies that the episode begins with.
+    pub(crate) fn draw_opening(&mut self, settings: &Settings) -> u16 {
+        draw_length(&settings.openings, &mut self.rng)
+    }
+
+    /// Draws one of the `legal` actions that `accepts`; `None` if it accepts none. Consumes `legal`.
+    pub(crate) fn draw_action(
+        &mut self,
+        legal: &mut Vec<Action>,
+        accepts: impl FnMut(Action) -> bool,
+    ) -> Option<Action> {
+        draw_action(legal, &mut self.rng, accepts)
     }
 
     /// Draws the kind of the next search, once for each move: if it were drawn again with every restarted search, full
@@ -157,11 +171,11 @@ impl EpisodeRecord {
         self.watch.observe(mover, value)
     }
 
-    /// Ends the episode, counts it in `round` and begins the record of the slot's next one. `truncation_value` is that
-    /// of [`experience::Episode`].
-    pub(crate) fn finish<G: Game>(
+    /// Ends the episode, counts it in `round` and begins the record of the slot's next one. `seed` and
+    /// `truncation_value` are those of [`experience::Episode`].
+    pub(crate) fn finish(
         &mut self,
-        game: &G,
+        seed: u64,
         settings: &Settings,
         (outcome, ending): (Outcome, Ending),
         truncation_value: f32,
@@ -169,15 +183,20 @@ impl EpisodeRecord {
     ) -> FinishedEpisode {
         round.episodes_finished += 1;
         round.calibration.count(&self.watch, outcome);
-        // Positions hold the state of their random generator: an equal start is that of an equal episode.
-        let seed = if self.start(game) == game.start() { 0 } else { self.start_seed() };
         let steps = std::mem::take(&mut self.steps);
         let facts = experience::Episode { seed, outcome, truncation_value };
-        let finished = FinishedEpisode { slot: self.slot, number: self.number, steps, facts, ending };
+        let (slot, number) = (self.slot, self.number);
+        let finished = FinishedEpisode { slot, number, steps, facts, ending, observations: None };
+        self.next_episode(settings);
+        finished
+    }
+
+    /// Begins the record of the slot's next episode; the steps of this one are dropped.
+    pub(crate) fn next_episode(&mut self, settings: &Settings) {
+        self.steps.clear();
         self.number += 1;
         self.rng = generator(self.seed, self.slot, self.number);
         self.watch = Watch::new(settings.resignation, self.players, &mut self.rng);
-        finished
     }
 }
 
@@ -216,13 +235,25 @@ fn play_random<G: Game>(
     rng: &mut impl Rng,
 ) -> Option<(Action, f32)> {
     game.legal_actions(position, legal);
-    while !legal.is_empty() {
-        let action = legal.swap_remove(rng.random_range(0..legal.len()));
+    let mut played = None;
+    let action = draw_action(legal, rng, |action| {
         let mut next = position.clone();
         let reward = game.play(&mut next, action);
-        if game.outcome(&next).is_none() {
-            *position = next;
-            return Some((action, reward));
+        let goes_on = game.outcome(&next).is_none();
+        played = goes_on.then_some((next, reward));
+        goes_on
+    })?;
+    let (next, reward) = played?;
+    *position = next;
+    Some((action, reward))
+}
+
+/// Draws one of the `legal` actions that `accepts`; `None` if it accepts none. Consumes `legal`.
+fn draw_action(legal: &mut Vec<Action>, rng: &mut impl Rng, mut accepts: impl FnMut(Action) -> bool) -> Option<Action> {
+    while !legal.is_empty() {
+        let action = legal.swap_remove(rng.random_range(0..legal.len()));
+        if accepts(action) {
+            return Some(action);
         }
     }
     None

@@ -26,6 +26,8 @@ pub struct Round {
     pub moves: usize,
     /// The number of episodes that finished.
     pub episodes_finished: usize,
+    /// The number of episodes that their environments lost.
+    pub episodes_lost: usize,
     /// Time spent on observing the positions of the batch; zero unless [timed](crate::Episodes::timed).
     pub observing: Duration,
     /// The calibration of resignation over the finished episodes.
@@ -69,6 +71,7 @@ impl std::ops::AddAssign for Round {
         self.simulations += other.simulations;
         self.moves += other.moves;
         self.episodes_finished += other.episodes_finished;
+        self.episodes_lost += other.episodes_lost;
         self.observing += other.observing;
         self.calibration.resigned += other.calibration.resigned;
         self.calibration.episodes += other.calibration.episodes;

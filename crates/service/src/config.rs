@@ -22,6 +22,7 @@ mod tests;
 /// Every section a run file may have.
 pub const SECTIONS: &[&str] = &[
     "run",
+    "environment",
     "network",
     "search",
     "selfplay",
@@ -45,7 +46,8 @@ const SIMILARITY_MIN: f64 = 0.7;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
-    /// The name of the game: `tic_tac_toe`, `connect_four`, `hex-11`.
+    /// The name of the game: `tic_tac_toe`, `connect_four`, `hex-11`, or `gym:LunarLander-v3`, which `[environment]`
+    /// describes.
     pub game: String,
     /// The folder of the run, which holds checkpoints, replay, metrics and logs.
     pub directory: PathBuf,

@@ -1,5 +1,5 @@
-//! Builds training batches from samples: replays the episode by the rules, transforms what it holds by a symmetry, and
-//! writes observations and targets.
+//! Builds training batches from samples: replays the episode by the rules, or reads its stored observations, transforms
+//! what it holds by a symmetry, and writes observations and targets.
 //!
 //! [`Targets`] are those of the run's model: `positions` for AlphaZero, `unrolled` for MuZero, with the settings
 //! [`Unroll`]. A batch is [`Built`] from the valid samples; the others are [`Rejected`]. The crate has no configuration,
@@ -10,7 +10,7 @@ mod returns;
 mod unrolled;
 
 use experience::{ActionProbability, Episode, Sample, Segment, TrajectoryId};
-use game::{Action, Game, Outcome, Scoring, Spec};
+use game::{Action, Game, Outcome, Recording, Scoring, Spec};
 use network_torch::Examples;
 use rand::Rng;
 
@@ -112,6 +112,34 @@ impl Pushed {
     }
 }
 
+/// Writes the observation `[C, H, W]` of the position after `step` steps of a segment into `planes`: the stored one where
+/// the rules are not in this program, else that of the rules.
+fn observe<G: Game>(
+    game: &G,
+    position: &G::Position,
+    segment: &Segment,
+    step: usize,
+    planes: &mut [f32],
+) -> Result<(), String> {
+    let Spec { name, observation, recording, .. } = game.spec();
+    let Some(Recording { stack }) = *recording else {
+        game.observe(position, planes);
+        return Ok(());
+    };
+    let Some(layout) = segment.observation_layout() else {
+        return Err(format!("no observations are stored, and no rules of {name} recompute them"));
+    };
+    if layout.stack != stack || layout.observation_values() != observation.len() {
+        return Err(format!(
+            "observations of {} frames of {} values are stored, and {name} has {stack} of {}",
+            layout.stack,
+            layout.frame_values,
+            observation.len() / stack
+        ));
+    }
+    segment.observation(step, planes).ok_or_else(|| "the observation of its position is not stored".to_owned())
+}
+
 /// The position a segment begins at.
 fn position_of<G: Game>(game: &G, segment: &Segment) -> Result<G::Position, String> {
     let Episode { seed, outcome, .. } = segment.episode();
@@ -137,5 +165,86 @@ fn check_policy<G: Game>(
     match policy.iter().find(|entry| !game.is_legal(position, entry.action)) {
         Some(entry) => Err(format!("the search policy holds {}, which is not legal at ply {ply}", entry.action)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use experience::{Element, ObservationLayout, Observations, Step, StepKind, Trajectory, WeightsVersion};
+    use game::{ObservationRange, ObservationShape};
+    use games::Recorded;
+    use games::recorded::Described;
+    use rand::SeedableRng as _;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// An environment of two frames of two values.
+    fn outside() -> Recorded {
+        let frame = ObservationShape { planes: 2, height: 1, width: 1 };
+        let (name, range) = ("gym:Outside".to_owned(), ObservationRange::Unit);
+        Described { name, actions: 3, frame, stack: 2, range, steps_max: 9 }.environment().unwrap()
+    }
+
+    /// The sample at `ply` of an episode of four steps, whose frame k has the values k / 5 and 1 − k / 5.
+    fn recorded(layout: ObservationLayout, ply: usize, action: u16) -> Sample {
+        let policy = vec![ActionProbability { action: Action(action), probability: 1.0 }];
+        let kind = StepKind::Full { policy, value: 1.0 };
+        let step = Step { action: Action(1), reward: 2.0, kind, weights_version: WeightsVersion(1) };
+        let mut observations = Observations::new(layout).unwrap();
+        let frames: Vec<f32> = (0..5 + layout.stack)
+            .flat_map(|k| [k as f32 / 10.0, 1.0 - k as f32 / 10.0])
+            .flat_map(|value| vec![value; layout.frame_values / 2])
+            .collect();
+        for first in 0..5 {
+            observations.push(&frames[first * layout.frame_values..][..layout.observation_values()]).unwrap();
+        }
+        let id = TrajectoryId { actor: 1, epoch: 1, sequence: 0 };
+        let steps = vec![step; 4];
+        let episode = Episode::of(Outcome::Finished);
+        let trajectory = Trajectory::of_recorded(id, "gym:Outside", &steps, episode, observations).unwrap();
+        Sample { segment: trajectory.segment(ply, 3).unwrap(), probability: 1.0, table_items: 4 }
+    }
+
+    fn built(samples: &[Sample]) -> (Vec<f32>, Built) {
+        let unroll = Unroll { unroll_steps: 2, td_steps: 2, discount: 1.0, ..Unroll::default() };
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let built = Targets::Unrolled(unroll).examples(&outside(), samples, &[], &mut rng);
+        let Examples::Unrolled(batch) = &built.examples else { panic!("{built:?}") };
+        (batch.observations.to_floats(), built)
+    }
+
+    const LAYOUT: ObservationLayout = ObservationLayout { element: Element::F32, frame_values: 2, stack: 2 };
+
+    #[test]
+    fn stored_observations_of_every_type_are_those_of_the_position() {
+        for (element, tolerance) in [(Element::F32, 0.0), (Element::Bf16, 0.002), (Element::U8, 0.002)] {
+            let (observations, built) = built(&[recorded(ObservationLayout { element, ..LAYOUT }, 1, 0)]);
+            assert_eq!((built.rows, built.rejected), (vec![0], vec![]));
+            let expected = [0.1, 0.9, 0.2, 0.8];
+            let is_near =
+                observations.iter().zip(expected).all(|(found, expected)| (found - expected).abs() <= tolerance);
+            assert!(observations.len() == 4 && is_near, "{element:?}: {observations:?}");
+        }
+    }
+
+    #[test]
+    fn a_trajectory_whose_observations_or_actions_are_not_those_of_the_environment_is_rejected() {
+        let mut unrecorded = recorded(LAYOUT, 0, 0);
+        let step = unrecorded.segment.steps().next().unwrap();
+        let id = TrajectoryId { actor: 1, epoch: 1, sequence: 7 };
+        let trajectory = Trajectory::of(id, "gym:Outside", &[step], Outcome::Finished).unwrap();
+        unrecorded.segment = trajectory.segment(0, 3).unwrap();
+        for (sample, expected) in [
+            (recorded(ObservationLayout { stack: 3, ..LAYOUT }, 0, 0), "observations of 3 frames of 2 values"),
+            (recorded(ObservationLayout { frame_values: 4, ..LAYOUT }, 0, 0), "observations of 2 frames of 4 values"),
+            (unrecorded, "no observations are stored"),
+            (recorded(LAYOUT, 0, 3), "not legal at ply 0"),
+        ] {
+            let (observations, built) = built(&[recorded(LAYOUT, 2, 1), sample]);
+            assert_eq!((built.rows, observations.len()), (vec![0], 4));
+            assert_eq!(built.rejected.len(), 1);
+            assert!(built.rejected[0].reason.contains(expected), "{}", built.rejected[0].reason);
+        }
     }
 }

@@ -5,7 +5,7 @@ use game::{Action, Game, Outcome};
 use network_torch::{Observations, TrainingBatch};
 use rand::{Rng, RngExt};
 
-use super::{check_policy, position_of};
+use super::{check_policy, observe, position_of};
 
 /// The batch under construction, with buffers that are reused for every row.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Rows {
         let symmetries = game.symmetries();
         let symmetry = &symmetries[rng.random_range(0..symmetries.len())];
 
-        game.observe(&position, &mut self.planes);
+        observe(game, &position, segment, 0, &mut self.planes)?;
         symmetry.observation(&self.planes, &mut self.image);
         self.batch.observations.push(&self.image);
 

@@ -18,7 +18,7 @@ use network_torch::{Observations, UnrolledBatch};
 use rand::{Rng, RngExt};
 
 use super::returns::{End, Horizon, Played, n_step_return};
-use super::{check_policy, position_of};
+use super::{check_policy, observe, position_of};
 
 /// The settings of MuZero's targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -117,7 +117,7 @@ impl Rows {
     pub(super) fn push<G: Game>(&mut self, game: &G, segment: &Segment, rng: &mut impl Rng) -> Result<(), String> {
         let spec = game.spec();
         let position = position_of(game, segment)?;
-        game.observe(&position, &mut self.planes);
+        observe(game, &position, segment, 0, &mut self.planes)?;
         let steps: Vec<Step> = segment.steps().collect();
         let line = self.line(game, position, &steps, segment)?;
         let (values, rewards) = match spec.scoring {
@@ -206,7 +206,7 @@ impl Rows {
             if self.unroll.next_observations && index < last {
                 let filled = self.next.len();
                 self.next.resize(filled + self.planes.len(), 0.0);
-                game.observe(&position, &mut self.next[filled..]);
+                observe(game, &position, segment, index + 1, &mut self.next[filled..])?;
             }
         }
         let (mut end, mut ending) = (End::Cut, None);

@@ -1,6 +1,7 @@
 //! Threads whose weights are of a MuZero network.
 
 use evaluator_doubles::RulesModel;
+use game::{EnvironmentsError, Spec};
 use inference::LatentModel;
 use selfplay::LatentEpisodes;
 use weights::Model;
@@ -122,4 +123,50 @@ fn an_engine_without_muzero_networks_leaves_the_earlier_weights_in_use() {
     publish(&bench, learned(2));
     bench.play(1);
     assert_eq!(bench.version(), Some(1));
+}
+
+/// Environments of which none ever begins.
+struct Broken {
+    spec: Spec,
+}
+
+impl Environments for Broken {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn len(&self) -> usize {
+        2
+    }
+
+    fn begin(&mut self, _: &[game::Start], _: &mut Vec<game::Started>) -> Result<(), EnvironmentsError> {
+        Err(EnvironmentsError { environment: "gym:Broken".to_owned(), source: "there is no display".into() })
+    }
+
+    fn step(&mut self, _: &[game::Play], _: &mut Vec<game::Taken>) -> Result<(), EnvironmentsError> {
+        unreachable!("no episode begins")
+    }
+
+    fn observe(&self, _: usize, values: &mut [f32]) {
+        values.fill(0.0);
+    }
+
+    fn legal_actions(&self, _: usize, actions: &mut Vec<game::Action>) {
+        actions.clear();
+    }
+
+    fn to_move(&self, _: usize) -> game::Player {
+        game::Player::First
+    }
+}
+
+#[test]
+fn environments_that_cannot_go_on_end_the_thread_with_the_reason() {
+    let mut bench = bench(|_, _| Ok(()));
+    let environments = Box::new(Broken { spec: TicTacToe::new().spec().clone() });
+    bench.worker.play = new_play().in_environments(Some(environments));
+    publish(&bench, learned(1));
+    bench.worker.swap_weights().unwrap();
+    let error = bench.worker.call(Pace::Advance).unwrap_err();
+    assert_eq!(service::chain(&error), "play episodes: the environments gym:Broken cannot go on: there is no display");
 }

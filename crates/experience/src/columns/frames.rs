@@ -186,7 +186,7 @@ fn block_numbers(frames: &Range<usize>) -> Range<usize> {
 }
 
 /// Builds the column frame by frame.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FramesBuilder {
     layout: ObservationLayout,
     /// The frames of the block that is not full.

@@ -31,6 +31,7 @@ impl Lottery {
             observation_range: ObservationRange::Finite,
             scoring: Scoring::Rewards,
             dynamics: Dynamics::Stochastic,
+            recording: None,
             max_plies: PLIES_MAX,
         };
         let symmetries = vec![Symmetry::identity(observation, usize::from(ACTIONS))];

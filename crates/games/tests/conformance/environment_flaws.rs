@@ -64,6 +64,7 @@ impl Walk {
             observation_range: ObservationRange::Finite,
             scoring: Scoring::Rewards,
             dynamics: Dynamics::Stochastic,
+            recording: None,
             max_plies: STEPS,
         };
         let count = if flaw == Flaw::SeveralSymmetries { 2 } else { 1 };

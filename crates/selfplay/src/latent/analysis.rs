@@ -51,7 +51,7 @@ pub fn analyse<G: Game>(
     let search = search_settings(&settings.search);
     let analysed = |tree| Analysed { search: TreeSearch::new(&search, tree), index: None };
     let mut searches = Searches((0..trees).map(analysed).collect());
-    let mut batcher = LatentBatcher::new(game, trees, settings.simulations, discount);
+    let mut batcher = LatentBatcher::new(game.spec(), trees, settings.simulations, discount);
     let mut analyses: Vec<Option<Analysis>> = vec![None; positions.len()];
     let mut waiting = 0..positions.len();
     while analyses.iter().any(Option::is_none) {
@@ -60,7 +60,7 @@ pub fn analyse<G: Game>(
             while let Some(current) = index.or_else(|| waiting.next()) {
                 *index = Some(current);
                 let begin = |tree: &mut Tree<Slot>| tree.begin(settings.simulations, Exploration::Greedy, rng);
-                if !batcher.gather(game, search, &positions[current], leaves, begin).is_finished {
+                if !batcher.gather(&(game, &positions[current]), search, leaves, begin).is_finished {
                     break;
                 }
                 analyses[current] = Some(analysis_of(&search.tree, settings.simulations));

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use game::{Action, Game};
+use game::{Action, Environments, Game, Spec};
 use inference::{Batch, Error, LatentModel, LatentPredictions, Slot, Unroll};
 use search::{Expansion, Request, Selection, Tree};
 
@@ -61,6 +61,54 @@ enum AnswerTo {
     Act(usize),
 }
 
+/// The state that a search begins at.
+pub(crate) trait Root {
+    /// Replaces `actions` with the legal actions in ascending order.
+    fn legal_actions(&self, actions: &mut Vec<Action>);
+
+    /// Writes the observation `[C, H, W]`.
+    fn observe(&self, planes: &mut [f32]);
+}
+
+/// A position by the rules of a game.
+impl<G: Game> Root for (&G, &G::Position) {
+    fn legal_actions(&self, actions: &mut Vec<Action>) {
+        self.0.legal_actions(self.1, actions);
+    }
+
+    fn observe(&self, planes: &mut [f32]) {
+        self.0.observe(self.1, planes);
+    }
+}
+
+/// One of many environments.
+impl Root for (&dyn Environments, usize) {
+    fn legal_actions(&self, actions: &mut Vec<Action>) {
+        self.0.legal_actions(self.1, actions);
+    }
+
+    fn observe(&self, planes: &mut [f32]) {
+        self.0.observe(self.1, planes);
+    }
+}
+
+/// A stored observation `[C, H, W]`, in which each of `actions` is legal.
+pub(crate) struct StoredObservation<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) actions: usize,
+}
+
+impl Root for StoredObservation<'_> {
+    fn legal_actions(&self, actions: &mut Vec<Action>) {
+        actions.clear();
+        actions.extend((0..self.actions).filter_map(|action| u16::try_from(action).ok()).map(Action));
+    }
+
+    fn observe(&self, planes: &mut [f32]) {
+        planes.copy_from_slice(self.values);
+    }
+}
+
 /// An observation of the batch.
 struct Observed {
     owner: usize,
@@ -78,8 +126,7 @@ enum Purpose {
 
 impl LatentBatcher {
     /// Creates a batcher for `trees` searches of at most `simulations_max`. `discount` is that of a step of the game.
-    pub(crate) fn new<G: Game>(game: &G, trees: usize, simulations_max: u32, discount: f32) -> Self {
-        let spec = game.spec();
+    pub(crate) fn new(spec: &Spec, trees: usize, simulations_max: u32, discount: f32) -> Self {
         let mut batcher = Self {
             trees,
             nodes_per_tree: 0,
@@ -132,48 +179,18 @@ impl LatentBatcher {
         model.reserve(slots)
     }
 
-    /// Advances a search of `position`, which is not over: requests the root of its tree, starts the search with
+    /// Advances a search of `root`, which is not over: requests the root of its tree, starts the search with
     /// `begin`, and descends until `leaves` wait or the search is finished.
-    pub(crate) fn gather<G: Game>(
+    pub(crate) fn gather(
         &mut self,
-        game: &G,
-        search: &mut TreeSearch<Slot>,
-        position: &G::Position,
-        leaves: usize,
-        begin: impl FnOnce(&mut Tree<Slot>),
-    ) -> Gathered {
-        if search.state == State::Unrooted {
-            game.legal_actions(position, &mut self.legal);
-        }
-        self.gather_by(|planes| game.observe(position, planes), search, leaves, begin)
-    }
-
-    /// Advances a search of the position with this observation, in which every action is legal, as
-    /// [`gather`](Self::gather) does: for environments that rules cannot recompute.
-    pub(crate) fn gather_observed(
-        &mut self,
-        observation: &[f32],
+        root: &impl Root,
         search: &mut TreeSearch<Slot>,
         leaves: usize,
         begin: impl FnOnce(&mut Tree<Slot>),
     ) -> Gathered {
         if search.state == State::Unrooted {
-            self.legal.clone_from(&self.actions);
-        }
-        self.gather_by(|planes| planes.copy_from_slice(observation), search, leaves, begin)
-    }
-
-    /// Advances a search of the position that `observe` writes, whose legal actions are in `self.legal` if it has no
-    /// root yet.
-    fn gather_by(
-        &mut self,
-        observe: impl FnOnce(&mut [f32]),
-        search: &mut TreeSearch<Slot>,
-        leaves: usize,
-        begin: impl FnOnce(&mut Tree<Slot>),
-    ) -> Gathered {
-        if search.state == State::Unrooted {
-            let is_full = !self.observe(observe, search.owner, Purpose::Root);
+            root.legal_actions(&mut self.legal);
+            let is_full = !self.observe(search.owner, root, Purpose::Root);
             if !is_full {
                 search.state = State::AwaitingRoot;
             }
@@ -191,25 +208,19 @@ impl LatentBatcher {
     }
 
     /// Requests the value of the last position of a truncated episode; returns false if the batch is full.
-    pub(crate) fn gather_last<G: Game>(&mut self, game: &G, owner: usize, position: &G::Position) -> bool {
+    pub(crate) fn gather_last(&mut self, owner: usize, last: &impl Root) -> bool {
         // No action is legal in it, but priors, which are not used here, need at least one.
         self.legal.clone_from(&self.actions);
-        self.observe(|planes| game.observe(position, planes), owner, Purpose::Last)
-    }
-
-    /// Requests the value of the last observation of a truncated episode; returns false if the batch is full.
-    pub(crate) fn gather_last_observed(&mut self, owner: usize, observation: &[f32]) -> bool {
-        self.legal.clone_from(&self.actions);
-        self.observe(|planes| planes.copy_from_slice(observation), owner, Purpose::Last)
+        self.observe(owner, last, Purpose::Last)
     }
 
     /// Adds an observation with the legal actions in `self.legal`; returns false if the batch is full.
-    fn observe(&mut self, observe: impl FnOnce(&mut [f32]), owner: usize, purpose: Purpose) -> bool {
+    fn observe(&mut self, owner: usize, root: &impl Root, purpose: Purpose) -> bool {
         if self.observations.len() >= self.batch_max {
             return false;
         }
         let start = self.clock.map(|clock| clock());
-        self.observations.push(&self.legal, observe);
+        self.observations.push(&self.legal, |planes| root.observe(planes));
         if let Some((clock, start)) = self.clock.zip(start) {
             self.observing += clock().saturating_duration_since(start);
         }
@@ -333,7 +344,7 @@ impl LatentBatcher {
     }
 
     /// Cancels what has no answer, and empties the batches.
-    fn cancel(&mut self, trees: &mut impl TreeSet<Slot>) {
+    pub(crate) fn cancel(&mut self, trees: &mut impl TreeSet<Slot>) {
         for Observed { owner, purpose } in self.observed.drain(..) {
             if purpose == Purpose::Root {
                 trees.search(owner).restart();

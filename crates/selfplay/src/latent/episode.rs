@@ -1,4 +1,5 @@
-use game::{Game, Outcome};
+use experience::{ObservationLayout, Observations, StepKind};
+use game::{Action, Environments, Outcome, Player, Start, Taken};
 use inference::Slot;
 use search::Tree;
 
@@ -9,54 +10,85 @@ use crate::record::{Choice, EpisodeRecord};
 use crate::round::Round;
 use crate::tree_search::TreeSearch;
 
-/// One game or environment of many: its position by the rules, the tree of its search, and its record.
-pub(crate) struct LatentEpisode<G: Game> {
+/// One episode of many: the tree of its search, and its record. Its environment has the number of its slot.
+pub(crate) struct LatentEpisode {
     record: EpisodeRecord,
-    position: G::Position,
     pub(crate) search: TreeSearch<Slot>,
     /// The weights version of every answer in the tree, while a search is under way and after it.
     tree_version: u64,
     phase: Phase,
+    /// The action that the environment is about to take.
+    chosen: Option<Chosen>,
+    /// The form of the observations to record, if the rules do not recompute them.
+    layout: Option<ObservationLayout>,
+    observations: Option<Observations>,
     /// Observations and steps of this episode that went into batches.
     leaves: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was played yet.
+    /// The episode has not begun.
     Fresh,
+    /// Random plies are left at the start.
+    Opening {
+        plies: u16,
+    },
     /// Between two moves.
     AtMove,
     Searching,
-    /// The episode was cut short and needs the value of its last position.
+    /// The episode was cut short and needs the value of its last observation.
     Truncated,
 }
 
-impl<G: Game> LatentEpisode<G> {
-    pub(crate) fn new(game: &G, settings: &Settings, seed: u64, slot: usize) -> Self {
-        let record = EpisodeRecord::new(game.spec().players, settings, seed, slot);
+/// An action, before its result.
+#[derive(Debug)]
+struct Chosen {
+    choice: Choice,
+    mover: Player,
+}
+
+/// The effect of a step on an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// The next action can be searched in this round, that of the next episode if this one has ended.
+    GoesOn,
+    /// Nothing of the episode is kept. The next one begins in the next round.
+    Dropped,
+}
+
+impl LatentEpisode {
+    pub(crate) fn new(environments: &dyn Environments, settings: &Settings, seed: u64, slot: usize) -> Self {
         Self {
-            position: record.start(game),
+            record: EpisodeRecord::new(environments.spec().players, settings, seed, slot),
             search: TreeSearch::new(&settings.search, slot),
             tree_version: 0,
             phase: Phase::Fresh,
+            chosen: None,
+            layout: None,
+            observations: None,
             leaves: 0,
-            record,
         }
+    }
+
+    /// Records the observations of the next episodes in this form.
+    pub(crate) fn recorded(mut self, layout: Option<ObservationLayout>) -> Self {
+        self.layout = layout;
+        self
     }
 
     pub(crate) fn progress(&self) -> EpisodeProgress {
         EpisodeProgress { number: self.record.number(), plies: self.record.plies(), leaves: self.leaves }
     }
 
-    /// True if anything was played in the episode.
+    /// True if the episode has begun.
     pub(crate) fn is_under_way(&self) -> bool {
         self.phase != Phase::Fresh
     }
 
     /// True if the episode needs no answer of a model.
     pub(crate) fn is_at_move(&self) -> bool {
-        matches!(self.phase, Phase::Fresh | Phase::AtMove)
+        !matches!(self.phase, Phase::Searching | Phase::Truncated)
     }
 
     /// Makes the search under way, if there is one, start again from the observation.
@@ -64,31 +96,68 @@ impl<G: Game> LatentEpisode<G> {
         self.search.restart();
     }
 
-    /// Gathers this episode's share of a round, and plays the move of a finished search.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one round, each borrowed from another field")]
+    /// The request to begin the episode.
+    pub(crate) fn start(&self) -> Start {
+        Start { environment: self.record.slot(), seed: self.record.start_seed() }
+    }
+
+    /// Begins the episode, whose environment has begun. `observation` is scratch memory.
+    pub(crate) fn begin(&mut self, environments: &dyn Environments, settings: &Settings, observation: &mut [f32]) {
+        self.phase = Phase::Opening { plies: self.record.draw_opening(settings) };
+        self.observations = self.layout.and_then(|layout| Observations::new(layout).ok());
+        // An observation that cannot be recorded loses the episode with its first step.
+        self.observe(environments, observation);
+    }
+
+    /// Drops the episode with all its steps.
+    pub(crate) fn drop_episode(&mut self, settings: &Settings) {
+        self.record.next_episode(settings);
+        self.become_fresh();
+    }
+
+    fn become_fresh(&mut self) {
+        (self.phase, self.chosen, self.observations, self.leaves) = (Phase::Fresh, None, None, 0);
+    }
+
+    /// Records the newest observation; returns false if it cannot be stored.
+    fn observe(&mut self, environments: &dyn Environments, observation: &mut [f32]) -> bool {
+        let Some(observations) = &mut self.observations else { return self.layout.is_none() };
+        environments.observe(self.record.slot(), observation);
+        let is_stored = observations.push(observation).is_ok();
+        if !is_stored {
+            self.observations = None;
+        }
+        is_stored
+    }
+
+    /// Gathers this episode's share of a round; returns the action to take, if the search has found one.
     pub(crate) fn gather(
         &mut self,
-        game: &G,
+        environments: &dyn Environments,
         batcher: &mut LatentBatcher,
         weights_version: u64,
         settings: &Settings,
         pace: Pace,
         workspace: &mut Workspace,
-        finished: &mut Vec<FinishedEpisode>,
-        round: &mut Round,
-    ) {
+    ) -> Option<Action> {
         if self.tree_version != weights_version {
             // No tree mixes two versions, and the pool of a new model is empty.
             self.tree_version = weights_version;
             self.search.restart();
         }
+        let slot = self.record.slot();
         loop {
             match self.phase {
-                Phase::Fresh | Phase::AtMove if pace == Pace::Settle => return,
-                Phase::Fresh => {
-                    self.record.open(game, &mut self.position, settings, weights_version, &mut workspace.legal);
+                Phase::Fresh => return None,
+                Phase::Opening { plies } => {
+                    let drawn = if plies == 0 { None } else { self.draw_action(environments, &mut workspace.legal) };
+                    if let Some(action) = drawn {
+                        self.phase = Phase::Opening { plies: plies - 1 };
+                        return self.choose(environments, Choice { action, kind: StepKind::Opening, value: 0.0 });
+                    }
                     self.phase = Phase::AtMove;
                 }
+                Phase::AtMove if pace == Pace::Settle => return None,
                 Phase::AtMove => {
                     self.record.draw_kind(settings);
                     self.search.restart();
@@ -96,70 +165,102 @@ impl<G: Game> LatentEpisode<G> {
                 }
                 Phase::Searching => {
                     let (simulations, exploration) = self.record.budget(settings);
-                    let Self { search, record, position, .. } = self;
+                    let Self { search, record, .. } = self;
                     let begin = |tree: &mut Tree<Slot>| tree.begin(simulations, exploration, record.rng());
-                    let gathered = batcher.gather(game, search, position, settings.leaves_per_tree, begin);
+                    let root = (environments, slot);
+                    let gathered = batcher.gather(&root, search, settings.leaves_per_tree, begin);
                     self.leaves += gathered.waiting as u64;
                     if !gathered.is_finished {
-                        return;
+                        return None;
                     }
-                    self.play(game, settings, workspace, finished, round);
+                    let choice = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
+                    return self.choose(environments, choice);
                 }
                 Phase::Truncated => {
-                    self.leaves += u64::from(batcher.gather_last(game, self.record.slot(), &self.position));
-                    return;
+                    self.leaves += u64::from(batcher.gather_last(slot, &(environments, slot)));
+                    return None;
                 }
             }
         }
     }
 
-    /// Ends a search: records it, plays its move, and ends the episode if that was the last one.
-    fn play(
-        &mut self,
-        game: &G,
-        settings: &Settings,
-        workspace: &mut Workspace,
-        finished: &mut Vec<FinishedEpisode>,
-        round: &mut Round,
-    ) {
-        let Choice { action, kind, value } = self.record.choose(settings, &self.search.tree, &mut workspace.policy);
-        let mover = game.to_move(&self.position);
-        let reward = game.play(&mut self.position, action);
-        self.record.push(action, reward, kind, self.tree_version);
-        round.moves += 1;
-
-        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
-        let end = game.outcome(&self.position).map(|outcome| (outcome, Ending::Rules)).or(resigned);
-        match end {
-            None => self.phase = Phase::AtMove,
-            Some((Outcome::Truncated, _)) => self.phase = Phase::Truncated,
-            Some(end) => finished.push(self.finish(game, settings, end, 0.0, round)),
-        }
+    /// Draws a random action that is not known to end the episode. `legal` is scratch memory.
+    fn draw_action(&mut self, environments: &dyn Environments, legal: &mut Vec<Action>) -> Option<Action> {
+        let slot = self.record.slot();
+        environments.legal_actions(slot, legal);
+        self.record.draw_action(legal, |action| !environments.would_end(slot, action))
     }
 
-    /// Ends a truncated episode with the value of its last position.
+    fn choose(&mut self, environments: &dyn Environments, choice: Choice) -> Option<Action> {
+        let action = choice.action;
+        self.chosen = Some(Chosen { choice, mover: environments.to_move(self.record.slot()) });
+        Some(action)
+    }
+
+    /// Records the step that the environment has taken, and ends the episode if that was the last one. `observation` is
+    /// scratch memory.
+    pub(crate) fn step(
+        &mut self,
+        environments: &dyn Environments,
+        settings: &Settings,
+        taken: Taken,
+        observation: &mut [f32],
+        finished: &mut Vec<FinishedEpisode>,
+        round: &mut Round,
+    ) -> Advance {
+        let Chosen { choice, mover } = self.chosen.take().expect("a step follows the choice of its action");
+        let (reward, outcome) = match taken {
+            Taken::Step { reward, outcome } if self.observe(environments, observation) => (reward, outcome),
+            Taken::Step { .. } | Taken::Lost => {
+                round.episodes_lost += 1;
+                self.drop_episode(settings);
+                return Advance::Dropped;
+            }
+        };
+        let Choice { action, kind, value } = choice;
+        let is_opening = kind == StepKind::Opening;
+        self.record.push(action, reward, kind, self.tree_version);
+        if is_opening {
+            if outcome.is_some() {
+                // It has no position to train on.
+                self.drop_episode(settings);
+                return Advance::Dropped;
+            }
+            return Advance::GoesOn;
+        }
+        round.moves += 1;
+        let resigned = self.record.resigned(mover, value).map(|outcome| (outcome, Ending::Resignation));
+        match outcome.map(|outcome| (outcome, Ending::Rules)).or(resigned) {
+            None => self.phase = Phase::AtMove,
+            Some((Outcome::Truncated, _)) => self.phase = Phase::Truncated,
+            Some(end) => finished.push(self.finish(environments, settings, end, 0.0, round)),
+        }
+        Advance::GoesOn
+    }
+
+    /// Ends a truncated episode with the value of its last observation.
     pub(crate) fn finish_truncated(
         &mut self,
-        game: &G,
+        environments: &dyn Environments,
         settings: &Settings,
         value: f32,
         round: &mut Round,
     ) -> FinishedEpisode {
-        self.finish(game, settings, (Outcome::Truncated, Ending::Rules), value, round)
+        self.finish(environments, settings, (Outcome::Truncated, Ending::Rules), value, round)
     }
 
     fn finish(
         &mut self,
-        game: &G,
+        environments: &dyn Environments,
         settings: &Settings,
         end: (Outcome, Ending),
         truncation_value: f32,
         round: &mut Round,
     ) -> FinishedEpisode {
-        let finished = self.record.finish(game, settings, end, truncation_value, round);
-        self.position = self.record.start(game);
-        self.phase = Phase::Fresh;
-        self.leaves = 0;
+        let seed = environments.stored_seed(self.record.start_seed());
+        let finished = self.record.finish(seed, settings, end, truncation_value, round);
+        let finished = FinishedEpisode { observations: self.observations.take(), ..finished };
+        self.become_fresh();
         finished
     }
 }

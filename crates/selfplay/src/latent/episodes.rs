@@ -1,68 +1,95 @@
 use std::time::Instant;
 
-use game::Game;
-use inference::{Error, LatentModel, Slot};
+use experience::{Element, ObservationLayout};
+use game::{Environments, Frame, Game, Play, RulesEnvironments, Start, Started, Taken};
+use inference::{LatentModel, Slot};
 
+use crate::Error;
 use crate::config::Settings;
 use crate::episode::{EpisodeProgress, FinishedEpisode, Pace, Workspace};
 use crate::latent::batcher::LatentBatcher;
-use crate::latent::episode::LatentEpisode;
+use crate::latent::episode::{Advance, LatentEpisode};
 use crate::latent::search_settings;
 use crate::round::Round;
 use crate::tree_search::{TreeSearch, TreeSet};
 
 /// Plays many episodes of self-play concurrently and without end, on one thread, with search in a learned model.
 ///
+/// Episodes are played by the rules of a game or in environments outside this process; all actions that the searches of
+/// a round have found are taken by one call of [`Environments::step`].
+///
 /// Every move's search starts from the observation of the position: no subtree, cache or proof is kept, whatever the
 /// settings. Episodes are those of [`Episodes`](crate::Episodes) otherwise: their moves depend on the seed, the slot
-/// and the model's answers, not on the other episodes, and their rules start from a seed derived from the first two and
+/// and the model's answers, not on the other episodes, and they begin from a seed derived from the first two and
 /// the number of the episode. The value of a step is that of the search, not rescaled. A truncated episode ends once
-/// the model has valued its last observation.
-pub struct LatentEpisodes<G: Game> {
-    game: G,
+/// the model has valued its last observation. Lost episodes are counted, and nothing of them is kept.
+pub struct LatentEpisodes {
+    environments: Box<dyn Environments>,
     settings: Settings,
-    episodes: Vec<LatentEpisode<G>>,
+    episodes: Vec<LatentEpisode>,
     /// The slot that gathers first: the one after that which gathered first in the round before, so that every slot
     /// advances even where batches are too small for all.
     first: usize,
     batcher: LatentBatcher,
     workspace: Workspace,
+    steps: Steps,
     finished: Vec<FinishedEpisode>,
-    /// The counts of rounds that a model's error cut short; they are added to those of the next round.
+    /// The counts of rounds that an error cut short; they are added to those of the next round.
     unreported: Round,
 }
 
-impl<G: Game> std::fmt::Debug for LatentEpisodes<G> {
+/// The requests and results of one call of the environments; the memory is reused.
+#[derive(Debug, Default)]
+struct Steps {
+    /// The slots that gather.
+    gathering: Vec<usize>,
+    starts: Vec<Start>,
+    started: Vec<Started>,
+    plays: Vec<Play>,
+    taken: Vec<Taken>,
+    observation: Vec<f32>,
+}
+
+impl std::fmt::Debug for LatentEpisodes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("LatentEpisodes");
-        debug.field("game", &self.game).field("settings", &self.settings).finish_non_exhaustive()
+        debug.field("game", &self.environments.spec().name).field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-struct Searches<'a, G: Game>(&'a mut [LatentEpisode<G>]);
+struct Searches<'a>(&'a mut [LatentEpisode]);
 
-impl<G: Game> TreeSet<Slot> for Searches<'_, G> {
+impl TreeSet<Slot> for Searches<'_> {
     fn search(&mut self, owner: usize) -> &mut TreeSearch<Slot> {
         &mut self.0[owner].search
     }
 }
 
-impl<G: Game> LatentEpisodes<G> {
-    /// Creates `settings.games` episodes, none of which has begun. `discount` is the factor of a step, above 0 and at
-    /// most 1; between two players a step also changes the sign of values.
+impl LatentEpisodes {
+    /// Creates `settings.games` episodes by the rules of a game, none of which has begun. `discount` is the factor of a
+    /// step, above 0 and at most 1; between two players a step also changes the sign of values.
     #[must_use]
-    pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
-        let settings = Settings { search: search_settings(&settings.search), ..settings };
+    pub fn new<G: Game>(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
+        let environments = Box::new(RulesEnvironments::new(game, settings.games));
+        Self::in_environments(environments, settings, discount, seed)
+    }
+
+    /// Creates as many episodes as there are environments, all of them idle; `settings.games` is not used.
+    #[must_use]
+    pub fn in_environments(environments: Box<dyn Environments>, settings: Settings, discount: f32, seed: u64) -> Self {
+        let (spec, games) = (environments.spec(), environments.len());
+        let settings = Settings { search: search_settings(&settings.search), games, ..settings };
         let simulations = settings.full_simulations.max(settings.fast_simulations).max(settings.full_simulations_max);
-        let episodes = (0..settings.games).map(|slot| LatentEpisode::new(&game, &settings, seed, slot)).collect();
+        let episode = |slot| LatentEpisode::new(&*environments, &settings, seed, slot).recorded(layout(&*environments));
         Self {
-            episodes,
+            episodes: (0..games).map(episode).collect(),
             first: 0,
-            batcher: LatentBatcher::new(&game, settings.games, simulations, discount),
+            batcher: LatentBatcher::new(spec, games, simulations, discount),
             workspace: Workspace::default(),
+            steps: Steps { observation: vec![0.0; spec.observation.len()], ..Steps::default() },
             finished: Vec::new(),
             unreported: Round::default(),
-            game,
+            environments,
             settings,
         }
     }
@@ -81,8 +108,8 @@ impl<G: Game> LatentEpisodes<G> {
     /// [`settle`](Self::settle) finishes them first. A new model of the same version needs [`restart`](Self::restart).
     ///
     /// # Errors
-    /// Those of the model. All requests are then cancelled, and the episodes can continue, with this model or another;
-    /// the counts of the round are added to those of the next.
+    /// [`Error::Model`]: all requests are then cancelled, and the episodes can continue, with this model or another; the
+    /// counts of the round are added to those of the next. [`Error::Environments`]: the episodes cannot continue.
     pub fn advance(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.round(model, Pace::PlayOn)
     }
@@ -90,7 +117,7 @@ impl<G: Game> LatentEpisodes<G> {
     /// Finishes every search under way and begins none, so that new weights take effect between moves.
     ///
     /// # Errors
-    /// Those of the model, as in [`advance`](Self::advance).
+    /// As for [`advance`](Self::advance).
     pub fn settle(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         let mut sum = Round::default();
         while !self.episodes.iter().all(LatentEpisode::is_at_move) {
@@ -114,25 +141,19 @@ impl<G: Game> LatentEpisodes<G> {
     fn round(&mut self, model: &mut dyn LatentModel, pace: Pace) -> Result<Round, Error> {
         self.batcher.begin(model)?;
         let mut round = std::mem::take(&mut self.unreported);
-        let weights_version = model.attributes().weights_version;
-        let games = self.episodes.len();
-        for i in 0..games {
-            self.episodes[(self.first + i) % games].gather(
-                &self.game,
-                &mut self.batcher,
-                weights_version,
-                &self.settings,
-                pace,
-                &mut self.workspace,
-                &mut self.finished,
-                &mut round,
-            );
-        }
-        self.first = (self.first + 1) % games;
-        let resolved = self.batcher.resolve(model, &mut Searches(&mut self.episodes), &mut round);
+        let gathered = self.gather(model.attributes().weights_version, pace, &mut round);
+        self.first = (self.first + 1) % self.episodes.len();
+        let mut searches = Searches(&mut self.episodes);
+        let resolved = match gathered {
+            Ok(()) => self.batcher.resolve(model, &mut searches, &mut round).map_err(Error::Model),
+            Err(error) => {
+                self.batcher.cancel(&mut searches);
+                Err(error)
+            }
+        };
         for (slot, value) in self.batcher.last_values.drain(..) {
             let episode = &mut self.episodes[slot];
-            self.finished.push(episode.finish_truncated(&self.game, &self.settings, value, &mut round));
+            self.finished.push(episode.finish_truncated(&*self.environments, &self.settings, value, &mut round));
         }
         match resolved {
             Ok(()) => Ok(round),
@@ -141,6 +162,61 @@ impl<G: Game> LatentEpisodes<G> {
                 Err(error)
             }
         }
+    }
+
+    /// Gathers the requests of all searches, and takes the actions of those that are finished.
+    fn gather(&mut self, weights_version: u64, pace: Pace, round: &mut Round) -> Result<(), Error> {
+        let games = self.episodes.len();
+        self.steps.gathering.clear();
+        self.steps.gathering.extend((0..games).map(|i| (self.first + i) % games));
+        loop {
+            if pace == Pace::PlayOn {
+                self.begin()?;
+            }
+            let Self { environments, settings, episodes, batcher, workspace, steps, finished, .. } = self;
+            steps.plays.clear();
+            for slot in steps.gathering.drain(..) {
+                let episode = &mut episodes[slot];
+                let action = episode.gather(&**environments, batcher, weights_version, settings, pace, workspace);
+                steps.plays.extend(action.map(|action| Play { environment: slot, action }));
+            }
+            if steps.plays.is_empty() {
+                return Ok(());
+            }
+            environments.step(&steps.plays, &mut steps.taken)?;
+            for (&Play { environment: slot, .. }, &taken) in steps.plays.iter().zip(&steps.taken) {
+                let (episode, observation) = (&mut episodes[slot], &mut steps.observation);
+                if episode.step(&**environments, settings, taken, observation, finished, round) == Advance::GoesOn {
+                    steps.gathering.push(slot);
+                }
+            }
+        }
+    }
+
+    /// Begins the episodes of the gathering slots that have none.
+    fn begin(&mut self) -> Result<(), Error> {
+        let Self { environments, settings, episodes, steps, .. } = self;
+        steps.starts.clear();
+        let fresh = steps.gathering.iter().map(|&slot| &episodes[slot]).filter(|episode| !episode.is_under_way());
+        steps.starts.extend(fresh.map(LatentEpisode::start));
+        if steps.starts.is_empty() {
+            return Ok(());
+        }
+        environments.begin(&steps.starts, &mut steps.started)?;
+        for (&Start { environment: slot, .. }, started) in steps.starts.iter().zip(&steps.started) {
+            match started {
+                Started::Now => episodes[slot].begin(&**environments, settings, &mut steps.observation),
+                // The next try has another seed, since the environment may have refused this one.
+                Started::NotYet => episodes[slot].drop_episode(settings),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the counts of what the environments lost since their start.
+    #[must_use]
+    pub fn losses(&self) -> game::Losses {
+        self.environments.losses()
     }
 
     /// Sets the simulations of full searches that begin from now on; it is `settings.full_simulations` until then. More
@@ -177,4 +253,15 @@ impl<G: Game> LatentEpisodes<G> {
     pub fn under_way(&self) -> usize {
         self.episodes.iter().filter(|episode| episode.is_under_way()).count()
     }
+}
+
+/// Returns the form in which observations are recorded; `None` if the rules recompute them.
+fn layout(environments: &dyn Environments) -> Option<ObservationLayout> {
+    let spec = environments.spec();
+    let stack = spec.recording?.stack;
+    let element = match environments.frame(0)? {
+        Frame::Bytes(_) => Element::U8,
+        Frame::Floats(_) => Element::F32,
+    };
+    Some(ObservationLayout { element, frame_values: spec.observation.len() / stack, stack })
 }

@@ -1,5 +1,6 @@
 pub(crate) mod chain;
 mod chance;
+mod outside;
 
 use std::collections::HashSet;
 
@@ -7,7 +8,7 @@ use evaluator_doubles::{Calls, Fault, FaultyModel, RulesModel, Scripted, Uniform
 use experience::{Limits, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Game, Outcome};
 use games::{ConnectFour, TicTacToe};
-use inference::{Attributes, Batch, Error, Evaluator, Hashing, LatentModel, Predictions, Wdl};
+use inference::{Attributes, Batch, Evaluator, Hashing, LatentModel, Predictions, Wdl};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use search::SearchAlgorithm;
@@ -60,8 +61,8 @@ fn valued(game: &Chain, version: u64, value: f32) -> impl Evaluator + use<> {
 }
 
 /// Plays until every slot has finished `per_slot` episodes; returns the first `per_slot` of each, in order.
-fn play<G: Game>(
-    mut episodes: LatentEpisodes<G>,
+fn play(
+    mut episodes: LatentEpisodes,
     model: &mut dyn LatentModel,
     per_slot: u64,
 ) -> (Vec<FinishedEpisode>, Round, usize) {
@@ -78,7 +79,7 @@ fn play<G: Game>(
     (finished, sum, failures)
 }
 
-fn advance<G: Game>(episodes: &mut LatentEpisodes<G>, model: &mut dyn LatentModel, rounds: usize) {
+fn advance(episodes: &mut LatentEpisodes, model: &mut dyn LatentModel, rounds: usize) {
     for _ in 0..rounds {
         episodes.advance(model).unwrap();
     }
@@ -208,7 +209,7 @@ fn seeds_fix_all_games_whatever_their_number_and_the_size_of_batches() {
         fn attributes(&self) -> Attributes {
             Attributes { max_batch: 3, preferred_batch: 3, ..self.0.attributes() }
         }
-        fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), inference::Error> {
             self.0.evaluate(batch, predictions)
         }
     }

@@ -86,6 +86,7 @@ impl Course {
             observation_range: ObservationRange::Finite,
             scoring: Scoring::Rewards,
             dynamics: Dynamics::Stochastic,
+            recording: None,
             max_plies: steps.len(),
         };
         let exchange = Symmetry { planes: vec![1, 0], cells: vec![0], actions: vec![2, 1, 0, 3] };

@@ -1,0 +1,284 @@
+//! The section `[environment]` of a run file: the environment in Python that a run named `gym:…` trains on.
+//!
+//! Some keys say how the environment is run, the others describe it, so that processes which do not run it need no
+//! Python. [`describe`] fills the latter, [`game`] reads them, [`start`] runs the environment and checks them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use game::{Environments as _, Game as _, ObservationRange, ObservationShape, Spec};
+use games::recorded::{Described, PREFIX};
+use games::{GameKind, Recorded};
+use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use service::config::RunSection;
+
+use crate::{Bridge, Channels, Error, Settings};
+
+/// The most frames of an observation, and the most that trajectories store.
+const STACK_MAX: usize = 64;
+/// More processes than any machine has cores.
+const PROCESSES_MAX: usize = 1024;
+/// The longest time limit, a day.
+const SECONDS_MAX: f64 = 86_400.0;
+/// The most values of one frame that trajectories store, by their type.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+/// The most steps of an episode: those of a trajectory.
+const STEPS_MAX: usize = 1 << 16;
+
+/// The section `[environment]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EnvironmentSection {
+    /// The Python interpreter; it has `numpy`, `gymnasium` and what the environment needs.
+    pub python: PathBuf,
+    /// Folders of Python modules, searched before those of the interpreter.
+    pub modules: Vec<PathBuf>,
+    /// The keyword arguments of the environment, a JSON object.
+    pub arguments: String,
+    /// The axis of the channels in observations of three dimensions: `auto`, `first` or `last`.
+    pub channels: Channels,
+    /// The number of frames in an observation, the oldest first; 1 for no stacking.
+    pub stack: usize,
+    /// The number of steps after which an episode is truncated, at most; 0 leaves that to the environment.
+    pub steps_max: usize,
+    /// The number of Python processes of each thread that plays; they share its environments.
+    pub processes: usize,
+    /// The time in which a process has to answer a request for all its environments; after it the process is replaced.
+    pub step_timeout_seconds: f64,
+    /// The time in which a process has to start and make its environments.
+    pub start_timeout_seconds: f64,
+    /// The number of actions; 0 if the environment is not described yet. This key and the following ones describe the
+    /// environment, and are written by `zerofleet train`.
+    pub actions: usize,
+    /// The planes of a single frame `[C, H, W]`.
+    pub planes: usize,
+    /// The height of a frame.
+    pub height: usize,
+    /// The width of a frame.
+    pub width: usize,
+    /// The type of the values.
+    pub values: Values,
+}
+
+/// The type of the values of an observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Values {
+    /// Any finite numbers.
+    F32,
+    /// Bytes, which the network sees as numbers from 0 to 1.
+    U8,
+}
+
+impl Default for EnvironmentSection {
+    fn default() -> Self {
+        let Settings { python, modules, arguments, channels, processes, stack, step_timeout, start_timeout, .. } =
+            Settings::new("", "");
+        Self {
+            python,
+            modules,
+            arguments,
+            channels,
+            stack,
+            steps_max: 0,
+            processes,
+            step_timeout_seconds: step_timeout.as_secs_f64(),
+            start_timeout_seconds: start_timeout.as_secs_f64(),
+            actions: 0,
+            planes: 0,
+            height: 1,
+            width: 1,
+            values: Values::F32,
+        }
+    }
+}
+
+impl EnvironmentSection {
+    /// Returns true if the keys that describe the environment are set.
+    #[must_use]
+    pub fn is_described(&self) -> bool {
+        self.actions > 0
+    }
+
+    /// Returns the settings of `environments` environments. Relative folders of modules are those of this process.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that is out of range.
+    pub fn settings(&self, run: &RunSection, environments: usize) -> Result<Settings, ConfigError> {
+        self.check()?;
+        let environment = run.game.strip_prefix(PREFIX).unwrap_or_default();
+        Ok(Settings {
+            arguments: self.arguments.clone(),
+            channels: self.channels,
+            environments,
+            processes: self.processes.min(environments),
+            stack: self.stack,
+            steps_max: (self.steps_max > 0).then_some(self.steps_max),
+            step_timeout: Duration::from_secs_f64(self.step_timeout_seconds),
+            start_timeout: Duration::from_secs_f64(self.start_timeout_seconds),
+            python: self.python.clone(),
+            modules: self.modules.clone(),
+            ..Settings::new(environment, run.directory.join("python"))
+        })
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::within("environment.stack", self.stack, 1..=STACK_MAX)?;
+        ConfigError::within("environment.processes", self.processes, 1..=PROCESSES_MAX)?;
+        ConfigError::within("environment.steps_max", self.steps_max, 0..=STEPS_MAX)?;
+        ConfigError::within("environment.step_timeout_seconds", self.step_timeout_seconds, 1e-3..=SECONDS_MAX)?;
+        ConfigError::within("environment.start_timeout_seconds", self.start_timeout_seconds, 1e-3..=SECONDS_MAX)?;
+        Ok(())
+    }
+}
+
+/// Returns the game of a run: one of the registry, or the environment that the section describes.
+///
+/// # Errors
+/// [`ConfigError`] if no game has the name of the run's, if its environment is not described, or for a key out of range.
+pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKind, ConfigError> {
+    if !games::is_outside(&run.game) {
+        return run.game.parse().map_err(|error: games::Error| ConfigError::invalid("run.game", error));
+    }
+    environment.check()?;
+    let EnvironmentSection { actions, planes, height, width, values, stack, steps_max, .. } = *environment;
+    if !environment.is_described() {
+        let reason = format!(
+            "is 0: the environment {} is not described in this run file; zerofleet train describes it, and zerofleet \
+             env prints the description",
+            run.game
+        );
+        return Err(ConfigError::invalid("environment.actions", reason));
+    }
+    if steps_max == 0 {
+        return Err(ConfigError::invalid(
+            "environment.steps_max",
+            "is 0, and the environment is described without a limit",
+        ));
+    }
+    let bytes = if values == Values::U8 { 1 } else { 4 };
+    let values_max = FRAME_BYTES_MAX / bytes;
+    let fits = planes.checked_mul(height).and_then(|plane| plane.checked_mul(width)).is_some_and(|n| n <= values_max);
+    let range = if values == Values::U8 { ObservationRange::Unit } else { ObservationRange::Finite };
+    let frame = ObservationShape { planes, height, width };
+    let described = Described { name: run.game.clone(), actions, frame, stack, range, steps_max };
+    let found = fits.then(|| described.environment()).flatten();
+    found.map(GameKind::Recorded).ok_or_else(|| {
+        let reason = format!(
+            "with {actions} actions, frames [{planes}, {height}, {width}] and a limit of {steps_max} steps is no \
+             environment that can be trained: a frame has 1 to {values_max} values"
+        );
+        ConfigError::invalid("environment", reason)
+    })
+}
+
+/// Starts the environment for a short time, and returns the section with what it describes. The Python package is
+/// written into `folder`.
+///
+/// # Errors
+/// A key out of range, or an environment that cannot be run.
+pub fn describe(
+    run: &RunSection,
+    environment: &EnvironmentSection,
+    folder: &Path,
+) -> Result<EnvironmentSection, DescribeError> {
+    let settings = Settings { folder: folder.to_owned(), ..environment.settings(run, 1)? };
+    let bridge = Bridge::start(settings)?;
+    let Spec { actions, observation, observation_range, max_plies, .. } = *bridge.spec();
+    Ok(EnvironmentSection {
+        actions,
+        planes: observation.planes / environment.stack,
+        height: observation.height,
+        width: observation.width,
+        values: match observation_range {
+            ObservationRange::Unit => Values::U8,
+            ObservationRange::Finite => Values::F32,
+        },
+        steps_max: max_plies.min(STEPS_MAX),
+        ..environment.clone()
+    })
+}
+
+/// The reason for which an environment cannot be described.
+#[derive(Debug, thiserror::Error)]
+pub enum DescribeError {
+    /// A key is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The environment cannot be run.
+    #[error(transparent)]
+    Environment(#[from] Error),
+}
+
+/// Starts the environments of a run, which must be those that its run file describes.
+///
+/// # Errors
+/// As for [`Bridge::start`], and [`Error::Differs`].
+pub fn start(settings: Settings, described: &Recorded) -> Result<Bridge, Error> {
+    let environment = settings.environment.clone();
+    let bridge = Bridge::start(settings)?;
+    if bridge.spec() != described.spec() {
+        let text = |spec: &Spec| {
+            let ObservationShape { planes, height, width } = spec.observation;
+            let (actions, steps, range) = (spec.actions, spec.max_plies, spec.observation_range);
+            format!("{actions} actions, {range:?} observations [{planes}, {height}, {width}] and {steps} steps")
+        };
+        let (described, found) = (text(described.spec()), text(bridge.spec()));
+        return Err(Error::Differs { environment, described, found });
+    }
+    Ok(bridge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> RunSection {
+        RunSection { game: "gym:LunarLander-v3".to_owned(), ..RunSection::default() }
+    }
+
+    fn described() -> EnvironmentSection {
+        EnvironmentSection { actions: 4, planes: 8, steps_max: 1000, ..EnvironmentSection::default() }
+    }
+
+    #[test]
+    fn a_described_environment_is_a_game_of_its_name_and_shape() {
+        let section = EnvironmentSection { stack: 3, ..described() };
+        let GameKind::Recorded(found) = game(&run(), &section).unwrap() else { panic!("it is outside") };
+        let spec = found.spec();
+        assert_eq!((spec.name.as_str(), spec.actions, spec.max_plies), ("gym:LunarLander-v3", 4, 1000));
+        assert_eq!(spec.observation, ObservationShape { planes: 24, height: 1, width: 1 });
+        assert_eq!(spec.observation_range, ObservationRange::Finite);
+    }
+
+    #[test]
+    fn an_environment_that_is_not_described_is_refused_with_the_way_to_describe_it() {
+        let error = game(&run(), &EnvironmentSection::default()).unwrap_err().to_string();
+        assert!(error.starts_with("environment.actions: is 0") && error.contains("zerofleet train"), "{error}");
+    }
+
+    #[test]
+    fn keys_out_of_range_are_named() {
+        for (section, key) in [
+            (EnvironmentSection { stack: 0, ..described() }, "environment.stack"),
+            (EnvironmentSection { processes: 0, ..described() }, "environment.processes"),
+            (EnvironmentSection { step_timeout_seconds: f64::NAN, ..described() }, "environment.step_timeout_seconds"),
+            (EnvironmentSection { steps_max: 0, ..described() }, "environment.steps_max"),
+            (EnvironmentSection { planes: 0, ..described() }, "environment: "),
+            (EnvironmentSection { planes: usize::MAX, ..described() }, "environment: "),
+            (EnvironmentSection { actions: 70_000, ..described() }, "environment: "),
+        ] {
+            let error = game(&run(), &section).unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn games_of_the_registry_need_no_description() {
+        let run = RunSection { game: "catch".to_owned(), ..RunSection::default() };
+        assert_eq!(game(&run, &EnvironmentSection::default()).unwrap().to_string(), "catch");
+        let run = RunSection { game: "cach".to_owned(), ..RunSection::default() };
+        assert!(game(&run, &EnvironmentSection::default()).unwrap_err().to_string().starts_with("run.game: "));
+    }
+}

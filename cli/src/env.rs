@@ -1,0 +1,58 @@
+//! `zerofleet env`: shows how an environment in Python is seen by the processes of a run.
+
+use std::io::Write;
+
+use bridge::EnvironmentSection;
+use bridge::config::Values;
+use fleet::config::Fleet;
+use games::recorded::PREFIX;
+use service::config::Sources;
+
+/// Environments in Python.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Command {
+    /// Starts an environment and prints its actions, observations and limit of steps, and the section of a run file
+    /// that describes it.
+    Describe(Describe),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Describe {
+    /// The environment: an id of Gymnasium, `module:id`, or `call:module:function`.
+    #[arg(long, value_name = "NAME")]
+    gym: String,
+
+    /// Sets one key of the section [environment]; may be repeated.
+    #[arg(long = "set", value_name = "environment.KEY=VALUE")]
+    sets: Vec<String>,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
+        let Command::Describe(Describe { gym, sets }) = self.command;
+        let game = format!("{PREFIX}{gym}");
+        let sets = sets.into_iter().chain([format!("run.game={game}")]).collect();
+        let mut config: Fleet = Sources { file: None, env: std::env::vars_os(), sets }.read(games::preset)?.load()?;
+        fleet::environment::describe(&mut config)?;
+        write(&game, &config.environment, output)
+    }
+}
+
+fn write(game: &str, environment: &EnvironmentSection, output: &mut impl Write) -> anyhow::Result<()> {
+    let EnvironmentSection { actions, planes, height, width, values, stack, steps_max, .. } = environment;
+    let (kind, bytes) = match values {
+        Values::F32 => ("float32", 4),
+        Values::U8 => ("bytes", 1),
+    };
+    writeln!(output, "# {game}: {actions} actions, observations [{}, {height}, {width}] of {kind}", planes * stack)?;
+    writeln!(output, "# at most {steps_max} steps, of {} bytes before compression", planes * height * width * bytes)?;
+    writeln!(output, "[environment]\n{}", service::config::print(environment)?)?;
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! The description of an environment in Python, which is made once for each run: before any process starts.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use bridge::EnvironmentSection;
+use learner::config::NetworkSection;
+use service::config::Sources;
+
+use crate::config::Fleet;
+
+/// The channels and blocks of the residual networks of observations in planes.
+const PLANES_NETWORK: (usize, usize) = (64, 2);
+
+/// Describes the environment of a configuration, if its game is one that is not described yet, and chooses the shape of
+/// the network for its observations, unless that is configured.
+///
+/// # Errors
+/// The environment cannot be run, or a key is out of range.
+pub fn describe(config: &mut Fleet) -> anyhow::Result<()> {
+    if !games::is_outside(&config.run.game) || config.environment.is_described() {
+        return Ok(());
+    }
+    let environment = &mut config.environment;
+    // Later sessions and other commands may run in other folders.
+    environment.modules = environment.modules.iter().map(|folder| absolute(folder)).collect::<Result<_, _>>()?;
+    if environment.python.components().count() > 1 {
+        environment.python = absolute(&environment.python)?;
+    }
+    // The folder of the run does not exist before the configuration is accepted.
+    let folder = std::env::temp_dir().join(format!("zerofleet-{}", std::process::id()));
+    let described = bridge::config::describe(&config.run, environment, &folder);
+    // What is left in a temporary folder is a few kilobytes.
+    let _ = std::fs::remove_dir_all(&folder);
+    config.environment = described.with_context(|| format!("describe {}", config.run.game))?;
+    if !is_vector(&config.environment) && is_of_preset(config)? {
+        (config.network.channels, config.network.blocks) = PLANES_NETWORK;
+    }
+    Ok(())
+}
+
+fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("find {}", path.display()))
+}
+
+/// Returns true if an observation is a vector `[C, 1, 1]`, whose network is dense.
+fn is_vector(environment: &EnvironmentSection) -> bool {
+    (environment.height, environment.width) == (1, 1)
+}
+
+/// Returns true if the shape of the network is that of the preset.
+fn is_of_preset(config: &Fleet) -> anyhow::Result<bool> {
+    let sets = vec![format!("run.game={}", config.run.game)];
+    let preset: Fleet = Sources { file: None, env: std::iter::empty(), sets }.read(games::preset)?.load()?;
+    let shape = |network: &NetworkSection| (network.channels, network.blocks);
+    Ok(shape(&config.network) == shape(&preset.network))
+}

@@ -1,0 +1,123 @@
+//! Training with the real processes on an environment in Python.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tests::{Cluster, Python, Role, SEED, program, wait_until};
+
+const START: Duration = Duration::from_secs(60);
+const LEARN: Duration = Duration::from_secs(120);
+
+/// A random walk needs about 2 in most episodes, and 3 where it reaches the limit of steps; the shortest way 0.45.
+const LEARNT: f64 = -0.7;
+
+const SMALL: &str = r#"
+[network]
+channels = 32
+
+[selfplay]
+games = 16
+full_simulations = 8
+
+[replay]
+min_items = 200
+samples_per_insert = 8
+error_items = 4000
+fsync_ms = 2
+
+[learner]
+device = "cpu"
+precision = "f32"
+threads = 1
+batch_size = 64
+warm_up_steps = 20
+unroll_steps = 3
+td_steps = 5
+schedule_minutes = 3
+publish_interval_seconds = 1
+checkpoint_interval_seconds = 2
+
+[actor]
+device = "cpu"
+precision = "f32"
+threads = 1
+
+[arena]
+device = "cpu"
+precision = "f32"
+simulations = 8
+episodes = 16
+version_interval_seconds = 1
+cpu_share = 0.5
+"#;
+
+fn modules() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python")
+}
+
+/// Returns Python with numpy; `None` if there is no Python, which fails the test in CI.
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was skipped")]
+fn python() -> Option<Python> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("numpy");
+    let python = Python::with(&modules().join("numpy-requirements.txt"), &folder).unwrap();
+    if python.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI has a Python 3.10 or newer with pip");
+        eprintln!("SKIPPED: no Python 3.10 or newer with pip was found as $PYTHON, `python3` or `python`");
+    }
+    python
+}
+
+/// Returns the section `[environment]` that `zerofleet env describe` prints.
+fn described(python: &Python, environment: &str) -> String {
+    let modules = format!("environment.modules={:?}", [&modules(), python.packages()]);
+    let interpreter = format!("environment.python={:?}", python.program());
+    let sets = [modules.as_str(), &interpreter, "environment.step_timeout_seconds=1.0", "environment.processes=2"];
+    let mut command = Command::new(program("zerofleet").unwrap());
+    command.args(["env", "describe", "--gym", environment]).args(sets.iter().flat_map(|set| ["--set", set]));
+    let output = command.output().unwrap();
+    let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(output.status.success(), "{text}{errors}");
+    text
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a failed test shows its seed")]
+fn a_run_learns_an_environment_that_dies_hangs_and_sends_nan_now_and_then() {
+    let Some(python) = python() else { return };
+    eprintln!("seed {SEED}");
+    let environment = "call:faulty_corridor:faulty";
+    let section = described(&python, environment);
+    assert!(section.contains("2 actions, observations [9, 1, 1] of float32"), "{section}");
+    let mut cluster = Cluster::new(&format!("gym:{environment}"), &format!("{SMALL}\n{section}")).unwrap();
+    cluster.start(&Cluster::ROLES).unwrap();
+    wait_until("an environment has failed in every way", START, || {
+        let of = |cause| format!("zerofleet_actor_environment_failures_total{{cause=\"{cause}\"}}");
+        let metric = |name: &str| cluster.metric(Role::Actor, name).unwrap_or(0.0);
+        Ok(["died", "hung", "failed"].iter().all(|cause| metric(&of(cause)) > 0.0))
+    })
+    .unwrap();
+    wait_until("a version walks to the right end", LEARN, || {
+        Ok(cluster.metric(Role::Arena, "zerofleet_arena_return_mean").is_some_and(|mean| mean >= LEARNT))
+    })
+    .unwrap();
+    let lost = cluster.metric(Role::Actor, "zerofleet_actor_lost_episodes_total").unwrap();
+    assert!(lost > 0.0, "{lost} episodes are lost");
+    assert_eq!(cluster.metric(Role::Replay, "zerofleet_replay_quarantined"), Some(0.0));
+    for role in Cluster::ROLES {
+        assert!(cluster.process(role).is_running(), "{role:?} has ended");
+    }
+}
+
+#[test]
+fn a_run_file_without_the_description_is_refused_by_every_process_that_needs_it() {
+    for role in ["actor", "learner", "arena", "inference-server"] {
+        let mut command = Command::new(program(role).unwrap());
+        command.args(["--set", "run.game=gym:LunarLander-v3"]);
+        let output = command.output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success());
+        assert!(errors.contains("environment.actions: is 0: the environment gym:LunarLander-v3"), "{role}: {errors}");
+    }
+}
