@@ -452,13 +452,14 @@ mod tests {
 
     #[test]
     fn the_switches_of_efficientzero_are_off_by_default_and_refused_by_their_keys_without_a_learned_model() {
-        let of = |model, set: fn(&mut Config)| {
+        type Set = fn(&mut Config);
+        let of = |model, set: Set| {
             let network = NetworkSection { model, ..NetworkSection::default() };
             let mut config = Config { network, ..Config::default() };
             set(&mut config);
             config.settings().map(drop).map_err(|error| error.to_string())
         };
-        let switches: [(&str, fn(&mut Config)); 2] = [
+        let switches: [(&str, Set); 2] = [
             ("network.value_prefix", |config| config.network.value_prefix = true),
             ("learner.consistency_loss_weight", |config| config.learner.consistency_loss_weight = 2.0),
         ];

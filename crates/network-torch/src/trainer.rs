@@ -50,8 +50,8 @@ pub struct TrainerSettings {
     pub ema_decay: f64,
     /// The factor of the value loss.
     pub value_loss_weight: f64,
-    /// The factor of the consistency loss of MuZero (Ye et al. 2021), 2 as published. Above 0 the network has its heads
-    /// ([`network`](Self::network) makes one) and batches hold the observations of the unrolled steps.
+    /// The factor of the consistency loss of MuZero (Ye et al. 2021), 2 as published; above 0 the network has its heads
+    /// ([`network`](Self::network)), and batches hold the observations of the unrolled steps.
     pub consistency_loss_weight: f64,
     /// The number format of convolutions and matrices; parameters and losses are float32.
     pub precision: Precision,
@@ -98,8 +98,7 @@ impl TrainerSettings {
     /// Creates the new network that these settings train: with the heads of the consistency loss, if it has a weight.
     ///
     /// # Errors
-    /// [`Error::Network`] names the dimension that is out of range, or the model if there is a consistency loss and the
-    /// network is not of MuZero.
+    /// [`Error::Network`] names the dimension that is out of range, or the model, since AlphaZero has no consistency loss.
     pub fn network(&self, architecture: &Architecture, device: Device, seed: u64) -> Result<Network, Error> {
         match self.consistency_loss_weight > 0.0 {
             true => Network::with_consistency(architecture, device, seed),
@@ -107,17 +106,19 @@ impl TrainerSettings {
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, network: &Network) -> Result<(), Error> {
         self.optimiser.check()?;
         self.decay.check()?;
         let is_factor = |x: f64| x >= 0.0 && x.is_finite();
         let factor = |field, x| (field, x, is_factor(x), "a finite number, 0 or above");
-        let (clip, ema) = (self.gradient_clip_norm, self.ema_decay);
+        let (clip, ema, consistency) = (self.gradient_clip_norm, self.ema_decay, self.consistency_loss_weight);
+        let has_heads = consistency == 0.0 || network.layers.consistency().is_some();
         let checks = [
             factor("learning_rate", self.learning_rate),
             factor("weight_decay", self.weight_decay),
             factor("value_loss_weight", self.value_loss_weight),
-            factor("consistency_loss_weight", self.consistency_loss_weight),
+            factor("consistency_loss_weight", consistency),
+            ("consistency_loss_weight", consistency, has_heads, "0 for a network without its heads"),
             ("gradient_clip_norm", clip, clip > 0.0, "above 0"),
             ("ema_decay", ema, (0.0..1.0).contains(&ema), "from 0 to below 1"),
         ];
@@ -213,11 +214,7 @@ impl Trainer {
     /// [`Error::Setting`] names a setting outside its range, or a consistency loss for a network without its heads;
     /// [`Error::Device`] a precision in which the device does not train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
-        settings.check()?;
-        let (field, got) = ("consistency_loss_weight", settings.consistency_loss_weight);
-        if got > 0.0 && network.layers.consistency().is_none() {
-            return Err(Error::Setting { field, got, expected: "0 for a network without its heads" });
-        }
+        settings.check(&network)?;
         network.rules.check(network.device(), settings.precision, Purpose::Training)?;
         let _guard = tch::no_grad_guard();
         let moments = settings.optimiser.moment_names().iter();

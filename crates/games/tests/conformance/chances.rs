@@ -86,7 +86,7 @@ fn check_frequencies<G: Game>(game: &G) {
         let start = key(game, &position, 0.0);
         game.legal_actions(&position, &mut legal);
         let action = *legal.last().expect("an episode has a first action");
-        if !expected.contains_key(&start) {
+        expected.entry(start.clone()).or_insert_with(|| {
             game.chances(&position, action, &mut chances);
             let mut results = HashMap::new();
             for chance in &chances {
@@ -94,8 +94,8 @@ fn check_frequencies<G: Game>(game: &G) {
                 let reward = game.play_chance(&mut imagined, action, chance.outcome);
                 *results.entry(key(game, &imagined, reward)).or_default() += f64::from(chance.probability);
             }
-            expected.insert(start.clone(), results);
-        }
+            results
+        });
         let reward = game.play(&mut position, action);
         *counts.entry(start).or_default().entry(key(game, &position, reward)).or_default() += 1;
     }

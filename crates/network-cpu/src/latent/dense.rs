@@ -2,8 +2,8 @@ use inference::{Slot, Unroll};
 
 use super::answers::Answers;
 use super::folded::{DenseChance, DenseHead, DenseLayers, DenseTrunk};
-use super::network::Remembering;
 use super::pool::Pool;
+use super::prefix::Remembering;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
 use crate::KernelVariant;
 use crate::folded::{Affine, Normed};

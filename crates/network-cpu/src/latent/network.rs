@@ -37,9 +37,6 @@ pub(crate) struct Workspace {
     of_afterstates: Option<Answers>,
 }
 
-/// The memory of a network that predicts value prefixes, and its buffers.
-pub(crate) type Remembering<'a> = Option<(&'a Gates, &'a mut prefix::Buffers)>;
-
 #[derive(Debug)]
 enum LayerBuffers {
     Dense(dense::Buffers),

@@ -31,6 +31,9 @@ pub(crate) struct Buffers {
     next: Vec<Memory>,
 }
 
+/// The memory of a network that predicts value prefixes, and its buffers; `None` for one that predicts rewards.
+pub(crate) type Remembering<'a> = Option<(&'a Gates, &'a mut Buffers)>;
+
 impl Gates {
     pub(crate) fn new(path: KernelVariant, memory: &Dense) -> Self {
         Self { product: Product::over_cells(path.packing(), memory, Board::new(1, 1), 0) }

@@ -6,9 +6,8 @@ use weights::Architecture;
 
 use super::answers::Answers;
 use super::folded::{ResidualLayers, ScalarHead};
-use super::network::Remembering;
 use super::pool::Pool;
-use super::prefix::write_units;
+use super::prefix::{Remembering, write_units};
 use super::rows::take_rows;
 use crate::KernelVariant;
 use crate::arrangement::Arrangement;

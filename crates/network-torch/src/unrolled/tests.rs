@@ -145,6 +145,7 @@ fn the_heads_of_the_consistency_loss_are_trained_and_in_checkpoints_but_not_publ
 
 #[test]
 fn unrolled_states_come_to_point_where_later_observations_do() {
+    crate::set_threads(1);
     for architecture in [with_prefix(wide()), with_prefix(Architecture { channels: 16, ..residual() })] {
         let batch = with_next_observations(&architecture, unrolled_batch(&architecture, 8, 3, 72), 73);
         let mut trainer = trainer_of(&architecture, consistent());

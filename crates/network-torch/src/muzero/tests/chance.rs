@@ -1,5 +1,6 @@
 //! Stochastic MuZero: losses and gradients against plain float64, and a distribution of chance that is learnt.
 
+use inference::{LatentModel, Slot, Unroll};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::Device;
@@ -187,7 +188,6 @@ fn the_distribution_of_two_outcomes_is_learnt_with_the_reward_of_each() {
     )
     .unwrap();
     let mut predictions = inference::LatentPredictions::default();
-    use inference::{LatentModel, Slot, Unroll};
     let mut observation = inference::Batch::new(game::ObservationShape { planes: 3, height: 1, width: 1 });
     observation.push(&[game::Action(0)], |planes| planes.copy_from_slice(&[1.0, 0.0, 0.0]));
     model.reserve(8).unwrap();
@@ -214,7 +214,6 @@ fn the_distribution_of_two_outcomes_is_learnt_with_the_reward_of_each() {
 
 #[test]
 fn the_latent_model_takes_the_steps_of_the_network() {
-    use inference::{LatentModel, Slot, Unroll};
     for architecture in stochastic() {
         let network = seasoned(&architecture, 95);
         let mut model =
