@@ -35,7 +35,7 @@ pub(super) enum Replay {
 #[derive(Debug)]
 pub(super) enum Drawn {
     Samples(Vec<Sample>),
-    Examples(Examples),
+    Examples(Box<Examples>),
 }
 
 impl Replay {
@@ -101,7 +101,7 @@ impl Replay {
                     let (episode, ply) = dense.position(rng.random_range(0..dense.size.positions));
                     batch.push(episode, ply, rng);
                 }
-                Ok(Drawn::Examples(Examples::Unrolled(batch.0)))
+                Ok(Drawn::Examples(Box::new(Examples::Unrolled(batch.0))))
             }
         }
     }
@@ -133,7 +133,7 @@ impl Drawn {
     pub(super) fn examples<G: Game>(self, game: &G, unroll: Unroll, rng: &mut impl Rng) -> anyhow::Result<Examples> {
         let samples = match self {
             Self::Samples(samples) => samples,
-            Self::Examples(examples) => return Ok(examples),
+            Self::Examples(examples) => return Ok(*examples),
         };
         let built = Targets::Unrolled(unroll).examples(game, &samples, &[], rng);
         match built.rejected.first() {

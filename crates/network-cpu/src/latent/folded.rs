@@ -36,7 +36,7 @@ pub(crate) struct DenseLayers {
     pub(crate) value: DenseHead,
     pub(crate) reward: DenseHead,
     /// Of Stochastic MuZero; the dynamics then take an afterstate and a one-hot chance code `[M]`.
-    pub(crate) chance: Option<DenseChance>,
+    pub(crate) chance: Option<Box<DenseChance>>,
 }
 
 /// The layers of Stochastic MuZero that a search needs.
@@ -131,7 +131,11 @@ impl FoldedLatent {
                 policy: DenseHead::build(&layers.policy, source)?,
                 value: DenseHead::build(&layers.value, source)?,
                 reward: DenseHead::build(&layers.reward, source)?,
-                chance: layers.chance.as_ref().map(|chance| DenseChance::build(chance, source)).transpose()?,
+                chance: layers
+                    .chance
+                    .as_ref()
+                    .map(|chance| DenseChance::build(chance, source).map(Box::new))
+                    .transpose()?,
             }),
         };
         let memory = layers.memory.as_ref().map(|memory| source.dense(memory)).transpose()?;

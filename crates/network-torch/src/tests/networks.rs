@@ -148,7 +148,7 @@ pub(crate) fn unrolled_batch(architecture: &Architecture, positions: usize, step
     if architecture.model.codes() > 0 {
         let cells = architecture.planes * architecture.height * architecture.width;
         batch.next_observations.extend((0..positions * steps * cells).map(|_| rng.random_range(-1.0..1.0)));
-        let is_absorbing = |i: usize| (i / steps) % 3 == 2 && i % steps > 0;
+        let is_absorbing = |i: usize| (i / steps) % 3 == 2 && !i.is_multiple_of(steps);
         batch.chance_weights = (0..positions * steps).map(|i| if is_absorbing(i) { 0.0 } else { 1.0 }).collect();
         batch.next_weights = batch.chance_weights.clone();
     }
