@@ -235,7 +235,7 @@ impl<'a, G: Game> Loop<'a, G> {
 
     fn measure(mut self) -> anyhow::Result<Report> {
         let Args { workload, variant, .. } = self.args;
-        network_torch::set_threads(self.libtorch_threads());
+        network_torch::set_threads(machine::threads(workload.libtorch_threads));
         self.fill()?;
         let engine = self.engine.name(&self.shared.newest())?;
         let (shared, game, args) = (&self.shared, self.game, self.args);
@@ -260,17 +260,6 @@ impl<'a, G: Game> Loop<'a, G> {
             measured
         })?;
         Ok(self.report(&engine, &measured))
-    }
-
-    /// Threads of one operation of libtorch. Several are only of use to one that computes alone.
-    fn libtorch_threads(&self) -> usize {
-        let Args { workload, variant, .. } = self.args;
-        let searching = workload.shares(variant.environments).len();
-        let is_shared = matches!(self.engine, Engine::Libtorch { .. }) && searching > 1;
-        match workload.libtorch_threads {
-            0 if is_shared || variant.updates == Updates::Beside => 1,
-            threads => machine::threads(threads),
-        }
     }
 
     /// Fills the replay by shallow searches.

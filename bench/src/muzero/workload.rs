@@ -50,8 +50,8 @@ pub struct Workload {
     /// Threads that search; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Threads of an operation of libtorch; 0 is one where several threads compute at the same time, else one per core.
-    #[arg(long, default_value_t = 0)]
+    /// Threads of an operation of libtorch, in all loops; 0 is one per core, which only pays on idle cores.
+    #[arg(long, default_value_t = 1)]
     pub libtorch_threads: usize,
     /// The device of updates.
     #[arg(long, default_value = "cpu")]
