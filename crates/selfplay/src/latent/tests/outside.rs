@@ -178,7 +178,7 @@ const NONE: Openings = Openings { probability: 0.0, random_plies_max: 0 };
 /// Every recorded observation is the two newest frames, of which the rules recompute each from the seed and the actions.
 #[test]
 fn observations_of_every_step_and_the_last_one_are_recorded_with_the_episode() {
-    let game = Chain::new(3, 0.1, 6);
+    let game = Chain::new(5, 0.1, 5);
     let openings = Openings { probability: 0.5, random_plies_max: 2 };
     for failing in [usize::MAX, 17] {
         let (mut episodes, mut sum, mut finished) = (episodes(&game, failing, openings), Round::default(), Vec::new());
