@@ -16,7 +16,9 @@ fn settings(simulations: u32, leaves_per_tree: usize) -> AnalysisSettings {
 fn analysed<G: Game>(game: &G, position: &G::Position, settings: &AnalysisSettings) -> Analysis {
     let mut evaluator = Uniform::new(game.spec().observation);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    analyse(game, std::slice::from_ref(position), settings, &mut evaluator, &mut rng).unwrap().remove(0)
+    analyse(game, std::slice::from_ref(position), settings, &mut evaluator, &mut rng)
+        .expect("an evaluator of the test answers")
+        .remove(0)
 }
 
 /// The expected reward of an action.
