@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use evaluators::{Backend, Chosen, Network};
 use game::{Environments, Game, Losses, mix};
 use games::{GameKind, Recorded};
-use inference::{Cache, Error};
+use inference::Cache;
 use proto::servers::Servers;
 use proto::weights::Published;
 use selfplay::Reanalysis;
