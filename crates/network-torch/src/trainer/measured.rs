@@ -6,9 +6,9 @@ use crate::{Error, Losses, gpu, network};
 /// weights, entropy, accuracy.
 pub(super) const SCALARS: usize = 10;
 /// The number of leading scalars that must be finite.
-pub(super) const FINITE: i64 = 5;
+pub(super) const FINITE: i64 = 6;
 /// The index of the gradient norm.
-pub(super) const GRADIENT_NORM: i64 = 4;
+pub(super) const GRADIENT_NORM: i64 = 5;
 
 /// The scalars and value errors of a step, on their way from the device.
 #[derive(Debug)]
