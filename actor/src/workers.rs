@@ -410,16 +410,16 @@ impl<G: Game> Worker<G> {
     }
 
     /// Sends the finished episodes; waits while the channel is full. An error means that the receiver was dropped.
-    fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<Finished>> {
+    fn hand_over(&mut self) -> Result<(), mpsc::error::SendError<()>> {
         let (start, mut waited, mut any) = (Instant::now(), Duration::ZERO, false);
         for episode in self.play.drain_finished() {
             any = true;
             match self.around.finished.try_send(self.traces.finished(episode)) {
                 Ok(()) => {}
-                Err(TrySendError::Closed(episode)) => return Err(mpsc::error::SendError(episode)),
+                Err(TrySendError::Closed(_)) => return Err(mpsc::error::SendError(())),
                 Err(TrySendError::Full(episode)) => {
                     let start = Instant::now();
-                    self.around.finished.blocking_send(episode)?;
+                    self.around.finished.blocking_send(episode).map_err(|_| mpsc::error::SendError(()))?;
                     let time = start.elapsed();
                     // Each wait is reported as soon as it ends, since it may be long.
                     metrics::waited("replay", time);

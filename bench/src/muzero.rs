@@ -109,14 +109,14 @@ pub fn measure(
     let bench = Bench::new(args)?;
     if args.parts.contains(&Part::Pool) {
         for game in &args.games {
-            searches::add_pool(&mut report, &bench, *game)?;
+            searches::add_pool(&mut report, &bench, game.clone())?;
         }
         so_far(&report)?;
     }
     if args.parts.contains(&Part::Training) {
         for game in &args.games {
-            ablation::measure(&mut report, *game, &args.workload, args.full, measure_loop)?;
-            with_game!(*game, |game| bench.add_forms(&mut report, &game))?;
+            ablation::measure(&mut report, game, &args.workload, args.full, measure_loop)?;
+            with_game!(game.clone(), |game| bench.add_forms(&mut report, &game))?;
             so_far(&report)?;
         }
         report.plot(ablation::SECTION, training::ITERATIONS, None, Some("game"));

@@ -69,14 +69,15 @@ pub(super) fn variants(full: Variant) -> Vec<(String, Variant)> {
 /// A loop that fails.
 pub(super) fn measure(
     report: &mut Report,
-    game: GameKind,
+    game: &GameKind,
     workload: &Workload,
     full: Variant,
     measure_loop: &dyn Fn(&training::Args) -> anyhow::Result<Report>,
 ) -> anyhow::Result<()> {
     let mut loops = Vec::new();
     for (name, variant) in variants(full) {
-        let args = training::Args { game, workload: workload.clone(), variant, destination: Destination::default() };
+        let (workload, destination) = (workload.clone(), Destination::default());
+        let args = training::Args { game: game.clone(), workload, variant, destination };
         let measured = measure_loop(&args).with_context(|| format!("measure the loop of {game}, {name}"))?;
         loops.push((name, variant, measured));
     }
@@ -84,7 +85,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-fn add(report: &mut Report, game: GameKind, loops: &[(String, Variant, Report)]) {
+fn add(report: &mut Report, game: &GameKind, loops: &[(String, Variant, Report)]) {
     let of = |report: &Report, metric| report.value(LOOP, &[], metric);
     let note = |report: &Report, prefix| {
         report.notes.iter().find_map(|note| note.strip_prefix(prefix)).unwrap_or("unknown").to_owned()
@@ -94,7 +95,7 @@ fn add(report: &mut Report, game: GameKind, loops: &[(String, Variant, Report)])
     for (name, variant, measured) in loops {
         let speed = of(measured, ITERATIONS);
         report
-            .at(SECTION, &[("game", &game), ("loop", name)])
+            .at(SECTION, &[("game", game), ("loop", name)])
             .value(ITERATIONS, Unit::PerSecond, speed)
             .value(WORTH, Unit::Ratio, ratio(full.and_then(|full| of(full, ITERATIONS)), speed))
             .value(STEPS, Unit::PerSecond, of(measured, STEPS))
@@ -125,7 +126,7 @@ fn add(report: &mut Report, game: GameKind, loops: &[(String, Variant, Report)])
 pub(super) fn in_a_process(args: &training::Args) -> anyhow::Result<Report> {
     let program = std::env::current_exe().context("find this program")?;
     let mut command = Command::new(program);
-    command.args(["muzero-loop", "--json"]).args(args.workload.words(args.game)).args(args.variant.words());
+    command.args(["muzero-loop", "--json"]).args(args.workload.words(&args.game)).args(args.variant.words());
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start a process")?;
     ensure!(output.status.success(), "the process ended with {}", output.status);
     serde_json::from_slice(&output.stdout).context("read what the process measured")
@@ -148,7 +149,7 @@ mod tests {
             (name.to_owned(), full, report)
         });
         let mut report = Report::new("muzero", "MuZero");
-        add(&mut report, "breakout".parse().unwrap(), &loops);
+        add(&mut report, &"breakout".parse().unwrap(), &loops);
         let worth = |name| report.value(SECTION, &[("loop", name)], WORTH);
         assert_eq!([FULL, "without compact replay", NAIVE].map(worth), [Some(1.0), Some(1.25), Some(10.0)]);
         let text = report.markdown();

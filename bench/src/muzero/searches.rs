@@ -111,8 +111,8 @@ fn measure<G: Game, const N: usize>(game: &G, bench: &Bench, cases: [Case<'_>; N
 }
 
 /// The searches of one thread.
-struct Searcher<G: Game> {
-    episodes: LatentEpisodes<G>,
+struct Searcher {
+    episodes: LatentEpisodes,
     model: Box<dyn LatentModel>,
     traffic: Arc<Traffic>,
 }
@@ -124,7 +124,7 @@ struct Searched {
     latent_bytes: u64,
 }
 
-impl<G: Game> Searcher<G> {
+impl Searcher {
     /// Plays for a time.
     fn play(&mut self, time: Duration) -> anyhow::Result<Searched> {
         let (start, bytes, mut round) = (Instant::now(), self.traffic.bytes(), Round::default());
@@ -158,7 +158,7 @@ impl Case<'_> {
                 Ok(Searcher { episodes, model, traffic })
             })
             .collect();
-        let warm_up = |searcher: &mut Searcher<G>| searcher.play(time / 4).map(drop);
+        let warm_up = |searcher: &mut Searcher| searcher.play(time / 4).map(drop);
         let played = together(&[], &mut searchers?, warm_up, |searcher| searcher.play(time))?;
         Ok(speed(&played, game.spec().actions))
     }

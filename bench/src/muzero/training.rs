@@ -378,7 +378,7 @@ struct Player<'a, G: Game> {
     args: &'a Args,
     engine: &'a Engine,
     shared: &'a Shared,
-    episodes: LatentEpisodes<G>,
+    episodes: LatentEpisodes,
     model: Box<dyn LatentModel>,
     /// The id of the next trajectory.
     id: TrajectoryId,
@@ -451,9 +451,9 @@ mod tests {
         let line = "--game breakout --blocks 3 --simulations 7 --leaves 2 --loop-seconds 0.5 --threads 3 --seed 9";
         let Args { game, workload, variant, .. } = args::<Args>(line);
         for (name, variant) in variants(variant) {
-            let words = [workload.words(game), variant.words()].concat();
+            let words = [workload.words(&game), variant.words()].concat();
             let read: Args = parsed(words.iter().map(String::as_str)).unwrap();
-            assert_eq!((&read.workload, read.variant, read.game), (&workload, variant, game), "{name}");
+            assert_eq!((&read.workload, read.variant, &read.game), (&workload, variant, &game), "{name}");
             let program = ["zerofleet-bench", "muzero-loop"].map(str::to_owned);
             crate::Bench::try_parse_from(program.into_iter().chain(words)).unwrap();
         }

@@ -142,7 +142,7 @@ impl Workload {
     }
 
     /// The options as words, for another process.
-    pub(super) fn words(&self, game: GameKind) -> Vec<String> {
+    pub(super) fn words(&self, game: &GameKind) -> Vec<String> {
         let Self { channels, blocks, simulations, leaves, steps, batch, unroll_steps, positions, .. } = self;
         let Self { publish_iterations, threads, libtorch_threads, training_device, loop_seconds, seed, .. } = self;
         let size =

@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    DeviceRules, Error,
+    DeviceRules, Error, Precision,
     layout::{self, Entry, Layout},
     model_layers::ModelLayers,
 };
@@ -165,6 +165,14 @@ impl Network {
         let (parameters, statistics) = (self.flat_parameters.f_detach_copy()?, self.flat_statistics.f_detach_copy()?);
         let copy = Self::from_flat(&self.architecture, self.layers.clone(), parameters, statistics)?;
         copy.cast(kind)
+    }
+
+    /// A copy of the network with its weights in `precision`, if that is not float32.
+    pub(crate) fn lowered(&self, precision: Precision) -> Result<Option<Self>, Error> {
+        match precision {
+            Precision::F32 => Ok(None),
+            Precision::Bf16 => self.cast(precision.kind()).map(Some),
+        }
     }
 
     /// Copies the weights and biases of `original` again to this network, which [`cast`](Self::cast) made of it.

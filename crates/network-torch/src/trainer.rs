@@ -230,7 +230,7 @@ impl Trainer {
             custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
             micro_batch: (settings.micro_batch > 0).then_some(settings.micro_batch),
             micro_batches: 1,
-            lowered: lowered(&network, settings.precision)?,
+            lowered: network.lowered(settings.precision)?,
             settings,
             network,
             step: 0,
@@ -439,7 +439,7 @@ impl Trainer {
         reader.finish()?;
         let next_step = network::upload(&[(step + 1) as f32], device)?;
 
-        self.lowered = lowered(&network, self.settings.precision)?;
+        self.lowered = network.lowered(self.settings.precision)?;
         self.average_parameters = average.flat_parameters.shallow_clone();
         self.average_statistics = average.flat_statistics.shallow_clone();
         self.network = network;
@@ -687,14 +687,6 @@ impl Trainer {
         running.shallow_clone().f_copy_(&running.f_where_self(&is_applied, statistics)?)?;
         let _ = self.next_step.f_add_(&is_applied.f_to_kind(Kind::Float)?)?;
         Ok(is_applied)
-    }
-}
-
-/// The network with its weights in another precision, if it is another.
-fn lowered(network: &Network, precision: Precision) -> Result<Option<Network>, Error> {
-    match precision {
-        Precision::F32 => Ok(None),
-        Precision::Bf16 => network.cast(precision.kind()).map(Some),
     }
 }
 

@@ -71,8 +71,8 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(64_000.0),
-                target: 64_000.0,
+                limit: Max(72_000.0),
+                target: 72_000.0,
             },
             Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(180.0), target: 170.0 },
             Row { name: "indefinite persons per 1,000 comment lines", value: persons, limit: Max(0.3), target: 0.3 },

@@ -1,7 +1,7 @@
 //! Search in a fixed model with chance, against expectimax by brute force.
 
 use game::mix;
-use inference::{LatentPredictions, Slot, Unroll};
+use inference::{Error, LatentPredictions, Slot, Unroll};
 
 use super::*;
 
