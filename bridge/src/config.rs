@@ -1,7 +1,7 @@
 //! The section `[environment]` of a run file: the environment in Python that a run named `gym:…` trains on.
 //!
 //! Some keys say how the environment is run, the others describe it, so that processes which do not run it need no
-//! Python. [`describe`] fills the latter, [`game`] reads them, [`start`] runs the environment and checks them.
+//! Python. [`describe`] fills the latter, [`game()`] reads them, [`start`] runs the environment and checks them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

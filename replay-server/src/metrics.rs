@@ -71,6 +71,7 @@ pub(crate) fn describe() {
         counter!("zerofleet_replay_refused_total", "reason" => reason).absolute(0);
     }
     counter!("zerofleet_replay_revisions_total").absolute(0);
+    counter!("zerofleet_replay_revised_positions_total").absolute(0);
     for refusal in ReviseRefusal::ALL {
         counter!("zerofleet_replay_revisions_refused_total", "reason" => refusal.name()).absolute(0);
     }

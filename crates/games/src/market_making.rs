@@ -196,7 +196,7 @@ impl Game for MarketMaking {
         true
     }
 
-    /// The bits of an outcome are those of [`Events`]: 4 if the bid is filled, 2 if the ask is, 1 if the price rises.
+    /// The bits of an outcome are 4 if the bid is filled, 2 if the ask is, 1 if the price rises.
     fn chances(&self, position: &Position, action: Action, chances: &mut Vec<Chance>) {
         let [bid, ask] = levels(action).map(|level| self.fill_probabilities[level]);
         let bid = if position.inventory < INVENTORY_MAX { bid } else { 0.0 };
