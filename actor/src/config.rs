@@ -136,8 +136,8 @@ pub struct ActorSection {
 pub struct ReanalysisSection {
     /// The share of an actor's simulations that search stored trajectories again, from 0 to 0.95; 0: none do.
     pub share: f64,
-    /// The simulations of a full search; 0: `selfplay.full_simulations`. Fast searches, of which only the value is kept,
-    /// have `selfplay.fast_simulations`.
+    /// The simulations of a full search; 0: `selfplay.full_simulations`. Fast searches, of which only the value is
+    /// kept, have `selfplay.fast_simulations`.
     pub simulations: u32,
 }
 

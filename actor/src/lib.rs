@@ -3,9 +3,9 @@
 //! `workers` holds the OS threads that play, decides when their weights may be too old, pins them to cpus, and is the
 //! only file where threads and tokio communicate; `play` holds their episodes, for either kind of network; `stopwatch`
 //! measures how their time is spent, `adaptive_budget` sets the simulations of their searches, and `traces` traces
-//! single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends finished games to the replay server that `replay_router` chooses; `state_dir` keeps
-//! the epoch and the unacknowledged trajectories (`spool`) over restarts. `backend` chooses the evaluators. Start with
-//! [`run`].
+//! single games. `reanalysis` holds the threads that search stored trajectories again. `uploader` sends finished games
+//! to the replay server that `replay_router` chooses; `state_dir` keeps the epoch and the unacknowledged trajectories
+//! (`spool`) over restarts. `backend` chooses the evaluators. Start with [`run`].
 //!
 //! Back-pressure is a chain of bounded queues: if the server blocks inserts, the writer fills, then the channel from
 //! the workers, and then the workers wait.

@@ -240,8 +240,8 @@ mod tests {
         Reanalysis::new(TicTacToe::new(), selfplay(), 1.0, SEED)
     }
 
-    /// Starts a thread beside a server that holds the script's trajectory of each of these numbers, which the weights of
-    /// version 2 have searched.
+    /// Starts a thread beside a server that holds the script's trajectory of each of these numbers, which the weights
+    /// of version 2 have searched.
     async fn start(sequences: &[u64]) -> Bench {
         let ids = sequences.iter().map(|&sequence| trajectory(sequence).id()).collect();
         let server = ReplayScript::holding(TableStats::default(), ids).await;

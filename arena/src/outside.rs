@@ -51,8 +51,8 @@ impl<G: Game> Outside<G> {
 
 /// Plays the episode of each seed with the contestant's actions, all together; one result per seed, as
 /// [`returns::play`](crate::returns::play) does by the rules of a game. Episode i is played in environment i; all
-/// environments are idle. In place of an episode that is lost, another evaluation seed is played, which follows from the
-/// lost one: a fault may follow from a seed.
+/// environments are idle. In place of an episode that is lost, another evaluation seed is played, which follows from
+/// the lost one: a fault may follow from a seed.
 ///
 /// # Errors
 /// If the network or the environments fail, or an episode is lost again and again.

@@ -264,8 +264,8 @@ mod tests {
         Engine::new(args::<Args>(&format!("--device cpu --precision f32 {line}")).full.engine).unwrap()
     }
 
-    /// Plays `environments` until that of slot 0 has finished `episodes`, and returns these, the counts, and the bytes of
-    /// latents that were copied.
+    /// Plays `environments` until that of slot 0 has finished `episodes`, and returns these, the counts, and the bytes
+    /// of latents that were copied.
     fn played<G: Game>(
         game: &G,
         engine: &Engine,

@@ -136,7 +136,8 @@ impl EnvironmentSection {
 /// Returns the game of a run: one of the registry, or the environment that the section describes.
 ///
 /// # Errors
-/// [`ConfigError`] if no game has the name of the run's, if its environment is not described, or for a key out of range.
+/// [`ConfigError`] if no game has the name of the run's, if its environment is not described, or for a key out of
+/// range.
 pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKind, ConfigError> {
     if !games::is_outside(&run.game) {
         return run.game.parse().map_err(|error: games::Error| ConfigError::invalid("run.game", error));

@@ -22,8 +22,8 @@ const STACK_MAX: usize = 64;
 ///
 /// A process that dies, hangs or breaks the protocol is killed and replaced after a pause; its episodes are lost, those
 /// of the other processes continue. An environment that raises an exception, or sends NaN or a wrong shape, loses only
-/// its own episode. [`losses`](Environments::losses) counts both. The processes end when the bridge is dropped, and when the
-/// process of the bridge ends.
+/// its own episode. [`losses`](Environments::losses) counts both. The processes end when the bridge is dropped, and
+/// when the process of the bridge ends.
 #[derive(Debug)]
 pub struct Bridge {
     settings: Settings,

@@ -6,8 +6,8 @@
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
 //! weights of a run, `trained`, here or on an inference server, `remote`; `watch` shows their episode of a game for one
 //! player. `replay` and `inference` send requests to
-//! live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run would find on this machine. `bench` runs
-//! another program.
+//! live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
+//! would find on this machine. `bench` runs another program.
 
 mod bench;
 mod client_security;

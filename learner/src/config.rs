@@ -55,7 +55,8 @@ pub struct NetworkSection {
     /// Of `muzero` and `stochastic_muzero`: values and rewards are categorical over the integers from minus this number
     /// to it, after the invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
-    /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al. 2021).
+    /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
+    /// 2021).
     pub value_prefix: bool,
     /// Of `stochastic_muzero`: M, the number of chance codes, which bounds the number of results of an action that the
     /// model distinguishes. 32 as published.

@@ -196,7 +196,8 @@ impl v1::replay_server::Replay for ReplayService {
     async fn revise(&self, request: Request<v1::ReviseRequest>) -> Result<Response<v1::ReviseResponse>, Status> {
         let _permit = self.revision()?;
         let (request, limits) = (request.into_inner(), self.settings.limits);
-        // Checking and compressing a long episode takes milliseconds, which must not block a thread that drives sockets.
+        // Checking and compressing a long episode takes milliseconds, which must not block a thread that drives
+        // sockets.
         let encoded = tokio::task::spawn_blocking(move || encoded_revision(request, limits)).await;
         let (revised, content, at) = encoded.map_err(|_| Status::internal("cannot read a revision"))??;
         let revising = self.handle.request(|reply| Command::Revise { revised, content, at, reply });

@@ -1,5 +1,5 @@
-//! Fetches stored trajectories from the replay servers ahead of their searches, and sends the new searches to the server
-//! that each came from. Of several servers each is asked in turn.
+//! Fetches stored trajectories from the replay servers ahead of their searches, and sends the new searches to the
+//! server that each came from. Of several servers each is asked in turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -73,19 +73,19 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Replaces `chances` with the outcomes of chance that a legal action may have, in ascending order; empties it where
-    /// the action has one result, and in games that do not [know](Game::knows_chances) them.
+    /// Replaces `chances` with the outcomes of chance that a legal action may have, in ascending order; empties it
+    /// where the action has one result, and in games that do not [know](Game::knows_chances) them.
     ///
-    /// Their probabilities sum to one. [`play`](Game::play) has each result with its probability, over all states of the
-    /// generator that the position may hold.
+    /// Their probabilities sum to one. [`play`](Game::play) has each result with its probability, over all states of
+    /// the generator that the position may hold.
     fn chances(&self, position: &Self::Position, action: Action, chances: &mut Vec<Chance>) {
         let _ = (position, action);
         chances.clear();
     }
 
-    /// Plays a legal action as if chance had this outcome, which is one of its [`chances`](Game::chances), and returns the
-    /// reward. The generator draws as in [`play`](Game::play), so that the outcome which `play` has leads to the same
-    /// position.
+    /// Plays a legal action as if chance had this outcome, which is one of its [`chances`](Game::chances), and returns
+    /// the reward. The generator draws as in [`play`](Game::play), so that the outcome which `play` has leads to the
+    /// same position.
     ///
     /// # Panics
     /// In games that do not [know](Game::knows_chances) the outcomes, which is a bug of the caller.

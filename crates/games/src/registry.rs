@@ -23,7 +23,8 @@ macro_rules! registry {
                     $size: $Size,
                 })?,
             )+
-            /// An environment that runs outside this program. Its name does not describe it, so that it is never parsed.
+            /// An environment that runs outside this program. Its name does not describe it, so that it is never
+            /// parsed.
             Recorded($crate::Recorded),
         }
 

@@ -133,8 +133,8 @@ pub struct Losses {
     /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights. Of an unrolled
     /// batch, that of the positions plus the mean over the steps after them; so are value and reward.
     pub policy: f64,
-    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats; of a model with chance,
-    /// those of afterstates included.
+    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats; of a model with
+    /// chance, those of afterstates included.
     pub value: f64,
     /// Cross-entropy of categorical rewards, or value prefixes, against their targets, in nats; 0 for a network without
     /// rewards.

@@ -83,8 +83,8 @@ pub(crate) fn unroll(
     })
 }
 
-/// Unrolls a network with chance (Antonoglou et al. 2022): an action leads to an afterstate, and the code of what chance
-/// did next leads to a state.
+/// Unrolls a network with chance (Antonoglou et al. 2022): an action leads to an afterstate, and the code of what
+/// chance did next leads to a state.
 ///
 /// The gradient of a state passes straight through its code to the encoding. It is scaled once for each step, where a
 /// state enters the afterstate dynamics.
@@ -137,14 +137,14 @@ fn entering(state: &Tensor, gradient: f64) -> Result<Tensor, Error> {
 
 /// Encodings `[B, M]` less their mean over the batch.
 ///
-/// Without it the commitment loss soon gives every row the same code, before a code has learnt to be of use: a code that
-/// is named once is named more and more. Training alone encodes, so no running mean is needed.
+/// Without it the commitment loss soon gives every row the same code, before a code has learnt to be of use: a code
+/// that is named once is named more and more. Training alone encodes, so no running mean is needed.
 fn centred(encoding: &Tensor) -> Result<Tensor, Error> {
     Ok(encoding.f_sub(&encoding.f_mean_dim([0].as_slice(), true, None::<Kind>)?)?)
 }
 
-/// The one-hot code of each encoding `[B, M]`: 1 at the greatest number. Its gradient is that of the encoding (Bengio et
-/// al. 2013), as in a VQ-VAE (van den Oord et al. 2017) whose code book is the identity.
+/// The one-hot code of each encoding `[B, M]`: 1 at the greatest number. Its gradient is that of the encoding (Bengio
+/// et al. 2013), as in a VQ-VAE (van den Oord et al. 2017) whose code book is the identity.
 fn straight_through(encoding: &Tensor) -> Result<Tensor, Error> {
     let code = one_hot(&encoding.f_detach()?.f_argmax(-1, false)?, encoding.size()[1], encoding.f_kind()?)?;
     Ok(code.f_add(encoding)?.f_sub(&encoding.f_detach()?)?)
@@ -208,7 +208,8 @@ impl<'a> LatentTower<'a> {
         self.head(&chance.encoding, &self.trunk(&chance.encoder, &self.input(pairs)?)?)
     }
 
-    /// Latent states and one-hot choices beside them to the rescaled outputs of a trunk; `planes` maps choices to planes.
+    /// Latent states and one-hot choices beside them to the rescaled outputs of a trunk; `planes` maps choices to
+    /// planes.
     fn transition(
         &self,
         trunk: &Trunk,

@@ -33,8 +33,8 @@ pub struct Network {
 impl Network {
     /// Creates a new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads a
     /// tenth of it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that
-    /// training begins near the plain tower. The matrices that map one-hot actions and chance codes to planes are uniform within 1, because
-    /// one of its inputs is not 0. The seed alone decides every number.
+    /// training begins near the plain tower. The matrices that map one-hot actions and chance codes to planes are
+    /// uniform within 1, because one of its inputs is not 0. The seed alone decides every number.
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range.

@@ -98,7 +98,8 @@ impl TrainerSettings {
     /// Creates the new network that these settings train: with the heads of the consistency loss, if it has a weight.
     ///
     /// # Errors
-    /// [`Error::Network`] names the dimension that is out of range, or the model, since AlphaZero has no consistency loss.
+    /// [`Error::Network`] names the dimension that is out of range, or the model, since AlphaZero has no consistency
+    /// loss.
     pub fn network(&self, architecture: &Architecture, device: Device, seed: u64) -> Result<Network, Error> {
         match self.consistency_loss_weight > 0.0 {
             true => Network::with_consistency(architecture, device, seed),

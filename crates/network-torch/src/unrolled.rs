@@ -75,7 +75,8 @@ pub(crate) struct UnrolledTargets {
     pub(crate) value_weights: Tensor,
     /// `[B, K]`, before the transform: rewards, or value prefixes.
     pub(crate) rewards: Tensor,
-    /// What a model with chance encodes and the consistency loss compares unrolled states with, where either is trained.
+    /// What a model with chance encodes and the consistency loss compares unrolled states with, where either is
+    /// trained.
     pub(crate) next_states: Option<NextStates>,
     /// `[B]`; `None` where all rows count alike.
     pub(crate) importance: Option<Tensor>,
@@ -127,9 +128,9 @@ pub(crate) struct LossWeights {
 /// [`NextStates::loss`].
 ///
 /// In a model with chance (Antonoglou et al. 2022) the afterstate of action k has the value target of the state that it
-/// was taken in, so the value loss gains `Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of zᵢₖ₋₁, Qᵢₖ) / B` over k ≥ 1. With the encoding e, its
-/// one-hot code c and the weight u of chance, `chance = Σᵢₖ sₖ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / B`, where c has no
-/// gradient: the cross-entropy of the codes, and the commitment of the encoder.
+/// was taken in, so the value loss gains `Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of zᵢₖ₋₁, Qᵢₖ) / B` over k ≥ 1. With the encoding
+/// e, its one-hot code c and the weight u of chance, `chance = Σᵢₖ sₖ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / B`, where
+/// c has no gradient: the cross-entropy of the codes, and the commitment of the encoder.
 ///
 /// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
 /// its target. The value error of a root without value target is 0.

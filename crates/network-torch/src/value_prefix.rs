@@ -1,5 +1,5 @@
-//! Value prefixes of EfficientZero (Ye et al. 2021, section 4.2): the sum of the rewards of some steps, which an LSTM over
-//! the steps predicts. Their formula stands with [`LatentLayers`](network::LatentLayers).
+//! Value prefixes of EfficientZero (Ye et al. 2021, section 4.2): the sum of the rewards of some steps, which an LSTM
+//! over the steps predicts. Their formula stands with [`LatentLayers`](network::LatentLayers).
 
 use ::network::{MEMORY_UNITS, PREFIX_HORIZON};
 use tch::{Kind, Tensor};
@@ -22,8 +22,8 @@ impl Memory {
         Ok(Self { output: zeros()?, cell: zeros()? })
     }
 
-    /// Takes one step with the hidden units x `[B, 64]` of the reward head; the matrix is computed in `kind`, the rest in
-    /// the kind of x and the memory.
+    /// Takes one step with the hidden units x `[B, 64]` of the reward head; the matrix is computed in `kind`, the rest
+    /// in the kind of x and the memory.
     pub(crate) fn next(&self, gates: &Affine, x: &Tensor, kind: Kind) -> Result<Self, Error> {
         let units = size(MEMORY_UNITS);
         let sums = gates.linear(&Tensor::f_cat(&[x, &self.output], 1)?.f_to_kind(kind)?)?.f_to_kind(x.f_kind()?)?;

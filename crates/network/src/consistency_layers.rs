@@ -11,8 +11,8 @@ const PROJECTION_MAX: usize = 1024;
 /// The projector maps a latent state, flattened by cell and then channel to `[N]`, to `[P]` by three layers, the
 /// predictor `[P]` to `[P]` by two. With C channels or hidden units `P = min(2C, 1024)`, and the predictor has P / 2
 /// hidden units: 1024 and 512 as published in the widest networks. All are dense (a matrix and layer norm), the last
-/// layer of the projector without ReLU, but the predictor's output, which is linear. Published networks have batch norms
-/// here; layer norms keep the states of different steps, and of episodes that have ended, out of each other's
+/// layer of the projector without ReLU, but the predictor's output, which is linear. Published networks have batch
+/// norms here; layer norms keep the states of different steps, and of episodes that have ended, out of each other's
 /// statistics.
 ///
 /// Layers are called `consistency.projector.I`, `consistency.predictor.hidden` and `consistency.predictor.output`.

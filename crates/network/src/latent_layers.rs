@@ -21,10 +21,10 @@ use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VAL
 ///
 /// With a value prefix (Ye et al. 2021, section 4.2) the reward head has an LSTM (Hochreiter & Schmidhuber 1997) of 64
 /// units between its hidden layer and its output, and its logits are those of the prefix: the sum of the rewards of the
-/// steps since the memory was last empty, each of the player who took the step, without discount. The memory is empty in
-/// the state of an observation and after every [`PREFIX_HORIZON`](crate::PREFIX_HORIZON) steps. With the hidden units x
-/// of a step, and h and c of the step before or 0: `[i, f, g, o] = W [x, h] + b`,
-/// `c' = sigmoid(f) c + sigmoid(i) tanh(g)`, `h' = sigmoid(o) tanh(c')`; the output reads h'. W `[4 · 64, 2 · 64]`.
+/// steps since the memory was last empty, each of the player who took the step, without discount. The memory is empty
+/// in the state of an observation and after every [`PREFIX_HORIZON`](crate::PREFIX_HORIZON) steps. With the hidden
+/// units x of a step, and h and c of the step before or 0: `[i, f, g, o] = W [x, h] + b`, `c' = sigmoid(f) c +
+/// sigmoid(i) tanh(g)`, `h' = sigmoid(o) tanh(c')`; the output reads h'. W `[4 · 64, 2 · 64]`.
 ///
 /// Layers are called `representation.input`, `representation.block.I.first`, `representation.block.I.second` and the
 /// same with `dynamics`; `dynamics.action` maps actions to planes; `policy`, `value` and `reward` are convolutions, and

@@ -158,11 +158,11 @@ impl<S> Tree<S> {
         self.settle();
     }
 
-    /// Expands the leaf to a chance node without an evaluation, in the state `state`, and returns the request of its first
-    /// outcome, which belongs to the same simulation.
+    /// Expands the leaf to a chance node without an evaluation, in the state `state`, and returns the request of its
+    /// first outcome, which belongs to the same simulation.
     ///
-    /// `outcomes` are the actions of chance, ascending, and `probabilities` sum to one. The reward and the discount of the
-    /// step are those of the outcome's answer.
+    /// `outcomes` are the actions of chance, ascending, and `probabilities` sum to one. The reward and the discount of
+    /// the step are those of the outcome's answer.
     pub fn branch(&mut self, request: Request, state: S, outcomes: &[Action], probabilities: &[f32]) -> Request {
         self.check(&request);
         let Request { parent, edge, .. } = request;
@@ -262,8 +262,8 @@ impl<S> Tree<S> {
     }
 
     /// Makes the child behind `action` the root, keeps its subtree and drops the rest. Returns false, and leaves the
-    /// tree without a root, if that child has nothing to search: it was never expanded or is terminal, or chance chooses
-    /// there.
+    /// tree without a root, if that child has nothing to search: it was never expanded or is terminal, or chance
+    /// chooses there.
     pub fn advance(&mut self, action: Action) -> bool {
         let edge = self.node().edges().find(|&edge| self.arena.edges.action(edge) == action);
         let child = edge.map_or(NodeId::NONE, |edge| self.arena.edges.child(edge));

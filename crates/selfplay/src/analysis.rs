@@ -49,10 +49,10 @@ pub struct AnalysisSettings {
 
 /// Searches every position without noise and returns one analysis for each, in their order.
 ///
-/// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node behind each action
-/// that has several outcomes. Rewards are not discounted; in games that are scored by them, `settings.search` is used
-/// without proofs and with normalised values. Under Gumbel, an action below the root whose first outcomes were bad is
-/// hardly visited again: pUCT is the better choice with chance.
+/// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node behind each
+/// action that has several outcomes. Rewards are not discounted; in games that are scored by them, `settings.search` is
+/// used without proofs and with normalised values. Under Gumbel, an action below the root whose first outcomes were bad
+/// is hardly visited again: pUCT is the better choice with chance.
 ///
 /// # Errors
 /// Those of the evaluator.

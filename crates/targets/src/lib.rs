@@ -2,8 +2,8 @@
 //! what it holds by a symmetry, and writes observations and targets.
 //!
 //! [`Targets`] are those of the run's model: `positions` for AlphaZero, `unrolled` for MuZero, with the settings
-//! [`Unroll`]. A batch is [`Built`] from the valid samples; the others are [`Rejected`]. The crate has no configuration,
-//! process or clock. Start with [`Targets::examples`].
+//! [`Unroll`]. A batch is [`Built`] from the valid samples; the others are [`Rejected`]. The crate has no
+//! configuration, process or clock. Start with [`Targets::examples`].
 
 mod positions;
 mod returns;
@@ -112,8 +112,8 @@ impl Pushed {
     }
 }
 
-/// Writes the observation `[C, H, W]` of the position after `step` steps of a segment into `planes`: the stored one where
-/// the rules are not in this program, else that of the rules.
+/// Writes the observation `[C, H, W]` of the position after `step` steps of a segment into `planes`: the stored one
+/// where the rules are not in this program, else that of the rules.
 fn observe<G: Game>(
     game: &G,
     position: &G::Position,

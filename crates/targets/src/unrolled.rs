@@ -8,9 +8,10 @@
 //! A model with chance also learns from the observations of the states after the actions, that of the end included.
 //!
 //! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, rewards and values are
-//! 0. The consistency loss compares states before the end with their observations; it has no weight at the end and behind
-//! it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of states
-//! nor the rewards of actions taken in them have a weight.
+//! 0. The consistency loss compares states before the end with their observations; it has no weight at the end and
+//!    behind
+//! it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of
+//! states nor the rewards of actions taken in them have a weight.
 
 use experience::{Episode, Segment, Step};
 use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};

@@ -98,7 +98,8 @@ pub enum Model {
     Muzero {
         /// n: values and rewards are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
         support: usize,
-        /// Whether the reward head predicts value prefixes (Ye et al. 2021): sums of rewards, by an LSTM over the steps.
+        /// Whether the reward head predicts value prefixes (Ye et al. 2021): sums of rewards, by an LSTM over the
+        /// steps.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         value_prefix: bool,
     },

@@ -16,7 +16,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Choice {
     /// The table whose window it is chosen from.
     pub table: String,
-    /// The weights version that will search: the last step of the trajectory was searched by an earlier one. Above zero.
+    /// The weights version that will search: the last step of the trajectory was searched by an earlier one. Above
+    /// zero.
     pub older_than: WeightsVersion,
 }
 

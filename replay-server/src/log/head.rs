@@ -38,8 +38,8 @@ pub struct LoggedTable {
 
 /// The state of the log before a segment: it makes each segment independent of the dropped ones.
 ///
-/// The quarantine, the priorities and the revisions of a trajectory are deliberately absent: their records follow the trajectory's own
-/// in the log, so they are never dropped before it.
+/// The quarantine, the priorities and the revisions of a trajectory are deliberately absent: their records follow the
+/// trajectory's own in the log, so they are never dropped before it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Head {
     /// The name of the game of all trajectories.

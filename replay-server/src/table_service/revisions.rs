@@ -14,7 +14,8 @@ use crate::config::TableIndex;
 use crate::log::{EncodedTrajectory, Entry, UnixMillis};
 use crate::metrics;
 
-/// The maximum number of revisions in flight to the disk: an eighth of what the log takes, so that inserts have the rest.
+/// The maximum number of revisions in flight to the disk: an eighth of what the log takes, so that inserts have the
+/// rest.
 const REVISIONS_IN_LOG_MAX: usize = IN_LOG_MAX / 8;
 
 /// The revisions of a table service.

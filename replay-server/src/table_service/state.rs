@@ -194,8 +194,8 @@ impl TableState {
         self.table.lookup(id)
     }
 
-    /// Replaces the searches of a trajectory, which changes no count of the limiter; returns false if the table does not
-    /// hold it.
+    /// Replaces the searches of a trajectory, which changes no count of the limiter; returns false if the table does
+    /// not hold it.
     pub fn revise(&mut self, trajectory: &Trajectory, revision: u64, revised: Duration) -> bool {
         self.table.revise(trajectory, revision, revised)
     }

@@ -14,8 +14,9 @@ pub(crate) struct Pool {
     memories: Option<Vec<Memory>>,
 }
 
-/// What a network that predicts value prefixes keeps beside a latent state: the state of its LSTM, and the sum of rewards
-/// that it predicted last. All zeros in the state of an observation, and after every horizon, where a new sum begins.
+/// What a network that predicts value prefixes keeps beside a latent state: the state of its LSTM, and the sum of
+/// rewards that it predicted last. All zeros in the state of an observation, and after every horizon, where a new sum
+/// begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Memory {
     /// h.
@@ -33,7 +34,8 @@ impl Memory {
     pub(crate) const EMPTY: Self =
         Self { output: [0.0; MEMORY_UNITS], cell: [0.0; MEMORY_UNITS], prefix: 0.0, steps: 0 };
 
-    /// The memory behind the next state, after a step whose prefix was predicted; h and c are those of the step already.
+    /// The memory behind the next state, after a step whose prefix was predicted; h and c are those of the step
+    /// already.
     pub(crate) fn after(self, prefix: f32) -> Self {
         let steps = self.steps + 1;
         if steps == PREFIX_HORIZON { Self::EMPTY } else { Self { prefix, steps, ..self } }

@@ -48,8 +48,8 @@ impl Gates {
         }
     }
 
-    /// Takes steps whose rows `runs` have their hidden units in the [inputs](Buffers::inputs_mut), and writes h to the same
-    /// rows of `hidden`.
+    /// Takes steps whose rows `runs` have their hidden units in the [inputs](Buffers::inputs_mut), and writes h to the
+    /// same rows of `hidden`.
     pub(crate) fn compute(
         &self,
         multiplier: &Multiplier,

@@ -341,8 +341,8 @@ pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means:
     }
 }
 
-/// Takes one step of an LSTM of 64 units in each row: the sums of its gates `[rows, padded]`, of which each row begins with
-/// those of the gates i, f, g and o, replace h and c of the memories.
+/// Takes one step of an LSTM of 64 units in each row: the sums of its gates `[rows, padded]`, of which each row begins
+/// with those of the gates i, f, g and o, replace h and c of the memories.
 #[inline(always)]
 pub(crate) fn remember(sums: &[f32], padded: usize, memories: &mut [Memory]) {
     const GROUPS: usize = MEMORY_UNITS / GROUP;

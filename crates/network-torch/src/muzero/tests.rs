@@ -23,8 +23,8 @@ const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 2.0 };
 /// A dense network and its losses in plain float64: an implementation that shares nothing with libtorch.
 struct Reference<'a> {
     network: &'a Network,
-    /// The parameters of the representation and of the heads, those of the dynamics at each step, and those that project
-    /// observations after actions, `[P]` each.
+    /// The parameters of the representation and of the heads, those of the dynamics at each step, and those that
+    /// project observations after actions, `[P]` each.
     parameters: Vec<Vec<f64>>,
 }
 

@@ -10,8 +10,8 @@ use super::draw::Odds;
 use super::{Held, Table};
 
 impl Table {
-    /// Returns a trajectory that has been searched last by a version before `older_than`: that of an item of the window,
-    /// which is drawn uniformly, whatever the selector. `None` if none of `attempts` draws has found one.
+    /// Returns a trajectory that has been searched last by a version before `older_than`: that of an item of the
+    /// window, which is drawn uniformly, whatever the selector. `None` if none of `attempts` draws has found one.
     ///
     /// This is no draw of [`Table::draw`]: nothing is counted, and the table is unchanged.
     pub fn choose(
@@ -39,8 +39,8 @@ impl Table {
         Some(self.entries[self.find(id)?].held())
     }
 
-    /// Replaces a trajectory by one of the same id and items, and makes `revision` the revision of its searches; returns
-    /// false if the table does not hold the trajectory. The caller compares the revisions.
+    /// Replaces a trajectory by one of the same id and items, and makes `revision` the revision of its searches;
+    /// returns false if the table does not hold the trajectory. The caller compares the revisions.
     ///
     /// The items keep their priorities, counted draws, quarantine and order, and the trajectory keeps its time of
     /// insertion. It counts as searched by the weights version of its new last step, by which

@@ -47,7 +47,8 @@ mod tests {
         assert_eq!(choose(&[UNAVAILABLE; 2], &[0.0; 2], &[0.5; 2]), None);
     }
 
-    /// Each count stays within one of its share of all visits; random draws would deviate by the square root of their number.
+    /// Each count stays within one of its share of all visits; random draws would deviate by the square root of their
+    /// number.
     #[test]
     fn visit_counts_stay_within_one_of_their_expectations() {
         let probabilities = [0.03, 0.3, 0.07, 0.25, 0.05, 0.1, 0.02, 0.06, 0.04, 0.08];

@@ -2,8 +2,8 @@
 //!
 //! pUCT is that of the pseudocode of MuZero (Schrittwieser et al. 2020). It differs in what the settings document: the
 //! root's own evaluation is a visit, the bounds are those of action values, and unvisited actions have the first-play
-//! value. Gumbel is that of Danihelka et al. 2022. mctx is no reference here: it rescales by the values of each node and
-//! its children rather than by those met in the search.
+//! value. Gumbel is that of Danihelka et al. 2022. mctx is no reference here: it rescales by the values of each node
+//! and its children rather than by those met in the search.
 
 use super::tabular::{Golden, State, each_search, searched};
 use super::*;

@@ -132,7 +132,8 @@ fn search_in_a_model_with_chance_finds_the_action_of_expectimax_and_its_value() 
             let lost = root.exact() - exact(analysis.best);
             assert!(lost < 0.03, "{leaves} leaves: {lost} of {} is lost", root.exact());
             let best = analysis.actions.iter().position(|&action| action == analysis.best).unwrap();
-            // The evaluations of the afterstates and states on the way, all 0, have a share of about 1 / 60 of the visits.
+            // The evaluations of the afterstates and states on the way, all 0, have a share of about 1 / 60 of the
+            // visits.
             let error = f64::from(analysis.action_values[best]) - exact(analysis.best);
             assert!(error.abs() < 0.1, "{leaves} leaves: {error} beside {}", exact(analysis.best));
         }

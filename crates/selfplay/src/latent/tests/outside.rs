@@ -175,7 +175,8 @@ fn episodes(game: &Chain, failing: usize, openings: Openings) -> LatentEpisodes 
 
 const NONE: Openings = Openings { probability: 0.0, random_plies_max: 0 };
 
-/// Every recorded observation is the two newest frames, of which the rules recompute each from the seed and the actions.
+/// Every recorded observation is the two newest frames, of which the rules recompute each from the seed and the
+/// actions.
 #[test]
 fn observations_of_every_step_and_the_last_one_are_recorded_with_the_episode() {
     let game = Chain::new(5, 0.1, 5);
