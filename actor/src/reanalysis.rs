@@ -54,7 +54,7 @@ impl<G: Game> Reanalyst<G> {
         while !self.around.drain.started() {
             self.swap_weights();
             if self.network.is_none() {
-                self.wait_for_weights();
+                self.around.idle_until_weights();
                 continue;
             }
             self.take_stored();
@@ -173,32 +173,15 @@ impl<G: Game> Reanalyst<G> {
         }
     }
 
-    fn wait_for_weights(&mut self) {
-        let mut weights = self.around.weights.clone();
-        self.around.idle(async move {
-            if weights.changed().await.is_err() {
-                // The subscriber is dropped only when the process ends.
-                std::future::pending().await
-            }
-        });
-        // The swap checks for a change, which this wait has already consumed.
-        self.around.weights.mark_changed();
-    }
-
     fn wait_for_stored(&mut self) {
-        let ThreadContext { runtime, drain, .. } = &self.around;
-        let stored = runtime.block_on(async {
-            tokio::select! {
-                () = drain.wait() => None,
-                stored = self.desk.stored.recv() => stored,
-            }
-        });
+        let stored = self.around.idle(self.desk.stored.recv());
         // What self-play has searched meanwhile is not caught up.
         self.share.forgive();
         match stored {
-            Some(stored) => self.take(stored),
+            Some(Some(stored)) => self.take(stored),
             // The task ends before the drain only by a panic, which must not make this thread spin.
-            None => self.around.idle(std::future::pending()),
+            Some(None) => drop(self.around.idle(std::future::pending::<()>())),
+            None => {}
         }
     }
 

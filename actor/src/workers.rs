@@ -213,14 +213,35 @@ impl ThreadContext {
         Ok(Some(self.backend.build_network(manifest, &published.bytes)?))
     }
 
-    /// Waits for `event`, at most until the process drains; no time of self-play is counted.
-    pub(crate) fn idle(&self, event: impl Future<Output = ()>) {
+    /// Waits for `event`, at most until the process drains, for which it returns `None`; no time of self-play is
+    /// counted. A timer must be created inside `event`, because it needs the runtime.
+    pub(crate) fn idle<T>(&self, event: impl Future<Output = T>) -> Option<T> {
         self.runtime.block_on(async {
             tokio::select! {
-                () = self.drain.wait() => {}
-                () = event => {}
+                () = self.drain.wait() => None,
+                result = event => Some(result),
+            }
+        })
+    }
+
+    /// Waits as [`idle`](Self::idle) does; the time is counted as waiting of self-play for `part`.
+    fn wait(&self, part: &'static str, event: impl Future<Output = ()>) {
+        let start = Instant::now();
+        self.idle(event);
+        metrics::waited(part, start.elapsed());
+    }
+
+    /// Waits for weights newer than those that were read last, or the drain; the next look at
+    /// [`weights`](Self::weights) finds a change.
+    pub(crate) fn idle_until_weights(&mut self) {
+        let mut weights = self.weights.clone();
+        self.idle(async {
+            if weights.changed().await.is_err() {
+                // The subscriber is dropped only when the process ends.
+                pending().await
             }
         });
+        self.weights.mark_changed();
     }
 }
 
@@ -325,9 +346,7 @@ impl<G: Game> Worker<G> {
             inference::Error::Backend(reason) if self.failures + 1 < FAILURES_MAX => {
                 self.failures += 1;
                 tracing::warn!(reason, failures = self.failures, "the evaluator failed, trying again");
-                // A timer must be created on the runtime.
-                let retry = async { tokio::time::sleep(RETRY_INTERVAL).await };
-                wait(&self.around.runtime, &self.around.drain, "evaluator", retry);
+                self.around.wait("evaluator", async { tokio::time::sleep(RETRY_INTERVAL).await });
                 Ok(())
             }
             error => Err(error).context("evaluate positions"),
@@ -381,21 +400,14 @@ impl<G: Game> Worker<G> {
     }
 
     fn wait_for_weights(&mut self) {
-        let ThreadContext { runtime, weights, drain, .. } = &mut self.around;
-        let changed = async {
-            if weights.changed().await.is_err() {
-                // The subscriber is dropped only when the process ends.
-                pending().await
-            }
-        };
-        wait(runtime, drain, "weights", changed);
-        // The swap checks for a change, which this wait has already consumed.
-        self.around.weights.mark_changed();
+        let start = Instant::now();
+        self.around.idle_until_weights();
+        metrics::waited("weights", start.elapsed());
     }
 
     /// Pauses self-play while the weights may be too old. Games in progress resume when the learner is reachable again.
     fn wait_for_learner(&mut self, away: Duration) {
-        let ThreadContext { runtime, freshness, drain, readiness, .. } = &mut self.around;
+        let (readiness, mut freshness) = (self.around.readiness.clone(), self.around.freshness.clone());
         let reason = "self-play is paused: the learner has been away for longer than actor.weights_away_seconds_max";
         // Only the first thread that pauses logs this.
         if readiness.reason().is_none() {
@@ -406,7 +418,7 @@ impl<G: Game> Worker<G> {
             freshness.restored().await;
             readiness.ready();
         };
-        wait(runtime, drain, "weights", restored);
+        self.around.wait("weights", restored);
     }
 
     /// Sends the finished episodes; waits while the channel is full. An error means that the receiver was dropped.
@@ -433,18 +445,6 @@ impl<G: Game> Worker<G> {
         }
         Ok(())
     }
-}
-
-/// Waits for `event`, at most until the process drains; the time is counted as waiting for `part`.
-fn wait(runtime: &Handle, drain: &Drain, part: &'static str, event: impl Future<Output = ()>) {
-    let start = Instant::now();
-    runtime.block_on(async {
-        tokio::select! {
-            () = drain.wait() => {}
-            () = event => {}
-        }
-    });
-    metrics::waited(part, start.elapsed());
 }
 
 /// Decides whether the weights may be too old to play with, because the learner has been unreachable for too long.

@@ -54,7 +54,7 @@ pub struct SearchSection {
     pub gumbel_value_span: SpanName,
 }
 
-/// The values whose range Gumbel rescales to `[0, 1]` with a learned model.
+/// The values whose range Gumbel rescales to `[0, 1]` with a learned model: [`ValueSpan`], which has no text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanName {

@@ -135,18 +135,7 @@ impl<G: Game> Episodes<G> {
         round.cache_hits += self.batcher.cache_hits;
         let resolved = self.batcher.resolve(&context, &mut leaves, &mut Games(&mut self.episodes));
         round.observing += std::mem::take(&mut self.batcher.observing);
-        match resolved {
-            Ok(simulations) => {
-                round.simulations += simulations;
-                round.evaluated += round.batch;
-                round.batches += usize::from(round.batch > 0);
-                Ok(round)
-            }
-            Err(error) => {
-                self.unreported = round;
-                Err(error)
-            }
-        }
+        round.answered(resolved, &mut self.unreported)
     }
 
     /// Sets the simulations of full searches that begin from now on; it is `settings.full_simulations` until then.

@@ -196,22 +196,11 @@ impl<G: Game> Reanalysis<G> {
             }
         }
         round.batch = batcher.batch();
-        (round.cache_lookups, round.cache_hits) =
-            (round.cache_lookups + batcher.cache_lookups, round.cache_hits + batcher.cache_hits);
+        round.cache_lookups += batcher.cache_lookups;
+        round.cache_hits += batcher.cache_hits;
         let resolved = batcher.resolve(&context, &mut leaves, trees);
         self.driver = driver;
-        match resolved {
-            Ok(simulations) => {
-                round.simulations += simulations;
-                round.evaluated += round.batch;
-                round.batches += usize::from(round.batch > 0);
-                Ok(round)
-            }
-            Err(error) => {
-                self.unreported = round;
-                Err(error)
-            }
-        }
+        round.answered(resolved, &mut self.unreported)
     }
 
     /// Runs one round of searches in a learned model, as [`advance`](Self::advance) does by the rules.

@@ -9,12 +9,12 @@ use crate::resignation::Watch;
 /// The counts of one round, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
-    /// The number of positions in the batch; 0 if none was needed. With a learned model, that of observations and
-    /// recurrent steps together.
+    /// The number of positions in the batch; 0 if none was needed. With a learned model, that of observations,
+    /// recurrent steps and actions that lead to afterstates together.
     pub batch: usize,
     /// The number of positions the evaluator answered: those of the batch, or of all batches where rounds are summed.
     pub evaluated: usize,
-    /// The number of batches: 1 or 0 in a single round, with a learned model up to 2; more where rounds are summed.
+    /// The number of batches: 1 or 0 in a single round, with a learned model up to 3; more where rounds are summed.
     pub batches: usize,
     /// The number of positions that were looked up in the cache.
     pub cache_lookups: usize,
@@ -32,6 +32,25 @@ pub struct Round {
     pub observing: Duration,
     /// The calibration of resignation over the finished episodes.
     pub calibration: Calibration,
+}
+
+impl Round {
+    /// Adds the answers of a batch by the rules, of which `resolved` is the number of completed simulations; after an
+    /// error the counts go to those that are `unreported`.
+    pub(crate) fn answered<E>(mut self, resolved: Result<usize, E>, unreported: &mut Self) -> Result<Self, E> {
+        match resolved {
+            Ok(simulations) => {
+                self.simulations += simulations;
+                self.evaluated += self.batch;
+                self.batches += usize::from(self.batch > 0);
+                Ok(self)
+            }
+            Err(error) => {
+                *unreported = self;
+                Err(error)
+            }
+        }
+    }
 }
 
 /// The accuracy of resignations, counted over finished episodes.

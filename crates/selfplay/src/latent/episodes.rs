@@ -108,8 +108,8 @@ impl LatentEpisodes {
     /// [`settle`](Self::settle) finishes them first. A new model of the same version needs [`restart`](Self::restart).
     ///
     /// # Errors
-    /// [`Error::Model`]: all requests are then cancelled, and the episodes can continue, with this model or another; the
-    /// counts of the round are added to those of the next. [`Error::Environments`]: the episodes cannot continue.
+    /// [`Error::Model`]: all requests are then cancelled, and the episodes can continue, with this model or another;
+    /// the counts of the round are added to those of the next. [`Error::Environments`]: the episodes cannot continue.
     pub fn advance(&mut self, model: &mut dyn LatentModel) -> Result<Round, Error> {
         self.round(model, Pace::PlayOn)
     }
