@@ -237,9 +237,8 @@ impl LibtorchLatent {
         }
         let shape = [rows, planes, height, width].map(size);
         let observations = observations.f_view(shape)?.f_to_device(self.device)?.f_to_kind(self.precision.kind())?;
-        let to = Tensor::f_from_slice(&to.iter().map(|slot| i64::from(slot.0)).collect::<Vec<_>>())?;
         let states = self.folded.represent(&observations)?;
-        let to = to.f_to_device(self.device)?;
+        let to = self.indices(to)?;
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.empty(&to)?;
         }
@@ -336,7 +335,6 @@ impl LatentModel for LibtorchLatent {
         predictions.clear(self.actions);
         batch.check(self.shape, self.actions, MAX_BATCH)?;
         assert_eq!(batch.len(), to.len(), "every observation has a slot");
-        to.iter().for_each(|slot| self.check(*slot));
         process::apply();
         let _alone = alone_on(self.device);
         let mut done = 0;

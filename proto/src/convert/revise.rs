@@ -1,8 +1,7 @@
 use experience::{Limits, Trajectory, WeightsVersion};
 
-use super::trajectory::within_limit;
+use super::trajectory::within;
 use super::{Invalid, inside, invalid, required, table_name};
-use crate::limits::ANY_TRAJECTORY;
 use crate::replay::{Choice, Revisable, v1};
 
 impl From<Choice> for v1::ChooseRequest {
@@ -37,10 +36,7 @@ pub fn revision_from_wire(message: v1::ReviseRequest, limits: Limits) -> Result<
     if revision == u64::MAX {
         return Err(invalid("revision", "has no next one"));
     }
-    let v1::Trajectory { id, columns } = required("trajectory", trajectory)?;
-    let id = required("id", id).map_err(inside("trajectory"))?.into();
-    let columns = within_limit(&columns).map_err(inside("trajectory"))?;
-    let trajectory = Trajectory::parse(id, columns, limits).map_err(inside("trajectory"))?;
+    let trajectory = within(required("trajectory", trajectory)?, limits).map_err(inside("trajectory"))?;
     Ok(Revisable { trajectory, revision })
 }
 
@@ -58,9 +54,7 @@ pub fn choice_to_wire(chosen: Option<Revisable>) -> v1::ChooseResponse {
 /// Checks the answer to a choice.
 pub(crate) fn choice_from_wire(message: v1::ChooseResponse) -> Result<Option<Revisable>, Invalid> {
     let v1::ChooseResponse { trajectory, revision } = message;
-    let Some(v1::Trajectory { id, columns }) = trajectory else { return Ok(None) };
-    let id = required("id", id).map_err(inside("trajectory"))?.into();
-    let columns = within_limit(&columns).map_err(inside("trajectory"))?;
-    let trajectory = Trajectory::parse(id, columns, ANY_TRAJECTORY).map_err(inside("trajectory"))?;
+    let Some(trajectory) = trajectory else { return Ok(None) };
+    let trajectory = Trajectory::try_from(trajectory).map_err(inside("trajectory"))?;
     Ok(Some(Revisable { trajectory, revision }))
 }

@@ -1,4 +1,4 @@
-use experience::{Trajectory, TrajectoryId};
+use experience::{Limits, Trajectory, TrajectoryId};
 
 use super::{Invalid, invalid, required};
 use crate::limits::{ANY_TRAJECTORY, TRAJECTORY_BYTES_MAX};
@@ -26,10 +26,15 @@ impl From<Trajectory> for v1::Trajectory {
 impl TryFrom<v1::Trajectory> for Trajectory {
     type Error = Invalid;
 
-    fn try_from(v1::Trajectory { id, columns }: v1::Trajectory) -> Result<Self, Invalid> {
-        let id = required("id", id)?.into();
-        Self::parse(id, within_limit(&columns)?, ANY_TRAJECTORY)
+    fn try_from(message: v1::Trajectory) -> Result<Self, Invalid> {
+        within(message, ANY_TRAJECTORY)
     }
+}
+
+/// Checks a trajectory against the limits of a game.
+pub(crate) fn within(v1::Trajectory { id, columns }: v1::Trajectory, limits: Limits) -> Result<Trajectory, Invalid> {
+    let id = required("id", id)?.into();
+    Trajectory::parse(id, within_limit(&columns)?, limits)
 }
 
 /// Returns the columns, if a sample cut from them fits a message.

@@ -29,8 +29,8 @@ impl Table {
             self.locate(&mut picks);
             &self.entries[picks[0].at]
         };
-        let chosen = std::iter::repeat_with(&mut choose).take(attempts);
-        chosen.into_iter().find(|entry| entry.last_weights_version < older_than).map(super::Entry::held)
+        let mut chosen = std::iter::repeat_with(&mut choose).take(attempts);
+        chosen.find(|entry| entry.last_weights_version < older_than).map(super::Entry::held)
     }
 
     /// Returns a trajectory by its id. The first call builds an index, O(trajectories); later ones take O(1).
