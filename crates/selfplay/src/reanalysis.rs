@@ -185,7 +185,7 @@ impl<G: Game> Reanalysis<G> {
                 let Root::Position(position) = root else { unreachable!("courses of observations are not searched") };
                 let (simulations, exploration) = budget(&self.settings, *purpose);
                 let limits = Limits { leaves: self.settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
-                let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, rng);
+                let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, &mut rng.clone());
                 let gathered = batcher.gather(&context, &mut trees.0[slot], position, limits, begin);
                 round.simulations += gathered.completed;
                 if !gathered.is_finished {
@@ -250,7 +250,7 @@ impl<G: Game> Reanalysis<G> {
                 }
                 let (simulations, exploration) = budget(&self.settings, *purpose);
                 let (leaves, search) = (self.settings.leaves_per_tree, &mut trees.0[slot]);
-                let begin = |tree: &mut Tree<Slot>| tree.begin(simulations, exploration, rng);
+                let begin = |tree: &mut Tree<Slot>| tree.begin(simulations, exploration, &mut rng.clone());
                 let Gathered { is_finished, .. } = match root {
                     Root::Position(position) => batcher.gather(&(&self.game, &*position), search, leaves, begin),
                     Root::Observation(values) => {

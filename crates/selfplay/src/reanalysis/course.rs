@@ -69,7 +69,7 @@ pub(super) struct Position<G: Game> {
     pub(super) ply: usize,
     pub(super) purpose: Purpose,
     pub(super) root: Root<G>,
-    /// The random numbers of its search.
+    /// The random numbers of its search, which begins with a copy: a search that is restarted draws the same noise.
     pub(super) rng: ChaCha8Rng,
 }
 

@@ -162,6 +162,24 @@ fn a_search_with_noise_does_not_depend_on_the_other_searches() {
 }
 
 #[test]
+fn a_search_with_noise_that_new_weights_restart_is_that_of_a_fresh_one() {
+    let game = ConnectFour::new();
+    let before = played(&game, 4);
+    // All positions are in flight at once, so that the new weights restart every search that is not finished.
+    let settings = Settings { games: 256, ..gumbel() };
+    let mut restarted = reanalysis(&game, settings.clone(), &before);
+    (0..3).for_each(|_| drop(restarted.advance(&mut hashing(&game, 2), None).unwrap()));
+    let restarted = finish(&mut restarted, |reanalysis| reanalysis.advance(&mut hashing(&game, 3), None));
+    let fresh = by_rules(&game, settings, &before, 3);
+    let steps = |trajectories: &[Trajectory]| trajectories.iter().flat_map(Trajectory::steps).collect::<Vec<_>>();
+    let pairs = steps(&restarted).into_iter().zip(steps(&fresh));
+    let of_new: Vec<_> = pairs.filter(|(restarted, _)| restarted.weights_version == WeightsVersion(3)).collect();
+    assert!(of_new.iter().all(|(restarted, fresh)| restarted == fresh), "{of_new:?}");
+    let full = of_new.iter().filter(|(restarted, _)| matches!(restarted.kind, StepKind::Full { .. }));
+    assert!(full.count() > 4, "{of_new:?}");
+}
+
+#[test]
 fn a_cache_changes_no_result() {
     let game = ConnectFour::new();
     let (before, cache, mut evaluator) = (played(&game, 3), Cache::new(10_000), hashing(&game, 2));
