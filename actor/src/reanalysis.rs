@@ -180,7 +180,9 @@ impl<G: Game> Reanalyst<G> {
         match stored {
             Some(Some(stored)) => self.take(stored),
             // The task ends before the drain only by a panic, which must not make this thread spin.
-            Some(None) => drop(self.around.idle(std::future::pending::<()>())),
+            Some(None) => {
+                self.around.idle(std::future::pending::<()>());
+            }
             None => {}
         }
     }

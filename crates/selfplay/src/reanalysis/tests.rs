@@ -168,7 +168,9 @@ fn a_search_with_noise_that_new_weights_restart_is_that_of_a_fresh_one() {
     // All positions are in flight at once, so that the new weights restart every search that is not finished.
     let settings = Settings { games: 256, ..gumbel() };
     let mut restarted = reanalysis(&game, settings.clone(), &before);
-    (0..3).for_each(|_| drop(restarted.advance(&mut hashing(&game, 2), None).unwrap()));
+    for _ in 0..3 {
+        restarted.advance(&mut hashing(&game, 2), None).unwrap();
+    }
     let restarted = finish(&mut restarted, |reanalysis| reanalysis.advance(&mut hashing(&game, 3), None));
     let fresh = by_rules(&game, settings, &before, 3);
     let steps = |trajectories: &[Trajectory]| trajectories.iter().flat_map(Trajectory::steps).collect::<Vec<_>>();
