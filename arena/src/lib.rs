@@ -23,7 +23,7 @@ pub mod outside;
 mod pacer;
 mod past_versions;
 mod process;
-mod rating;
+pub mod rating;
 mod return_ledger;
 pub mod returns;
 mod setup;

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use crate::ledger::Tally;
 
 /// Elo points per natural unit: 400 / ln 10.
@@ -32,14 +34,22 @@ pub(crate) struct Pairing {
 }
 
 /// A strength with its 95 % confidence interval, in Elo.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Rating {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Rating {
     /// The most likely strength.
-    pub(crate) elo: f64,
+    pub elo: f64,
     /// The lower end of the interval.
-    pub(crate) low: f64,
+    pub low: f64,
     /// The upper end of the interval.
-    pub(crate) high: f64,
+    pub high: f64,
+}
+
+impl Rating {
+    /// Returns the strength of the player with these results relative to its opponent, under a weak prior.
+    #[must_use]
+    pub fn over_opponent(tally: Tally) -> Self {
+        rate(2, 1, &[Pairing { a: 0, b: 1, tally }], Prior::WEAK)[0]
+    }
 }
 
 /// The prior distribution of ratings.

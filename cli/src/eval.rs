@@ -158,7 +158,7 @@ pub(crate) struct Player {
 
 impl Player {
     /// The player as a contestant that spends `simulations` per position.
-    fn contestant<G: Game>(&mut self, simulations: u32) -> Box<dyn Contestant<G> + '_> {
+    pub(crate) fn contestant<G: Game>(&mut self, simulations: u32) -> Box<dyn Contestant<G> + '_> {
         let settings = AnalysisSettings { simulations, search: self.search.clone(), leaves_per_tree: 1, batch: BATCH };
         searcher(&mut self.network, settings, self.discount, ChaCha8Rng::seed_from_u64(SEED))
     }

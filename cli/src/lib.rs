@@ -1,11 +1,11 @@
-//! The command line of zerofleet: train, play, eval, picture, replay, inference, top, doctor, env.
+//! The command line of zerofleet: train, play, eval, match, picture, replay, inference, top, doctor, env.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
 //! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
-//! weights of a run, `trained`, here or on an inference server, `remote`; `watch` shows their episode of a game for one
-//! player. `replay` and `inference` send requests to
+//! weights of a run, `trained`, here or on an inference server, `remote`; `matches` plays those of two runs against each
+//! other; `watch` shows their episode of a game for one player. `replay` and `inference` send requests to
 //! live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
 //! would find on this machine. `bench` runs another program.
 
@@ -15,6 +15,7 @@ mod doctor;
 mod env;
 mod eval;
 mod inference;
+mod matches;
 mod picture;
 mod play;
 mod record;
@@ -49,6 +50,7 @@ enum Command {
     Train(train::Args),
     Play(play::Args),
     Eval(eval::Args),
+    Match(matches::Args),
     Bench(bench::Args),
     Picture(report::Args),
     Replay(replay::Args),
@@ -68,6 +70,7 @@ impl Cli {
             Command::Train(args) => train::run(args),
             Command::Play(args) => args.run(),
             Command::Eval(args) => args.run(),
+            Command::Match(args) => args.run(&mut out),
             Command::Picture(args) => args.run(),
             Command::Replay(args) => args.run(&mut out),
             Command::Inference(args) => args.run(&mut out),

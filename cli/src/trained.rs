@@ -35,6 +35,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub run: String,
 
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// The arguments that hold for every run that a command evaluates.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub(crate) struct Options {
     /// Folder of all runs.
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
@@ -61,7 +69,7 @@ pub(crate) struct Args {
     pub sets: Vec<String>,
 }
 
-impl Args {
+impl Options {
     /// Chooses the engine for this many threads.
     fn backend(&self, threads: usize) -> anyhow::Result<Arc<dyn Backend>> {
         let wanted = evaluators::Settings {
@@ -129,14 +137,14 @@ impl Trained {
     ///
     /// # Errors
     /// A run that does not exist or has not published weights, or weights that do not fit the run's game.
-    pub(crate) fn open(args: &Args, threads: usize) -> anyhow::Result<Self> {
-        let run = RunDirectory::existing(&args.runs, &args.run)?;
-        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: args.sets.clone() };
+    pub(crate) fn open(Args { run, options }: &Args, threads: usize) -> anyhow::Result<Self> {
+        let run = RunDirectory::existing(&options.runs, run)?;
+        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: options.sets.clone() };
         let config: Fleet = sources.read(games::preset)?.load()?;
         let game = bridge::config::game(&config.run, &config.environment)?;
         let (of_run, environment) = (config.run.clone(), config.environment.clone());
         let (search, discount) = (config.search.settings()?, config.run.discount);
-        if let Some(endpoint) = &args.inference {
+        if let Some(endpoint) = &options.inference {
             config.security.check_endpoint("--inference", endpoint)?;
             use_credentials(&config.security)?;
             let evaluators = with_game!(game, |rules| remote::evaluators(endpoint, &rules, threads))?;
@@ -151,7 +159,7 @@ impl Trained {
         }
         let (manifest, bytes) = newest(&run)?;
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
-        let (backend, bytes) = (args.backend(threads)?, bytes.into());
+        let (backend, bytes) = (options.backend(threads)?, bytes.into());
         let networks = match manifest.architecture.model {
             Model::Alphazero => {
                 with_game!(game, |rules| selfplay::check_searchable(&rules))?;
@@ -229,15 +237,9 @@ mod tests {
 
     fn args(runs: &Path, run: &str) -> Args {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, KernelPreference::Auto);
-        Args {
-            run: run.to_owned(),
-            runs: runs.to_owned(),
-            device,
-            precision,
-            kernel,
-            inference: None,
-            sets: Vec::new(),
-        }
+        let runs = runs.to_owned();
+        let options = Options { runs, device, precision, kernel, inference: None, sets: Vec::new() };
+        Args { run: run.to_owned(), options }
     }
 
     fn refusal(runs: &Path, run: &str) -> String {
@@ -304,7 +306,9 @@ mod tests {
         publish(&run, architecture(GameKind::TicTacToe), 1);
         publish(&run, architecture(GameKind::TicTacToe), 2);
         let sets = vec!["search.algorithm=puct".to_owned(), "search.c_init=2.5".to_owned()];
-        let trained = Trained::open(&Args { sets, ..args(runs.path(), "noughts") }, 1).unwrap();
+        let mut args = args(runs.path(), "noughts");
+        args.options.sets = sets;
+        let trained = Trained::open(&args, 1).unwrap();
         assert_eq!((trained.search.algorithm, trained.search.c_init), (SearchAlgorithm::Puct, 2.5));
         assert_eq!(trained.game, GameKind::TicTacToe);
         assert_eq!(trained.networks.attributes().weights_version, 2);
@@ -372,13 +376,15 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
-        let args = args(runs.path(), "noughts");
-        let refused = |args: &Args| service::chain(&Trained::open(args, 1).err().unwrap());
-        let error = refused(&args);
+        let Args { run, options } = args(runs.path(), "noughts");
+        let refused = |options| {
+            service::chain(&Trained::open(&Args { run: run.clone(), options }, 1).err().unwrap())
+        };
+        let error = refused(options.clone());
         assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
-        let error = refused(&Args { device: DevicePreference::Cuda(0), ..args.clone() });
+        let error = refused(Options { device: DevicePreference::Cuda(0), ..options.clone() });
         assert!(error.contains("--device: `cuda` needs libtorch") && error.contains("use zerofleet-torch"), "{error}");
-        let error = refused(&Args { kernel: KernelPreference::Libtorch, ..args });
+        let error = refused(Options { kernel: KernelPreference::Libtorch, ..options });
         assert!(error.contains("--kernel: `libtorch` needs libtorch"), "{error}");
     }
 }
