@@ -44,11 +44,7 @@ impl Error {
     /// Checks that the kernel computes MuZero networks of an architecture.
     pub(crate) fn check_latent(architecture: &Architecture) -> Result<(), Self> {
         network::LatentLayers::new(architecture)?;
-        match architecture.model.codes() {
-            _ if network::is_vector(architecture) => Ok(()),
-            0 => Self::check_planes(architecture),
-            got => Err(Self::Unsupported { what: "chance codes", got, expected: "none in a network of planes" }),
-        }
+        if network::is_vector(architecture) { Ok(()) } else { Self::check_planes(architecture) }
     }
 
     /// Checks that the kernel computes residual networks of planes of an architecture.

@@ -18,7 +18,8 @@ use weights::{Architecture, Model, WeightsVersion};
 #[test]
 fn a_warm_evaluator_allocates_nothing() {
     towers();
-    for model in [Model::muzero(20), Model::muzero_with_value_prefix(20)] {
+    let with_chance = Model::StochasticMuzero { support: 20, codes: 7 };
+    for model in [Model::muzero(20), Model::muzero_with_value_prefix(20), with_chance] {
         latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100, model);
         latent_states(ObservationShape { planes: 2, height: 3, width: 3 }, 32, 70, model);
     }
@@ -82,6 +83,9 @@ fn latent_states(shape: ObservationShape, channels: usize, states: u32, model: M
         evaluator.initial(&batch, &to, &mut predictions).unwrap();
         evaluator.recurrent(&steps, &mut predictions).unwrap();
         evaluator.recurrent(&steps[..5], &mut predictions).unwrap();
+        if evaluator.codes() > 0 {
+            evaluator.act(&steps, &mut predictions).unwrap();
+        }
         evaluator.reserve(10).unwrap();
         assert_eq!(allocations() - before, 0, "{path}");
     }

@@ -3,9 +3,8 @@
 
 mod latent_layers;
 
-use game::{Action, ObservationShape};
-use inference::categorical::{inverse_transform, transform};
-use inference::{Batch, LatentModel, LatentPredictions, PrecisionPreference, Slot, Unroll};
+use inference::{LatentModel, PrecisionPreference};
+use latent_layers::agreement::{agrees, architectures};
 use latent_layers::{Named, Tensors, architecture, file};
 use network_cpu::{Error, Kernel, KernelVariant, LatentNetwork};
 use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
@@ -24,54 +23,14 @@ fn kernel() -> Kernel {
     Kernel::new(vec![KernelVariant::Avx512F32, KernelVariant::PortableF32], PrecisionPreference::F32)
 }
 
-fn near(got: f32, want: f64, what: &str) {
-    assert!((f64::from(got) - want).abs() < 1e-4, "{what} is {got}, not {want}");
-}
-
 #[test]
 fn answers_are_those_of_the_layers_that_the_file_names() {
-    for (shape, has_prefix) in [([5, 1, 1], false), ([5, 1, 1], true), ([2, 3, 4], false), ([2, 3, 4], true)] {
-        let mut architecture = architecture(shape);
-        if has_prefix {
-            architecture.model = Model::muzero_with_value_prefix(5);
-        }
+    for architecture in architectures() {
         let named = Named::random(&architecture);
         let bytes = file(&named.tensors);
         let mut evaluator = kernel().latent_evaluator(&manifest(&architecture, &bytes), &bytes).unwrap();
         assert_eq!(evaluator.attributes().weights_version, 3);
-        let [planes, height, width] = shape;
-        let mut batch = Batch::new(ObservationShape { planes, height, width });
-        let observation: Vec<f32> = (0..planes * height * width).map(|i| (i * i % 7) as f32 - 2.5).collect();
-        let legal: Vec<Action> = (0..architecture.actions as u16).map(Action).collect();
-        batch.push(&legal, |cells| cells.copy_from_slice(&observation));
-
-        evaluator.reserve(2).unwrap();
-        let mut predictions = LatentPredictions::default();
-        let (mut from, mut to) = (Slot(0), Slot(1));
-        evaluator.initial(&batch, &[from], &mut predictions).unwrap();
-        let mut state = named.represent(&observation);
-        let (mut memory, mut before) = ([[0.0; 64]; 2], 0.0);
-        for (step, action) in [0, 4, 2, 1, 5, 3, 0].into_iter().enumerate() {
-            for (got, want) in predictions.priors(0).iter().zip(named.priors(&state)) {
-                near(*got, want, &format!("{shape:?}: a prior before {action}"));
-            }
-            near(transform(predictions.value(0).into()) as f32, named.scalar("value", &state), "a value in atoms");
-            evaluator.recurrent(&[Unroll { from, action: Action(action), to }], &mut predictions).unwrap();
-            state = named.unroll(&state, action.into());
-            if has_prefix {
-                let prefix = inverse_transform(named.prefix(&state, &mut memory));
-                near(predictions.reward(0), prefix - before, &format!("{shape:?}: the reward of step {step}"));
-                // A new sum begins after five steps.
-                (memory, before) = if step == 4 { ([[0.0; 64]; 2], 0.0) } else { (memory, prefix) };
-            } else {
-                near(
-                    transform(predictions.reward(0).into()) as f32,
-                    named.scalar("reward", &state),
-                    "a reward in atoms",
-                );
-            }
-            std::mem::swap(&mut from, &mut to);
-        }
+        agrees(&named, &mut evaluator);
     }
 }
 
@@ -103,8 +62,7 @@ fn narrow_dense_networks_are_computed_in_float32_unless_bfloat16_is_named() {
 
 #[test]
 fn a_missing_and_an_additional_tensor_are_named() {
-    for shape in [[5, 1, 1], [2, 3, 4]] {
-        let architecture = architecture(shape);
+    for architecture in architectures() {
         let tensors = Named::random(&architecture).tensors;
         let read = |tensors: &Tensors| LatentNetwork::new(&architecture, &file(tensors), KernelVariant::PortableF32);
         for name in tensors.keys().cloned() {

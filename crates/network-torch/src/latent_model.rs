@@ -1,8 +1,8 @@
 mod dense;
+mod dense_stochastic;
 mod heads;
 mod prefixes;
 mod residual;
-mod stochastic;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,10 +13,10 @@ use tch::{Device, Tensor};
 use weights::{Architecture, WeightsVersion};
 
 use self::dense::Dense;
+use self::dense_stochastic::DenseStochastic;
 use self::heads::Remember;
 use self::prefixes::Prefixes;
 use self::residual::Residual;
-use self::stochastic::Stochastic;
 use crate::{
     DeviceRules, Error, Network, Precision, SubmittingThreads,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
@@ -61,8 +61,8 @@ pub struct LibtorchLatent {
 #[derive(Debug)]
 enum Folded {
     Dense(Dense),
-    Residual(Residual),
-    Stochastic(Box<Stochastic>),
+    Residual(Box<Residual>),
+    DenseStochastic(Box<DenseStochastic>),
 }
 
 impl Folded {
@@ -71,7 +71,7 @@ impl Folded {
         match self {
             Self::Dense(dense) => dense.state_size(),
             Self::Residual(residual) => residual.state_size(),
-            Self::Stochastic(stochastic) => stochastic.state_size(),
+            Self::DenseStochastic(stochastic) => stochastic.state_size(),
         }
     }
 
@@ -80,17 +80,35 @@ impl Folded {
         rescale(&match self {
             Self::Dense(dense) => dense.represent(observations)?,
             Self::Residual(residual) => residual.represent(observations)?,
-            Self::Stochastic(stochastic) => return stochastic.represent(observations),
+            Self::DenseStochastic(stochastic) => return stochastic.represent(observations),
         })
     }
 
-    /// Latent states and actions `[B]`, int64, to the next latent states.
+    /// Latent states and actions `[B]`, int64, or afterstates and chance codes, to the next latent states.
     fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         rescale(&match self {
             Self::Dense(dense) => dense.next(states, actions)?,
             Self::Residual(residual) => residual.next(states, actions)?,
-            Self::Stochastic(stochastic) => return stochastic.follow(states, actions),
+            Self::DenseStochastic(stochastic) => return stochastic.follow(states, actions),
         })
+    }
+
+    /// Latent states and actions `[B]`, int64, to afterstates.
+    fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+        match self {
+            Self::Dense(_) => Err(::network::Error::Model { expected: "stochastic_muzero" }.into()),
+            Self::Residual(residual) => rescale(&residual.act(states, actions)?),
+            Self::DenseStochastic(stochastic) => stochastic.act(states, actions),
+        }
+    }
+
+    /// Afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
+    fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
+        match self {
+            Self::Dense(_) => Err(::network::Error::Model { expected: "stochastic_muzero" }.into()),
+            Self::Residual(residual) => residual.predict_afterstates(afterstates),
+            Self::DenseStochastic(stochastic) => stochastic.predict_afterstates(afterstates),
+        }
     }
 
     /// Latent states to policy logits, values and rewards, `[B, A + 2]`, float32; with `remember`, to value prefixes
@@ -100,7 +118,7 @@ impl Folded {
             Self::Dense(dense) => dense.predict(states, remember),
             Self::Residual(residual) => residual.predict(states, remember),
             // It predicts no value prefixes.
-            Self::Stochastic(stochastic) => stochastic.predict(states),
+            Self::DenseStochastic(stochastic) => stochastic.predict(states),
         }
     }
 }
@@ -132,12 +150,12 @@ impl LibtorchLatent {
         let (device, architecture) = (network.device(), network.architecture());
         let &Architecture { planes, height, width, actions, .. } = architecture;
         let is_vector = is_vector(architecture);
-        let folded = if architecture.model.codes() > 0 {
-            Folded::Stochastic(Box::new(Stochastic::new(network, precision)?))
-        } else if is_vector {
-            Folded::Dense(Dense::new(network, precision)?)
+        let folded = if !is_vector {
+            Folded::Residual(Box::new(Residual::new(network, precision)?))
+        } else if architecture.model.codes() > 0 {
+            Folded::DenseStochastic(Box::new(DenseStochastic::new(network, precision)?))
         } else {
-            Folded::Residual(Residual::new(network, precision)?)
+            Folded::Dense(Dense::new(network, precision)?)
         };
         let is_on_cpu = device == Device::Cpu;
         let chunk = if is_on_cpu && !is_vector { CHUNK } else { CHUNK_ACCELERATED };
@@ -263,11 +281,8 @@ impl LibtorchLatent {
         let states = self.pool.f_index_select(0, &part(0, rows)?)?;
         let (choices, to) = (part(rows, rows)?, part(2 * rows, steps.len())?);
         if let Step::ToAfterstate = kind {
-            let Folded::Stochastic(stochastic) = &self.folded else {
-                return Err(::network::Error::Model { expected: "stochastic_muzero" }.into());
-            };
-            let afterstates = stochastic.act(&states, &choices)?;
-            let answers = stochastic.predict_afterstates(&afterstates)?;
+            let afterstates = self.folded.act(&states, &choices)?;
+            let answers = self.folded.predict_afterstates(&afterstates)?;
             return self.keep(&afterstates, &answers, &to);
         }
         let states = self.folded.next(&states, &choices)?;

@@ -75,8 +75,22 @@ pub(crate) struct ResidualLayers {
     pub(crate) policy: Affine,
     /// Features `[cells, 32]` to logits `[A]`.
     pub(crate) policy_output: Dense,
-    pub(crate) value: ScalarHead,
-    pub(crate) reward: ScalarHead,
+    pub(crate) value: ResidualHead,
+    pub(crate) reward: ResidualHead,
+    /// Of Stochastic MuZero; `action` then maps one-hot chance codes `[M]`, and the dynamics take an afterstate.
+    pub(crate) chance: Option<Box<ResidualChance>>,
+}
+
+/// The layers of Stochastic MuZero that a search needs.
+#[derive(Debug, Clone)]
+pub(crate) struct ResidualChance {
+    /// One-hot actions `[A]` to planes `[4 · H · W]`.
+    pub(crate) action: Dense,
+    /// Of latent states `[C, H, W]` and the action's planes behind them.
+    pub(crate) afterstate: ResidualTrunk,
+    pub(crate) value: ResidualHead,
+    /// To logits of the chance codes `[M]`.
+    pub(crate) code: ResidualHead,
 }
 
 /// The convolutions before a latent state is rescaled.
@@ -86,14 +100,14 @@ pub(crate) struct ResidualTrunk {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A head of a network of planes that predicts a number.
+/// A head of a network of planes with hidden units: any but the policy.
 #[derive(Debug, Clone)]
-pub(crate) struct ScalarHead {
+pub(crate) struct ResidualHead {
     /// To 32 channels.
     pub(crate) convolution: Affine,
     /// Features `[cells, 32]` to hidden units `[64]`.
     pub(crate) hidden: Dense,
-    /// Hidden units to logits `[2n + 1]`.
+    /// Hidden units to logits: `[2n + 1]` of a number, `[M]` of the chance codes.
     pub(crate) output: Dense,
 }
 
@@ -180,9 +194,30 @@ impl ResidualLayers {
             dynamics: ResidualTrunk::build(&layers.dynamics, source)?,
             policy: source.convolution(convolution(&layers.policy))?,
             policy_output: source.dense(&layers.policy.output)?,
-            value: ScalarHead::build(&layers.value, source)?,
-            reward: ScalarHead::build(&layers.reward, source)?,
+            value: ResidualHead::build(&layers.value, source)?,
+            reward: ResidualHead::build(&layers.reward, source)?,
+            chance: layers
+                .chance
+                .as_ref()
+                .map(|chance| ResidualChance::build(chance, source).map(Box::new))
+                .transpose()?,
         })
+    }
+}
+
+impl ResidualChance {
+    fn build(layers: &ChanceLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        let action = layers.action.as_ref().expect("a network of planes maps actions to planes");
+        let chance = Self {
+            action: source.dense(action)?,
+            afterstate: ResidualTrunk::build(&layers.afterstate, source)?,
+            value: ResidualHead::build(&layers.value, source)?,
+            code: ResidualHead::build(&layers.code, source)?,
+        };
+        // The file holds the encoder as well, which only training uses.
+        ResidualTrunk::build(&layers.encoder, source)?;
+        ResidualHead::build(&layers.encoding, source)?;
+        Ok(chance)
     }
 }
 
@@ -196,7 +231,7 @@ impl ResidualTrunk {
     }
 }
 
-impl ScalarHead {
+impl ResidualHead {
     fn build(head: &Head, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         Ok(Self {
             convolution: source.convolution(convolution(head))?,

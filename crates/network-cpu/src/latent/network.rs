@@ -131,7 +131,7 @@ impl LatentNetwork {
         let gates = self.gates.as_ref().map(|gates| gates.buffers(self.path, self.pass()));
         let padded_chance = match &self.layers {
             Layers::Dense(network) => network.padded_chance(),
-            Layers::Residual(_) => None,
+            Layers::Residual(network) => network.padded_chance(),
         };
         let answers = |policy, scalar| Answers::new(self.support, self.pass(), policy, scalar);
         let of_afterstates = padded_chance.map(|[codes, scalar]| answers(codes, scalar));
@@ -197,7 +197,10 @@ impl LatentNetwork {
         let answers = of_afterstates.as_mut().expect("a network with afterstates");
         match (&self.layers, layers) {
             (Layers::Dense(network), LayerBuffers::Dense(buffers)) => network.act(buffers, steps, pool, answers),
-            _ => unreachable!("only dense networks have afterstates"),
+            (Layers::Residual(network), LayerBuffers::Residual(buffers)) => {
+                network.compute(buffers, None, Input::Acts(steps), pool, answers);
+            }
+            _ => unreachable!("a workspace is of its network"),
         }
         answers
     }

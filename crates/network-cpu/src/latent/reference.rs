@@ -4,7 +4,7 @@ use inference::categorical::inverse_transform;
 use network::{HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
 
 use super::folded::{
-    DenseHead, DenseLayers, DenseTrunk, FoldedLatent, FoldedLayers, ResidualLayers, ResidualTrunk, ScalarHead,
+    DenseHead, DenseLayers, DenseTrunk, FoldedLatent, FoldedLayers, ResidualHead, ResidualLayers, ResidualTrunk,
 };
 use crate::folded::{Affine, Normed};
 use crate::reference::{convolve, layer, rectify, residual};
@@ -48,34 +48,38 @@ pub(crate) fn initial(network: &FoldedLatent, observation: &[f32]) -> Answer {
     Answer { reward: 0.0, memory: Memory::empty(), ..predictions(network, state, &Memory::empty()) }
 }
 
-/// Returns the afterstate that an action leads to from the state of another answer, in a dense network with chance, and
-/// the predictions of it: the policy is that of chance, the reward is zero.
-#[cfg(test)]
+/// Returns the afterstate that an action leads to from the state of another answer, in a network with chance, and the
+/// predictions of it: the policy is that of chance, the reward is zero.
 pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action: usize) -> Answer {
-    let FoldedLayers::Dense(DenseLayers { chance: Some(chance), .. }) = &network.layers else {
-        unreachable!("the network has afterstates")
+    let one_hot = one_hot(network.architecture.actions, action);
+    let (state, policy, value) = match &network.layers {
+        FoldedLayers::Dense(DenseLayers { chance: Some(chance), .. }) => {
+            let mut state = dense_trunk(&chance.afterstate, &[&state[..], &one_hot].concat());
+            rescale(&mut state);
+            let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
+            let (policy, value) = (head(&chance.code), head(&chance.value));
+            (state, policy, value)
+        }
+        FoldedLayers::Residual(ResidualLayers { chance: Some(chance), .. }) => {
+            let planes = layer(&chance.action, &one_hot);
+            let mut state = residual_trunk(network, &chance.afterstate, &[&state[..], &planes].concat());
+            rescale(&mut state);
+            let head = |head: &ResidualHead| layer(&head.output, &residual_hidden(network, head, &state));
+            let (policy, value) = (head(&chance.code), head(&chance.value));
+            (state, policy, value)
+        }
+        FoldedLayers::Dense(_) | FoldedLayers::Residual(_) => unreachable!("the network has afterstates"),
     };
-    let mut one_hot = vec![0.0; network.architecture.actions];
-    one_hot[action] = 1.0;
-    let mut state = dense_trunk(&chance.afterstate, &[&state[..], &one_hot].concat());
-    rescale(&mut state);
-    let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
-    let (policy, value) = (head(&chance.code), expectation(&head(&chance.value)));
-    Answer { state, policy, value, reward: 0.0, memory: Memory::empty() }
+    Answer { state, policy, value: expectation(&value), reward: 0.0, memory: Memory::empty() }
 }
 
 /// Returns the state that an action, or from an afterstate a chance code, leads to from that of another answer, and the
 /// predictions in it.
 pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &Answer, action: usize) -> Answer {
+    let one_hot = one_hot(choices(network), action);
     let mut next = match &network.layers {
-        FoldedLayers::Dense(layers) => {
-            let mut one_hot = vec![0.0; choices(network)];
-            one_hot[action] = 1.0;
-            dense_trunk(&layers.dynamics, &[&state[..], &one_hot].concat())
-        }
+        FoldedLayers::Dense(layers) => dense_trunk(&layers.dynamics, &[&state[..], &one_hot].concat()),
         FoldedLayers::Residual(layers) => {
-            let mut one_hot = vec![0.0; network.architecture.actions];
-            one_hot[action] = 1.0;
             let planes = layer(&layers.action, &one_hot);
             residual_trunk(network, &layers.dynamics, &[&state[..], &planes].concat())
         }
@@ -92,6 +96,10 @@ pub(crate) fn choices(network: &FoldedLatent) -> usize {
     }
 }
 
+fn one_hot(count: usize, hot: usize) -> Vec<f64> {
+    (0..count).map(|index| if index == hot { 1.0 } else { 0.0 }).collect()
+}
+
 fn predictions(network: &FoldedLatent, state: Vec<f64>, before: &Memory) -> Answer {
     let (policy, value, hidden, output) = match &network.layers {
         FoldedLayers::Dense(DenseLayers { policy, value, reward, .. }) => {
@@ -100,8 +108,8 @@ fn predictions(network: &FoldedLatent, state: Vec<f64>, before: &Memory) -> Answ
         }
         FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, reward, .. }) => {
             let policy = layer(policy_output, &features(network, policy, &state));
-            let value = layer(&value.output, &scalar_hidden(network, value, &state));
-            (policy, value, scalar_hidden(network, reward, &state), &reward.output)
+            let value = layer(&value.output, &residual_hidden(network, value, &state));
+            (policy, value, residual_hidden(network, reward, &state), &reward.output)
         }
     };
     let value = expectation(&value);
@@ -170,7 +178,7 @@ fn features(network: &FoldedLatent, convolution: &Affine, state: &[f64]) -> Vec<
     (0..cells * HEAD_CHANNELS).map(|i| planes[i % HEAD_CHANNELS * cells + i / HEAD_CHANNELS]).collect()
 }
 
-fn scalar_hidden(network: &FoldedLatent, head: &ScalarHead, state: &[f64]) -> Vec<f64> {
+fn residual_hidden(network: &FoldedLatent, head: &ResidualHead, state: &[f64]) -> Vec<f64> {
     let mut hidden = layer(&head.hidden, &features(network, &head.convolution, state));
     rectify(&mut hidden);
     hidden

@@ -5,7 +5,7 @@ use network::{ACTION_PLANES, HEAD_CHANNELS, VALUE_HIDDEN};
 use weights::Architecture;
 
 use super::answers::Answers;
-use super::folded::{ResidualLayers, ScalarHead};
+use super::folded::{ResidualChance, ResidualHead, ResidualLayers, ResidualTrunk};
 use super::pool::Pool;
 use super::prefix::{Remembering, write_units};
 use super::rows::take_rows;
@@ -27,27 +27,60 @@ pub(crate) struct ResidualNetwork {
     /// The arrangements of a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
     representation: Trunk,
-    dynamics: Trunk,
-    actions: ActionCells,
-    /// The convolutions in front of policy and value, the policy's channels first.
-    prediction: Product,
+    /// To states, by actions; with chance, from afterstates by chance codes.
+    dynamics: Transition,
+    /// Of states.
+    prediction: Prediction,
     /// The convolution in front of the reward.
     reward_convolution: Product,
-    policy: Product,
-    value: Scalar,
-    reward: Scalar,
+    reward: Head,
+    chance: Option<Chance>,
 }
 
-/// The planes of each action, `[A, cells, 4]`.
+/// The layers that lead to afterstates.
+#[derive(Debug)]
+struct Chance {
+    /// To afterstates, by actions.
+    dynamics: Transition,
+    /// Of afterstates: the policy is that of chance.
+    prediction: Prediction,
+}
+
+/// The layers from a latent state and an action, or a chance code, to a latent state.
+#[derive(Debug)]
+struct Transition {
+    trunk: Trunk,
+    actions: ActionCells,
+}
+
+/// The heads of policy and value.
+#[derive(Debug)]
+struct Prediction {
+    /// The convolutions in front of both, the policy's channels first.
+    convolution: Product,
+    policy: Policy,
+    value: Head,
+}
+
+/// The layers of a policy after its convolution.
+#[derive(Debug)]
+enum Policy {
+    /// Features `[cells, 32]` to logits of actions.
+    Actions(Product),
+    /// Those to logits of chance codes.
+    Codes(Head),
+}
+
+/// The planes of each action or chance code, `[A, cells, 4]`.
 #[derive(Debug)]
 struct ActionCells {
     values: Vec<[f32; ACTION_PLANES]>,
     cells: usize,
 }
 
-/// The layers of a head that predicts a number, after its convolution.
+/// The layers of a head with hidden units, after its convolution.
 #[derive(Debug)]
-struct Scalar {
+struct Head {
     /// Features `[cells, 32]` to hidden units `[64]`.
     hidden: Product,
     /// Hidden units `[64]` to logits.
@@ -61,8 +94,8 @@ pub(crate) struct Buffers {
     arranged: Vec<Arranged>,
     /// Hidden units of the value, `[rows, 64]`.
     value: Vec<f32>,
-    /// Hidden units of the reward, `[rows, 64]`.
-    reward: Vec<f32>,
+    /// Hidden units of the reward, or of the chance codes, `[rows, 64]`.
+    other: Vec<f32>,
     /// Hidden units of one of them, a cell being a position.
     hidden: Planes,
     /// The rows among the hidden units.
@@ -86,28 +119,32 @@ impl ResidualNetwork {
     pub(crate) fn new(architecture: &Architecture, layers: &ResidualLayers, path: KernelVariant) -> Self {
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let arrangements = Arrangement::of(path, board, architecture.channels);
-        let trunk =
-            |of: &super::folded::ResidualTrunk| Trunk::new(path, board, &arrangements, &of.stem, &of.blocks, None);
+        let ResidualLayers { representation, action, dynamics, policy, policy_output, value, reward, chance } = layers;
+        let trunk = |of: &ResidualTrunk| Trunk::new(path, board, &arrangements, &of.stem, &of.blocks, None);
+        let transition = |of: &ResidualTrunk, action: &Dense| Transition {
+            trunk: trunk(of),
+            actions: ActionCells::new(action, board.cells()),
+        };
         let packing = path.packing();
-        let ResidualLayers { policy, value, reward, .. } = layers;
-        let prediction = Affine {
-            weight: [&policy.weight[..], &value.convolution.weight].concat(),
-            bias: [&policy.bias[..], &value.convolution.bias].concat(),
-            ..*policy
+        let of_actions = Policy::Actions(Product::over_cells(packing, policy_output, board, 0));
+        let of_chance = |ResidualChance { action, afterstate, value, code }: &ResidualChance| {
+            let codes = Policy::Codes(Head::new(path, code, board, 0));
+            Chance {
+                dynamics: transition(afterstate, action),
+                prediction: Prediction::new(path, board, &code.convolution, codes, value),
+            }
         };
         let mut network = Self {
             path,
             board,
             channels: architecture.channels,
             observed: architecture.planes,
-            representation: trunk(&layers.representation),
-            dynamics: trunk(&layers.dynamics),
-            actions: ActionCells::new(&layers.action, board.cells()),
-            prediction: Product::convolution(packing, &prediction, board),
+            representation: trunk(representation),
+            dynamics: transition(dynamics, action),
+            prediction: Prediction::new(path, board, policy, of_actions, value),
             reward_convolution: Product::convolution(packing, &reward.convolution, board),
-            policy: Product::over_cells(packing, &layers.policy_output, board, 0),
-            value: Scalar::new(path, value, board, HEAD_CHANNELS),
-            reward: Scalar::new(path, reward, board, 0),
+            reward: Head::new(path, reward, board, 0),
+            chance: chance.as_deref().map(of_chance),
             arrangements,
         };
         Slab::gather(&mut network.products_mut().map(|product| &mut product.weights).collect::<Vec<_>>());
@@ -116,15 +153,14 @@ impl ResidualNetwork {
 
     /// All products: the dynamics and the heads, which a search computes together many times, lie together.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
-        self.representation.products_mut().chain(self.dynamics.products_mut()).chain([
-            &mut self.prediction,
-            &mut self.reward_convolution,
-            &mut self.policy,
-            &mut self.value.hidden,
-            &mut self.value.output,
-            &mut self.reward.hidden,
-            &mut self.reward.output,
-        ])
+        let of_chance = self
+            .chance
+            .iter_mut()
+            .flat_map(|Chance { dynamics, prediction }| dynamics.trunk.products_mut().chain(prediction.products_mut()));
+        let of_reward = [&mut self.reward_convolution, &mut self.reward.hidden, &mut self.reward.output];
+        let dynamics = self.dynamics.trunk.products_mut();
+        let of_states = dynamics.chain(self.prediction.products_mut()).chain(of_reward);
+        self.representation.products_mut().chain(of_states).chain(of_chance)
     }
 
     /// Lines of a latent state in a pool, `[blocks of channels, cells]`: planes without their border.
@@ -143,8 +179,13 @@ impl ResidualNetwork {
 
     /// The padded outputs of the policy, and the most of another head.
     pub(crate) fn padded_outputs(&self) -> [usize; 2] {
-        let [value, reward] = [&self.value, &self.reward].map(|head| head.output.padded_outputs());
-        [self.policy.padded_outputs(), value.max(reward)]
+        let [policy, value] = self.prediction.padded_outputs();
+        [policy, value.max(self.reward.output.padded_outputs())]
+    }
+
+    /// The padded outputs of the chance codes, and those of the value of afterstates; `None` without chance.
+    pub(crate) fn padded_chance(&self) -> Option<[usize; 2]> {
+        self.chance.as_ref().map(|chance| chance.prediction.padded_outputs())
     }
 
     pub(crate) fn buffers(&self) -> Buffers {
@@ -159,7 +200,7 @@ impl ResidualNetwork {
         Buffers {
             arranged: self.arrangements.iter().map(arranged).collect(),
             value: vec![0.0; pass * VALUE_HIDDEN],
-            reward: vec![0.0; pass * VALUE_HIDDEN],
+            other: vec![0.0; pass * VALUE_HIDDEN],
             hidden: Planes::new(format, Layout::apart(Board::new(1, pass), 1), VALUE_HIDDEN),
             runs: Vec::with_capacity(pass.div_ceil(TILE_ROWS)),
         }
@@ -177,6 +218,7 @@ impl ResidualNetwork {
         let multipliers = Multipliers::new(self.path);
         let base = multipliers.base();
         let positions = input.len();
+        let Prediction { policy, value, .. } = self.prediction(input);
         for pass in Arrangement::passes(&self.arrangements, positions) {
             let arranged = &mut buffers.arranged[pass.arrangement];
             let arrangement = &self.arrangements[pass.arrangement];
@@ -191,21 +233,27 @@ impl ResidualNetwork {
                 let values = &mut values[first * product.padded_outputs()..];
                 base.multiply(product, features, &rows, Output::Matrix { values, relu }, None);
             };
-            layer(&self.policy, &arranged.features, false, answers.policy_mut());
-            layer(&self.value.hidden, &arranged.features, true, &mut buffers.value);
+            match policy {
+                Policy::Actions(logits) => layer(logits, &arranged.features, false, answers.policy_mut()),
+                Policy::Codes(head) => layer(&head.hidden, &arranged.features, true, &mut buffers.other),
+            }
+            layer(&value.hidden, &arranged.features, true, &mut buffers.value);
             if let Input::Steps(_) = input {
-                layer(&self.reward.hidden, &arranged.reward_features, true, &mut buffers.reward);
+                layer(&self.reward.hidden, &arranged.reward_features, true, &mut buffers.other);
             }
         }
         take_rows(self.path, buffers.hidden.layout, positions, &mut buffers.runs);
-        let Buffers { value, reward, hidden, runs, .. } = buffers;
-        self.value.compute(base, value, hidden, runs, positions, answers.scalar_mut());
-        answers.set_values(base, positions, self.value.output.padded_outputs());
+        let Buffers { value: value_units, other, hidden, runs, .. } = buffers;
+        value.compute(base, value_units, hidden, runs, positions, answers.scalar_mut());
+        answers.set_values(base, positions, value.output.padded_outputs());
+        if let Policy::Codes(head) = policy {
+            head.compute(base, other, hidden, runs, positions, answers.policy_mut());
+        }
         if let Input::Steps(steps) = input {
             match remembering {
-                None => self.reward.compute(base, reward, hidden, runs, positions, answers.scalar_mut()),
+                None => self.reward.compute(base, other, hidden, runs, positions, answers.scalar_mut()),
                 Some((gates, memory)) => {
-                    for (row, units) in reward.chunks_exact(VALUE_HIDDEN).take(positions).enumerate() {
+                    for (row, units) in other.chunks_exact(VALUE_HIDDEN).take(positions).enumerate() {
                         write_units(memory.inputs_mut(), row, 0, units);
                     }
                     gates.compute(base, memory, steps, pool, runs, hidden);
@@ -214,6 +262,21 @@ impl ResidualNetwork {
             }
             answers.set_rewards(base, positions, self.reward.output.padded_outputs());
         }
+    }
+
+    /// The heads that read the next states of an input.
+    ///
+    /// # Panics
+    /// For afterstates, without chance.
+    fn prediction(&self, input: Input<'_>) -> &Prediction {
+        match input {
+            Input::Observations(..) | Input::Steps(_) => &self.prediction,
+            Input::Acts(_) => &self.chance().prediction,
+        }
+    }
+
+    fn chance(&self) -> &Chance {
+        self.chance.as_ref().expect("the network has afterstates")
     }
 
     /// Numbers of an observation.
@@ -238,16 +301,11 @@ impl ResidualNetwork {
                 }
                 (&self.representation, observations)
             }
-            Input::Steps(steps) => {
-                for (position, step) in steps.iter().enumerate() {
-                    self.read_state(states, position, pool, step.from);
-                    self.actions.write(states, position, self.channels, step.action.index());
-                }
-                (&self.dynamics, states)
-            }
+            Input::Steps(steps) => (self.enter(&self.dynamics, steps, states, pool), states),
+            Input::Acts(steps) => (self.enter(&self.chance().dynamics, steps, states, pool), states),
         };
         let part = Part { arrangement, positions: input.len(), input: planes };
-        trunk.compute(multipliers, part, activations, &self.prediction, |_, _| {});
+        trunk.compute(multipliers, part, activations, &self.prediction(input).convolution, |_, _| {});
         for position in 0..input.len() {
             multipliers.base().rescale(&mut activations.stream, position, self.channels);
             self.write_state(&activations.stream, position, pool, input.to(position));
@@ -269,10 +327,19 @@ impl ResidualNetwork {
             let output = Output::Planes { planes, first, add: false, relu: true };
             multiplier.multiply(product, &activations.stream, cells, output, None);
         };
-        convolve(&self.prediction, features);
+        convolve(&self.prediction(input).convolution, features);
         if let Input::Steps(_) = input {
             convolve(&self.reward_convolution, reward_features);
         }
+    }
+
+    /// Writes the states in which steps begin and the planes of their actions, and returns the trunk that reads them.
+    fn enter<'a>(&self, transition: &'a Transition, steps: &[Unroll], planes: &mut Planes, pool: &Pool) -> &'a Trunk {
+        for (position, step) in steps.iter().enumerate() {
+            self.read_state(planes, position, pool, step.from);
+            transition.actions.write(planes, position, self.channels, step.action.index());
+        }
+        &transition.trunk
     }
 
     /// Copies a state from the pool to a position of planes.
@@ -299,15 +366,17 @@ impl ResidualNetwork {
 pub(crate) enum Input<'a> {
     /// Observations `[positions, P, H, W]`, and the slots of their states.
     Observations(&'a [f32], &'a [Slot]),
-    /// Steps from states in the pool.
+    /// Steps to states from those in the pool; with chance, from afterstates by chance codes.
     Steps(&'a [Unroll]),
+    /// Actions from states in the pool to afterstates.
+    Acts(&'a [Unroll]),
 }
 
 impl Input<'_> {
     fn len(&self) -> usize {
         match self {
             Self::Observations(_, to) => to.len(),
-            Self::Steps(steps) => steps.len(),
+            Self::Steps(steps) | Self::Acts(steps) => steps.len(),
         }
     }
 
@@ -318,6 +387,7 @@ impl Input<'_> {
                 Self::Observations(&values[range.start * len..range.end * len], &to[range])
             }
             Self::Steps(steps) => Self::Steps(&steps[range]),
+            Self::Acts(steps) => Self::Acts(&steps[range]),
         }
     }
 
@@ -325,7 +395,7 @@ impl Input<'_> {
     fn to(&self, position: usize) -> Slot {
         match self {
             Self::Observations(_, to) => to[position],
-            Self::Steps(steps) => steps[position].to,
+            Self::Steps(steps) | Self::Acts(steps) => steps[position].to,
         }
     }
 }
@@ -354,9 +424,41 @@ impl ActionCells {
     }
 }
 
-impl Scalar {
+impl Prediction {
+    /// Packs the convolutions in front of policy and value, and the layers of the value.
+    fn new(path: KernelVariant, board: Board, of_policy: &Affine, policy: Policy, value: &ResidualHead) -> Self {
+        let both = Affine {
+            weight: [&of_policy.weight[..], &value.convolution.weight].concat(),
+            bias: [&of_policy.bias[..], &value.convolution.bias].concat(),
+            ..*of_policy
+        };
+        Self {
+            convolution: Product::convolution(path.packing(), &both, board),
+            policy,
+            value: Head::new(path, value, board, HEAD_CHANNELS),
+        }
+    }
+
+    /// All products, in the order in which they are computed.
+    fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
+        let (policy, output) = match &mut self.policy {
+            Policy::Actions(logits) => (logits, None),
+            Policy::Codes(Head { hidden, output }) => (hidden, Some(output)),
+        };
+        let Head { hidden, output: value } = &mut self.value;
+        [&mut self.convolution, policy, hidden, value].into_iter().chain(output)
+    }
+
+    /// The padded outputs of the policy, and those of the value.
+    fn padded_outputs(&self) -> [usize; 2] {
+        let (Policy::Actions(policy) | Policy::Codes(Head { output: policy, .. })) = &self.policy;
+        [policy, &self.value.output].map(Product::padded_outputs)
+    }
+}
+
+impl Head {
     /// Packs the layers of a head, whose features begin with channel `first`.
-    fn new(path: KernelVariant, head: &ScalarHead, board: Board, first: usize) -> Self {
+    fn new(path: KernelVariant, head: &ResidualHead, board: Board, first: usize) -> Self {
         let packing = path.packing();
         Self {
             hidden: Product::over_cells(packing, &head.hidden, board, first),

@@ -45,9 +45,9 @@ fn worst(network: &FoldedLatent, evaluator: &mut LatentEvaluator) -> Result<f64,
     }
     let to: Vec<Slot> = (0..STATES).map(Slot).collect();
     let choices = reference::choices(network);
-    let choice = |from: u32| Action(u16::try_from(from as usize % choices).unwrap_or(u16::MAX));
-    let step = |from: u32| Unroll { from: Slot(from), action: choice(from), to: Slot(from + STATES) };
-    let steps: Vec<Unroll> = (0..STATES).map(step).collect();
+    let choice = |from: u32, of: usize| Action(u16::try_from(from as usize % of).unwrap_or(u16::MAX));
+    let step = |from: u32, of: usize| Unroll { from: Slot(from), action: choice(from, of), to: Slot(from + STATES) };
+    let steps: Vec<Unroll> = (0..STATES).map(|from| step(from, choices)).collect();
     let first = [0, 1].map(|state| reference::initial(network, batch.observation(state)));
 
     evaluator.reserve(2 * STATES as usize)?;
@@ -58,6 +58,14 @@ fn worst(network: &FoldedLatent, evaluator: &mut LatentEvaluator) -> Result<f64,
     for (row, step) in steps.iter().enumerate().take(2 * choices) {
         let answer = reference::recurrent(network, &first[row % 2], step.action.index());
         worst = greater(worst, error(&predictions, row, &answer));
+    }
+    if evaluator.codes() > 0 {
+        let steps: Vec<Unroll> = (0..STATES).map(|from| step(from, every.len())).collect();
+        evaluator.act(&steps, &mut predictions)?;
+        for (row, step) in steps.iter().enumerate().take(2 * every.len()) {
+            let answer = reference::act(network, &first[row % 2], step.action.index());
+            worst = greater(worst, error(&predictions, row, &answer));
+        }
     }
     Ok(worst)
 }

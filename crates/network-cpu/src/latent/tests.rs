@@ -83,7 +83,8 @@ fn check_chains_against_float64<const STEPS: usize>(architecture: &Architecture,
     slots.shuffle(&mut rng);
     let slot = |step: usize, index: usize| Slot(slots[step * positions + index]);
     let to: Vec<Slot> = (0..positions).map(|index| slot(0, index)).collect();
-    let all: Vec<usize> = (0..architecture.actions).collect();
+    // With chance, an action and a chance code take turns.
+    let is_act = |step: usize| architecture.model.codes() > 0 && step.is_multiple_of(2);
 
     let first: Vec<Answer> =
         (0..positions).map(|index| reference::initial(&network, batch.observation(index))).collect();
@@ -93,11 +94,13 @@ fn check_chains_against_float64<const STEPS: usize>(architecture: &Architecture,
         let mut order: Vec<usize> = (0..positions).collect();
         order.shuffle(&mut rng);
         let before = &wanted[step];
+        let take = if is_act(step) { reference::act } else { reference::recurrent };
+        let choices = if is_act(step) { architecture.actions } else { reference::choices(&network) };
         let (mut unrolls, mut answers) = (Vec::new(), Vec::new());
         for (index, &parent) in order.iter().enumerate() {
-            let action = rng.random_range(0..architecture.actions);
-            unrolls.push(Unroll { from: slot(step, parent), action: Action(action as u16), to: slot(step + 1, index) });
-            answers.push(reference::recurrent(&network, &before[parent], action));
+            let choice = rng.random_range(0..choices);
+            unrolls.push(Unroll { from: slot(step, parent), action: Action(choice as u16), to: slot(step + 1, index) });
+            answers.push(take(&network, &before[parent], choice));
         }
         steps.push(unrolls);
         wanted.push(answers);
@@ -114,8 +117,10 @@ fn check_chains_against_float64<const STEPS: usize>(architecture: &Architecture,
         let worst = distance(&wanted[0], legal, &predictions);
         assert!(worst <= tolerance, "{path} on {architecture:?}: observations are off by {worst}");
         for (step, unrolls) in steps.iter().enumerate() {
-            evaluator.recurrent(unrolls, &mut predictions).unwrap();
-            let worst = distance(&wanted[step + 1], |_| all.clone(), &predictions);
+            let take = if is_act(step) { LatentEvaluator::act } else { LatentEvaluator::recurrent };
+            take(&mut evaluator, unrolls, &mut predictions).unwrap();
+            let wanted = &wanted[step + 1];
+            let worst = distance(wanted, |index| (0..wanted[index].policy.len()).collect(), &predictions);
             assert!(worst <= tolerance, "{path} on {architecture:?}: step {step} is off by {worst}");
         }
     }
@@ -180,6 +185,97 @@ fn every_path_agrees_with_float64_for_rewards_that_are_differences_of_value_pref
     }
 }
 
+/// The same network with chance, of this many codes.
+fn with_chance(architecture: Architecture, codes: usize) -> Architecture {
+    Architecture { model: Model::StochasticMuzero { support: 10, codes }, ..architecture }
+}
+
+#[test]
+fn afterstates_of_vectors_and_the_states_after_them_agree_with_float64_on_every_path() {
+    for (units, actions, codes, positions) in [(24, 3, 5, 9), (64, 25, 32, 65), (100, 2, 40, 257)] {
+        check_chains_against_float64::<4>(&with_chance(architecture([6, 1, 1], units, 1, actions), codes), positions);
+    }
+}
+
+#[test]
+fn afterstates_of_planes_and_the_states_after_them_agree_with_float64_on_every_path() {
+    // Fewer and more positions than a pass has, on boards that are turned and boards that are not.
+    for (shape, codes) in [([2, 3, 3], 5), ([2, 6, 7], 32), ([1, 1, 2], 1), ([3, 5, 1], 40), ([16, 4, 4], 32)] {
+        for positions in [1, 67] {
+            check_chains_against_float64::<4>(&with_chance(architecture(shape, 16, 1, 4), codes), positions);
+        }
+    }
+    for (units, pooled) in [(8, 0), (0, 20), (12, 16)] {
+        let plain = with_chance(architecture([2, 4, 4], 48, 3, 7), 6);
+        let with_parts = Architecture { squeeze_excitation: units, global_pooling: pooled, ..plain };
+        check_chains_against_float64::<4>(&with_parts, 9);
+    }
+}
+
+#[test]
+fn chance_and_players_choose_among_different_numbers() {
+    for shape in [[4, 1, 1], [2, 3, 4]] {
+        let architecture = with_chance(architecture(shape, 16, 1, 3), 5);
+        let network = FoldedLatent::random(&architecture, 3).unwrap();
+        let mut evaluator = evaluator(&network, KernelVariant::PortableF32);
+        evaluator.reserve(3).unwrap();
+        let mut predictions = LatentPredictions::default();
+        evaluator.initial(&batch(&architecture, 1, &mut rng(6)), &[Slot(0)], &mut predictions).unwrap();
+        assert_eq!((evaluator.codes(), predictions.priors(0).len()), (5, 3));
+        evaluator.act(&[unroll(0, 2, 1)], &mut predictions).unwrap();
+        assert_eq!(predictions.priors(0).len(), 5);
+        evaluator.recurrent(&[unroll(1, 4, 2)], &mut predictions).unwrap();
+        assert_eq!(predictions.priors(0).len(), 3);
+    }
+}
+
+#[test]
+fn a_network_without_chance_has_no_afterstates() {
+    for shape in [[4, 1, 1], [2, 3, 4]] {
+        let network = FoldedLatent::random(&architecture(shape, 16, 1, 3), 3).unwrap();
+        let mut evaluator = evaluator(&network, KernelVariant::PortableF32);
+        evaluator.reserve(2).unwrap();
+        let answer = evaluator.act(&[unroll(0, 0, 1)], &mut LatentPredictions::default());
+        assert!(matches!(answer, Err(Error::Backend(_))), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_head_of_afterstates_that_overflows_is_refused_as_not_finite() {
+    type Change = fn(&mut FoldedLatent);
+    let changes: [(bool, Change); 3] = [
+        (true, |_| {}),
+        (false, |network| match &mut network.layers {
+            FoldedLayers::Dense(layers) => layers.chance.as_mut().unwrap().code.output.bias[2] = f32::INFINITY,
+            FoldedLayers::Residual(layers) => layers.chance.as_mut().unwrap().code.output.bias[2] = f32::INFINITY,
+        }),
+        (false, |network| match &mut network.layers {
+            FoldedLayers::Dense(layers) => layers.chance.as_mut().unwrap().value.output.bias[20] = f32::NEG_INFINITY,
+            FoldedLayers::Residual(layers) => layers.chance.as_mut().unwrap().value.output.bias[20] = f32::NEG_INFINITY,
+        }),
+    ];
+    for shape in [[4, 1, 1], [2, 3, 4]] {
+        let architecture = with_chance(architecture(shape, 16, 1, 3), 5);
+        for (path, (is_finite, change)) in available().flat_map(|path| changes.map(|change| (path, change))) {
+            let mut network = FoldedLatent::random(&architecture, 3).unwrap();
+            change(&mut network);
+            let mut evaluator = evaluator(&network, path);
+            evaluator.reserve(3).unwrap();
+            let mut predictions = LatentPredictions::default();
+            // Neither the predictions in states nor the way to them read these heads.
+            evaluator.initial(&batch(&architecture, 1, &mut rng(6)), &[Slot(0)], &mut predictions).unwrap();
+            let act = evaluator.act(&[unroll(0, 1, 1)], &mut predictions);
+            assert_eq!(act.is_ok(), is_finite, "{path}, {shape:?}: {act:?}");
+            assert!(act.is_ok() || matches!(act, Err(Error::NotFinite { weights_version: 9 })), "{act:?}");
+            evaluator.recurrent(&[unroll(1, 4, 2)], &mut predictions).unwrap();
+        }
+    }
+}
+
+fn rng(seed: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(seed)
+}
+
 /// An evaluator with room for 32 states of a small network of vectors, on the widest path.
 fn small(change: impl FnOnce(&mut FoldedLatent)) -> LatentEvaluator {
     small_of(Model::muzero(10), change)
@@ -219,25 +315,31 @@ fn an_observation_that_is_not_finite_is_refused() {
 
 #[test]
 fn an_observation_that_is_not_finite_does_not_reach_later_batches() {
-    for (path, shape) in available().flat_map(|path| [[4, 1, 1], [2, 3, 4]].map(|shape| (path, shape))) {
-        let architecture = architecture(shape, 16, 2, 3);
+    let shapes = [[4, 1, 1], [2, 3, 4]].map(|shape| architecture(shape, 16, 2, 3));
+    let architectures = shapes.into_iter().flat_map(|plain| [with_chance(plain.clone(), 3), plain]);
+    for (path, architecture) in architectures.flat_map(|it| available().map(move |path| (path, it.clone()))) {
         let network = FoldedLatent::random(&architecture, 3).unwrap();
-        let good = batch(&architecture, 20, &mut ChaCha8Rng::seed_from_u64(1));
+        let good = batch(&architecture, 20, &mut rng(1));
         let mut bad = Batch::new(good.shape());
         (0..20).for_each(|_| bad.push(&[Action(0)], |cells| cells.fill(f32::NAN)));
         let to: Vec<Slot> = (0..20).map(Slot).collect();
         let steps: Vec<Unroll> = (0..20).map(|slot| unroll(slot, 1, slot + 20)).collect();
+        type Take = fn(&mut LatentEvaluator, &[Unroll], &mut LatentPredictions) -> Result<(), Error>;
+        let takes: &[Take] = match architecture.model.codes() {
+            0 => &[LatentEvaluator::recurrent],
+            _ => &[LatentEvaluator::recurrent, LatentEvaluator::act],
+        };
         let answers = |evaluator: &mut LatentEvaluator| {
-            let (mut first, mut then) = (LatentPredictions::default(), LatentPredictions::default());
-            evaluator.initial(&good, &to, &mut first).unwrap();
-            evaluator.recurrent(&steps, &mut then).unwrap();
-            (first, then)
+            let mut answers = vec![LatentPredictions::default(); 1 + takes.len()];
+            evaluator.initial(&good, &to, &mut answers[0]).unwrap();
+            takes.iter().zip(&mut answers[1..]).for_each(|(take, then)| take(evaluator, &steps, then).unwrap());
+            answers
         };
         let (mut fresh, mut poisoned) = (evaluator(&network, path), evaluator(&network, path));
         [&mut fresh, &mut poisoned].into_iter().for_each(|evaluator| evaluator.reserve(40).unwrap());
         assert!(poisoned.initial(&bad, &to, &mut LatentPredictions::default()).is_err());
-        assert!(poisoned.recurrent(&steps, &mut LatentPredictions::default()).is_err());
-        assert_eq!(answers(&mut poisoned), answers(&mut fresh), "{path}, {shape:?}");
+        takes.iter().for_each(|take| assert!(take(&mut poisoned, &steps, &mut LatentPredictions::default()).is_err()));
+        assert_eq!(answers(&mut poisoned), answers(&mut fresh), "{path}, {architecture:?}");
     }
 }
 
@@ -297,6 +399,25 @@ fn a_step_may_replace_the_state_that_it_reads() {
         evaluator.recurrent(&[unroll(1, 1, 2)], &mut apart).unwrap();
         evaluator.recurrent(&[unroll(2, 1, 3)], &mut apart).unwrap();
         assert_eq!(same, apart);
+    }
+}
+
+#[test]
+fn an_action_may_replace_the_state_that_it_leads_from_by_the_afterstate() {
+    for (path, shape) in available().flat_map(|path| [[4, 1, 1], [2, 3, 4]].map(|shape| (path, shape))) {
+        let architecture = with_chance(architecture(shape, 16, 1, 3), 5);
+        let mut evaluator = evaluator(&FoldedLatent::random(&architecture, 3).unwrap(), path);
+        evaluator.reserve(32).unwrap();
+        let (mut apart, mut same) = (LatentPredictions::default(), LatentPredictions::default());
+        for to in [0, 1] {
+            evaluator.initial(&batch(&architecture, 1, &mut rng(6)), &[Slot(to)], &mut apart).unwrap();
+        }
+        evaluator.act(&[unroll(0, 1, 0)], &mut same).unwrap();
+        evaluator.act(&[unroll(1, 1, 2)], &mut apart).unwrap();
+        assert_eq!(same, apart, "{path}");
+        evaluator.recurrent(&[unroll(0, 4, 0)], &mut same).unwrap();
+        evaluator.recurrent(&[unroll(2, 4, 3)], &mut apart).unwrap();
+        assert_eq!(same, apart, "{path}");
     }
 }
 
@@ -369,56 +490,4 @@ fn a_state_that_was_read_and_written_to_another_slot_is_the_same_state() {
             assert_eq!(from_host, from_pool, "{path}");
         }
     }
-}
-
-/// A chain of actions and codes in a dense network with chance.
-#[test]
-fn afterstates_and_the_states_after_them_agree_with_float64_on_every_path() {
-    for (units, actions, codes) in [(24, 3, 5), (64, 25, 32), (100, 2, 40)] {
-        let model = Model::StochasticMuzero { support: 10, codes };
-        let architecture = Architecture { model, ..architecture([6, 1, 1], units, 1, actions) };
-        let network = FoldedLatent::random(&architecture, 7).unwrap();
-        let mut rng = ChaCha8Rng::seed_from_u64(12);
-        let batch = batch(&architecture, 9, &mut rng);
-        let first: Vec<Answer> = (0..9).map(|i| reference::initial(&network, batch.observation(i))).collect();
-        let mut step = |from: u32, choices: usize, to: u32| {
-            let step = |i: u32| Unroll {
-                from: Slot(from + i),
-                action: Action(rng.random_range(0..choices) as u16),
-                to: Slot(to + i),
-            };
-            (0..9).map(step).collect::<Vec<_>>()
-        };
-        let (acts, follows) = (step(0, actions, 9), step(9, codes, 18));
-        let taken = |answers: &[Answer], steps: &[Unroll], take: fn(&FoldedLatent, &Answer, usize) -> Answer| {
-            let of = |(answer, step): (&Answer, &Unroll)| take(&network, answer, step.action.index());
-            answers.iter().zip(steps).map(of).collect::<Vec<Answer>>()
-        };
-        let after = taken(&first, &acts, reference::act);
-        let next = taken(&after, &follows, reference::recurrent);
-        for path in available() {
-            let tolerance = if path.is_bf16() { 0.15 } else { 3e-5 };
-            let mut evaluator = evaluator(&network, path);
-            assert_eq!(evaluator.codes(), codes);
-            evaluator.reserve(27).unwrap();
-            let mut predictions = LatentPredictions::default();
-            let to: Vec<Slot> = (0..9).map(Slot).collect();
-            evaluator.initial(&batch, &to, &mut predictions).unwrap();
-            evaluator.act(&acts, &mut predictions).unwrap();
-            let worst = distance(&after, |_| (0..codes).collect(), &predictions);
-            assert!(worst < tolerance, "{path}: {worst} in afterstates");
-            evaluator.recurrent(&follows, &mut predictions).unwrap();
-            let worst = distance(&next, |_| (0..actions).collect(), &predictions);
-            assert!(worst < tolerance, "{path}: {worst} after chance");
-        }
-    }
-}
-
-#[test]
-fn a_network_of_planes_with_chance_is_left_to_libtorch() {
-    let model = Model::StochasticMuzero { support: 10, codes: 4 };
-    let architecture = Architecture { model, ..architecture([2, 4, 4], 16, 1, 4) };
-    let error = crate::Error::check_latent(&architecture).unwrap_err();
-    assert!(error.is_of_the_kernel(), "{error}");
-    assert!(error.to_string().contains("chance codes"), "{error}");
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::expect_used, reason = "what cannot be made ends the test")]
 
+pub(crate) mod agreement;
+
 use std::collections::BTreeMap;
 
 use network::{LatentLayers, Layer, Role};
@@ -43,7 +45,7 @@ pub(crate) fn file(tensors: &Tensors) -> Vec<u8> {
 
 /// A network.
 pub(crate) struct Named {
-    architecture: Architecture,
+    pub(crate) architecture: Architecture,
     pub(crate) tensors: Tensors,
 }
 
@@ -74,22 +76,36 @@ impl Named {
         self.trunk("representation", observation.iter().map(|&value| f64::from(value)).collect())
     }
 
-    /// The latent state that an action leads to.
-    pub(crate) fn unroll(&self, state: &[f64], action: usize) -> Vec<f64> {
-        let mut one_hot = vec![0.0; self.architecture.actions];
-        one_hot[action] = 1.0;
-        let of_action = if self.is_dense() { one_hot } else { self.linear("dynamics.action", &one_hot) };
-        self.trunk("dynamics", [state, &of_action].concat())
+    /// The latent state that an action, or from an afterstate a chance code, leads to.
+    pub(crate) fn unroll(&self, state: &[f64], choice: usize) -> Vec<f64> {
+        let codes = self.architecture.model.codes();
+        let choices = if codes > 0 { codes } else { self.architecture.actions };
+        self.transition("dynamics", state, choices, choice)
+    }
+
+    /// The afterstate that an action leads to.
+    pub(crate) fn act(&self, state: &[f64], action: usize) -> Vec<f64> {
+        self.transition("afterstate", state, self.architecture.actions, action)
+    }
+
+    fn transition(&self, trunk: &str, state: &[f64], choices: usize, choice: usize) -> Vec<f64> {
+        let mut one_hot = vec![0.0; choices];
+        one_hot[choice] = 1.0;
+        let of_choice = if self.is_dense() { one_hot } else { self.linear(&format!("{trunk}.action"), &one_hot) };
+        self.trunk(trunk, [state, &of_choice].concat())
     }
 
     /// Priors over all actions.
     pub(crate) fn priors(&self, state: &[f64]) -> Vec<f64> {
-        let logits = match self.is_dense() {
+        shares(&match self.is_dense() {
             true => self.linear("policy.output", &relu(self.dense("policy.hidden", state))),
             false => self.linear("policy.output", &self.features("policy", state)),
-        };
-        let total: f64 = logits.iter().map(|logit| logit.exp()).sum();
-        logits.iter().map(|logit| logit.exp() / total).collect()
+        })
+    }
+
+    /// Probabilities of all chance codes in an afterstate.
+    pub(crate) fn codes(&self, afterstate: &[f64]) -> Vec<f64> {
+        shares(&self.linear("code.output", &self.hidden("code", afterstate)))
     }
 
     /// The mean of the atoms of a head.
@@ -98,7 +114,6 @@ impl Named {
     }
 
     /// The mean of the atoms of the value prefix after one more step; h and c are replaced.
-    #[allow(dead_code, reason = "not every test has a network of this kind")]
     pub(crate) fn prefix(&self, state: &[f64], [h, c]: &mut [[f64; 64]; 2]) -> f64 {
         let gates = self.linear("reward.memory", &[&self.hidden("reward", state)[..], h].concat());
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -199,6 +214,12 @@ impl Named {
         let cells = self.architecture.height * self.architecture.width;
         (0..cells).flat_map(|cell| planes.iter().skip(cell).step_by(cells).copied().collect::<Vec<_>>()).collect()
     }
+}
+
+/// The distribution of logits.
+fn shares(logits: &[f64]) -> Vec<f64> {
+    let total: f64 = logits.iter().map(|logit| logit.exp()).sum();
+    logits.iter().map(|logit| logit.exp() / total).collect()
 }
 
 fn relu(values: Vec<f64>) -> Vec<f64> {

@@ -1,18 +1,18 @@
-use network::{ACTION_PLANES, HEAD_CHANNELS, Head, Layer, Trunk, VALUE_HIDDEN};
-use tch::Tensor;
+use network::{ACTION_PLANES, ChanceLayers, HEAD_CHANNELS, Head, Layer, Trunk, VALUE_HIDDEN};
+use tch::{Kind, Tensor};
 use weights::Architecture;
 
 use super::heads::{self, Batched, Remember};
 use super::size;
 use crate::{
-    DeviceRules, Error, MemoryFormat, Network, Precision,
+    DeviceRules, Error, MemoryFormat, Network, Precision, categorical,
     folded::{self, Block, fold},
     fusing::{self, Fusing},
     layers::{self, Affine},
 };
 
-/// A residual MuZero network for inference: every batch norm folded into the convolution before it. Latent states are
-/// `[B, H · W · C]`, or `[B, C · H · W]` where the device takes channels first.
+/// A residual MuZero network for inference, with chance or without: every batch norm folded into the convolution before
+/// it. Latent states and afterstates are `[B, H · W · C]`, or `[B, C · H · W]` where the device takes channels first.
 #[derive(Debug)]
 pub(super) struct Residual {
     architecture: Architecture,
@@ -21,18 +21,46 @@ pub(super) struct Residual {
     /// Takes the planes of an observation, and planes of zeros up to a multiple that the device prefers.
     representation_stem: Affine,
     representation: Vec<Block>,
-    /// The planes of each action, `[A, 4 · H · W]` in the format of the device, and planes of zeros as above.
-    by_action: Tensor,
-    /// The part of the first convolution of the dynamics that reads the planes of actions, without bias.
-    action_stem: Tensor,
+    /// Takes actions; with chance, chance codes in afterstates.
+    dynamics: Transition,
+    /// Features of the heads of policy, value and reward to policy logits and to the hidden units of value and reward.
+    heads: Heads,
+    chance: Option<Chance>,
+}
+
+/// The layers that lead to afterstates.
+#[derive(Debug)]
+struct Chance {
+    /// Takes actions in states.
+    dynamics: Transition,
+    /// Features of the heads of codes and value to the hidden units of both.
+    heads: Heads,
+    /// 2n + 1.
+    atoms: usize,
+}
+
+/// The layers from latent states and choices, which are actions or chance codes, to latent states.
+#[derive(Debug)]
+struct Transition {
+    /// The planes of each choice, `[A, 4 · H · W]` in the format of the device, and planes of zeros up to a multiple that
+    /// it prefers.
+    by_choice: Tensor,
+    /// The part of the first convolution that reads the planes of choices, without bias.
+    choice_stem: Tensor,
     /// The part that reads latent states, with the bias: the sum of both is that convolution.
-    dynamics_stem: Affine,
-    dynamics: Vec<Block>,
-    /// The 1×1 convolutions of the three heads as one.
-    head: Affine,
-    /// Features to policy logits and to the hidden units of value and reward.
+    stem: Affine,
+    blocks: Vec<Block>,
+}
+
+/// Some heads that read the same states.
+#[derive(Debug)]
+struct Heads {
+    count: usize,
+    /// The 1×1 convolutions of all heads as one.
+    convolution: Affine,
+    /// Features to hidden units, or to logits of a head without hidden units.
     features: Batched,
-    /// Hidden units to the logits of value and reward.
+    /// Hidden units to the logits of the heads that have some.
     outputs: Batched,
 }
 
@@ -41,39 +69,21 @@ impl Residual {
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let (layers, kind, rules) = (network.layers.muzero()?, precision.kind(), network.rules);
         let (architecture, format) = (network.architecture().clone(), rules.memory_format);
-        let stem = |stem: Affine| folded::arrange(folded::pad_inputs(stem, rules)?, format)?.cast(kind);
         let block = |block: &::network::Block| Block::new(network, block, kind, format);
 
         let (first, representation) = parts(&layers.representation);
-        let representation_stem = stem(fold(network, first)?)?;
+        let stem = folded::pad_inputs(fold(network, first)?, rules)?;
         let representation = representation.iter().map(block).collect::<Result<_, _>>()?;
 
-        let (first, dynamics) = parts(&layers.dynamics);
-        let first = fold(network, first)?;
-        let channels = size(architecture.channels);
-        let of_states = Affine { weight: first.weight.f_narrow(1, 0, channels)?, bias: first.bias.shallow_clone() };
-        let of_actions = first.weight.f_narrow(1, channels, size(ACTION_PLANES))?;
-        let action_stem = stem(Affine { weight: of_actions, bias: first.bias })?.weight;
-        let planes = layers.action.as_ref().expect("residual networks map actions to planes");
-        let by_action = action_planes(&folded::linear(network, planes)?, &architecture, rules)?.f_to_kind(kind)?;
-
+        let action = layers.action.as_ref().expect("residual networks map actions to planes");
         let heads = [&layers.policy, &layers.value, &layers.reward];
-        let [value, reward] = [&layers.value, &layers.reward]
-            .map(|head| head.hidden.as_ref().expect("value and reward have a hidden layer"));
-        let of_features = [&layers.policy.output, value, reward];
-        let columns = |weight: &Tensor| format.columns(weight, HEAD_CHANNELS);
+        let chance = layers.chance.as_ref().map(|chance| Chance::new(network, chance, kind)).transpose()?;
         let mut residual = Self {
-            representation_stem,
+            representation_stem: folded::arrange(stem, format)?.cast(kind)?,
             representation,
-            by_action,
-            action_stem,
-            dynamics_stem: folded::arrange(of_states, format)?.cast(kind)?,
-            dynamics: dynamics.iter().map(block).collect::<Result<_, _>>()?,
-            head: folded::arrange(joined(network, heads)?, format)?.cast(kind)?,
-            features: Batched::new(network, &of_features, kind, columns)?,
-            outputs: Batched::new(network, &heads.map(|head| &head.output)[1..], kind, |weight| {
-                Ok(weight.shallow_clone())
-            })?,
+            dynamics: Transition::new(network, &layers.dynamics, action, kind)?,
+            heads: Heads::new(network, &heads, kind)?,
+            chance,
             fusing: Fusing::Separate,
             architecture,
             rules,
@@ -84,10 +94,12 @@ impl Residual {
 
     /// Compares fused convolutions of every size with separate ones, where the device has them.
     fn measured_fusing(&self, precision: Precision) -> Result<Fusing, Error> {
-        let device = self.by_action.device();
+        let device = self.dynamics.by_choice.device();
         let samples = || {
-            let layers = [&self.representation_stem, &self.dynamics_stem, &self.head];
-            let pairs = layers.into_iter().flat_map(|layer| [16, 256].map(|positions| (layer, positions)));
+            let of_chance = self.chance.as_ref().map(|chance| &chance.heads.convolution);
+            let layers = [&self.representation_stem, &self.dynamics.stem, &self.heads.convolution];
+            let pairs =
+                layers.into_iter().chain(of_chance).flat_map(|layer| [16, 256].map(|positions| (layer, positions)));
             let format = self.rules.memory_format;
             pairs.map(|(layer, positions)| folded::sample(layer, &self.architecture, positions, format)).collect()
         };
@@ -108,24 +120,51 @@ impl Residual {
         self.trunk(x, &self.representation)
     }
 
-    /// States and actions `[B]` to the next states before they are rescaled.
-    pub(super) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        let planes = self.planes(&self.by_action.f_index_select(0, actions)?)?;
-        let of_actions = layers::convolve(&planes, &self.action_stem, None)?;
-        let x = self.fusing.convolve_add_relu(&self.dynamics_stem, &self.planes(states)?, &of_actions)?;
-        self.trunk(x, &self.dynamics)
+    /// States and actions `[B]`, or afterstates and chance codes, to the next states before they are rescaled.
+    pub(super) fn next(&self, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
+        self.transition(&self.dynamics, states, choices)
+    }
+
+    /// States and actions `[B]` to afterstates before they are rescaled.
+    pub(super) fn act(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
+        self.transition(&self.chance()?.dynamics, states, actions)
     }
 
     pub(super) fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
-        let features = self.by_head(&self.fusing.convolve_relu(&self.head, &self.planes(states)?)?)?;
-        let features = self.features.apply(&features)?;
+        let features = self.features(&self.heads, states)?;
         let policy = features.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.actions))?;
         let mut hidden = features.f_narrow(0, 1, 2)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
         if let Some(remember) = remember {
             let of_reward = remember(&hidden.f_select(0, 1)?)?;
             hidden = Tensor::f_stack(&[hidden.f_select(0, 0)?, of_reward], 0)?;
         }
-        heads::answers(&policy, &self.outputs.apply(&hidden)?)
+        heads::answers(&policy, &self.heads.outputs.apply(&hidden)?)
+    }
+
+    /// Afterstates to logits of the chance codes and values, `[B, M + 1]`, float32.
+    pub(super) fn predict_afterstates(&self, afterstates: &Tensor) -> Result<Tensor, Error> {
+        let Chance { heads, atoms, .. } = self.chance()?;
+        let logits = heads.outputs.apply(&self.features(heads, afterstates)?.f_relu()?)?.f_to_kind(Kind::Float)?;
+        let codes = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.model.codes()))?;
+        let values = categorical::value(&logits.f_select(0, 1)?.f_narrow(1, 0, size(*atoms))?)?;
+        Ok(Tensor::f_cat(&[codes, values.f_unsqueeze(-1)?], 1)?)
+    }
+
+    fn chance(&self) -> Result<&Chance, Error> {
+        self.chance.as_ref().ok_or_else(|| network::Error::Model { expected: "stochastic_muzero" }.into())
+    }
+
+    fn transition(&self, transition: &Transition, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
+        let planes = self.planes(&transition.by_choice.f_index_select(0, choices)?)?;
+        let of_choices = layers::convolve(&planes, &transition.choice_stem, None)?;
+        let x = self.fusing.convolve_add_relu(&transition.stem, &self.planes(states)?, &of_choices)?;
+        self.trunk(x, &transition.blocks)
+    }
+
+    /// States to what the first matrices of some heads give, `[heads, B, out]`.
+    fn features(&self, heads: &Heads, states: &Tensor) -> Result<Tensor, Error> {
+        let planes = self.fusing.convolve_relu(&heads.convolution, &self.planes(states)?)?;
+        heads.features.apply(&self.by_head(&planes, heads.count)?)
     }
 
     /// Residual blocks: `[B, C, H, W]` to rows.
@@ -148,21 +187,66 @@ impl Residual {
         })
     }
 
-    /// The features of all heads `[B, 3 · 32, H, W]` as `[3, B, H · W · 32]`, or `[3, B, 32 · H · W]`.
-    fn by_head(&self, features: &Tensor) -> Result<Tensor, Error> {
-        let (count, ..) = features.size4()?;
+    /// The features of all heads `[B, heads · 32, H, W]` as `[heads, B, H · W · 32]`, or `[heads, B, 32 · H · W]`.
+    fn by_head(&self, features: &Tensor, heads: usize) -> Result<Tensor, Error> {
+        let ((count, ..), heads) = (features.size4()?, size(heads));
         let flat = self.format().flatten(features)?;
         Ok(match self.format() {
             MemoryFormat::ChannelsLast => {
-                let by_cell = flat.f_view([count, -1, 3, size(HEAD_CHANNELS)])?;
-                by_cell.f_permute([2, 0, 1, 3])?.f_reshape([3, count, -1])?
+                let by_cell = flat.f_view([count, -1, heads, size(HEAD_CHANNELS)])?;
+                by_cell.f_permute([2, 0, 1, 3])?.f_reshape([heads, count, -1])?
             }
-            MemoryFormat::ChannelsFirst => flat.f_view([count, 3, -1])?.f_transpose(0, 1)?,
+            MemoryFormat::ChannelsFirst => flat.f_view([count, heads, -1])?.f_transpose(0, 1)?,
         })
     }
 
     fn format(&self) -> MemoryFormat {
         self.rules.memory_format
+    }
+}
+
+impl Transition {
+    fn new(network: &Network, trunk: &Trunk, choices: &Layer, kind: Kind) -> Result<Self, Error> {
+        let (architecture, rules) = (network.architecture(), network.rules);
+        let format = rules.memory_format;
+        let (first, blocks) = parts(trunk);
+        let first = fold(network, first)?;
+        let channels = size(architecture.channels);
+        let of_states = Affine { weight: first.weight.f_narrow(1, 0, channels)?, bias: first.bias.shallow_clone() };
+        let of_choices = first.weight.f_narrow(1, channels, size(ACTION_PLANES))?;
+        let of_choices = folded::pad_inputs(Affine { weight: of_choices, bias: first.bias }, rules)?;
+        Ok(Self {
+            by_choice: choice_planes(&folded::linear(network, choices)?, architecture, rules)?.f_to_kind(kind)?,
+            choice_stem: folded::arrange(of_choices, format)?.cast(kind)?.weight,
+            stem: folded::arrange(of_states, format)?.cast(kind)?,
+            blocks: blocks.iter().map(|block| Block::new(network, block, kind, format)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Heads {
+    fn new(network: &Network, heads: &[&Head], kind: Kind) -> Result<Self, Error> {
+        let format = network.rules.memory_format;
+        let of_features: Vec<&Layer> = heads.iter().map(|head| head.hidden.as_ref().unwrap_or(&head.output)).collect();
+        let of_units = heads.iter().filter(|head| head.hidden.is_some());
+        let of_units: Vec<&Layer> = of_units.map(|head| &head.output).collect();
+        Ok(Self {
+            count: heads.len(),
+            convolution: folded::arrange(joined(network, heads)?, format)?.cast(kind)?,
+            features: Batched::new(network, &of_features, kind, |weight| format.columns(weight, HEAD_CHANNELS))?,
+            outputs: Batched::new(network, &of_units, kind, |weight| Ok(weight.shallow_clone()))?,
+        })
+    }
+}
+
+impl Chance {
+    fn new(network: &Network, layers: &ChanceLayers, kind: Kind) -> Result<Self, Error> {
+        let action = layers.action.as_ref().expect("residual networks map actions to planes");
+        Ok(Self {
+            dynamics: Transition::new(network, &layers.afterstate, action, kind)?,
+            heads: Heads::new(network, &[&layers.code, &layers.value], kind)?,
+            atoms: layers.value.output.outputs,
+        })
     }
 }
 
@@ -174,22 +258,23 @@ fn parts(trunk: &Trunk) -> (&Layer, &[::network::Block]) {
     }
 }
 
-/// The planes of each action in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with planes of zeros up
+/// The planes of each choice in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with planes of zeros up
 /// to a multiple that the device prefers.
-fn action_planes(matrix: &Affine, architecture: &Architecture, rules: DeviceRules) -> Result<Tensor, Error> {
-    let &Architecture { height, width, actions, .. } = architecture;
+fn choice_planes(matrix: &Affine, architecture: &Architecture, rules: DeviceRules) -> Result<Tensor, Error> {
+    let &Architecture { height, width, .. } = architecture;
+    let [height, width] = [height, width].map(size);
     // A one-hot vector selects a column.
     let planes = matrix.weight.f_transpose(0, 1)?.f_add(&matrix.bias)?;
-    let planes = planes.f_reshape([actions, ACTION_PLANES, height, width].map(size))?;
+    let planes = planes.f_reshape([-1, size(ACTION_PLANES), height, width])?;
     let padded = planes.f_constant_pad_nd([0, 0, 0, 0, 0, folded::padding(ACTION_PLANES, rules)])?;
     Ok(rules.memory_format.flatten(&padded)?.f_contiguous()?)
 }
 
 /// The convolutions in front of the heads as one.
-fn joined(network: &Network, heads: [&Head; 3]) -> Result<Affine, Error> {
+fn joined(network: &Network, heads: &[&Head]) -> Result<Affine, Error> {
     let convolution =
         |head: &Head| fold(network, head.convolution.as_ref().expect("residual heads have a convolution"));
-    let parts = heads.into_iter().map(convolution).collect::<Result<Vec<_>, _>>()?;
+    let parts = heads.iter().map(|head| convolution(head)).collect::<Result<Vec<_>, _>>()?;
     let join = |part: fn(&Affine) -> &Tensor| Tensor::f_cat(&parts.iter().map(part).collect::<Vec<_>>(), 0);
     Ok(Affine { weight: join(|part| &part.weight)?, bias: join(|part| &part.bias)? })
 }

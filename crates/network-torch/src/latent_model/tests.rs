@@ -1,16 +1,17 @@
+use ::network::Head;
 use game::{Action, ObservationShape};
 use inference::{Batch, LatentModel, LatentPredictions, Slot, Unroll};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
-use weights::{Architecture, WeightsVersion};
+use weights::{Architecture, Model, WeightsVersion};
 
 use super::LibtorchLatent;
 use crate::{
     DeviceRules, Error, Network, Precision, categorical,
     layers::Mode,
     muzero::LatentTower,
-    tests::networks::{dense, numbers, residual, seasoned, small, with_prefix},
+    tests::networks::{dense, numbers, residual, seasoned, small, stochastic, with_prefix},
     value_prefix::Memory,
 };
 
@@ -86,9 +87,19 @@ fn expected(
     rewards: &[f64],
     legal: impl Fn(usize, usize) -> bool,
 ) -> Vec<Vec<f64>> {
-    let layers = tower.layers;
-    let policy = numbers(&tower.head(&layers.policy, states).unwrap());
-    let values = numbers(&categorical::value(&tower.head(&layers.value, states).unwrap()).unwrap());
+    expected_of(tower, [&tower.layers.policy, &tower.layers.value], states, rewards, legal)
+}
+
+/// The same with heads of policy and value, which are others for afterstates.
+fn expected_of(
+    tower: LatentTower<'_>,
+    [policy, value]: [&Head; 2],
+    states: &Tensor,
+    rewards: &[f64],
+    legal: impl Fn(usize, usize) -> bool,
+) -> Vec<Vec<f64>> {
+    let policy = numbers(&tower.head(policy, states).unwrap());
+    let values = numbers(&categorical::value(&tower.head(value, states).unwrap()).unwrap());
     let rows = policy.chunks(policy.len() / values.len()).enumerate();
     rows.map(|(i, logits)| {
         let exp = |(action, logit): (usize, &f64)| if legal(i, action) { logit.exp() } else { 0.0 };
@@ -159,6 +170,85 @@ fn a_chain_of_steps_through_random_slots_agrees_with_the_unfolded_network() {
     let plain = Architecture { squeeze_excitation: 0, global_pooling: 0, ..residual() };
     for architecture in [dense(), residual(), plain, with_prefix(dense()), with_prefix(residual())] {
         agrees_with_the_network(&architecture, DeviceRules::CPU, Precision::F32, 1e-5);
+    }
+}
+
+/// Actions and chance codes take turns, from slots to slots in reverse order, beside the states themselves.
+fn agrees_with_the_network_with_chance(
+    architecture: &Architecture,
+    rules: DeviceRules,
+    precision: Precision,
+    tolerance: f64,
+) {
+    let network = seasoned(architecture, 92).with_rules(rules);
+    let tower = LatentTower::new(&network, Kind::Float, Mode::Evaluation).unwrap();
+    let chance = tower.layers.chance.as_ref().unwrap();
+    let mut model = model_of(&network, precision);
+    // A batch is several chunks, the last of which is filled up.
+    model.chunk = 5;
+    let mut predictions = LatentPredictions::default();
+    let rows = 0..u32::try_from(ROWS).unwrap();
+    let [states_at, afterstates_at] =
+        [0, 20].map(|first| rows.clone().map(|row| Slot(first + row)).collect::<Vec<_>>());
+    let batch = observations(architecture, ROWS);
+    model.initial(&batch, &states_at, &mut predictions).unwrap();
+    let [planes, height, width] =
+        [architecture.planes, architecture.height, architecture.width].map(|n| i64::try_from(n).unwrap());
+    let mut states =
+        tower.represent(&Tensor::from_slice(batch.observations()).view([-1, planes, height, width])).unwrap();
+    for round in 0..3 {
+        let choices = |count: usize| (0..ROWS).map(|row| (5 * row + round) % count).collect::<Vec<_>>();
+        let steps = |from: &[Slot], to: &[Slot], choices: &[usize]| {
+            let step = |row: usize| Unroll {
+                from: from[row],
+                action: Action(u16::try_from(choices[row]).unwrap()),
+                to: to[ROWS - 1 - row],
+            };
+            (0..ROWS).map(step).collect::<Vec<_>>()
+        };
+        let numbered = |choices: &[usize]| {
+            Tensor::from_slice(&choices.iter().map(|&choice| i64::try_from(choice).unwrap()).collect::<Vec<_>>())
+        };
+        let (actions, codes) = (choices(architecture.actions), choices(architecture.model.codes()));
+        model.act(&steps(&states_at, &afterstates_at, &actions), &mut predictions).unwrap();
+        let afterstates = tower.act(chance, &states, &numbered(&actions)).unwrap();
+        let heads = [&chance.code, &chance.value];
+        let expected_after = expected_of(tower, heads, &afterstates, &[0.0; ROWS], |_, _| true);
+        assert_answers(&predictions, &expected_after, tolerance);
+
+        let afterstates = afterstates.flip([0]);
+        model.recurrent(&steps(&afterstates_at, &states_at, &codes), &mut predictions).unwrap();
+        let one_hot = numbered(&codes).one_hot(i64::try_from(architecture.model.codes()).unwrap());
+        let next = tower.follow(&afterstates, &one_hot).unwrap();
+        let rewards = numbers(&categorical::value(&tower.head(&tower.layers.reward, &next).unwrap()).unwrap());
+        assert_answers(&predictions, &expected(tower, &next, &rewards, |_, _| true), tolerance);
+        states = next.flip([0]);
+    }
+}
+
+#[test]
+fn afterstates_and_the_states_after_them_agree_with_the_unfolded_network() {
+    let [dense, residual] = stochastic();
+    let plain = Architecture { squeeze_excitation: 0, global_pooling: 0, ..residual.clone() };
+    let more_codes = Model::StochasticMuzero { support: 1, codes: 17 };
+    let more_codes = Architecture { model: more_codes, ..residual.clone() };
+    for architecture in [&dense, &residual, &plain, &more_codes] {
+        agrees_with_the_network_with_chance(architecture, DeviceRules::CPU, Precision::F32, 1e-5);
+        agrees_with_the_network_with_chance(architecture, DeviceRules::CPU, Precision::Bf16, 0.1);
+    }
+    let padding = DeviceRules { planes_multiple: 8, ..DeviceRules::CPU };
+    for rules in [DeviceRules::MPS, padding] {
+        agrees_with_the_network_with_chance(&residual, rules, Precision::F32, 1e-5);
+    }
+}
+
+#[test]
+fn a_network_without_chance_has_no_afterstates() {
+    for architecture in [dense(), residual()] {
+        let mut model = model_of(&seasoned(&architecture, 93), Precision::F32);
+        let step = Unroll { from: Slot(0), action: Action(0), to: Slot(1) };
+        let refused = model.act(&[step], &mut LatentPredictions::default());
+        assert!(matches!(refused, Err(inference::Error::Backend(_))), "{refused:?}");
     }
 }
 
