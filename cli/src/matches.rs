@@ -97,8 +97,14 @@ impl Args {
         );
         let settings = matches::Settings { openings: games / 2, opening_plies_max: plies };
         let pace = if self.equal_time { Pace::EqualTime } else { Pace::AsGiven };
-        let report =
-            with_game!(game, |game| play(&game, [player, opponent], [&self.run, &self.opponent], settings, self.seed, pace))?;
+        let report = with_game!(game, |game| play(
+            &game,
+            [player, opponent],
+            [&self.run, &self.opponent],
+            settings,
+            self.seed,
+            pace
+        ))?;
         if self.json {
             serde_json::to_writer_pretty(&mut *output, &report)?;
             writeln!(output)?;
@@ -181,10 +187,14 @@ fn play<G: Game>(
     let [a, b] = &mut players;
     if pace == Pace::EqualTime {
         let timed = &openings[..openings.len().min(TIMED_POSITIONS_MAX)];
-        b.simulations = simulations_in(time_of_moves(game, a, timed)?, |simulations| {
-            b.simulations = simulations;
-            time_of_moves(game, b, timed)
-        }, a.simulations)?;
+        b.simulations = simulations_in(
+            time_of_moves(game, a, timed)?,
+            |simulations| {
+                b.simulations = simulations;
+                time_of_moves(game, b, timed)
+            },
+            a.simulations,
+        )?;
     }
     let attributes = [a.network.attributes(), b.network.attributes()];
     let simulations = [a.simulations, b.simulations];
@@ -317,11 +327,11 @@ mod tests {
 
     #[test]
     fn the_deeper_search_scores_more_and_its_elo_is_above_that_of_its_opponent() {
-        let report = run([200, 2]);
-        assert!(report.points > 30.0 && report.rating.low > 0.0, "{report:?}");
-        assert_eq!((report.pairs.games(), report.players[0].simulations, report.players[1].simulations), (40, 200, 2));
-        let mirrored = run([2, 200]);
-        assert!(mirrored.points < 10.0 && mirrored.rating.high < 0.0, "{mirrored:?}");
+        let report = run([48, 8]);
+        assert!(report.points > 25.0 && report.rating.low > 0.0, "{report:?}");
+        assert_eq!((report.pairs.games(), report.players[0].simulations, report.players[1].simulations), (40, 48, 8));
+        let mirrored = run([8, 48]);
+        assert!(mirrored.points < 15.0 && mirrored.rating.high < 0.0, "{mirrored:?}");
     }
 
     #[test]
@@ -329,9 +339,12 @@ mod tests {
         let mut text = Vec::new();
         write(&run([8, 8]), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        for part in
-            ["connect_four: 40 games, 20 openings", "  deep: weights version", "8 simulations", " of 40 against shallow"]
-        {
+        for part in [
+            "connect_four: 40 games, 20 openings",
+            "  deep: weights version",
+            "8 simulations",
+            " of 40 against shallow",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

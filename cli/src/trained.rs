@@ -377,9 +377,7 @@ mod tests {
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
         let Args { run, options } = args(runs.path(), "noughts");
-        let refused = |options| {
-            service::chain(&Trained::open(&Args { run: run.clone(), options }, 1).err().unwrap())
-        };
+        let refused = |options| service::chain(&Trained::open(&Args { run: run.clone(), options }, 1).err().unwrap());
         let error = refused(options.clone());
         assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
         let error = refused(Options { device: DevicePreference::Cuda(0), ..options.clone() });
