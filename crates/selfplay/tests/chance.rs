@@ -10,7 +10,7 @@ use rand_chacha::rand_core::SeedableRng;
 use selfplay::{Analysis, AnalysisSettings, Analyst, SearchAlgorithm, SearchSettings, analyse, analyse_together};
 
 fn settings(simulations: u32, leaves_per_tree: usize) -> AnalysisSettings {
-    AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree, batch: 64 }
+    AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree, batch: 64, discount: 1.0 }
 }
 
 fn analysed<G: Game>(game: &G, position: &G::Position, settings: &AnalysisSettings) -> Analysis {

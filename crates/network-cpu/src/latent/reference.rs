@@ -1,4 +1,4 @@
-//! Evaluates a MuZero network in float64 by its definition, as the reference for every path.
+//! Evaluates a MuZero network, or an AlphaZero network of returns, in float64 by its definition, as the reference for every path.
 
 use inference::categorical::inverse_transform;
 use network::{HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
@@ -71,13 +71,15 @@ pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &A
         FoldedLayers::Dense(layers) => {
             let mut one_hot = vec![0.0; choices(network)];
             one_hot[action] = 1.0;
-            dense_trunk(&layers.dynamics, &[&state[..], &one_hot].concat())
+            let dynamics = layers.dynamics.as_ref().expect("the network has dynamics");
+            dense_trunk(&dynamics.trunk, &[&state[..], &one_hot].concat())
         }
         FoldedLayers::Residual(layers) => {
             let mut one_hot = vec![0.0; network.architecture.actions];
             one_hot[action] = 1.0;
-            let planes = layer(&layers.action, &one_hot);
-            residual_trunk(network, &layers.dynamics, &[&state[..], &planes].concat())
+            let dynamics = layers.dynamics.as_ref().expect("the network has dynamics");
+            let planes = layer(&dynamics.action, &one_hot);
+            residual_trunk(network, &dynamics.trunk, &[&state[..], &planes].concat())
         }
     };
     rescale(&mut next);
@@ -93,18 +95,25 @@ pub(crate) fn choices(network: &FoldedLatent) -> usize {
 }
 
 fn predictions(network: &FoldedLatent, state: Vec<f64>, before: &Memory) -> Answer {
-    let (policy, value, hidden, output) = match &network.layers {
-        FoldedLayers::Dense(DenseLayers { policy, value, reward, .. }) => {
+    let (policy, value, reward) = match &network.layers {
+        FoldedLayers::Dense(DenseLayers { policy, value, dynamics, .. }) => {
             let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
-            (head(policy), head(value), dense_hidden(reward, &state), &reward.output)
+            let reward = dynamics.as_ref().map(|dynamics| &dynamics.reward);
+            let reward = reward.map(|reward| (dense_hidden(reward, &state), &reward.output));
+            (head(policy), head(value), reward)
         }
-        FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, reward, .. }) => {
+        FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, dynamics, .. }) => {
             let policy = layer(policy_output, &features(network, policy, &state));
             let value = layer(&value.output, &scalar_hidden(network, value, &state));
-            (policy, value, scalar_hidden(network, reward, &state), &reward.output)
+            let reward = dynamics.as_ref().map(|dynamics| &dynamics.reward);
+            let reward = reward.map(|reward| (scalar_hidden(network, reward, &state), &reward.output));
+            (policy, value, reward)
         }
     };
     let value = expectation(&value);
+    let Some((hidden, output)) = reward else {
+        return Answer { state, policy, value, reward: 0.0, memory: Memory::empty() };
+    };
     let Some(gates) = &network.memory else {
         return Answer { state, policy, value, reward: expectation(&layer(output, &hidden)), memory: Memory::empty() };
     };

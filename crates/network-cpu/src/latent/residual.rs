@@ -5,7 +5,7 @@ use network::{ACTION_PLANES, HEAD_CHANNELS, VALUE_HIDDEN};
 use weights::Architecture;
 
 use super::answers::Answers;
-use super::folded::{ResidualLayers, ScalarHead};
+use super::folded::{ResidualDynamics, ResidualLayers, ResidualTrunk, ScalarHead};
 use super::pool::Pool;
 use super::prefix::{Remembering, write_units};
 use super::rows::take_rows;
@@ -27,14 +27,21 @@ pub(crate) struct ResidualNetwork {
     /// The arrangements of a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
     representation: Trunk,
-    dynamics: Trunk,
-    actions: ActionCells,
     /// The convolutions in front of policy and value, the policy's channels first.
     prediction: Product,
-    /// The convolution in front of the reward.
-    reward_convolution: Product,
     policy: Product,
     value: Scalar,
+    /// `None` in an AlphaZero network.
+    dynamics: Option<Dynamics>,
+}
+
+/// The layers of a step.
+#[derive(Debug)]
+struct Dynamics {
+    trunk: Trunk,
+    actions: ActionCells,
+    /// The convolution in front of the reward.
+    reward_convolution: Product,
     reward: Scalar,
 }
 
@@ -86,10 +93,18 @@ impl ResidualNetwork {
     pub(crate) fn new(architecture: &Architecture, layers: &ResidualLayers, path: KernelVariant) -> Self {
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let arrangements = Arrangement::of(path, board, architecture.channels);
-        let trunk =
-            |of: &super::folded::ResidualTrunk| Trunk::new(path, board, &arrangements, &of.stem, &of.blocks, None);
+        let trunk = |of: &ResidualTrunk| Trunk::new(path, board, &arrangements, &of.stem, &of.blocks, None);
         let packing = path.packing();
-        let ResidualLayers { policy, value, reward, .. } = layers;
+        let ResidualLayers { representation, policy, policy_output, value, dynamics } = layers;
+        let dynamics = dynamics.as_ref().map(|dynamics| {
+            let ResidualDynamics { action, trunk: dynamics, reward } = &**dynamics;
+            Dynamics {
+                trunk: trunk(dynamics),
+                actions: ActionCells::new(action, board.cells()),
+                reward_convolution: Product::convolution(packing, &reward.convolution, board),
+                reward: Scalar::new(path, reward, board, 0),
+            }
+        });
         let prediction = Affine {
             weight: [&policy.weight[..], &value.convolution.weight].concat(),
             bias: [&policy.bias[..], &value.convolution.bias].concat(),
@@ -100,14 +115,11 @@ impl ResidualNetwork {
             board,
             channels: architecture.channels,
             observed: architecture.planes,
-            representation: trunk(&layers.representation),
-            dynamics: trunk(&layers.dynamics),
-            actions: ActionCells::new(&layers.action, board.cells()),
+            representation: trunk(representation),
             prediction: Product::convolution(packing, &prediction, board),
-            reward_convolution: Product::convolution(packing, &reward.convolution, board),
-            policy: Product::over_cells(packing, &layers.policy_output, board, 0),
+            policy: Product::over_cells(packing, policy_output, board, 0),
             value: Scalar::new(path, value, board, HEAD_CHANNELS),
-            reward: Scalar::new(path, reward, board, 0),
+            dynamics,
             arrangements,
         };
         Slab::gather(&mut network.products_mut().map(|product| &mut product.weights).collect::<Vec<_>>());
@@ -116,15 +128,15 @@ impl ResidualNetwork {
 
     /// All products: the dynamics and the heads, which a search computes together many times, lie together.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
-        self.representation.products_mut().chain(self.dynamics.products_mut()).chain([
-            &mut self.prediction,
-            &mut self.reward_convolution,
-            &mut self.policy,
-            &mut self.value.hidden,
-            &mut self.value.output,
-            &mut self.reward.hidden,
-            &mut self.reward.output,
-        ])
+        let (dynamics, reward) = match &mut self.dynamics {
+            Some(Dynamics { trunk, reward_convolution, reward, .. }) => {
+                (Some(trunk.products_mut()), Some([reward_convolution, &mut reward.hidden, &mut reward.output]))
+            }
+            None => (None, None),
+        };
+        let prediction = [&mut self.prediction, &mut self.policy, &mut self.value.hidden, &mut self.value.output];
+        let dynamics = dynamics.into_iter().flatten();
+        self.representation.products_mut().chain(dynamics).chain(prediction).chain(reward.into_iter().flatten())
     }
 
     /// Lines of a latent state in a pool, `[blocks of channels, cells]`: planes without their border.
@@ -143,8 +155,8 @@ impl ResidualNetwork {
 
     /// The padded outputs of the policy, and the most of another head.
     pub(crate) fn padded_outputs(&self) -> [usize; 2] {
-        let [value, reward] = [&self.value, &self.reward].map(|head| head.output.padded_outputs());
-        [self.policy.padded_outputs(), value.max(reward)]
+        // A reward has as many atoms as a value.
+        [&self.policy, &self.value.output].map(Product::padded_outputs)
     }
 
     pub(crate) fn buffers(&self) -> Buffers {
@@ -165,7 +177,15 @@ impl ResidualNetwork {
         }
     }
 
+    /// The layers of a step.
+    fn dynamics(&self) -> &Dynamics {
+        self.dynamics.as_ref().expect("the network has dynamics")
+    }
+
     /// Computes the next states of an input, at most those of a pass, and the predictions in them.
+    ///
+    /// # Panics
+    /// For steps, without dynamics.
     pub(crate) fn compute(
         &self,
         buffers: &mut Buffers,
@@ -194,25 +214,26 @@ impl ResidualNetwork {
             layer(&self.policy, &arranged.features, false, answers.policy_mut());
             layer(&self.value.hidden, &arranged.features, true, &mut buffers.value);
             if let Input::Steps(_) = input {
-                layer(&self.reward.hidden, &arranged.reward_features, true, &mut buffers.reward);
+                layer(&self.dynamics().reward.hidden, &arranged.reward_features, true, &mut buffers.reward);
             }
         }
         take_rows(self.path, buffers.hidden.layout, positions, &mut buffers.runs);
-        let Buffers { value, reward, hidden, runs, .. } = buffers;
+        let Buffers { value, reward: units, hidden, runs, .. } = buffers;
         self.value.compute(base, value, hidden, runs, positions, answers.scalar_mut());
         answers.set_values(base, positions, self.value.output.padded_outputs());
         if let Input::Steps(steps) = input {
+            let Dynamics { reward, .. } = self.dynamics();
             match remembering {
-                None => self.reward.compute(base, reward, hidden, runs, positions, answers.scalar_mut()),
+                None => reward.compute(base, units, hidden, runs, positions, answers.scalar_mut()),
                 Some((gates, memory)) => {
-                    for (row, units) in reward.chunks_exact(VALUE_HIDDEN).take(positions).enumerate() {
-                        write_units(memory.inputs_mut(), row, 0, units);
+                    for (row, of_row) in units.chunks_exact(VALUE_HIDDEN).take(positions).enumerate() {
+                        write_units(memory.inputs_mut(), row, 0, of_row);
                     }
                     gates.compute(base, memory, steps, pool, runs, hidden);
-                    self.reward.output(base, hidden, runs, answers.scalar_mut());
+                    reward.output(base, hidden, runs, answers.scalar_mut());
                 }
             }
-            answers.set_rewards(base, positions, self.reward.output.padded_outputs());
+            answers.set_rewards(base, positions, reward.output.padded_outputs());
         }
     }
 
@@ -239,11 +260,12 @@ impl ResidualNetwork {
                 (&self.representation, observations)
             }
             Input::Steps(steps) => {
+                let Dynamics { trunk, actions, .. } = self.dynamics();
                 for (position, step) in steps.iter().enumerate() {
                     self.read_state(states, position, pool, step.from);
-                    self.actions.write(states, position, self.channels, step.action.index());
+                    actions.write(states, position, self.channels, step.action.index());
                 }
-                (&self.dynamics, states)
+                (trunk, states)
             }
         };
         let part = Part { arrangement, positions: input.len(), input: planes };
@@ -271,7 +293,7 @@ impl ResidualNetwork {
         };
         convolve(&self.prediction, features);
         if let Input::Steps(_) = input {
-            convolve(&self.reward_convolution, reward_features);
+            convolve(&self.dynamics().reward_convolution, reward_features);
         }
     }
 
