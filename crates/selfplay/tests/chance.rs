@@ -59,6 +59,40 @@ fn in_the_last_step_of_market_making_actions_are_worth_their_expected_rewards() 
     }
 }
 
+/// The discounted return that an action has in expectation if every later action is the best one, by expectimax.
+fn action_value<G: Game>(game: &G, position: &G::Position, action: Action, discount: f64) -> f64 {
+    let mut chances = Vec::new();
+    game.chances(position, action, &mut chances);
+    let term = |chance: &game::Chance| {
+        let mut next = position.clone();
+        let reward = game.play_chance(&mut next, action, chance.outcome);
+        f64::from(chance.probability) * (f64::from(reward) + discount * state_value(game, &next, discount))
+    };
+    chances.iter().map(term).sum()
+}
+
+fn state_value<G: Game>(game: &G, position: &G::Position, discount: f64) -> f64 {
+    let mut legal = Vec::new();
+    game.legal_actions(position, &mut legal);
+    let best = legal.iter().map(|&action| action_value(game, position, action, discount)).reduce(f64::max);
+    best.unwrap_or(0.0)
+}
+
+#[test]
+fn two_steps_before_the_end_of_market_making_the_best_action_is_that_of_a_discounted_expectimax() {
+    let game = MarketMaking::new();
+    let mut position = game.start_from(3);
+    for step in 2..game.spec().max_plies {
+        game.play(&mut position, Action((step % 25) as u16));
+    }
+    for discount in [1.0, 0.5] {
+        let analysis = analysed(&game, &position, &AnalysisSettings { discount, ..settings(20_000, 1) });
+        let exact = state_value(&game, &position, f64::from(discount));
+        let found = action_value(&game, &position, analysis.best, f64::from(discount));
+        assert!(exact - found < 0.1, "{} is worth {found} of {exact}: {analysis:?}", analysis.best);
+    }
+}
+
 /// Analyses positions that differ in nothing but what chance will do.
 fn check_foresight<G: Game>(game: &G) {
     let seen = |position: &G::Position| {
