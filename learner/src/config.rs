@@ -54,8 +54,8 @@ pub struct NetworkSection {
     /// `stochastic_muzero`, for search by learned dynamics with chance.
     pub model: ModelKind,
     /// Of `muzero`, `stochastic_muzero`, and `alphazero` in environments scored by rewards: values and rewards are
-    /// categorical over the integers from minus this number to it, after the invertible transform, which maps 10 to 2.3,
-    /// 100 to 9.1 and 500 to 21.9.
+    /// categorical over the integers from minus this number to it, after the invertible transform, which maps 10 to
+    /// 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
     /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
     /// 2021).
@@ -356,13 +356,15 @@ impl Config {
             return Err(ConfigError::invalid("run.discount", reason));
         }
         if *model == ModelKind::Alphazero && spec.recording.is_some() {
-            let reason = format!("alphazero searches by the rules, and those of {name} are not known: set it to muzero");
+            let reason =
+                format!("alphazero searches by the rules, and those of {name} are not known: set it to muzero");
             return Err(ConfigError::invalid("network.model", reason));
         }
         let needs_whole_episodes = spec.scoring == Scoring::Rewards && learner.td_steps == 0;
         if needs_whole_episodes && spec.max_plies > UNROLL_STEPS_MAX + 1 {
             let reason = format!(
-                "0 needs whole episodes, and a sample holds at most {} steps of the {} of {name}: set a number of steps",
+                "0 needs whole episodes, and a sample holds at most {} steps of the {} of {name}: set a number of \
+                 steps",
                 UNROLL_STEPS_MAX + 1,
                 spec.max_plies
             );

@@ -129,7 +129,8 @@ pub enum Error {
     Other(String),
 }
 
-/// Returns true for an AlphaZero network of returns, which is evaluated as the prediction of a network of latent states.
+/// Returns true for an AlphaZero network of returns, which is evaluated as the prediction of a network of latent
+/// states.
 fn predicts_returns(manifest: &Manifest) -> bool {
     matches!(manifest.architecture.model, Model::AlphazeroReturns { .. })
 }

@@ -33,8 +33,8 @@ pub struct WrongValues {
     pub scored_by: &'static str,
 }
 
-/// Checks that weights predict what the game is scored by: an AlphaZero network predicts either wins, draws and losses or
-/// returns. A MuZero network suits every game.
+/// Checks that weights predict what the game is scored by: an AlphaZero network predicts either wins, draws and losses
+/// or returns. A MuZero network suits every game.
 ///
 /// # Errors
 /// [`WrongValues`] if they do not.

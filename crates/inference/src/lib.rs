@@ -3,10 +3,11 @@
 //! An [`Evaluator`] has [`Attributes`], takes a [`Batch`] of observations and writes [`Predictions`]: priors and a
 //! value for each position, a [`Wdl`] or a return, or an [`Error`]. [`Cache`] keeps answers by position and weights
 //! version. A [`LatentModel`] is a learned model of an environment, whose [`Slot`]s hold latent states; its values are
-//! categorical over a [`Support`]. [`ReturnEvaluator`] evaluates positions with it. A [`BatchingEngine`] merges the requests of many threads into batches for one [`Device`].
-//! [`Routed`] sends each batch to the evaluator that was fastest at its size in a [`Trial`]; [`Hashing`] is a
-//! pseudo-random evaluator for benchmarks. Self-play, play and the arena all use them. The crate has no rules and no
-//! tensors, and no threads except the one of an engine and those that measure evaluators. Start with [`Evaluator`].
+//! categorical over a [`Support`]. [`ReturnEvaluator`] evaluates positions with it. A [`BatchingEngine`] merges the
+//! requests of many threads into batches for one [`Device`]. [`Routed`] sends each batch to the evaluator that was
+//! fastest at its size in a [`Trial`]; [`Hashing`] is a pseudo-random evaluator for benchmarks. Self-play, play and the
+//! arena all use them. The crate has no rules and no tensors, and no threads except the one of an engine and those that
+//! measure evaluators. Start with [`Evaluator`].
 
 mod batch;
 mod cache;

@@ -28,8 +28,8 @@ use crate::{
 /// The actions of a step that only fills a batch.
 const ANY_ACTION: i64 = 0;
 
-/// A MuZero network, or an AlphaZero network of returns, that libtorch evaluates, with its pool of latent states on the device: batch norms folded, no
-/// gradients. Its latent states are in the precision of the passes.
+/// A MuZero network, or an AlphaZero network of returns, that libtorch evaluates, with its pool of latent states on the
+/// device: batch norms folded, no gradients. Its latent states are in the precision of the passes.
 ///
 /// Belongs to one thread at a time. A call transfers observations or the indices of slots and actions to the device,
 /// and `[B, A + 2]` numbers from it: policy logits, values and rewards, if there are any; of afterstates, `[B, M + 1]`:

@@ -1,4 +1,5 @@
-//! The passes of a MuZero network, or of an AlphaZero network of returns, with batch norms in place: for training, and as the reference of the folded form.
+//! The passes of a MuZero network, or of an AlphaZero network of returns, with batch norms in place: for training, and
+//! as the reference of the folded form.
 
 use network::{
     ChanceLayers, ConsistencyLayers, DynamicsLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector,
@@ -164,8 +165,8 @@ pub(crate) fn one_hot(numbers: &Tensor, count: i64, kind: Kind) -> Result<Tensor
     Ok(numbers.f_unsqueeze(-1)?.f_eq_tensor(&every)?.f_to_kind(kind)?)
 }
 
-/// A network of latent states and how it is run: convolutions and matrices in `kind`, norms with parameters and statistics in
-/// their own kind.
+/// A network of latent states and how it is run: convolutions and matrices in `kind`, norms with parameters and
+/// statistics in their own kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LatentTower<'a> {
     tower: Tower<'a>,

@@ -1,5 +1,5 @@
-//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0 they
-//! are those of an AlphaZero network of returns.
+//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0
+//! they are those of an AlphaZero network of returns.
 
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;

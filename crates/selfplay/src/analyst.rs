@@ -10,7 +10,8 @@ use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLea
 use crate::tree_search::{TreeSearch, settings_by_rules};
 
 /// Searches one position in steps, each of which continues the tree of the last. It always uses pUCT, since sequential
-/// halving requires its budget at the start. Rewards are not discounted: it serves games that are scored by their outcome.
+/// halving requires its budget at the start. Rewards are not discounted: it serves games that are scored by their
+/// outcome.
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,

@@ -124,9 +124,9 @@ impl Model {
     pub const fn support(self) -> Option<usize> {
         match self {
             Self::Alphazero => None,
-            Self::AlphazeroReturns { support } | Self::Muzero { support, .. } | Self::StochasticMuzero { support, .. } => {
-                Some(support)
-            }
+            Self::AlphazeroReturns { support }
+            | Self::Muzero { support, .. }
+            | Self::StochasticMuzero { support, .. } => Some(support),
         }
     }
 

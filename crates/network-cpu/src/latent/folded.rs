@@ -1,4 +1,5 @@
-//! Reads a published MuZero network, or an AlphaZero network of returns, with batch norms folded into the convolutions before them.
+//! Reads a published MuZero network, or an AlphaZero network of returns, with batch norms folded into the convolutions
+//! before them.
 
 use network::{ChanceLayers, DynamicsLayers, Error, Head, LatentLayers, Layer, Reader, Trunk, is_vector};
 use rand::SeedableRng;

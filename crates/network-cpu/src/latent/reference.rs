@@ -1,4 +1,5 @@
-//! Evaluates a MuZero network, or an AlphaZero network of returns, in float64 by its definition, as the reference for every path.
+//! Evaluates a MuZero network, or an AlphaZero network of returns, in float64 by its definition, as the reference for
+//! every path.
 
 use inference::categorical::inverse_transform;
 use network::{HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};

@@ -56,8 +56,8 @@ impl Batched {
     }
 }
 
-/// Policy logits `[B, A]` and the logits of values and rewards `[2, B, 2n + 1]` to `[B, A + 2]`, float32; without rewards
-/// to `[B, A + 1]`.
+/// Policy logits `[B, A]` and the logits of values and rewards `[2, B, 2n + 1]` to `[B, A + 2]`, float32; without
+/// rewards to `[B, A + 1]`.
 pub(super) fn answers(policy: &Tensor, scalars: &Tensor) -> Result<Tensor, Error> {
     let scalars = categorical::value(&scalars.f_to_kind(Kind::Float)?)?.f_transpose(0, 1)?;
     Ok(Tensor::f_cat(&[policy.f_to_kind(Kind::Float)?, scalars], 1)?)

@@ -11,8 +11,9 @@ use crate::{
     layers::{self, Affine},
 };
 
-/// A residual MuZero network, or AlphaZero network of returns, for inference: every batch norm folded into the convolution before it. Latent states are
-/// `[B, H · W · C]`, or `[B, C · H · W]` where the device takes channels first.
+/// A residual MuZero network, or AlphaZero network of returns, for inference: every batch norm folded into the
+/// convolution before it. Latent states are `[B, H · W · C]`, or `[B, C · H · W]` where the device takes channels
+/// first.
 #[derive(Debug)]
 pub(super) struct Residual {
     architecture: Architecture,
