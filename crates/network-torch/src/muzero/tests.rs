@@ -215,7 +215,9 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
     let states = size(batch.unroll_steps) + 1;
     let taken: Vec<f32> = batch.actions.iter().copied().map(f32::from).collect();
     let policy_weights = double(&batch.policy_weights, &[-1, states]);
-    let rewards = double(&batch.rewards, &[-1, states - 1]);
+    // Without a step, libtorch cannot infer their number.
+    let positions = policy_weights.size()[0];
+    let rewards = double(&batch.rewards, &[positions, states - 1]);
     let value_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
     let planes_of = [-1, states - 1, size(planes), size(height), size(width)];
     let next_states = (!batch.next_weights.is_empty()).then(|| NextStates {
@@ -224,9 +226,9 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
         chance_weights: double(&batch.chance_weights, &[-1, states - 1]),
     });
     let targets = UnrolledTargets {
-        positions: policy_weights.size()[0],
+        positions,
         policy_weight: policy_weight(&policy_weights).unwrap(),
-        actions: double(&taken, &[-1, states - 1]),
+        actions: double(&taken, &[positions, states - 1]),
         policies: double(&batch.policies, &[-1, states, size(actions)]),
         policy_weights,
         values: double(&batch.values, &[-1, states]),
