@@ -86,12 +86,7 @@ impl<G: Game> Contestant<G> for PlayoutMover {
 
 /// Returns the settings of an analysis; with 0 simulations it is one evaluation of the position. `discount` is γ.
 #[must_use]
-pub fn analysis(
-    simulations: u32,
-    search: &SearchSettings,
-    discount: f32,
-    leaves_per_tree: usize,
-) -> AnalysisSettings {
+pub fn analysis(simulations: u32, search: &SearchSettings, discount: f32, leaves_per_tree: usize) -> AnalysisSettings {
     AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH, discount }
 }
 

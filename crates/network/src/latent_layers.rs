@@ -125,7 +125,8 @@ impl LatentLayers {
     /// Every layer, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         let dynamics = self.dynamics.as_ref();
-        let transition = dynamics.into_iter().flat_map(|dynamics| dynamics.action.iter().chain(dynamics.trunk.layers()));
+        let transition =
+            dynamics.into_iter().flat_map(|dynamics| dynamics.action.iter().chain(dynamics.trunk.layers()));
         let heads = [&self.policy, &self.value].into_iter().chain(dynamics.map(|dynamics| &dynamics.reward));
         self.representation
             .layers()
@@ -143,9 +144,7 @@ impl DynamicsLayers {
         let &Architecture { height, width, channels, .. } = architecture;
         let (action, beside) = match is_vector(architecture) {
             true => (None, choices),
-            false => {
-                (Some(Layer::linear("dynamics.action", choices, ACTION_PLANES * height * width)), ACTION_PLANES)
-            }
+            false => (Some(Layer::linear("dynamics.action", choices, ACTION_PLANES * height * width)), ACTION_PLANES),
         };
         Self {
             action,

@@ -212,7 +212,13 @@ mod tests {
     use super::*;
 
     fn settings(simulations: u32) -> AnalysisSettings {
-        AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree: 1, batch: 16, discount: 1.0 }
+        AnalysisSettings {
+            simulations,
+            search: SearchSettings::default(),
+            leaves_per_tree: 1,
+            batch: 16,
+            discount: 1.0,
+        }
     }
 
     fn rng() -> ChaCha8Rng {

@@ -96,7 +96,13 @@ mod tests {
     use super::*;
 
     fn settings(simulations: u32) -> AnalysisSettings {
-        AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree: 1, batch: 64, discount: 1.0 }
+        AnalysisSettings {
+            simulations,
+            search: SearchSettings::default(),
+            leaves_per_tree: 1,
+            batch: 64,
+            discount: 1.0,
+        }
     }
 
     type Position = <TicTacToe as Game>::Position;

@@ -30,9 +30,9 @@ pub fn check_searchable<G: Game>(game: &G) -> Result<(), NotSearchable> {
 #[cfg(test)]
 mod tests {
     use game::{ObservationRange, ObservationShape};
-    use games::recorded::Described;
     use games::TicTacToe;
     use games::catch::Catch;
+    use games::recorded::Described;
     use games::twenty_forty_eight::TwentyFortyEight;
 
     use super::*;

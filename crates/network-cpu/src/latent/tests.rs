@@ -123,7 +123,8 @@ fn check_chains_against_float64<const STEPS: usize>(architecture: &Architecture,
 
 #[test]
 fn every_path_agrees_with_float64_for_networks_of_returns_which_take_no_step() {
-    for (shape, channels, positions) in [([4, 1, 1], 7, 3), ([4, 1, 1], 64, 257), ([4, 4, 4], 16, 5), ([2, 3, 5], 32, 70)]
+    for (shape, channels, positions) in
+        [([4, 1, 1], 7, 3), ([4, 1, 1], 64, 257), ([4, 4, 4], 16, 5), ([2, 3, 5], 32, 70)]
     {
         let model = Model::AlphazeroReturns { support: 10 };
         let architecture = Architecture { model, ..architecture(shape, channels, 1, 4) };
@@ -135,7 +136,8 @@ fn every_path_agrees_with_float64_for_networks_of_returns_which_take_no_step() {
             let tolerance = if path.is_bf16() { 0.15 } else { 3e-5 };
             let mut evaluator = evaluator(&network, path);
             evaluator.reserve(positions).unwrap();
-            let (to, mut predictions) = ((0..positions as u32).map(Slot).collect::<Vec<_>>(), LatentPredictions::default());
+            let (to, mut predictions) =
+                ((0..positions as u32).map(Slot).collect::<Vec<_>>(), LatentPredictions::default());
             evaluator.initial(&batch, &to, &mut predictions).unwrap();
             let legal = |index: usize| batch.legal(index).iter().map(|action| action.index()).collect();
             let worst = distance(&wanted, legal, &predictions);

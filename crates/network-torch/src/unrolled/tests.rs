@@ -7,8 +7,8 @@ use crate::{
     losses::LossTensors,
     muzero::Unrolled,
     tests::networks::{
-        assert_close, batch, dense, numbers, of_returns, residual, small, stochastic, unrolled_batch, with_next_observations,
-        with_prefix,
+        assert_close, batch, dense, numbers, of_returns, residual, small, stochastic, unrolled_batch,
+        with_next_observations, with_prefix,
     },
 };
 

@@ -222,8 +222,7 @@ impl<E: Evaluator> Evaluator for Unreliable<E> {
 fn after_an_error_a_truncated_episode_still_gets_the_value_of_its_last_observation() {
     let game = Chain::new(4, 0.25, 6);
     let found = play_on(&game, &of_chain(), 0.9, &mut Unreliable(of(&game, told), 0), 6);
-    let truncated: Vec<_> =
-        found.iter().filter(|episode| episode.facts.outcome == Outcome::Truncated).collect();
+    let truncated: Vec<_> = found.iter().filter(|episode| episode.facts.outcome == Outcome::Truncated).collect();
     assert!(truncated.len() > 3, "{found:?}");
     for episode in truncated {
         assert_eq!(episode.facts.truncation_value, told(&observed(&game, &replayed(&game, episode))));
