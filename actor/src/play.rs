@@ -16,7 +16,7 @@ use crate::stopwatch::{Evaluated, Parts, Timed};
 pub(crate) struct Play<G: Game> {
     game: G,
     settings: Settings,
-    /// γ, which only a learned model uses.
+    /// γ.
     discount: f32,
     /// The seed of the next driver.
     seed: u64,
@@ -139,7 +139,7 @@ impl<G: Game> Play<G> {
         let (game, settings) = (game.clone(), settings.clone());
         match network {
             Network::Evaluator(new) => Driver::Rules {
-                episodes: Episodes::new(game, settings, *seed).timed(Instant::now),
+                episodes: Episodes::new(game, settings, *discount, *seed).timed(Instant::now),
                 evaluator: Some(Timed::new(new, Instant::now)),
             },
             Network::Latent(new) => {

@@ -20,7 +20,6 @@ use service::{Drain, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
-use weights::Model;
 
 use crate::adaptive_budget::AdaptiveBudget;
 use crate::config::{ActorSection, Settings};
@@ -204,7 +203,8 @@ impl ThreadContext {
     ) -> anyhow::Result<Option<Network>> {
         let manifest = &published.manifest;
         published.check_game(game.spec())?;
-        if manifest.architecture.model == Model::Alphazero {
+        evaluators::check_values(game.spec(), manifest)?;
+        if !manifest.architecture.model.has_dynamics() {
             selfplay::check_searchable(game)?;
         }
         if is_loaded {

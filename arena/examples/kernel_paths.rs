@@ -81,7 +81,7 @@ fn compare_answers(batch: &Batch, wide: &mut TowerEvaluator, plain: &mut TowerEv
         let off = || got.priors(i).iter().zip(exact.priors(i)).map(|(got, exact)| (got - exact).abs());
         priors.extend(off());
         policy.push(off().fold(0.0, f32::max));
-        value.push((got.value(i).value() - exact.value(i).value()).abs());
+        value.push((got.value(i) - exact.value(i)).abs());
         same += usize::from(best(got.priors(i)) == best(exact.priors(i)));
     }
     println!("priors, difference: {}", spread(priors));

@@ -73,7 +73,7 @@ impl PlayoutMover {
     /// Creates a player with this many simulations per move and fixed search settings, independent of the run.
     #[must_use]
     pub fn new(simulations: u32, rng: ChaCha8Rng) -> Self {
-        Self { settings: analysis(simulations, &PLAYOUT_SEARCH, SEQUENTIAL), rng }
+        Self { settings: analysis(simulations, &PLAYOUT_SEARCH, 1.0, SEQUENTIAL), rng }
     }
 }
 
@@ -84,10 +84,10 @@ impl<G: Game> Contestant<G> for PlayoutMover {
     }
 }
 
-/// Returns the settings of an analysis; with 0 simulations it is one evaluation of the position.
+/// Returns the settings of an analysis; with 0 simulations it is one evaluation of the position. `discount` is γ.
 #[must_use]
-pub fn analysis(simulations: u32, search: &SearchSettings, leaves_per_tree: usize) -> AnalysisSettings {
-    AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH }
+pub fn analysis(simulations: u32, search: &SearchSettings, discount: f32, leaves_per_tree: usize) -> AnalysisSettings {
+    AnalysisSettings { simulations, search: search.clone(), leaves_per_tree, batch: BATCH, discount }
 }
 
 /// Searches with an evaluator and plays the best action.
@@ -111,29 +111,27 @@ impl<G: Game> Contestant<G> for Searcher<'_> {
 struct LatentSearcher<'a> {
     model: &'a mut dyn LatentModel,
     settings: AnalysisSettings,
-    discount: f32,
     rng: ChaCha8Rng,
 }
 
 impl<G: Game> Contestant<G> for LatentSearcher<'_> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
-        let Self { model, settings, discount, rng } = self;
-        let analyses = latent::analyse(game, positions, settings, *discount, &mut **model, rng)?;
+        let Self { model, settings, rng } = self;
+        let analyses = latent::analyse(game, positions, settings, &mut **model, rng)?;
         Ok(analyses.iter().map(|analysis| analysis.best).collect())
     }
 }
 
 /// Returns a player that searches with a network: by the rules of the game with an AlphaZero network, in latent states
-/// with a MuZero network. `discount` is γ, which only the latter uses.
+/// with a MuZero network.
 pub fn searcher<'a, G: Game>(
     network: &'a mut Network,
     settings: AnalysisSettings,
-    discount: f32,
     rng: ChaCha8Rng,
 ) -> Box<dyn Contestant<G> + 'a> {
     match network {
         Network::Evaluator(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings, rng }),
-        Network::Latent(model) => Box::new(LatentSearcher { model: &mut **model, settings, discount, rng }),
+        Network::Latent(model) => Box::new(LatentSearcher { model: &mut **model, settings, rng }),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evaluators::{Backend, Network};
 use game::Game;
-use weights::{Manifest, Model, WeightsVersion};
+use weights::{Manifest, WeightsVersion};
 
 use crate::config::Settings;
 use crate::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
@@ -34,13 +34,13 @@ impl<G: Game> Setup<G> {
 
     /// Builds the network of a version.
     ///
-    /// # Errors
-    /// If the weights are for another game, or of an AlphaZero network for a game that needs learned dynamics, or the
-    /// backend fails.
+    /// # Errors If the weights are for another game or predict other values, or are of an AlphaZero network for a game
+    /// that needs learned dynamics, or the backend fails.
     pub(crate) fn network(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Network> {
         let (game, weights) = (&self.game.spec().name, &manifest.architecture.game);
         anyhow::ensure!(weights == game, "weights of {weights}, not {game}");
-        if manifest.architecture.model == Model::Alphazero {
+        evaluators::check_values(self.game.spec(), manifest)?;
+        if !manifest.architecture.model.has_dynamics() {
             selfplay::check_searchable(&self.game)?;
         }
         Ok(self.backend.build_network(manifest, bytes)?)
@@ -54,8 +54,9 @@ impl<G: Game> Setup<G> {
         simulations: u32,
         network: &'a mut Network,
     ) -> Box<dyn Contestant<G> + 'a> {
-        let settings = analysis(simulations, &self.settings.search, SEQUENTIAL);
-        searcher(network, settings, self.settings.run.discount, draws(self.settings.run.seed, version, 0))
+        let run = &self.settings.run;
+        let settings = analysis(simulations, &self.settings.search, run.discount, SEQUENTIAL);
+        searcher(network, settings, draws(run.seed, version, 0))
     }
 
     /// Measures and publishes the accuracy on solved positions, if there are any; stops early when `pause` breaks.

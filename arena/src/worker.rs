@@ -411,10 +411,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let mut rng = draws(run.seed, version, OPENINGS_STREAM);
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), played, &mut rng);
         let draws = self.draws_of_match(version);
-        let settings = || analysis(arena.simulations, search, BATCHED);
-        let player = searcher(&mut current.network, settings(), run.discount, draws(1));
+        let settings = || analysis(arena.simulations, search, run.discount, BATCHED);
+        let player = searcher(&mut current.network, settings(), draws(1));
         let other: Box<dyn Contestant<G> + '_> = match &mut network {
-            Some(network) => searcher(network, settings(), run.discount, draws(2)),
+            Some(network) => searcher(network, settings(), draws(2)),
             None => fixed_contestant(opponent, draws(2)),
         };
         self.play([player, other], &openings)?.ok_or(Stop::Drain)

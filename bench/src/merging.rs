@@ -183,7 +183,7 @@ fn play<G: Game>(game: &G, args: &Args, how: Use, seed: u64) -> anyhow::Result<V
     };
     let (version, time) = (AtomicU64::new(1), args.turns.time()?);
     let player = |thread| {
-        let episodes = Episodes::new(game.clone(), args.settings(), seed.wrapping_add(thread));
+        let episodes = Episodes::new(game.clone(), args.settings(), 1.0, seed.wrapping_add(thread));
         Ok(Player { evaluator: shared.evaluator(1)?, version: 1, episodes, shared: &shared, newest: &version })
     };
     let mut players = (0..args.threads as u64).map(player).collect::<anyhow::Result<Vec<_>>>()?;

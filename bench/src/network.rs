@@ -286,7 +286,7 @@ mod tests {
         let mut predictions = Predictions::new();
         evaluator(preference, 16).unwrap().evaluate(&batch, &mut predictions).unwrap();
         let numbers = |i| {
-            let value = predictions.value(i);
+            let value = predictions.wdl()[i];
             predictions.priors(i).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
         };
         (0..batch.len()).flat_map(numbers).collect()

@@ -219,7 +219,7 @@ fn team<G: Game>(args: &Args, game: &G, threads: usize, leaves: usize) -> anyhow
         ("leaves per request", leaves.to_string()),
     ];
     let search = SearchSettings::default();
-    let settings = AnalysisSettings { simulations, search, leaves_per_tree: leaves, batch: leaves };
+    let settings = AnalysisSettings { simulations, search, leaves_per_tree: leaves, batch: leaves, discount: 1.0 };
     let (game, mut rng) = (game.clone(), ChaCha8Rng::seed_from_u64(args.turns.seed));
     let search = move |time| {
         let start = game.start();

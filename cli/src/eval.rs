@@ -152,15 +152,16 @@ pub(crate) struct Player {
     pub simulations: u32,
     /// The search settings.
     pub search: SearchSettings,
-    /// γ, by which a learned model counts later rewards and values less.
+    /// γ, by which a search counts later rewards and values less.
     pub discount: f32,
 }
 
 impl Player {
     /// The player as a contestant that spends `simulations` per position.
     pub(crate) fn contestant<G: Game>(&mut self, simulations: u32) -> Box<dyn Contestant<G> + '_> {
-        let settings = AnalysisSettings { simulations, search: self.search.clone(), leaves_per_tree: 1, batch: BATCH };
-        searcher(&mut self.network, settings, self.discount, ChaCha8Rng::seed_from_u64(SEED))
+        let (search, discount) = (self.search.clone(), self.discount);
+        let settings = AnalysisSettings { simulations, search, leaves_per_tree: 1, batch: BATCH, discount };
+        searcher(&mut self.network, settings, ChaCha8Rng::seed_from_u64(SEED))
     }
 }
 

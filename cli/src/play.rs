@@ -384,13 +384,14 @@ impl<G: Game, W: Write> Session<'_, G, W> {
             search: search.clone(),
             leaves_per_tree,
             batch: leaves_per_tree,
+            discount: *discount,
         };
         let (game, rng) = (self.game, &mut self.rng);
         match self.networks {
             Networks::Evaluators(evaluators) => Ok(analyse_together(game, &self.position, &settings, evaluators, rng)?),
             Networks::Latent(model) => {
                 let positions = std::slice::from_ref(&self.position);
-                let analyses = latent::analyse(game, positions, &settings, *discount, &mut **model, rng)?;
+                let analyses = latent::analyse(game, positions, &settings, &mut **model, rng)?;
                 Ok(analyses.into_iter().next().expect("one analysis for each position"))
             }
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
 use bridge::EnvironmentSection;
-use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
+use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads, check_values};
 use game::Game;
 use games::{GameKind, with_game};
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
@@ -161,7 +161,7 @@ impl Trained {
         with_game!(game, |rules| check(&rules, &manifest, &run))?;
         let (backend, bytes) = (options.backend(threads)?, bytes.into());
         let networks = match manifest.architecture.model {
-            Model::Alphazero => {
+            Model::Alphazero | Model::AlphazeroReturns { .. } => {
                 with_game!(game, |rules| selfplay::check_searchable(&rules))?;
                 let evaluators = (0..threads.max(1)).map(|_| backend.build(&manifest, &bytes));
                 evaluators.collect::<Result<_, _>>().map(Networks::Evaluators)
@@ -194,6 +194,7 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
 
 fn check<G: Game>(game: &G, manifest: &Manifest, run: &RunDirectory) -> anyhow::Result<()> {
     let spec = game.spec();
+    check_values(spec, manifest).with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
     let expected = Architecture {
         game: spec.name.clone(),
         planes: spec.observation.planes,
@@ -284,7 +285,7 @@ mod tests {
     fn publish(run: &RunDirectory, architecture: Architecture, version: u64) {
         let tensors: Vec<Tensor> = match architecture.model {
             Model::Alphazero => Layers::new(&architecture).unwrap().tensors().collect(),
-            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+            Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
                 LatentLayers::new(&architecture).unwrap().iter().flat_map(Layer::tensors).collect()
             }
         };
@@ -332,12 +333,29 @@ mod tests {
     }
 
     #[test]
-    fn alphazero_weights_of_an_environment_are_refused() {
+    fn weights_that_predict_outcomes_are_refused_in_an_environment() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin_with(runs.path(), "catch");
         publish(&run, architecture("catch".parse().unwrap()), 1);
-        let error = refusal(runs.path(), "noughts");
-        assert!(error.contains("catch is scored by its rewards") && error.contains("muzero"), "{error}");
+        let error = service::chain(&Trained::open(&args(runs.path(), "noughts"), 1).err().unwrap());
+        assert!(error.contains("predict wins, draws and losses, and catch is scored by its rewards"), "{error}");
+    }
+
+    #[test]
+    fn an_alphazero_network_of_returns_plays_evaluation_episodes_by_the_rules() {
+        for game in ["cartpole-v1", "catch", "market_making"] {
+            let runs = tempfile::tempdir().unwrap();
+            let run = begin_with(runs.path(), game);
+            let kind: GameKind = game.parse().unwrap();
+            publish(&run, Architecture { model: Model::AlphazeroReturns { support: 5 }, ..architecture(kind) }, 3);
+            let Trained { game, search, discount, networks, .. } =
+                Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
+            assert!(matches!(networks, Networks::Evaluators(_)), "{game}");
+            let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
+            let report = with_game!(game, |game| eval::measure_returns(&game, 2, 7, player)).unwrap();
+            assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
+            assert!(report.returns.length >= 9.0 && report.returns.mean.is_finite(), "{report:?}");
+        }
     }
 
     #[test]

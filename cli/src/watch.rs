@@ -26,9 +26,9 @@ pub(crate) fn watch<G: Game>(
     let (evaluator, version) = (&attributes.name, attributes.weights_version);
     let simulations = settings.simulations;
     writeln!(output, "{name} by weights version {version} ({evaluator}), {simulations} simulations a step")?;
-    let analysis = analysis(simulations, &settings.search, SEQUENTIAL);
+    let analysis = analysis(simulations, &settings.search, settings.discount, SEQUENTIAL);
     let rng = ChaCha8Rng::seed_from_u64(settings.seed);
-    let mut player: Box<dyn Contestant<G> + '_> = searcher(&mut network, analysis, settings.discount, rng);
+    let mut player: Box<dyn Contestant<G> + '_> = searcher(&mut network, analysis, rng);
     let mut position = game.start_from(selfplay::evaluation_seed(seed, 0));
     writeln!(output, "\n{}\n", game.render(&position))?;
     let (mut sum, mut step) = (0.0, 0);

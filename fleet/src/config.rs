@@ -7,7 +7,7 @@ use arena::config::ArenaSection;
 use bridge::EnvironmentSection;
 use games::with_game;
 use inference_server::config::InferenceSection;
-use learner::config::{LearnerSection, ModelKind, NetworkSection};
+use learner::config::{LearnerSection, NetworkSection};
 use proto::security::{Credentials, Security};
 use replay_server::config::ReplaySection;
 use selfplay::config::{SearchSection, SelfplaySection};
@@ -102,15 +102,18 @@ fn check_model(
     actor: &ActorSection,
 ) -> Result<(), ConfigError> {
     let game = bridge::config::game(run, environment)?;
-    match network.model {
-        ModelKind::Alphazero => with_game!(game, |game| selfplay::check_searchable(&game))
-            .map_err(|error| ConfigError::invalid("network.model", error)),
-        ModelKind::Muzero | ModelKind::StochasticMuzero if !actor.inference.is_empty() && !actor.inference_fallback => {
-            let reason = "names a server, which computes no MuZero networks, and actor.inference_fallback is off";
-            Err(ConfigError::invalid("actor.inference", reason))
-        }
-        ModelKind::Muzero | ModelKind::StochasticMuzero => Ok(()),
+    let model = with_game!(game, |game| network.model_of(&game));
+    if !model.has_dynamics() {
+        with_game!(game, |game| selfplay::check_searchable(&game))
+            .map_err(|error| ConfigError::invalid("network.model", error))?;
     }
+    let is_remote = !actor.inference.is_empty() && !actor.inference_fallback;
+    if is_remote && model.support().is_some() {
+        let networks = if model.has_dynamics() { "MuZero networks" } else { "networks of returns" };
+        let reason = format!("names a server, which computes no {networks}, and actor.inference_fallback is off");
+        return Err(ConfigError::invalid("actor.inference", reason));
+    }
+    Ok(())
 }
 
 /// Checks that the processes of a run can connect to each other, and that the files they need can be read.

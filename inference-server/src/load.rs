@@ -10,7 +10,7 @@ use game::{Action, Spec};
 use inference::{Batch, Evaluator, Predictions};
 use proto::weights::{Published, Subscriber, SubscriberSettings};
 use service::{Drain, Readiness};
-use weights::{Digest, Manifest};
+use weights::{Digest, Manifest, Model};
 
 use crate::engine::Handle;
 use crate::metrics;
@@ -52,6 +52,11 @@ impl Loader {
     pub(crate) fn load(&self, published: &Published) -> anyhow::Result<()> {
         published.check_game(&self.spec)?;
         let manifest = &published.manifest;
+        let model = manifest.architecture.model;
+        ensure!(
+            model == Model::Alphazero,
+            "a server answers with the chances of wins, draws and losses, which a network of {model:?} does not predict"
+        );
         let build = |_| self.backend.build(manifest, &published.bytes);
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..self.threads).map(build).collect::<Result<_, _>>()?;
         // An engine serves all threads and selects its kernels once.

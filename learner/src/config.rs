@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bridge::EnvironmentSection;
-use game::{Dynamics, Game, Scoring, Spec};
+use game::{Game, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
 use network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
@@ -13,6 +13,7 @@ use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
+use weights::Model;
 
 /// The most preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;
@@ -52,8 +53,9 @@ pub struct NetworkSection {
     /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
     /// `stochastic_muzero`, for search by learned dynamics with chance.
     pub model: ModelKind,
-    /// Of `muzero` and `stochastic_muzero`: values and rewards are categorical over the integers from minus this number
-    /// to it, after the invertible transform, which maps 10 to 2.3, 100 to 9.1 and 500 to 21.9.
+    /// Of `muzero`, `stochastic_muzero`, and `alphazero` in environments scored by rewards: values and rewards are
+    /// categorical over the integers from minus this number to it, after the invertible transform, which maps 10 to
+    /// 2.3, 100 to 9.1 and 500 to 21.9.
     pub support: usize,
     /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
     /// 2021).
@@ -67,7 +69,7 @@ pub struct NetworkSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
-    /// One network for priors and values of positions.
+    /// One network for priors and values of positions, which are returns in games scored by rewards.
     Alphazero,
     /// Representation, dynamics and prediction.
     Muzero,
@@ -87,6 +89,20 @@ impl Default for NetworkSection {
             support: 25,
             value_prefix: false,
             chance_codes: 32,
+        }
+    }
+}
+
+impl NetworkSection {
+    /// Returns the model that is trained in a game.
+    #[must_use]
+    pub fn model_of<G: Game>(&self, game: &G) -> Model {
+        let &Self { model, support, value_prefix, chance_codes, .. } = self;
+        match (model, game.spec().scoring) {
+            (ModelKind::Alphazero, Scoring::Outcome) => Model::Alphazero,
+            (ModelKind::Alphazero, Scoring::Rewards) => Model::AlphazeroReturns { support },
+            (ModelKind::Muzero, _) => Model::Muzero { support, value_prefix },
+            (ModelKind::StochasticMuzero, _) => Model::StochasticMuzero { support, codes: chance_codes },
         }
     }
 }
@@ -153,7 +169,7 @@ pub struct LearnerSection {
     pub search_value_share: f32,
     /// Of `muzero`: K, the number of steps that the dynamics are unrolled from each position.
     pub unroll_steps: usize,
-    /// Of `muzero`, in environments scored by rewards: n, the number of rewards in a value target before the search's
+    /// In environments scored by rewards: n, the number of rewards in a value target before the search's
     /// value of the step that follows them; 0: all rewards to the end of the episode (Monte Carlo). Together with
     /// `unroll_steps` it is limited by the steps that a replay server cuts for one sample.
     pub td_steps: usize,
@@ -339,30 +355,22 @@ impl Config {
             let reason = format!("must be 1 in {name}, which is scored by its outcome, got {discount}");
             return Err(ConfigError::invalid("run.discount", reason));
         }
-        match (model, spec.scoring, spec.dynamics) {
-            // Its network has no value but that of a win, a draw or a loss: a return would be trained as a draw.
-            (ModelKind::Alphazero, Scoring::Rewards, _) => {
-                let reason =
-                    format!("alphazero learns wins, draws and losses, and {name} has rewards: set it to muzero");
-                Err(ConfigError::invalid("network.model", reason))
-            }
-            (ModelKind::Alphazero, _, Dynamics::Stochastic) => {
-                let reason = format!("alphazero searches by the rules, and {name} depends on chance: set it to muzero");
-                Err(ConfigError::invalid("network.model", reason))
-            }
-            (ModelKind::Muzero | ModelKind::StochasticMuzero, Scoring::Rewards, _)
-                if learner.td_steps == 0 && spec.max_plies > UNROLL_STEPS_MAX + 1 =>
-            {
-                let reason = format!(
-                    "0 needs whole episodes, and a sample holds at most {} steps of the {} of {name}: set a number of \
-                     steps",
-                    UNROLL_STEPS_MAX + 1,
-                    spec.max_plies
-                );
-                Err(ConfigError::invalid("learner.td_steps", reason))
-            }
-            _ => Ok(()),
+        if *model == ModelKind::Alphazero && spec.recording.is_some() {
+            let reason =
+                format!("alphazero searches by the rules, and those of {name} are not known: set it to muzero");
+            return Err(ConfigError::invalid("network.model", reason));
         }
+        let needs_whole_episodes = spec.scoring == Scoring::Rewards && learner.td_steps == 0;
+        if needs_whole_episodes && spec.max_plies > UNROLL_STEPS_MAX + 1 {
+            let reason = format!(
+                "0 needs whole episodes, and a sample holds at most {} steps of the {} of {name}: set a number of \
+                 steps",
+                UNROLL_STEPS_MAX + 1,
+                spec.max_plies
+            );
+            return Err(ConfigError::invalid("learner.td_steps", reason));
+        }
+        Ok(())
     }
 }
 
@@ -372,7 +380,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, text: &str) -> Result<T
 
 #[cfg(test)]
 mod tests {
-    use game::{ObservationShape, Players};
+    use game::{Dynamics, ObservationShape, Players, Recording};
 
     use super::*;
 
@@ -439,17 +447,18 @@ mod tests {
     }
 
     #[test]
-    fn alphazero_is_refused_where_its_values_or_its_search_would_be_wrong() {
+    fn every_model_learns_every_game_but_alphazero_one_without_rules() {
         let of = |model, spec: &Spec| checked(model, spec, |_| {});
         let rewards = environment(Dynamics::Deterministic, 500);
         let board = Spec::board("any".to_owned(), 9, ObservationShape { planes: 2, height: 3, width: 3 }, 9);
         let chance = Spec { dynamics: Dynamics::Stochastic, ..board.clone() };
-        let refused = of(ModelKind::Alphazero, &rewards);
-        assert!(refused.contains("network.model") && refused.contains("cart_pole has rewards"), "{refused}");
-        let refused = of(ModelKind::Alphazero, &chance);
-        assert!(refused.contains("network.model") && refused.contains("any depends on chance"), "{refused}");
-        assert_eq!(of(ModelKind::Alphazero, &board), "fine");
+        let outside = Spec { recording: Some(Recording { stack: 1 }), ..rewards.clone() };
+        let refused = of(ModelKind::Alphazero, &outside);
+        assert!(refused.contains("network.model") && refused.contains("those of cart_pole are not known"), "{refused}");
         for spec in [&rewards, &chance, &board] {
+            assert_eq!(of(ModelKind::Alphazero, spec), "fine", "{spec:?}");
+        }
+        for spec in [&rewards, &chance, &board, &outside] {
             assert_eq!(of(ModelKind::Muzero, spec), "fine", "{spec:?}");
         }
     }

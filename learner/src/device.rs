@@ -134,7 +134,8 @@ fn examples(architecture: &Architecture, section: &LearnerSection, positions: us
             policy_weights: vec![1.0; positions],
             importance: Vec::new(),
         }),
-        Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+        Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+            let unroll_steps = if model.has_dynamics() { unroll_steps } else { 0 };
             let (steps, states) = (positions * unroll_steps, positions * (unroll_steps + 1));
             let next = if consistency_loss_weight > 0.0 || model.codes() > 0 { unroll_steps } else { 0 };
             Examples::Unrolled(UnrolledBatch {
@@ -252,7 +253,7 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
     let model = model.unwrap_or_else(|| device_name(accelerator));
     let LearnerSection { batch_size, unroll_steps, consistency_loss_weight, threads, precision, kernel, .. } = section;
     let unroll = match architecture.model {
-        Model::Alphazero => String::new(),
+        Model::Alphazero | Model::AlphazeroReturns { .. } => String::new(),
         Model::Muzero { .. } | Model::StochasticMuzero { .. } if *consistency_loss_weight > 0.0 => {
             format!(" of {unroll_steps} steps and their observations")
         }
@@ -419,6 +420,7 @@ mod tests {
     fn the_network_of_the_run_is_compared_and_its_first_weights_do_not_depend_on_that() {
         for (model, consistency_loss_weight) in [
             (Model::Alphazero, 0.0),
+            (Model::AlphazeroReturns { support: 5 }, 0.0),
             (Model::muzero(5), 0.0),
             (Model::muzero_with_value_prefix(5), 2.0),
             (Model::StochasticMuzero { support: 5, codes: 4 }, 2.0),

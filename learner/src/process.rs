@@ -19,7 +19,7 @@ use crate::priorities::Priorities;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
-use learner::config::{Config, LearnerSection, ModelKind, NetworkSection, OptimiserKind, Settings};
+use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Settings};
 use targets::{Targets, Unroll};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
@@ -73,7 +73,7 @@ async fn run_game<G: Game>(
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("batches are prepared by {threads} threads");
-    let targets = targets_of(&settings);
+    let targets = targets_of(architecture.model, &settings);
     metrics::unroll_steps(targets.unroll_steps());
     let LearnerSection { importance_exponent, .. } = settings.learner;
     let preparers = pipeline::prepare(&game, targets, importance_exponent, &priorities, settings.run.seed, threads)?;
@@ -186,7 +186,6 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
     let Spec { name, actions, observation, .. } = game.spec().clone();
     let ObservationShape { planes, height, width } = observation;
     let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, .. } = settings.network;
-    let NetworkSection { model, support, value_prefix, chance_codes, .. } = settings.network;
     Architecture {
         game: name,
         planes,
@@ -197,22 +196,19 @@ fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
         blocks,
         squeeze_excitation,
         global_pooling,
-        model: match model {
-            ModelKind::Alphazero => Model::Alphazero,
-            ModelKind::Muzero => Model::Muzero { support, value_prefix },
-            ModelKind::StochasticMuzero => Model::StochasticMuzero { support, codes: chance_codes },
-        },
+        model: settings.network.model_of(game),
     }
 }
 
-/// Returns the targets of a run.
-fn targets_of(settings: &Settings) -> Targets {
+/// Returns the targets of a run, which those of an AlphaZero network of returns are without a step.
+fn targets_of(model: Model, settings: &Settings) -> Targets {
     let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = settings.learner;
-    match settings.network.model {
-        ModelKind::Alphazero => Targets::Positions { search_value_share },
-        model @ (ModelKind::Muzero | ModelKind::StochasticMuzero) => {
+    let unroll_steps = if model.has_dynamics() { unroll_steps } else { 0 };
+    match model {
+        Model::Alphazero => Targets::Positions { search_value_share },
+        Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
             let discount = f64::from(settings.run.discount);
-            let next_observations = consistency_loss_weight > 0.0 || model == ModelKind::StochasticMuzero;
+            let next_observations = consistency_loss_weight > 0.0 || model.codes() > 0;
             Targets::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
         }
     }
@@ -242,6 +238,7 @@ pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
 #[cfg(test)]
 mod tests {
     use inference::TrainingKernel;
+    use learner::config::ModelKind;
 
     use super::*;
 
@@ -279,20 +276,25 @@ mod tests {
 
     #[test]
     fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
-        let of = |model| {
+        fn of<G: Game>(game: &G, model: ModelKind) -> (Targets, usize, usize) {
             let mut config = Config::default();
-            config.network.model = model;
+            (config.run.game, config.network.model) = (game.spec().name.clone(), model);
             (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
-            let targets = targets_of(&config.settings().unwrap());
-            (targets, targets.unroll_steps(), targets.segment_steps(games::TicTacToe::new().spec()))
-        };
+            let settings = config.settings().unwrap();
+            let targets = targets_of(architecture_of(game, &settings).model, &settings);
+            (targets, targets.unroll_steps(), targets.segment_steps(game.spec()))
+        }
+        let (board, environment) = (games::TicTacToe::new(), games::catch::Catch::new());
         let search_value_share = 0.5;
-        assert_eq!(of(ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
+        assert_eq!(of(&board, ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
         let unroll =
             Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations: false };
-        assert_eq!(of(ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
+        assert_eq!(of(&board, ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
+        assert_eq!(of(&environment, ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 10));
+        let returns = Unroll { unroll_steps: 0, ..unroll };
+        assert_eq!(of(&environment, ModelKind::Alphazero), (Targets::Unrolled(returns), 0, 7));
         let unroll = Unroll { next_observations: true, ..unroll };
-        assert_eq!(of(ModelKind::StochasticMuzero), (Targets::Unrolled(unroll), 3, 3));
+        assert_eq!(of(&board, ModelKind::StochasticMuzero), (Targets::Unrolled(unroll), 3, 3));
     }
 
     #[test]

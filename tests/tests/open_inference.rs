@@ -71,7 +71,7 @@ fn expected(published: &Published) -> String {
         for (action, prior) in batch.legal(i).iter().zip(predictions.priors(i)) {
             priors[action.index()] = *prior;
         }
-        let value = predictions.value(i);
+        let value = predictions.wdl()[i];
         serde_json::json!({ "moves": moves, "priors": priors, "wdl": [value.win, value.draw, value.loss] })
     };
     serde_json::to_string(&MOVES.into_iter().enumerate().map(row).collect::<Vec<_>>()).unwrap()

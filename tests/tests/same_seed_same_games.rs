@@ -34,7 +34,7 @@ fn play(tower: &Arc<Tower>, cache: Option<&Cache>, thread: u64) -> Vec<FinishedE
     let settings = Settings { games: 8, full_simulations: 32, fast_simulations: 8, ..Settings::default() };
     let wanted = settings.games * usize::try_from(EPISODES).expect("a few");
     let mut evaluator = TowerEvaluator::new(Arc::clone(tower), WeightsVersion(1));
-    let mut episodes = Episodes::new(ConnectFour::new(), settings, SEED.wrapping_add(thread));
+    let mut episodes = Episodes::new(ConnectFour::new(), settings, 1.0, SEED.wrapping_add(thread));
     let mut finished = Vec::new();
     while finished.len() < wanted {
         episodes.advance(&mut evaluator, cache).expect("answers");

@@ -13,7 +13,7 @@ use proto::inference::{EvalError, Evaluations, Link, RejectReason, Rejection};
 use proto::limits::request_positions_max;
 use service::Drain;
 use tokio::runtime::Handle;
-use weights::Manifest;
+use weights::{Manifest, Model};
 
 use crate::metrics::{self, AnsweredBy};
 
@@ -59,16 +59,19 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// Returns the backend of this machine, for `networks` that no server evaluates.
+    fn local(&self, networks: &str) -> Result<&dyn Backend, evaluators::Error> {
+        self.local.as_deref().ok_or_else(|| {
+            let instead = "leave actor.inference empty, or set actor.inference_fallback";
+            evaluators::Error::Other(format!("an inference server computes no {networks}: {instead}"))
+        })
+    }
+}
+
 impl Backend for Remote {
     fn build_latent(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn LatentModel>, evaluators::Error> {
-        match &self.local {
-            Some(local) => local.build_latent(manifest, bytes),
-            None => Err(evaluators::Error::Other(
-                "an inference server computes no MuZero networks: leave actor.inference empty, or set \
-                 actor.inference_fallback"
-                    .to_owned(),
-            )),
-        }
+        self.local("MuZero networks")?.build_latent(manifest, bytes)
     }
 
     fn describe(&self) -> String {
@@ -85,6 +88,9 @@ impl Backend for Remote {
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, evaluators::Error> {
         let architecture = &manifest.architecture;
+        if architecture.model != Model::Alphazero {
+            return self.local("networks of returns")?.build(manifest, bytes);
+        }
         let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
         let positions_max = request_positions_max(ObservationShape { planes, height, width }, architecture.actions);
         let local = self.local.clone().map(|backend| Local {

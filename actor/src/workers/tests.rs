@@ -83,7 +83,7 @@ pub(crate) fn selfplay() -> selfplay::Settings {
 }
 
 fn episodes() -> Episodes<TicTacToe> {
-    Episodes::new(TicTacToe::new(), selfplay(), SEED)
+    Episodes::new(TicTacToe::new(), selfplay(), 1.0, SEED)
 }
 
 fn new_play() -> Play<TicTacToe> {

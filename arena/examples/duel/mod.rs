@@ -32,7 +32,7 @@ pub(crate) fn play(
     searches: [SearchSettings; 2],
     openings: usize,
 ) -> anyhow::Result<()> {
-    let [settings, other] = searches.map(|search| analysis(SIMULATIONS, &search, SEQUENTIAL));
+    let [settings, other] = searches.map(|search| analysis(SIMULATIONS, &search, 1.0, SEQUENTIAL));
     let rng = ChaCha8Rng::seed_from_u64;
     let [first, second] = evaluators;
     let name = second.attributes().name;

@@ -2,7 +2,7 @@ use ::search::{Expansion, Exploration, Request, SearchAlgorithm, Selection, Sett
 use game::{Action, Game};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use selfplay::Step;
+use selfplay::{Next, Step};
 
 /// Plays games against itself with a constant evaluator.
 pub(super) struct Player<G: Game> {
@@ -65,10 +65,11 @@ impl<G: Game> Player<G> {
     /// Plays the action of a leaf and answers the request of the tree.
     fn answer(&mut self, request: Request) {
         let mut position = self.tree.parent_state(&request).clone();
-        let Step { reward, discount, terminal } = Step::play(&self.game, &mut position, request.action);
-        let expansion = match terminal {
-            Some(value) => Expansion::Terminal { value },
-            None => {
+        let Step { reward, discount, next } = Step::play(&self.game, &mut position, request.action);
+        let expansion = match next {
+            Next::Terminal { value } => Expansion::Terminal { value },
+            Next::Truncated => Expansion::Terminal { value: 0.0 },
+            Next::Action => {
                 self.game.legal_actions(&position, &mut self.legal);
                 undecided(&self.legal, &self.priors)
             }

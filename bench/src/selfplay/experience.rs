@@ -97,7 +97,7 @@ mod tests {
         let game = ConnectFour::new();
         let settings = Settings { games: 4, full_simulations: 8, full_search_probability: 1.0, ..Settings::default() };
         let mut evaluator = Hashing::new(game.spec().observation, 1);
-        let mut all = Episodes::new(game, settings, 1);
+        let mut all = Episodes::new(game, settings, 1.0, 1);
         let mut finished = Vec::new();
         while finished.len() < wanted {
             all.advance(&mut evaluator, None).unwrap();

@@ -76,7 +76,7 @@ impl<'a, G: Game> Contestants<'a, G> {
         let cache = (args.cache_positions > 0).then(|| Cache::new(args.cache_positions));
         let player = |(thread, evaluator)| {
             let seed = args.turns.seed.wrapping_add(repeat << 32).wrapping_add(thread);
-            let episodes = Episodes::new(self.game.clone(), args.settings(), seed);
+            let episodes = Episodes::new(self.game.clone(), args.settings(), 1.0, seed);
             Player { game: self.game, evaluator, episodes, kept: Kept::new(args.experience) }
         };
         let mut players: Vec<_> = (0..).zip(self.evaluators(&*self.selfplay)?).map(player).collect();

@@ -1,7 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use inference::{EngineCounts, Evaluator, LatentModel};
+use inference::{EngineCounts, Evaluator, LatentModel, ReturnEvaluator};
 use network_cpu::{ChosenVariant, Kernel};
 use weights::{Manifest, Model};
 
@@ -12,7 +12,7 @@ pub trait Backend: Send + Sync {
     /// Returns the name of the chosen engine, more precise after the first build: `cpu avx512-f32`.
     fn describe(&self) -> String;
 
-    /// Builds the evaluator of one thread.
+    /// Builds the evaluator of one thread from the weights of an AlphaZero network, of either kind of values.
     ///
     /// # Errors
     /// Weights that do not match the network in their manifest, or that the engine does not support; a device that
@@ -34,7 +34,7 @@ pub trait Backend: Send + Sync {
     /// Those of the two functions.
     fn build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Network, Error> {
         match manifest.architecture.model {
-            Model::Alphazero => self.build(manifest, bytes).map(Network::Evaluator),
+            Model::Alphazero | Model::AlphazeroReturns { .. } => self.build(manifest, bytes).map(Network::Evaluator),
             Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
                 self.build_latent(manifest, bytes).map(Network::Latent)
             }
@@ -62,7 +62,9 @@ pub trait Backend: Send + Sync {
     /// Same as [`build_network`](Self::build_network).
     fn try_build_network(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Network>, Error> {
         match manifest.architecture.model {
-            Model::Alphazero => Ok(self.try_build(manifest, bytes)?.map(Network::Evaluator)),
+            Model::Alphazero | Model::AlphazeroReturns { .. } => {
+                Ok(self.try_build(manifest, bytes)?.map(Network::Evaluator))
+            }
             Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
                 self.build_latent(manifest, bytes).map(|model| Some(Network::Latent(model)))
             }
@@ -116,7 +118,7 @@ pub enum Error {
     #[cfg(feature = "torch")]
     #[error(transparent)]
     Libtorch(#[from] network_torch::Error),
-    /// The engine computes no MuZero networks.
+    /// The engine computes no MuZero networks, nor AlphaZero networks of returns, which are a part of these.
     #[error("{engine} does not compute MuZero networks")]
     NoLatentModel {
         /// The name of the engine.
@@ -125,6 +127,12 @@ pub enum Error {
     /// A backend of another crate failed.
     #[error("{0}")]
     Other(String),
+}
+
+/// Returns true for an AlphaZero network of returns, which is evaluated as the prediction of a network of latent
+/// states.
+fn predicts_returns(manifest: &Manifest) -> bool {
+    matches!(manifest.architecture.model, Model::AlphazeroReturns { .. })
 }
 
 /// The CPU kernel as a backend.
@@ -176,6 +184,9 @@ impl Backend for Cpu {
     }
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+        if predicts_returns(manifest) {
+            return Ok(Box::new(ReturnEvaluator::new(self.build_latent(manifest, bytes)?)));
+        }
         let evaluator = self.kernel.evaluator(manifest, bytes).map_err(|error| self.explained(error))?;
         self.announce();
         Ok(Box::new(evaluator))
@@ -195,6 +206,9 @@ impl Backend for network_torch::Libtorch {
     }
 
     fn build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Box<dyn Evaluator>, Error> {
+        if predicts_returns(manifest) {
+            return Ok(Box::new(ReturnEvaluator::new(self.build_latent(manifest, bytes)?)));
+        }
         Ok(self.evaluator(manifest, bytes)?)
     }
 
@@ -203,6 +217,9 @@ impl Backend for network_torch::Libtorch {
     }
 
     fn try_build(&self, manifest: &Manifest, bytes: &Bytes) -> Result<Option<Box<dyn Evaluator>>, Error> {
+        if predicts_returns(manifest) {
+            return self.build(manifest, bytes).map(Some);
+        }
         Ok(self.try_evaluator(manifest, bytes)?)
     }
 

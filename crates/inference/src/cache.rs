@@ -226,7 +226,7 @@ mod tests {
         let mut predictions = Predictions::new();
         assert!(cache.get(key(7, 1), 2, &mut predictions));
         assert_eq!(predictions.priors(0), priors);
-        assert_eq!(predictions.value(0), VALUE);
+        assert_eq!(predictions.wdl()[0], VALUE);
     }
 
     #[test]

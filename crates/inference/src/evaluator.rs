@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use crate::{Batch, Predictions};
 
-/// Evaluates batches of observations: priors over the legal actions, and win/draw/loss values.
+/// Evaluates batches of observations: priors over the legal actions, and values. These are probabilities of a win, a
+/// draw and a loss, or in a game that is scored by its rewards returns.
 pub trait Evaluator: Send {
     /// Returns its attributes: the weights that answer, and the maximum batch.
     fn attributes(&self) -> Attributes;

@@ -72,7 +72,7 @@ mod tests {
         let answers = |seed| {
             let mut predictions = Predictions::new();
             Hashing::new(SHAPE, seed).evaluate(&batch, &mut predictions).unwrap();
-            (predictions.priors(0).to_vec(), predictions.value(0).value(), predictions.value(1).value())
+            (predictions.priors(0).to_vec(), predictions.value(0), predictions.value(1))
         };
         assert_eq!(answers(1), answers(1));
         assert_ne!(answers(1), answers(2));

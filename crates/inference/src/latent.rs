@@ -47,6 +47,7 @@ pub trait LatentModel: Send {
     ///
     /// # Errors
     /// See [`Error`]; `predictions` and the slots that were to be written are then unspecified and must not be used.
+    /// [`Error::Backend`] from an AlphaZero network of returns, which has no dynamics.
     ///
     /// # Panics
     /// If a slot was not [reserved](Self::reserve) or an action is out of range, which is a bug of the caller.

@@ -1,12 +1,13 @@
 //! The interface of evaluators of positions, and combinations of them: caches, batching and routes.
 //!
 //! An [`Evaluator`] has [`Attributes`], takes a [`Batch`] of observations and writes [`Predictions`]: priors and a
-//! [`Wdl`] value for each position, or an [`Error`]. [`Cache`] keeps answers by position and weights version.
-//! A [`LatentModel`] is a learned model of an environment, whose [`Slot`]s hold latent states; its values are categorical
-//! over a [`Support`]. A [`BatchingEngine`] merges the requests of many threads into batches for one [`Device`].
-//! [`Routed`] sends each batch to the evaluator that was fastest at its size in a [`Trial`]; [`Hashing`] is a
-//! pseudo-random evaluator for benchmarks. Self-play, play and the arena all use them. The crate has no rules and no
-//! tensors, and no threads except the one of an engine and those that measure evaluators. Start with [`Evaluator`].
+//! value for each position, a [`Wdl`] or a return, or an [`Error`]. [`Cache`] keeps answers by position and weights
+//! version. A [`LatentModel`] is a learned model of an environment, whose [`Slot`]s hold latent states; its values are
+//! categorical over a [`Support`]. [`ReturnEvaluator`] evaluates positions with it. A [`BatchingEngine`] merges the
+//! requests of many threads into batches for one [`Device`]. [`Routed`] sends each batch to the evaluator that was
+//! fastest at its size in a [`Trial`]; [`Hashing`] is a pseudo-random evaluator for benchmarks. Self-play, play and the
+//! arena all use them. The crate has no rules and no tensors, and no threads except the one of an engine and those that
+//! measure evaluators. Start with [`Evaluator`].
 
 mod batch;
 mod cache;
@@ -17,6 +18,7 @@ mod hashing;
 mod latent;
 mod prediction;
 mod preference;
+mod return_evaluator;
 mod routed;
 mod trial;
 
@@ -32,5 +34,6 @@ pub use hashing::Hashing;
 pub use latent::{LatentModel, LatentPredictions, Slot, Unroll};
 pub use prediction::{Predictions, Wdl};
 pub use preference::{DevicePreference, PrecisionPreference, TrainingKernel};
+pub use return_evaluator::ReturnEvaluator;
 pub use routed::{Candidate, Route, Routed};
 pub use trial::{Speed, Trial, choose_depth, doubling_sizes, try_out, try_out_latent};

@@ -23,12 +23,18 @@ impl Wdl {
 }
 
 /// The answers to a batch, in its order: priors over each position's legal actions, and values.
+///
+/// A value is win − loss of a [`Wdl`], or a return in a game that is scored by its rewards. All answers of a batch are
+/// of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {
     priors: Vec<f32>,
     /// Position `i` owns `priors[ends[i - 1]..ends[i]]`.
     ends: Vec<u32>,
-    values: Vec<Wdl>,
+    /// `[B]`.
+    values: Vec<f32>,
+    /// `[B]`; empty where values are returns.
+    wdl: Vec<Wdl>,
 }
 
 impl Predictions {
@@ -43,18 +49,29 @@ impl Predictions {
         self.priors.clear();
         self.ends.clear();
         self.values.clear();
+        self.wdl.clear();
     }
 
     /// Adds an answer: priors `[legal actions]` that sum to one, and the value for the player to move.
     pub fn push(&mut self, priors: &[f32], value: Wdl) {
         self.priors.extend_from_slice(priors);
+        self.close(value.value());
+        self.wdl.push(value);
+    }
+
+    /// Adds an answer in a game that is scored by its rewards: priors `[legal actions]` that sum to one, and the return
+    /// that the player to move expects.
+    pub fn push_return(&mut self, priors: impl IntoIterator<Item = f32>, value: f32) {
+        self.priors.extend(priors);
         self.close(value);
     }
 
     /// Adds the answers to the given positions of `other`.
     pub fn extend_from(&mut self, other: &Self, positions: impl IntoIterator<Item = usize>) {
         for i in positions {
-            self.push(other.priors(i), other.value(i));
+            self.priors.extend_from_slice(other.priors(i));
+            self.close(other.values[i]);
+            self.wdl.extend(other.wdl.get(i));
         }
     }
 
@@ -71,12 +88,14 @@ impl Predictions {
         softmax(&mut self.priors[start..]);
         softmax(&mut wdl);
         let [win, draw, loss] = wdl;
-        self.close(Wdl { win, draw, loss });
+        let wdl = Wdl { win, draw, loss };
+        self.close(wdl.value());
+        self.wdl.push(wdl);
         true
     }
 
     /// Completes the answer whose priors were added last.
-    fn close(&mut self, value: Wdl) {
+    fn close(&mut self, value: f32) {
         self.ends.push(u32::try_from(self.priors.len()).expect("a batch holds fewer than 2^32 legal actions"));
         self.values.push(value);
     }
@@ -100,10 +119,16 @@ impl Predictions {
         &self.priors[start..self.ends[i] as usize]
     }
 
-    /// The value of position `i` for the player to move.
+    /// The value of position `i` for the player to move: in `[-1, 1]`, or any finite return.
     #[must_use]
-    pub fn value(&self, i: usize) -> Wdl {
+    pub fn value(&self, i: usize) -> f32 {
         self.values[i]
+    }
+
+    /// The probabilities of a win, a draw and a loss in each position, `[B]`; empty where values are returns.
+    #[must_use]
+    pub fn wdl(&self) -> &[Wdl] {
+        &self.wdl
     }
 }
 
@@ -117,5 +142,30 @@ pub(crate) fn softmax(logits: &mut [f32]) {
     }
     for logit in logits.iter_mut() {
         *logit /= sum;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn returns_are_values_of_any_size_without_probabilities_of_results() {
+        let mut predictions = Predictions::new();
+        predictions.push_return([0.25, 0.75], -16.5);
+        predictions.push_return([1.0], 3.0);
+        assert_eq!((predictions.priors(0), predictions.value(0)), (&[0.25, 0.75][..], -16.5));
+        assert_eq!((predictions.priors(1), predictions.value(1), predictions.wdl()), (&[1.0][..], 3.0, &[][..]));
+        let mut last = Predictions::new();
+        last.extend_from(&predictions, [1]);
+        assert_eq!((last.len(), last.value(0), last.wdl()), (1, 3.0, &[][..]));
+    }
+
+    #[test]
+    fn the_value_of_probabilities_is_win_less_loss() {
+        let wdl = Wdl { win: 0.5, draw: 0.25, loss: 0.25 };
+        let mut predictions = Predictions::new();
+        predictions.push(&[1.0], wdl);
+        assert_eq!((predictions.value(0), predictions.wdl()), (0.25, &[wdl][..]));
     }
 }

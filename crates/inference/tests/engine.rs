@@ -262,7 +262,7 @@ fn answers(evaluator: &mut dyn Evaluator, batch: &Batch) -> Result<Vec<(Vec<f32>
     let mut predictions = Predictions::new();
     evaluator.evaluate(batch, &mut predictions)?;
     assert_eq!(predictions.len(), batch.len());
-    Ok((0..predictions.len()).map(|i| (predictions.priors(i).to_vec(), predictions.value(i).value())).collect())
+    Ok((0..predictions.len()).map(|i| (predictions.priors(i).to_vec(), predictions.value(i))).collect())
 }
 
 fn assert_answered(evaluator: &mut dyn Evaluator, version: u64, batch: &Batch) {

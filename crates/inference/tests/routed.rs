@@ -72,7 +72,7 @@ fn batch(positions: usize) -> Batch {
 fn answers(evaluator: &mut dyn Evaluator, positions: usize) -> Vec<(Vec<f32>, f32)> {
     let mut predictions = Predictions::new();
     evaluator.evaluate(&batch(positions), &mut predictions).unwrap();
-    (0..predictions.len()).map(|i| (predictions.priors(i).to_vec(), predictions.value(i).value())).collect()
+    (0..predictions.len()).map(|i| (predictions.priors(i).to_vec(), predictions.value(i))).collect()
 }
 
 #[test]

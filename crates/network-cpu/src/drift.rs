@@ -55,7 +55,7 @@ impl Drift {
                 .filter(|(fine, _)| *fine > 0.0)
                 .map(|(fine, coarse)| fine * (fine / coarse).ln())
                 .sum::<f64>();
-            value += f64::from((fine.value(index).value() - coarse.value(index).value()).abs());
+            value += f64::from((fine.value(index) - coarse.value(index)).abs());
         }
         let positions = fine.len() as f64;
         Self { divergence: divergence / positions, value: value / positions }

@@ -63,7 +63,7 @@ fn distance(logits: &[Vec<f64>], evaluator: &mut TowerEvaluator, batch: &Batch) 
     for (index, logits) in logits.iter().enumerate() {
         let (policy, wdl) = logits.split_at(logits.len() - 3);
         let legal: Vec<f64> = batch.legal(index).iter().map(|action| policy[action.index()]).collect();
-        let value = predictions.value(index);
+        let value = predictions.wdl()[index];
         let got = predictions.priors(index).iter().chain([&value.win, &value.draw, &value.loss]);
         for (&got, want) in got.zip(softmax(&legal).into_iter().chain(softmax(wdl))) {
             worst = worst.max((f64::from(got) - want).abs());

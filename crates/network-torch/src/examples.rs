@@ -39,7 +39,7 @@ impl Examples {
 /// taken in them have a weight.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnrolledBatch {
-    /// K: the number of steps after each position.
+    /// K: the number of steps after each position; 0 for an AlphaZero network of returns.
     pub unroll_steps: usize,
     /// Observations of the positions, `[B, C, H, W]`.
     pub observations: Observations,

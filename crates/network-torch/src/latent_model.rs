@@ -28,12 +28,12 @@ use crate::{
 /// The actions of a step that only fills a batch.
 const ANY_ACTION: i64 = 0;
 
-/// A MuZero network that libtorch evaluates, with its pool of latent states on the device: batch norms folded, no
-/// gradients. Its latent states are in the precision of the passes.
+/// A MuZero network, or an AlphaZero network of returns, that libtorch evaluates, with its pool of latent states on the
+/// device: batch norms folded, no gradients. Its latent states are in the precision of the passes.
 ///
 /// Belongs to one thread at a time. A call transfers observations or the indices of slots and actions to the device,
-/// and `[B, A + 2]` numbers from it: policy logits, values and rewards; of afterstates, `[B, M + 1]`: logits of the
-/// chance codes and values.
+/// and `[B, A + 2]` numbers from it: policy logits, values and rewards, if there are any; of afterstates, `[B, M + 1]`:
+/// logits of the chance codes and values.
 #[derive(Debug)]
 pub struct LibtorchLatent {
     folded: Folded,
@@ -44,6 +44,8 @@ pub struct LibtorchLatent {
     actions: usize,
     /// M: the number of chance codes; 0 without chance.
     codes: usize,
+    /// Whether it takes steps; an AlphaZero network does not.
+    has_dynamics: bool,
     /// The most rows that are run through the network at once.
     chunk: usize,
     /// Whether batches are filled up to a few sizes, for which kernels are set up once.
@@ -53,7 +55,7 @@ pub struct LibtorchLatent {
     /// The memories behind them, of a network that predicts value prefixes.
     prefixes: Option<Prefixes>,
     slots: usize,
-    /// `[B, A + 2]` or, of afterstates, `[B, M + 1]` of the newest chunk.
+    /// `[B, A + 2]`, `[B, A + 1]` without rewards or, of afterstates, `[B, M + 1]` of the newest chunk.
     outputs: Vec<f32>,
 }
 
@@ -171,6 +173,7 @@ impl LibtorchLatent {
             shape: ObservationShape { planes, height, width },
             actions,
             codes: architecture.model.codes(),
+            has_dynamics: architecture.model.has_dynamics(),
             chunk,
             // Plain matrices on a CPU need no set-up.
             pads: !(is_on_cpu && is_vector),
@@ -299,8 +302,8 @@ impl LibtorchLatent {
         self.keep(&states, &answers, &to)
     }
 
-    /// Writes states or afterstates `[rows, N]` to the slots `to` `[B]`, and reads their answers `[rows, A + 2]` or
-    /// `[rows, M + 1]`; rows from B on only fill the batch.
+    /// Writes states or afterstates `[rows, N]` to the slots `to` `[B]`, and reads their answers `[rows, A + 2]`, or
+    /// `[rows, A + 1]` without rewards, or `[rows, M + 1]`; rows from B on only fill the batch.
     fn keep(&mut self, states: &Tensor, answers: &Tensor, to: &Tensor) -> Result<(), Error> {
         let len = to.size()[0];
         let outputs = answers.f_narrow(0, 0, len)?;
@@ -356,7 +359,7 @@ impl LatentModel for LibtorchLatent {
         for to in to.chunks(self.chunk) {
             let observations = &batch.observations()[done * self.shape.len()..][..to.len() * self.shape.len()];
             self.compute_initial(observations, to).map_err(failure)?;
-            for (i, row) in self.outputs.chunks_exact(self.actions + 2).enumerate() {
+            for (i, row) in self.outputs.chunks_exact(self.outputs.len() / to.len()).enumerate() {
                 let (policy, value) = (&row[..self.actions], row[self.actions]);
                 if !predictions.push_logits(policy, Some(batch.legal(done + i)), value, 0.0) {
                     return Err(self.not_finite());
@@ -369,6 +372,9 @@ impl LatentModel for LibtorchLatent {
 
     fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), inference::Error> {
         predictions.clear(self.actions);
+        if !self.has_dynamics {
+            return Err(inference::Error::Backend("the network has no dynamics".to_owned()));
+        }
         self.check_steps(steps, if self.codes > 0 { self.codes } else { self.actions });
         process::apply();
         let _alone = alone_on(self.device);

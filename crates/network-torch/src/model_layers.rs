@@ -9,7 +9,7 @@ use crate::{Error, layout::Layout};
 pub(crate) enum ModelLayers {
     /// Of priors and values.
     Alphazero(Layers),
-    /// Of latent states.
+    /// Of latent states; without dynamics, that of an AlphaZero network of returns.
     Muzero {
         /// The layers of evaluators.
         latent: LatentLayers,
@@ -26,7 +26,7 @@ impl ModelLayers {
     pub(crate) fn new(architecture: &Architecture) -> Result<Self, Error> {
         Ok(match architecture.model {
             Model::Alphazero => Self::Alphazero(Layers::new(architecture)?),
-            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+            Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
                 Self::Muzero { latent: LatentLayers::new(architecture)?, consistency: None }
             }
         })
@@ -65,10 +65,10 @@ impl ModelLayers {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
 
-    /// The layers of an AlphaZero network.
+    /// The layers of an AlphaZero network of wins, draws and losses.
     ///
     /// # Errors
-    /// [`network::Error::Model`] for a MuZero network.
+    /// [`network::Error::Model`] for any other network.
     pub(crate) fn alphazero(&self) -> Result<&Layers, Error> {
         match self {
             Self::Alphazero(layers) => Ok(layers),
@@ -76,10 +76,10 @@ impl ModelLayers {
         }
     }
 
-    /// The layers of a MuZero network.
+    /// The layers of a MuZero network, or of an AlphaZero network of returns.
     ///
     /// # Errors
-    /// [`network::Error::Model`] for an AlphaZero network.
+    /// [`network::Error::Model`] for any other network.
     pub(crate) fn muzero(&self) -> Result<&LatentLayers, Error> {
         match self {
             Self::Muzero { latent, .. } => Ok(latent),

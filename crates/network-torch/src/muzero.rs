@@ -1,6 +1,9 @@
-//! The passes of a MuZero network with batch norms in place: for training, and as the reference of the folded form.
+//! The passes of a MuZero network, or of an AlphaZero network of returns, with batch norms in place: for training, and
+//! as the reference of the folded form.
 
-use network::{ChanceLayers, ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector};
+use network::{
+    ChanceLayers, ConsistencyLayers, DynamicsLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk, is_vector,
+};
 use tch::{Kind, Tensor};
 use weights::Architecture;
 
@@ -24,7 +27,8 @@ pub(crate) struct Unrolled {
     /// `[(K + 1) · B, 2n + 1]`.
     pub(crate) value: Tensor,
     /// `[K · B, 2n + 1]`: of the first to the last action; with a value prefix, that of the steps up to the action.
-    pub(crate) reward: Tensor,
+    /// `None` without a step.
+    pub(crate) reward: Option<Tensor>,
     /// What the consistency loss compares, where it is trained.
     pub(crate) projections: Option<Projections>,
     /// Of a model with chance.
@@ -68,16 +72,21 @@ pub(crate) fn unroll(
         let entered = entering(newest, dynamics_gradient)?;
         states.push(latent.next(&entered, &actions.f_select(1, step)?)?);
     }
-    let all = Tensor::f_cat(&states, 0)?;
-    let after_actions = Tensor::f_cat(&states[1..], 0)?;
     let layers = latent.layers;
+    let all = Tensor::f_cat(&states, 0)?;
+    if steps == 0 {
+        let (policy, value) = (latent.head(&layers.policy, &all)?, latent.head(&layers.value, &all)?);
+        return Ok(Unrolled { policy, value, reward: None, projections: None, chance: None });
+    }
+    let after_actions = Tensor::f_cat(&states[1..], 0)?;
+    let DynamicsLayers { reward, memory, .. } = latent.dynamics()?;
     Ok(Unrolled {
         policy: latent.head(&layers.policy, &all)?,
         value: latent.head(&layers.value, &all)?,
-        reward: match &layers.memory {
-            None => latent.head(&layers.reward, &after_actions)?,
-            Some(memory) => latent.prefix(memory, &after_actions, steps)?,
-        },
+        reward: Some(match memory {
+            None => latent.head(reward, &after_actions)?,
+            Some(memory) => latent.prefix(reward, memory, &after_actions, steps)?,
+        }),
         projections: latent.projections(&after_actions, next_observations)?,
         chance: None,
     })
@@ -119,7 +128,7 @@ fn unroll_chance(
     Ok(Unrolled {
         policy: latent.head(&layers.policy, &all)?,
         value: latent.head(&layers.value, &all)?,
-        reward: latent.head(&layers.reward, &after_chance)?,
+        reward: Some(latent.head(&latent.dynamics()?.reward, &after_chance)?),
         projections: latent.projections(&after_chance, Some(next_observations))?,
         chance: Some(UnrolledChance {
             value: latent.head(&chance.value, &afterstates)?,
@@ -156,8 +165,8 @@ pub(crate) fn one_hot(numbers: &Tensor, count: i64, kind: Kind) -> Result<Tensor
     Ok(numbers.f_unsqueeze(-1)?.f_eq_tensor(&every)?.f_to_kind(kind)?)
 }
 
-/// A MuZero network and how it is run: convolutions and matrices in `kind`, norms with parameters and statistics in
-/// their own kind.
+/// A network of latent states and how it is run: convolutions and matrices in `kind`, norms with parameters and
+/// statistics in their own kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LatentTower<'a> {
     tower: Tower<'a>,
@@ -167,10 +176,18 @@ pub(crate) struct LatentTower<'a> {
 
 impl<'a> LatentTower<'a> {
     /// # Errors
-    /// [`network::Error::Model`] for an AlphaZero network.
+    /// [`network::Error::Model`] for an AlphaZero network of wins, draws and losses.
     pub(crate) fn new(network: &'a Network, kind: Kind, mode: Mode) -> Result<Self, Error> {
         let consistency = network.layers.consistency();
         Ok(Self { tower: Tower { network, kind, mode }, layers: network.layers.muzero()?, consistency })
+    }
+
+    /// The layers of a step.
+    ///
+    /// # Errors
+    /// [`network::Error::Model`] for an AlphaZero network, which has none.
+    pub(crate) fn dynamics(&self) -> Result<&'a DynamicsLayers, Error> {
+        self.layers.dynamics.as_ref().ok_or_else(|| network::Error::Model { expected: "muzero" }.into())
     }
 
     /// Observations `[B, C, H, W]` to latent states `[B, F, H, W]`, or `[B, F]` in a dense network.
@@ -188,7 +205,8 @@ impl<'a> LatentTower<'a> {
     /// Latent states and the actions `[B]` taken in them to the next latent states.
     pub(crate) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
         let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.kind)?;
-        self.transition(&self.layers.dynamics, self.layers.action.as_ref(), states, &one_hot)
+        let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
+        self.transition(trunk, action.as_ref(), states, &one_hot)
     }
 
     /// Latent states and the actions `[B]` taken in them to afterstates.
@@ -200,7 +218,8 @@ impl<'a> LatentTower<'a> {
     /// Afterstates and one-hot chance codes `[B, M]` to the next latent states.
     pub(crate) fn follow(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
         let codes = codes.f_to_kind(self.tower.kind)?;
-        self.transition(&self.layers.dynamics, self.layers.action.as_ref(), afterstates, &codes)
+        let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
+        self.transition(trunk, action.as_ref(), afterstates, &codes)
     }
 
     /// Pairs of observations `[B, 2C, H, W]` to encodings `[B, M]`.
@@ -254,10 +273,10 @@ impl<'a> LatentTower<'a> {
 
     /// The states after the first to the last of `steps` actions, ordered by step, to the logits of their value
     /// prefixes, `[K · B, 2n + 1]`.
-    fn prefix(&self, memory: &Layer, states: &Tensor, steps: i64) -> Result<Tensor, Error> {
-        let hidden = self.hidden(&self.layers.reward, states)?.f_view([steps, -1, size(::network::VALUE_HIDDEN)])?;
+    fn prefix(&self, reward: &Head, memory: &Layer, states: &Tensor, steps: i64) -> Result<Tensor, Error> {
+        let hidden = self.hidden(reward, states)?.f_view([steps, -1, size(::network::VALUE_HIDDEN)])?;
         let remembered = value_prefix::unroll(&self.gates(memory)?, &self.tower.widened(&hidden)?, self.tower.kind)?;
-        self.output(&self.layers.reward, &remembered)
+        self.output(reward, &remembered)
     }
 
     /// Hidden units `[B, 64]` to the logits of their head.

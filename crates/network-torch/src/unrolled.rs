@@ -1,4 +1,5 @@
-//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G).
+//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0
+//! they are those of an AlphaZero network of returns.
 
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
@@ -20,8 +21,9 @@ impl UnrolledBatch {
     /// Returns B after checking that every field has the length for B, K and `architecture`, and every action.
     pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
         let steps = self.unroll_steps;
-        if steps == 0 {
-            return Err(Error::Batch { field: "unroll_steps", expected: 1, got: 0 });
+        if (steps > 0) != architecture.model.has_dynamics() {
+            let expected = usize::from(architecture.model.has_dynamics());
+            return Err(Error::Batch { field: "unroll_steps", expected, got: steps });
         }
         let states = self.policy_weights.len();
         let positions = states / (steps + 1);
@@ -132,6 +134,8 @@ pub(crate) struct LossWeights {
 /// e, its one-hot code c and the weight u of chance, `chance = Σᵢₖ sₖ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / B`, where
 /// c has no gradient: the cross-entropy of the codes, and the commitment of the encoder.
 ///
+/// Without a step (K = 0) the reward loss is 0.
+///
 /// Entropy, accuracy and value errors are those of the roots. A value is accurate if it is within `0.1 (1 + |z|)` of
 /// its target. The value error of a root without value target is 0.
 pub(crate) fn losses(
@@ -161,11 +165,16 @@ pub(crate) fn losses(
     let value = sum(&categorical::cross_entropy(&values, &value_targets)?, &value_weights.f_mul(&shares)?)?;
     let mut value = value.f_divide_scalar(targets.positions)?;
 
-    let rewards = predictions.reward.f_view([steps, rows, -1])?;
-    let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
     let after_actions = shares.f_narrow(0, 1, steps)?;
     let reward_weights = value_weights.f_narrow(0, 0, steps)?.f_mul(&after_actions)?;
-    let reward = sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?;
+    let reward = match &predictions.reward {
+        Some(rewards) => {
+            let rewards = rewards.f_view([steps, rows, -1])?;
+            let reward = categorical::cross_entropy(&rewards, &targets.rewards.f_transpose(0, 1)?)?;
+            sum(&reward, &reward_weights)?.f_divide_scalar(targets.positions)?
+        }
+        None => value.f_detach()?.f_zeros_like()?,
+    };
     let mut chance = reward.f_detach()?.f_zeros_like()?;
     if let Some((predicted, next)) = predictions.chance.as_ref().zip(targets.next_states.as_ref()) {
         let afterstates = predicted.value.f_view([steps, rows, -1])?;
@@ -210,7 +219,7 @@ fn chance_losses(UnrolledChance { code, encoding, .. }: &UnrolledChance) -> Resu
 /// The shares s of the steps in a loss, `[K + 1]`.
 fn step_shares(steps: i64, options: (Kind, Device)) -> Result<Tensor, Error> {
     let root = Tensor::f_ones([1_i64], options)?;
-    Ok(Tensor::f_cat(&[root, Tensor::f_full([steps], 1.0 / steps as f64, options)?], 0)?)
+    Ok(Tensor::f_cat(&[root, Tensor::f_full([steps], 1.0 / steps.max(1) as f64, options)?], 0)?)
 }
 
 #[cfg(test)]

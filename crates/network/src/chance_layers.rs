@@ -32,17 +32,11 @@ pub struct ChanceLayers {
 impl ChanceLayers {
     /// The layers of an architecture of latent states that was checked.
     pub(crate) fn new(architecture: &Architecture, codes: usize) -> Self {
-        let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
+        let &Architecture { planes, height, width, actions, channels, .. } = architecture;
         let atoms = 2 * architecture.model.support().unwrap_or(1) + 1;
         let is_vector = is_vector(architecture);
-        let trunk = |name: &str, inputs| match is_vector {
-            true => Trunk::dense(name, inputs, channels, blocks),
-            false => Trunk::residual(name, architecture, inputs),
-        };
-        let head = |name: &str, outputs| match is_vector {
-            true => Head::dense(name, channels, outputs),
-            false => Head::residual(name, architecture, outputs),
-        };
+        let trunk = |name: &str, inputs| Trunk::of(architecture, name, inputs);
+        let head = |name: &str, outputs| Head::with_hidden(architecture, name, outputs);
         let planes_of_action = (!is_vector).then_some(ACTION_PLANES);
         Self {
             action: planes_of_action.map(|planes| Layer::linear("afterstate.action", actions, planes * height * width)),

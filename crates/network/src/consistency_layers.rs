@@ -30,9 +30,11 @@ impl ConsistencyLayers {
     /// The layers beside a MuZero architecture.
     ///
     /// # Errors
-    /// Those of [`LatentLayers::new`].
+    /// Those of [`LatentLayers::new`], and [`Error::Model`] for a network without dynamics.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
-        LatentLayers::new(architecture)?;
+        if LatentLayers::new(architecture)?.dynamics.is_none() {
+            return Err(Error::Model { expected: "muzero" });
+        }
         let &Architecture { height, width, channels, .. } = architecture;
         let state = if is_vector(architecture) { channels } else { channels * height * width };
         let projection = (2 * channels).min(PROJECTION_MAX);

@@ -3,7 +3,8 @@ use weights::{Architecture, Model};
 use crate::layers::{Block, Layer, check};
 use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
 
-/// The layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and the prediction heads.
+/// The layers of a MuZero network (Schrittwieser et al. 2020): representation, dynamics and the prediction heads. An
+/// AlphaZero network of returns has the same without dynamics and reward.
 ///
 /// A latent state is the output of a trunk, rescaled to `[0, 1]`: `(x − min) / (max − min + 1e-5)` over all elements of
 /// one state. The heads read latent states: policy logits `[A]`, and logits of the value and of the reward over
@@ -36,20 +37,27 @@ use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VAL
 pub struct LatentLayers {
     /// Observations to latent states.
     pub representation: Trunk,
-    /// One-hot actions `[A]`, or chance codes `[M]`, to planes `[4 · H · W]`; only in a residual network.
-    pub action: Option<Layer>,
-    /// Latent states and actions, or afterstates and chance codes, to the next latent states.
-    pub dynamics: Trunk,
     /// Latent states to policy logits `[A]`.
     pub policy: Head,
     /// Latent states to logits of the value `[2n + 1]`.
     pub value: Head,
+    /// The layers of a step; `None` in an AlphaZero network, whose search takes steps by the rules.
+    pub dynamics: Option<DynamicsLayers>,
+    /// The layers of Stochastic MuZero.
+    pub chance: Option<ChanceLayers>,
+}
+
+/// The layers of a step from a latent state to the next one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DynamicsLayers {
+    /// One-hot actions `[A]`, or chance codes `[M]`, to planes `[4 · H · W]`; only in a residual network.
+    pub action: Option<Layer>,
+    /// Latent states and actions, or afterstates and chance codes, to the next latent states.
+    pub trunk: Trunk,
     /// Latent states to logits of the reward `[2n + 1]`.
     pub reward: Head,
     /// Hidden units of the reward head and of the memory to the gates of the memory, only with a value prefix.
     pub memory: Option<Layer>,
-    /// The layers of Stochastic MuZero.
-    pub chance: Option<ChanceLayers>,
 }
 
 /// The part of a network that computes a latent state before it is rescaled.
@@ -83,65 +91,68 @@ pub struct Head {
 }
 
 impl LatentLayers {
-    /// The layers of a MuZero architecture.
+    /// The layers of an architecture.
     ///
     /// # Errors
-    /// Returns the errors of [`check`], and [`Error::Model`] for an AlphaZero architecture.
+    /// Returns the errors of [`check`], and [`Error::Model`] for an AlphaZero architecture of wins, draws and losses.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
         let Some(support) = architecture.model.support() else { return Err(Error::Model { expected: "muzero" }) };
-        let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
-        let atoms = 2 * support + 1;
-        let memory = matches!(architecture.model, Model::Muzero { value_prefix: true, .. })
-            .then(|| Layer::linear("reward.memory", VALUE_HIDDEN + MEMORY_UNITS, 4 * MEMORY_UNITS));
+        let &Architecture { planes, height, width, actions, channels, .. } = architecture;
         let chance = match architecture.model {
             Model::StochasticMuzero { codes, .. } => Some(ChanceLayers::new(architecture, codes)),
-            Model::Alphazero | Model::Muzero { .. } => None,
+            Model::Alphazero | Model::AlphazeroReturns { .. } | Model::Muzero { .. } => None,
+        };
+        let policy = match is_vector(architecture) {
+            true => Head::dense("policy", channels, actions),
+            false => Head {
+                convolution: Some(Layer::convolution("policy", 1, channels, HEAD_CHANNELS)),
+                hidden: None,
+                output: Layer::linear("policy.output", height * width * HEAD_CHANNELS, actions),
+            },
         };
         // Chance chooses a code where a player chooses an action.
         let choices = chance.as_ref().map_or(actions, |chance| chance.code.output.outputs);
-        if is_vector(architecture) {
-            let head = |name: &str, outputs| Head::dense(name, channels, outputs);
-            return Ok(Self {
-                representation: Trunk::dense("representation", planes, channels, blocks),
-                action: None,
-                dynamics: Trunk::dense("dynamics", channels + choices, channels, blocks),
-                policy: head("policy", actions),
-                value: head("value", atoms),
-                reward: head("reward", atoms),
-                memory,
-                chance,
-            });
-        }
-        let cells = height * width;
-        let scalar = |name: &str| Head::residual(name, architecture, atoms);
         Ok(Self {
-            representation: Trunk::residual("representation", architecture, planes),
-            action: Some(Layer::linear("dynamics.action", choices, ACTION_PLANES * cells)),
-            dynamics: Trunk::residual("dynamics", architecture, channels + ACTION_PLANES),
-            policy: Head {
-                convolution: Some(Layer::convolution("policy", 1, channels, HEAD_CHANNELS)),
-                hidden: None,
-                output: Layer::linear("policy.output", cells * HEAD_CHANNELS, actions),
-            },
-            value: scalar("value"),
-            reward: scalar("reward"),
-            memory,
+            representation: Trunk::of(architecture, "representation", planes),
+            policy,
+            value: Head::with_hidden(architecture, "value", 2 * support + 1),
+            dynamics: architecture.model.has_dynamics().then(|| DynamicsLayers::new(architecture, support, choices)),
             chance,
         })
     }
 
     /// Every layer, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
-        let heads = [&self.policy, &self.value, &self.reward];
+        let dynamics = self.dynamics.as_ref();
+        let transition =
+            dynamics.into_iter().flat_map(|dynamics| dynamics.action.iter().chain(dynamics.trunk.layers()));
+        let heads = [&self.policy, &self.value].into_iter().chain(dynamics.map(|dynamics| &dynamics.reward));
         self.representation
             .layers()
             .into_iter()
-            .chain(&self.action)
-            .chain(self.dynamics.layers())
-            .chain(heads.into_iter().flat_map(Head::layers))
-            .chain(&self.memory)
+            .chain(transition)
+            .chain(heads.flat_map(Head::layers))
+            .chain(dynamics.and_then(|dynamics| dynamics.memory.as_ref()))
             .chain(self.chance.iter().flat_map(ChanceLayers::layers))
+    }
+}
+
+impl DynamicsLayers {
+    /// The layers of an architecture that was checked; `choices` are its actions, or its chance codes.
+    fn new(architecture: &Architecture, support: usize, choices: usize) -> Self {
+        let &Architecture { height, width, channels, .. } = architecture;
+        let (action, beside) = match is_vector(architecture) {
+            true => (None, choices),
+            false => (Some(Layer::linear("dynamics.action", choices, ACTION_PLANES * height * width)), ACTION_PLANES),
+        };
+        Self {
+            action,
+            trunk: Trunk::of(architecture, "dynamics", channels + beside),
+            reward: Head::with_hidden(architecture, "reward", 2 * support + 1),
+            memory: matches!(architecture.model, Model::Muzero { value_prefix: true, .. })
+                .then(|| Layer::linear("reward.memory", VALUE_HIDDEN + MEMORY_UNITS, 4 * MEMORY_UNITS)),
+        }
     }
 }
 
@@ -152,7 +163,15 @@ pub fn is_vector(architecture: &Architecture) -> bool {
 }
 
 impl Trunk {
-    pub(crate) fn dense(name: &str, inputs: usize, units: usize, blocks: usize) -> Self {
+    /// The trunk of an architecture, dense or residual, with this number of units or planes as inputs.
+    pub(crate) fn of(architecture: &Architecture, name: &str, inputs: usize) -> Self {
+        match is_vector(architecture) {
+            true => Self::dense(name, inputs, architecture.channels, architecture.blocks),
+            false => Self::residual(name, architecture, inputs),
+        }
+    }
+
+    fn dense(name: &str, inputs: usize, units: usize, blocks: usize) -> Self {
         let block = |index: usize| {
             ["first", "second"].map(|part| Layer::dense(&format!("{name}.block.{index}.{part}"), units, units))
         };
@@ -162,7 +181,7 @@ impl Trunk {
         }
     }
 
-    pub(crate) fn residual(name: &str, architecture: &Architecture, inputs: usize) -> Self {
+    fn residual(name: &str, architecture: &Architecture, inputs: usize) -> Self {
         let block = |index| Block::named(&format!("{name}.block.{index}"), architecture, index);
         Self::Residual {
             stem: Layer::convolution(&format!("{name}.input"), 3, inputs, architecture.channels),
@@ -183,8 +202,16 @@ impl Trunk {
 }
 
 impl Head {
+    /// A head of an architecture, dense or residual, with hidden units.
+    pub(crate) fn with_hidden(architecture: &Architecture, name: &str, outputs: usize) -> Self {
+        match is_vector(architecture) {
+            true => Self::dense(name, architecture.channels, outputs),
+            false => Self::residual(name, architecture, outputs),
+        }
+    }
+
     /// The head of a dense network.
-    pub(crate) fn dense(name: &str, units: usize, outputs: usize) -> Self {
+    fn dense(name: &str, units: usize, outputs: usize) -> Self {
         Self {
             convolution: None,
             hidden: Some(Layer::dense(&format!("{name}.hidden"), units, VALUE_HIDDEN)),
@@ -193,7 +220,7 @@ impl Head {
     }
 
     /// The head of a residual network, with hidden units.
-    pub(crate) fn residual(name: &str, architecture: &Architecture, outputs: usize) -> Self {
+    fn residual(name: &str, architecture: &Architecture, outputs: usize) -> Self {
         let &Architecture { height, width, channels, .. } = architecture;
         let features = height * width * HEAD_CHANNELS;
         Self {
@@ -266,6 +293,17 @@ mod tests {
             assert_eq!(shapes(&with, "reward.memory"), [("reward.memory.weight".to_owned(), vec![256, 128])]);
             let count = |architecture| LatentLayers::new(architecture).unwrap().iter().count();
             assert_eq!(count(&with), count(&plain) + 1);
+        }
+    }
+
+    #[test]
+    fn an_alphazero_network_of_returns_is_a_muzero_network_without_dynamics_and_reward() {
+        for height in [1, 3] {
+            let muzero = architecture(height);
+            let returns = Architecture { model: Model::AlphazeroReturns { support: 10 }, ..muzero.clone() };
+            let mut expected = shapes(&muzero, "");
+            expected.retain(|(name, _)| !name.starts_with("dynamics") && !name.starts_with("reward"));
+            assert_eq!(shapes(&returns, ""), expected);
         }
     }
 

@@ -153,7 +153,7 @@ impl Layers {
     /// The layers of an architecture.
     ///
     /// # Errors
-    /// Returns the errors of [`check`], and [`Error::Model`] for a MuZero architecture.
+    /// Returns the errors of [`check`], and [`Error::Model`] for the architecture of another model.
     pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         check(architecture)?;
         if architecture.model != Model::Alphazero {
@@ -318,7 +318,7 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
     let support = architecture.model.support().unwrap_or(1);
     let codes = match architecture.model {
         Model::StochasticMuzero { codes, .. } => codes,
-        Model::Alphazero | Model::Muzero { .. } => 1,
+        Model::Alphazero | Model::AlphazeroReturns { .. } | Model::Muzero { .. } => 1,
     };
     let dimensions = [
         ("support", support, 1, SUPPORT_MAX),

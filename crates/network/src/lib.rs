@@ -3,10 +3,10 @@
 //!
 //! The evaluators and the trainer share it, so that every tensor, shape and constant is declared once. [`Layers`] lists
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
-//! [`LatentLayers`] lists those of a MuZero network, [`ChanceLayers`] what Stochastic MuZero adds, and
-//! [`ConsistencyLayers`] those that only training needs. [`check`] checks an architecture against the limits, such as
-//! [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn
-//! tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
+//! [`LatentLayers`] lists those of a MuZero network, of which an AlphaZero network of returns lacks the
+//! [`DynamicsLayers`]; [`ChanceLayers`] lists what Stochastic MuZero adds, [`ConsistencyLayers`] what only training
+//! needs. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`]
+//! turn tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
 mod chance_layers;
 mod consistency_layers;
@@ -19,7 +19,7 @@ pub use chance_layers::ChanceLayers;
 pub use consistency_layers::ConsistencyLayers;
 pub use error::Error;
 pub use file::{Entry, Reader, write};
-pub use latent_layers::{Head, LatentLayers, Trunk, is_vector};
+pub use latent_layers::{DynamicsLayers, Head, LatentLayers, Trunk, is_vector};
 pub use layers::{
     ACTIONS_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer, LayerKind, Layers, PLANES_MAX, Role,
     SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,

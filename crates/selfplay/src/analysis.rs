@@ -45,13 +45,16 @@ pub struct AnalysisSettings {
     pub leaves_per_tree: usize,
     /// The maximum number of positions in a batch; smaller if the evaluator's limit is smaller.
     pub batch: usize,
+    /// γ; 1 in games that are scored by their outcome.
+    pub discount: f32,
 }
 
 /// Searches every position without noise and returns one analysis for each, in their order.
 ///
 /// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node behind each
-/// action that has several outcomes. Rewards are not discounted; in games that are scored by them, `settings.search` is
-/// used without proofs and with normalised values. Under Gumbel, an action below the root whose first outcomes were bad
+/// action that has several outcomes. In games that are scored by rewards, `settings.search` is used without proofs and
+/// with normalised values, and a position at which a limit of time ends the episode is worth what the evaluator says of
+/// it. Under Gumbel, an action below the root whose first outcomes were bad
 /// is hardly visited again: pUCT is the better choice with chance.
 ///
 /// # Errors
@@ -95,7 +98,7 @@ pub(crate) fn analyse_with<G: Game>(
         analyses: vec![None; positions.len()],
     };
     let mut batcher = LeafBatcher::new(game);
-    let context = BatchContext::new(game, leaves);
+    let context = BatchContext::new(game, settings.discount, leaves);
     while batch.analyses.iter().any(Option::is_none) {
         for slot in 0..slots {
             batch.advance(&context, &mut batcher, slot, positions, settings, rng);
@@ -209,7 +212,13 @@ mod tests {
     use super::*;
 
     fn settings(simulations: u32) -> AnalysisSettings {
-        AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree: 1, batch: 16 }
+        AnalysisSettings {
+            simulations,
+            search: SearchSettings::default(),
+            leaves_per_tree: 1,
+            batch: 16,
+            discount: 1.0,
+        }
     }
 
     fn rng() -> ChaCha8Rng {

@@ -10,7 +10,8 @@ use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLea
 use crate::tree_search::{TreeSearch, settings_by_rules};
 
 /// Searches one position in steps, each of which continues the tree of the last. It always uses pUCT, since sequential
-/// halving requires its budget at the start.
+/// halving requires its budget at the start. Rewards are not discounted: it serves games that are scored by their
+/// outcome.
 pub struct Analyst<G: Game> {
     game: G,
     position: G::Position,
@@ -60,7 +61,7 @@ impl<G: Game> Analyst<G> {
     ) -> Result<(), Error> {
         let Self { game, position, search, batcher, buffers, leaves_per_batch } = self;
         let mut leaves = NetworkLeaves::new(evaluator, buffers);
-        let context = BatchContext::new(game, &leaves);
+        let context = BatchContext::new(game, 1.0, &leaves);
         let limits = Limits { leaves: *leaves_per_batch, completed: usize::MAX };
         search.resume();
         loop {
@@ -130,7 +131,7 @@ mod tests {
             early_stop: EarlyStop::Never,
             ..SearchSettings::default()
         };
-        let settings = AnalysisSettings { simulations: 200, search, leaves_per_tree: 1, batch: 1 };
+        let settings = AnalysisSettings { simulations: 200, search, leaves_per_tree: 1, batch: 1, discount: 1.0 };
         let whole = analyse(&game, &[position], &settings, &mut hashing(), &mut rng()).unwrap();
         assert_eq!(analyst.analysis().as_ref(), whole.first());
     }

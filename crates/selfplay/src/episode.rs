@@ -1,7 +1,7 @@
 //! One game of many: its position, its tree and its record.
 
 use experience::{Observations, Step};
-use game::{Action, Game, stored_seed};
+use game::{Action, Game, Outcome, stored_seed};
 use search::Tree;
 
 use crate::config::{Settings, SubtreeReuse};
@@ -70,6 +70,8 @@ enum Phase {
     /// Between two moves.
     AtMove,
     Searching,
+    /// The episode was cut short and needs the value of its last position.
+    Truncated,
 }
 
 /// Determines whether searches may begin.
@@ -110,14 +112,14 @@ impl<G: Game> Episode<G> {
         self.phase != Phase::Fresh
     }
 
-    /// True if no search is under way.
+    /// True if the episode needs no answer of a network.
     pub(crate) fn is_at_move(&self) -> bool {
         matches!(self.phase, Phase::Fresh | Phase::AtMove)
     }
 
     /// Abandons the search under way, if there is one.
     pub(crate) fn abandon(&mut self, settings: &Settings) {
-        if !self.is_at_move() {
+        if self.phase == Phase::Searching {
             self.search = TreeSearch::new(&settings.search, self.record.slot());
             self.phase = Phase::AtMove;
         }
@@ -156,6 +158,10 @@ impl<G: Game> Episode<G> {
                     }
                     self.play(context.game, settings, workspace, finished, round);
                     work += gathered.completed + 1;
+                }
+                Phase::Truncated => {
+                    self.leaves += u64::from(batcher.gather_last(context, self.record.slot(), &self.position));
+                    return;
                 }
             }
         }
@@ -214,10 +220,36 @@ impl<G: Game> Episode<G> {
             self.phase = Phase::AtMove;
             return;
         };
+        match end {
+            (Outcome::Truncated, _) => self.phase = Phase::Truncated,
+            _ => finished.push(self.finish(game, settings, end, 0.0, round)),
+        }
+    }
+
+    /// Ends a truncated episode with the value of its last position.
+    pub(crate) fn finish_truncated(
+        &mut self,
+        game: &G,
+        settings: &Settings,
+        value: f32,
+        round: &mut Round,
+    ) -> FinishedEpisode {
+        self.finish(game, settings, (Outcome::Truncated, Ending::Rules), value, round)
+    }
+
+    fn finish(
+        &mut self,
+        game: &G,
+        settings: &Settings,
+        end: (Outcome, Ending),
+        truncation_value: f32,
+        round: &mut Round,
+    ) -> FinishedEpisode {
         let seed = stored_seed(game, self.record.start_seed());
-        finished.push(self.record.finish(seed, settings, end, 0.0, round));
+        let finished = self.record.finish(seed, settings, end, truncation_value, round);
         self.position = self.record.start(game);
         self.phase = Phase::Fresh;
         self.leaves = 0;
+        finished
     }
 }

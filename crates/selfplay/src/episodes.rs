@@ -7,14 +7,19 @@ use crate::config::Settings;
 use crate::episode::{Episode, EpisodeProgress, FinishedEpisode, Pace, Workspace};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, NetworkLeaves};
 use crate::round::Round;
-use crate::tree_search::{TreeSearch, TreeSet};
+use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 
 /// Plays many episodes of self-play concurrently and without end, on one thread.
 ///
-/// The moves of each episode depend on the seed, its slot and the evaluator's answers, not on the other episodes.
+/// The moves of each episode depend on the seed, its slot and the evaluator's answers, not on the other episodes. In a
+/// game that is scored by its rewards the evaluator answers with returns, searches are those of
+/// [`analyse`](crate::analyse), nothing is cached, and a truncated episode ends once the evaluator has valued its last
+/// position. A subtree is kept unless chance chose after the move.
 pub struct Episodes<G: Game> {
     game: G,
     settings: Settings,
+    /// γ.
+    discount: f32,
     episodes: Vec<Episode<G>>,
     /// The slot that gathers first: the one that did not fit into the last batch.
     first: usize,
@@ -41,9 +46,11 @@ impl<G: Game> TreeSet<G::Position> for Games<'_, G> {
 }
 
 impl<G: Game> Episodes<G> {
-    /// Creates `settings.games` games, none of which has begun.
+    /// Creates `settings.games` games, none of which has begun. `discount` is γ, which is 1 in games that are scored by
+    /// their outcome.
     #[must_use]
-    pub fn new(game: G, settings: Settings, seed: u64) -> Self {
+    pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
+        let settings = Settings { search: settings_by_rules(game.spec(), &settings.search), ..settings };
         let episodes = (0..settings.games).map(|slot| Episode::new(&game, &settings, seed, slot)).collect();
         Self {
             episodes,
@@ -55,6 +62,7 @@ impl<G: Game> Episodes<G> {
             unreported: Round::default(),
             game,
             settings,
+            discount,
         }
     }
 
@@ -107,8 +115,8 @@ impl<G: Game> Episodes<G> {
     fn round(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>, pace: Pace) -> Result<Round, Error> {
         let mut round = std::mem::take(&mut self.unreported);
         let mut leaves = NetworkLeaves::new(evaluator, &mut self.buffers);
-        let symmetry_reuse = self.settings.symmetry_reuse;
-        let context = BatchContext { cache, symmetry_reuse, ..BatchContext::new(&self.game, &leaves) };
+        let context = BatchContext::new(&self.game, self.discount, &leaves);
+        let context = context.sharing(cache, self.settings.symmetry_reuse);
         (self.batcher.cache_lookups, self.batcher.cache_hits) = (0, 0);
 
         let games = self.episodes.len();
@@ -135,6 +143,10 @@ impl<G: Game> Episodes<G> {
         round.cache_hits += self.batcher.cache_hits;
         let resolved = self.batcher.resolve(&context, &mut leaves, &mut Games(&mut self.episodes));
         round.observing += std::mem::take(&mut self.batcher.observing);
+        for (slot, value) in self.batcher.last_values.drain(..) {
+            let episode = &mut self.episodes[slot];
+            self.finished.push(episode.finish_truncated(&self.game, &self.settings, value, &mut round));
+        }
         round.answered(resolved, &mut self.unreported)
     }
 

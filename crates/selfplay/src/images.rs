@@ -48,7 +48,7 @@ impl Images {
         predictions: &'a Predictions,
         i: usize,
     ) -> Expansion<'a> {
-        let (priors, value) = (predictions.priors(i), predictions.value(i).value());
+        let (priors, value) = (predictions.priors(i), predictions.value(i));
         if symmetry == 0 {
             return Expansion::Evaluated { actions: legal, priors, value };
         }

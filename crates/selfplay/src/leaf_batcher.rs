@@ -5,17 +5,19 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use game::{Action, Chance, Game};
+use game::{Action, Chance, Game, Scoring};
 use inference::{Attributes, Batch, Cache, CacheKey, Error, Evaluator, PositionHasher, Predictions};
 use search::{Expansion, Request, Selection, Tree};
 
 use crate::config::SymmetryReuse;
 use crate::images::Images;
-use crate::tree_search::{State, Step, TreeSearch, TreeSet};
+use crate::tree_search::{Next, State, Step, TreeSearch, TreeSet};
 
 /// The game, the cache and the evaluator's attributes, which all descents of a batch share.
 pub(crate) struct BatchContext<'a, G: Game> {
     pub(crate) game: &'a G,
+    /// γ.
+    pub(crate) discount: f32,
     pub(crate) cache: Option<&'a Cache>,
     pub(crate) symmetry_reuse: SymmetryReuse,
     pub(crate) leaves: LeafAttributes,
@@ -32,8 +34,15 @@ impl<G: Game> Copy for BatchContext<'_, G> {}
 
 impl<'a, G: Game> BatchContext<'a, G> {
     /// Creates a context without a cache, in which every position is evaluated as it is.
-    pub(crate) fn new(game: &'a G, leaves: &dyn LeafEvaluator<G>) -> Self {
-        Self { game, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
+    pub(crate) fn new(game: &'a G, discount: f32, leaves: &dyn LeafEvaluator<G>) -> Self {
+        Self { game, discount, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
+    }
+
+    /// Evaluates as few positions as the cache and `symmetry_reuse` allow. The cache, which holds probabilities of wins,
+    /// draws and losses, is not used in games that are scored by their rewards.
+    pub(crate) fn sharing(self, cache: Option<&'a Cache>, symmetry_reuse: SymmetryReuse) -> Self {
+        let is_cached = self.game.spec().scoring == Scoring::Outcome;
+        Self { cache: cache.filter(|_| is_cached), symmetry_reuse, ..self }
     }
 }
 
@@ -51,6 +60,8 @@ pub(crate) struct LeafBatcher<G: Game> {
     chances: Chances,
     cached: Predictions,
     images: Images,
+    /// The values of the last positions of truncated episodes, by owner, until they are taken.
+    pub(crate) last_values: Vec<(usize, f32)>,
     pub(crate) cache_lookups: usize,
     pub(crate) cache_hits: usize,
     /// The clock that measures the time spent on observing batches; without one, it is not measured.
@@ -98,7 +109,19 @@ struct Waiting<P> {
 
 enum Place {
     Root,
-    Child { request: Request, reward: f32, discount: f32 },
+    Child {
+        request: Request,
+        reward: f32,
+        discount: f32,
+    },
+    /// A child at which a limit of time cuts the episode off.
+    Truncated {
+        request: Request,
+        reward: f32,
+        discount: f32,
+    },
+    /// In no tree: the last position of a truncated episode.
+    Last,
 }
 
 struct Leaf {
@@ -156,6 +179,7 @@ impl<G: Game> LeafBatcher<G> {
             chances: Chances::default(),
             cached: Predictions::new(),
             images: Images::new(game),
+            last_values: Vec::new(),
             cache_lookups: 0,
             cache_hits: 0,
             clock: None,
@@ -227,14 +251,31 @@ impl<G: Game> LeafBatcher<G> {
                 false => request,
             };
             let mut position = tree.parent_state(&request).clone();
-            let Step { reward, discount, terminal } = match request.outcome {
+            let Step { reward, discount, next } = match request.outcome {
                 None => Step::play(context.game, &mut position, request.action),
                 Some(outcome) => Step::play_chance(context.game, &mut position, request.action, outcome.0),
             };
-            if let Some(value) = terminal {
-                tree.answer(request, position, reward, discount, Expansion::Terminal { value });
-                gathered.completed += 1;
-                continue;
+            let discount = discount * context.discount;
+            match next {
+                Next::Action => {}
+                Next::Terminal { value } => {
+                    tree.answer(request, position, reward, discount, Expansion::Terminal { value });
+                    gathered.completed += 1;
+                    continue;
+                }
+                Next::Truncated => match self.add_ended(context, &position) {
+                    Some(leaf) => {
+                        let place = Place::Truncated { request, reward, discount };
+                        self.waiting.push(Waiting { owner: *owner, place, position, leaf, symmetry: 0 });
+                        gathered.waiting += 1;
+                        continue;
+                    }
+                    None => {
+                        tree.cancel(request);
+                        gathered.is_full = true;
+                        break;
+                    }
+                },
             }
             match self.source(context, &position) {
                 Source::Cache { symmetry } => {
@@ -296,6 +337,27 @@ impl<G: Game> LeafBatcher<G> {
         Source::Leaf { leaf, symmetry }
     }
 
+    /// Adds a position in which no action is legal to the batch, for its value; returns its leaf, or `None` if the batch
+    /// has no capacity for it.
+    fn add_ended(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Option<usize> {
+        if self.leaves.len() >= context.leaves.batch_max {
+            return None;
+        }
+        // Priors, which are not used here, need at least one action.
+        let start = self.legal.len();
+        let every = (0..context.game.spec().actions).filter_map(|action| u16::try_from(action).ok());
+        self.legal.extend(every.map(Action));
+        self.leaves.push(Leaf { hash: context.game.hash(position), legal: start..self.legal.len() });
+        Some(self.leaves.len() - 1)
+    }
+
+    /// Requests the value of the last position of a truncated episode; returns false if the batch is full.
+    pub(crate) fn gather_last(&mut self, context: &BatchContext<'_, G>, owner: usize, position: &G::Position) -> bool {
+        let Some(leaf) = self.add_ended(context, position) else { return false };
+        self.waiting.push(Waiting { owner, place: Place::Last, position: position.clone(), leaf, symmetry: 0 });
+        true
+    }
+
     /// Observes all leaves of the batch in one pass, after they are known, so that the time it takes can be measured.
     pub(crate) fn observe(&mut self, context: &BatchContext<'_, G>, leaves: &mut dyn LeafEvaluator<G>) {
         let start = self.clock.map(|clock| clock());
@@ -349,9 +411,9 @@ impl<G: Game> LeafBatcher<G> {
     ) -> usize {
         assert_eq!(predictions.len(), self.leaves.len(), "an evaluator answers every position of its batch");
         if let Some(cache) = context.cache {
-            for (i, leaf) in self.leaves.iter().enumerate() {
+            for (i, (leaf, &wdl)) in self.leaves.iter().zip(predictions.wdl()).enumerate() {
                 let key = CacheKey { position: leaf.hash, weights_version: context.leaves.weights_version };
-                cache.insert(key, predictions.priors(i), predictions.value(i));
+                cache.insert(key, predictions.priors(i), wdl);
             }
         }
         let mut simulations = 0;
@@ -365,6 +427,12 @@ impl<G: Game> LeafBatcher<G> {
                     search.tree.answer(request, position, reward, discount, expansion);
                     simulations += 1;
                 }
+                Place::Truncated { request, reward, discount } => {
+                    let value = predictions.value(leaf);
+                    search.tree.answer(request, position, reward, discount, Expansion::Terminal { value });
+                    simulations += 1;
+                }
+                Place::Last => self.last_values.push((owner, predictions.value(leaf))),
             }
         }
         self.clear();
@@ -377,7 +445,8 @@ impl<G: Game> LeafBatcher<G> {
             let search = trees.search(owner);
             match place {
                 Place::Root => search.restart(),
-                Place::Child { request, .. } => search.tree.cancel(request),
+                Place::Child { request, .. } | Place::Truncated { request, .. } => search.tree.cancel(request),
+                Place::Last => {}
             }
         }
         self.clear();
@@ -397,7 +466,7 @@ pub(crate) trait LeafEvaluator<G: Game> {
     /// The limit of its batches and the kind of its answers.
     fn attributes(&self) -> LeafAttributes;
 
-    /// Adds a position that is not over, with its legal actions.
+    /// Adds a position with its legal actions; where a limit of time ended the episode, with every action.
     fn push(&mut self, game: &G, position: &G::Position, legal: &[Action]);
 
     /// Answers everything pushed since the last call, in order.

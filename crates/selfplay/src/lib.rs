@@ -44,4 +44,4 @@ pub use search::{
 };
 pub use searchable::{NotSearchable, check_searchable};
 pub use seeds::evaluation_seed;
-pub use tree_search::Step;
+pub use tree_search::{Next, Step};

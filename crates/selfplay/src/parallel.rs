@@ -36,7 +36,8 @@ pub fn analyse_together<G: Game>(
 ) -> Result<Analysis, Error> {
     assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
     let first = evaluators.first_mut().expect("a search needs an evaluator");
-    let context = BatchContext::new(game, &NetworkLeaves::new(first.as_mut(), &mut Buffers::new(game)));
+    let mut buffers = Buffers::new(game);
+    let context = BatchContext::new(game, settings.discount, &NetworkLeaves::new(first.as_mut(), &mut buffers));
     std::thread::scope(|scope| {
         let workers =
             evaluators.iter_mut().map(|evaluator| Worker::spawn(scope, evaluator.as_mut(), context)).collect();
@@ -145,7 +146,8 @@ mod tests {
     use crate::analyse;
 
     fn settings(simulations: u32, leaves_per_tree: usize) -> AnalysisSettings {
-        AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree, batch: leaves_per_tree }
+        let search = SearchSettings::default();
+        AnalysisSettings { simulations, search, leaves_per_tree, batch: leaves_per_tree, discount: 1.0 }
     }
 
     fn rng() -> ChaCha8Rng {

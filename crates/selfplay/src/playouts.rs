@@ -1,7 +1,7 @@
 //! Leaves valued by random play to the end: search without a network, the fixed baseline for measuring strength.
 
 use game::{Action, Game};
-use inference::{Error, Predictions, Wdl};
+use inference::{Error, Predictions};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -15,21 +15,22 @@ const BATCH_MAX: usize = 4096;
 /// A leaf evaluator with uniform priors, and the result of one uniformly random game from the leaf as its value.
 struct Playouts {
     rng: ChaCha8Rng,
+    /// γ.
+    discount: f32,
     /// The answers for the positions pushed since the last call.
     pushed: Predictions,
     answers: Predictions,
-    priors: Vec<f32>,
     legal: Vec<Action>,
 }
 
 impl Playouts {
     /// Creates an evaluator with its own random number generator, seeded from `rng`.
-    fn new(rng: &mut impl Rng) -> Self {
+    fn new(discount: f32, rng: &mut impl Rng) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(rng.random()),
+            discount,
             pushed: Predictions::new(),
             answers: Predictions::new(),
-            priors: Vec::new(),
             legal: Vec::new(),
         }
     }
@@ -38,15 +39,16 @@ impl Playouts {
     fn play_out<G: Game>(&mut self, game: &G, position: &G::Position) -> f32 {
         let judge = game.to_move(position);
         let mut position = position.clone();
-        let mut rewards = 0.0;
+        let (mut rewards, mut weight) = (0.0, 1.0);
         loop {
             if let Some(outcome) = game.outcome(&position) {
-                return outcome.value_for(judge) + rewards;
+                return weight * outcome.value_for(judge) + rewards;
             }
             game.legal_actions(&position, &mut self.legal);
             let action = self.legal[self.rng.random_range(0..self.legal.len())];
             let sign = if game.to_move(&position) == judge { 1.0 } else { -1.0 };
-            rewards += sign * game.play(&mut position, action);
+            rewards += weight * sign * game.play(&mut position, action);
+            weight *= self.discount;
         }
     }
 }
@@ -58,11 +60,7 @@ impl<G: Game> LeafEvaluator<G> for Playouts {
 
     fn push(&mut self, game: &G, position: &G::Position, legal: &[Action]) {
         let value = self.play_out(game, position);
-        self.priors.clear();
-        self.priors.resize(legal.len(), 1.0 / legal.len() as f32);
-        // Only win − loss is used; in games with rewards a value may lie outside [-1, 1].
-        let win = 0.5 * (1.0 + value);
-        self.pushed.push(&self.priors, Wdl { win, draw: 0.0, loss: 1.0 - win });
+        self.pushed.push_return(std::iter::repeat_n(1.0 / legal.len() as f32, legal.len()), value);
     }
 
     fn evaluate(&mut self) -> Result<&Predictions, Error> {
@@ -82,7 +80,7 @@ pub fn analyse_with_playouts<G: Game>(
     settings: &AnalysisSettings,
     rng: &mut impl Rng,
 ) -> Vec<Analysis> {
-    let mut playouts = Playouts::new(rng);
+    let mut playouts = Playouts::new(settings.discount, rng);
     analyse_with(game, positions, settings, &mut playouts, rng).expect("playouts do not fail")
 }
 
@@ -98,7 +96,13 @@ mod tests {
     use super::*;
 
     fn settings(simulations: u32) -> AnalysisSettings {
-        AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree: 1, batch: 64 }
+        AnalysisSettings {
+            simulations,
+            search: SearchSettings::default(),
+            leaves_per_tree: 1,
+            batch: 64,
+            discount: 1.0,
+        }
     }
 
     type Position = <TicTacToe as Game>::Position;
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn playouts_are_unbiased() {
         let game = TicTacToe::new();
-        let mut playouts = Playouts::new(&mut ChaCha8Rng::seed_from_u64(3));
+        let mut playouts = Playouts::new(1.0, &mut ChaCha8Rng::seed_from_u64(3));
         let start = game.start();
         let mean = (0..4_000).map(|_| f64::from(playouts.play_out(&game, &start))).sum::<f64>() / 4_000.0;
         assert!((mean - 0.297).abs() < 0.06, "{mean}");

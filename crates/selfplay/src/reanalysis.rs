@@ -20,7 +20,7 @@ use crate::latent::search_settings;
 use crate::leaf_batcher::{BatchContext, Buffers, Gathered, LeafBatcher, Limits, NetworkLeaves};
 use crate::record::sparse;
 use crate::round::Round;
-use crate::tree_search::{TreeSearch, TreeSet};
+use crate::tree_search::{TreeSearch, TreeSet, settings_by_rules};
 pub use course::Unusable;
 use course::{Answer, Course, Position, Purpose, Root};
 
@@ -33,14 +33,14 @@ const WORK_PER_ROUND_MAX: usize = 256;
 /// Each step that a search chose is searched from a fresh root: a full one with `full_simulations` and the exploration
 /// of self-play, so that all policies of a table come from the same procedure; a fast one, of which only the value is
 /// kept, with `fast_simulations` and without noise. The value of the last observation of a truncated episode is
-/// evaluated again by a learned model. Steps that were played at random stay as they are. Searches depend on the seed,
+/// evaluated again. Steps that were played at random stay as they are. Searches depend on the seed,
 /// the trajectory, the ply and the network, not on the other searches.
 ///
 /// The kind of network decides on the search, by the rules or in latent states; it may change at any time.
 pub struct Reanalysis<G: Game> {
     game: G,
     settings: Settings,
-    /// γ, which only a learned model uses.
+    /// γ.
     discount: f32,
     seed: u64,
     driver: Option<Driver<G>>,
@@ -163,17 +163,17 @@ impl<G: Game> Reanalysis<G> {
     pub fn advance(&mut self, evaluator: &mut dyn Evaluator, cache: Option<&Cache>) -> Result<Round, Error> {
         self.keep_to(evaluator.attributes().weights_version);
         if !matches!(self.driver, Some(Driver::Rules { .. })) {
-            let trees = Trees::new(&self.settings.search, self.slots.len());
+            let trees = Trees::new(&settings_by_rules(self.game.spec(), &self.settings.search), self.slots.len());
             let batcher = Box::new(LeafBatcher::new(&self.game));
             self.driver = Some(Driver::Rules { trees, batcher, buffers: Buffers::new(&self.game) });
         }
-        self.leave_to_models();
+        self.leave_recorded();
         let mut round = std::mem::take(&mut self.unreported);
         let mut driver = self.driver.take();
         let Some(Driver::Rules { trees, batcher, buffers }) = &mut driver else { unreachable!("it was made above") };
         let mut leaves = NetworkLeaves::new(evaluator, buffers);
-        let (game, symmetry_reuse) = (self.game.clone(), self.settings.symmetry_reuse);
-        let context = BatchContext { cache, symmetry_reuse, ..BatchContext::new(&game, &leaves) };
+        let game = self.game.clone();
+        let context = BatchContext::new(&game, self.discount, &leaves).sharing(cache, self.settings.symmetry_reuse);
         (batcher.cache_lookups, batcher.cache_hits) = (0, 0);
         for slot in self.order() {
             if batcher.batch() >= context.leaves.batch_max {
@@ -183,6 +183,11 @@ impl<G: Game> Reanalysis<G> {
             while work < WORK_PER_ROUND_MAX && self.fill(slot, &mut trees.0[slot]) {
                 let Some(Position { root, rng, purpose, .. }) = &mut self.slots[slot] else { break };
                 let Root::Position(position) = root else { unreachable!("courses of observations are not searched") };
+                if *purpose == Purpose::Last {
+                    batcher.gather_last(&context, slot, position);
+                    // Its answer comes with this round, or with a later one whose batch has room.
+                    break;
+                }
                 let (simulations, exploration) = budget(&self.settings, *purpose);
                 let limits = Limits { leaves: self.settings.leaves_per_tree, completed: WORK_PER_ROUND_MAX - work };
                 let begin = |tree: &mut Tree<G::Position>| tree.begin(simulations, exploration, &mut rng.clone());
@@ -199,6 +204,9 @@ impl<G: Game> Reanalysis<G> {
         round.cache_lookups += batcher.cache_lookups;
         round.cache_hits += batcher.cache_hits;
         let resolved = batcher.resolve(&context, &mut leaves, trees);
+        for (slot, value) in batcher.last_values.drain(..) {
+            self.answer(slot, Answer::Last(value));
+        }
         self.driver = driver;
         round.answered(resolved, &mut self.unreported)
     }
@@ -293,19 +301,12 @@ impl<G: Game> Reanalysis<G> {
         self.slots[slot].is_some()
     }
 
-    /// Leaves out what a search by the rules cannot do: stored observations, and values of truncated episodes.
-    fn leave_to_models(&mut self) {
-        for course in self.courses.values_mut() {
-            if course.is_recorded() {
-                course.abandon();
-            }
-            course.keep_last();
-        }
+    /// Leaves out stored observations, which a search by the rules cannot begin at.
+    fn leave_recorded(&mut self) {
+        self.courses.values_mut().filter(|course| course.is_recorded()).for_each(Course::abandon);
         for slot in 0..self.slots.len() {
-            let is_of_model = |position: &Position<G>| {
-                matches!(position.root, Root::Observation(_)) || position.purpose == Purpose::Last
-            };
-            if self.slots[slot].as_ref().is_some_and(is_of_model) {
+            let is_recorded = |position: &Position<G>| matches!(position.root, Root::Observation(_));
+            if self.slots[slot].as_ref().is_some_and(is_recorded) {
                 self.answer(slot, Answer::Kept);
             }
         }

@@ -1,6 +1,6 @@
-use game::{Dynamics, Game, Scoring, Spec};
+use game::{Dynamics, Game, Spec};
 
-/// The reason why a game cannot be searched by its rules with an evaluator of wins, draws and losses.
+/// The reason why a game cannot be searched by its rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{game} {reason}: it needs a network with learned dynamics (network.model = \"muzero\")")]
 pub struct NotSearchable {
@@ -10,38 +10,46 @@ pub struct NotSearchable {
     pub reason: &'static str,
 }
 
-/// Checks that AlphaZero can learn a game: its outcomes are wins, draws and losses, and actions have no random results,
-/// so that a search that plays them by the rules sees nothing that a player could not foresee.
+/// Checks that AlphaZero can search a game: its rules are in this program, and where actions have random results they
+/// name the distribution of these, so that a search sees nothing that a player could not foresee.
 ///
 /// # Errors
 /// [`NotSearchable`] names the property of the game that forbids it.
 pub fn check_searchable<G: Game>(game: &G) -> Result<(), NotSearchable> {
-    check(game.spec())
-}
-
-fn check(spec: &Spec) -> Result<(), NotSearchable> {
-    let refuse = |reason| Err(NotSearchable { game: spec.name.clone(), reason });
-    match (spec.scoring, spec.dynamics) {
-        (Scoring::Outcome, Dynamics::Deterministic) => Ok(()),
-        (Scoring::Rewards, _) => refuse("is scored by its rewards, which an AlphaZero network does not predict"),
-        (_, Dynamics::Stochastic) => refuse("has random results, which a search by the rules would foresee"),
+    let Spec { name, recording, dynamics, .. } = game.spec();
+    let refuse = |reason| Err(NotSearchable { game: name.clone(), reason });
+    if recording.is_some() {
+        return refuse("runs outside this program, which has no rules to search it by");
     }
+    if *dynamics == Dynamics::Stochastic && !game.knows_chances() {
+        return refuse("has random results of unknown distribution, which a search by the rules would foresee");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use game::ObservationShape;
+    use game::{ObservationRange, ObservationShape};
+    use games::TicTacToe;
+    use games::catch::Catch;
+    use games::recorded::Described;
+    use games::twenty_forty_eight::TwentyFortyEight;
 
     use super::*;
 
     #[test]
-    fn only_deterministic_games_scored_by_outcome_are_searched_by_their_rules() {
-        let board = Spec::board("chess".to_owned(), 1, ObservationShape { planes: 1, height: 1, width: 1 }, 1);
-        assert_eq!(check(&board), Ok(()));
-        let rewarded = Spec { scoring: Scoring::Rewards, ..board.clone() };
-        let error = check(&rewarded).unwrap_err().to_string();
-        assert!(error.starts_with("chess is scored by its rewards") && error.contains("muzero"), "{error}");
-        let error = check(&Spec { dynamics: Dynamics::Stochastic, ..board }).unwrap_err().to_string();
-        assert!(error.starts_with("chess has random results"), "{error}");
+    fn games_whose_rules_are_at_hand_are_searched_by_them_whatever_their_scores_and_chances() {
+        assert_eq!(check_searchable(&TicTacToe::new()), Ok(()));
+        assert_eq!(check_searchable(&Catch::new()), Ok(()));
+        assert_eq!(check_searchable(&TwentyFortyEight::new()), Ok(()));
+    }
+
+    #[test]
+    fn an_environment_outside_the_program_is_refused_with_the_reason() {
+        let frame = ObservationShape { planes: 2, height: 1, width: 1 };
+        let (name, range) = ("gym:Outside".to_owned(), ObservationRange::Unit);
+        let outside = Described { name, actions: 3, frame, stack: 1, range, steps_max: 9 }.environment().unwrap();
+        let error = check_searchable(&outside).unwrap_err().to_string();
+        assert!(error.starts_with("gym:Outside runs outside this program") && error.contains("muzero"), "{error}");
     }
 }

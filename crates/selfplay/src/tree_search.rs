@@ -3,7 +3,7 @@
 //! Episodes, analyses and parallel searches all drive their trees with `LeafBatcher::gather`; they differ in where a
 //! batch is evaluated, and in what happens after a finished search.
 
-use game::{Action, Game, Player, Players, Scoring, Spec};
+use game::{Action, Game, Outcome, Player, Players, Scoring, Spec};
 use search::{Expansion, Settings as SearchSettings, Solver, Tree, ValueRange};
 
 /// One search of a position in a tree whose nodes carry states `S`.
@@ -75,10 +75,24 @@ pub(crate) fn settings_by_rules(spec: &Spec, search: &SearchSettings) -> SearchS
 pub struct Step {
     /// The reward of the action, to the player who moved.
     pub reward: f32,
-    /// The factor that converts a value after the action to the view of the player who moved.
+    /// The factor that converts a value after the action to the view of the player who moved; γ is not in it.
     pub discount: f32,
-    /// The result, if the game is over.
-    pub terminal: Option<f32>,
+    /// What follows the action.
+    pub next: Next,
+}
+
+/// What follows an action.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Next {
+    /// Another action.
+    Action,
+    /// Nothing: the game is over.
+    Terminal {
+        /// The result.
+        value: f32,
+    },
+    /// Rewards that a limit of time cuts off: the position is worth what a network expects of it.
+    Truncated,
 }
 
 impl Step {
@@ -104,9 +118,13 @@ impl Step {
                 Players::One => (mover, 1.0),
                 Players::Two => (mover.opponent(), -1.0),
             };
-            return Self { reward, discount, terminal: Some(outcome.value_for(judge)) };
+            let next = match outcome {
+                Outcome::Truncated => Next::Truncated,
+                _ => Next::Terminal { value: outcome.value_for(judge) },
+            };
+            return Self { reward, discount, next };
         }
-        Self { reward, discount: discount(mover, game.to_move(position)), terminal: None }
+        Self { reward, discount: discount(mover, game.to_move(position)), next: Next::Action }
     }
 }
 

@@ -105,7 +105,7 @@ fn a_batch_without_a_move_allocates_nothing() {
     let game = ConnectFour::new();
     let mut evaluator = Stones::new(game.spec().observation);
     let settings = Settings { games: 16, full_simulations: 64, full_search_probability: 1.0, ..Settings::default() };
-    let mut episodes = Episodes::new(game.clone(), settings.clone(), 1);
+    let mut episodes = Episodes::new(game.clone(), settings.clone(), 1.0, 1);
     check(|| {
         let round = episodes.advance(&mut evaluator, None).unwrap();
         episodes.drain_finished().for_each(drop);

@@ -10,7 +10,7 @@ use rand_chacha::rand_core::SeedableRng;
 use selfplay::{Analysis, AnalysisSettings, Analyst, SearchAlgorithm, SearchSettings, analyse, analyse_together};
 
 fn settings(simulations: u32, leaves_per_tree: usize) -> AnalysisSettings {
-    AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree, batch: 64 }
+    AnalysisSettings { simulations, search: SearchSettings::default(), leaves_per_tree, batch: 64, discount: 1.0 }
 }
 
 fn analysed<G: Game>(game: &G, position: &G::Position, settings: &AnalysisSettings) -> Analysis {
@@ -56,6 +56,40 @@ fn in_the_last_step_of_market_making_actions_are_worth_their_expected_rewards() 
         let exact = analysis.actions.iter().max_by(best).unwrap();
         let lost = expected_reward(&game, &position, *exact) - expected_reward(&game, &position, analysis.best);
         assert!(lost < 0.05, "{} instead of {exact} loses {lost}", analysis.best);
+    }
+}
+
+/// The discounted return that an action has in expectation if every later action is the best one, by expectimax.
+fn action_value<G: Game>(game: &G, position: &G::Position, action: Action, discount: f64) -> f64 {
+    let mut chances = Vec::new();
+    game.chances(position, action, &mut chances);
+    let term = |chance: &game::Chance| {
+        let mut next = position.clone();
+        let reward = game.play_chance(&mut next, action, chance.outcome);
+        f64::from(chance.probability) * (f64::from(reward) + discount * state_value(game, &next, discount))
+    };
+    chances.iter().map(term).sum()
+}
+
+fn state_value<G: Game>(game: &G, position: &G::Position, discount: f64) -> f64 {
+    let mut legal = Vec::new();
+    game.legal_actions(position, &mut legal);
+    let best = legal.iter().map(|&action| action_value(game, position, action, discount)).reduce(f64::max);
+    best.unwrap_or(0.0)
+}
+
+#[test]
+fn two_steps_before_the_end_of_market_making_the_best_action_is_that_of_a_discounted_expectimax() {
+    let game = MarketMaking::new();
+    let mut position = game.start_from(3);
+    for step in 2..game.spec().max_plies {
+        game.play(&mut position, Action((step % 25) as u16));
+    }
+    for discount in [1.0, 0.5] {
+        let analysis = analysed(&game, &position, &AnalysisSettings { discount, ..settings(20_000, 1) });
+        let exact = state_value(&game, &position, f64::from(discount));
+        let found = action_value(&game, &position, analysis.best, f64::from(discount));
+        assert!(exact - found < 0.1, "{} is worth {found} of {exact}: {analysis:?}", analysis.best);
     }
 }
 

@@ -40,7 +40,7 @@ fn settings(algorithm: SearchAlgorithm) -> Settings {
 fn digest<G: Game>(game: G, settings: Settings, cache: Option<&Cache>) -> u64 {
     let mut evaluator = Hashing::new(game.spec().observation, 3);
     let wanted = settings.games * PER_SLOT as usize;
-    let mut episodes = Episodes::new(game, settings, 5);
+    let mut episodes = Episodes::new(game, settings, 1.0, 5);
     let mut finished: Vec<FinishedEpisode> = Vec::new();
     while finished.len() < wanted {
         episodes.advance(&mut evaluator, cache).expect("the evaluator does not fail");

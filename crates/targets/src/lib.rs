@@ -1,9 +1,9 @@
 //! Builds training batches from samples: replays the episode by the rules, or reads its stored observations, transforms
 //! what it holds by a symmetry, and writes observations and targets.
 //!
-//! [`Targets`] are those of the run's model: `positions` for AlphaZero, `unrolled` for MuZero, with the settings
-//! [`Unroll`]. A batch is [`Built`] from the valid samples; the others are [`Rejected`]. The crate has no
-//! configuration, process or clock. Start with [`Targets::examples`].
+//! [`Targets`] are those of the run's model: `positions` for AlphaZero, `unrolled` for MuZero and for AlphaZero in
+//! games scored by rewards, with the settings [`Unroll`]. A batch is [`Built`] from the valid samples; the others are
+//! [`Rejected`]. The crate has no configuration, process or clock. Start with [`Targets::examples`].
 
 mod positions;
 mod returns;
@@ -41,12 +41,12 @@ pub struct Built {
 /// The targets that a model is trained with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Targets {
-    /// AlphaZero's.
+    /// AlphaZero's, in games scored by their outcome.
     Positions {
         /// The share of the search's root value in the value target; the outcome of the episode has the rest.
         search_value_share: f32,
     },
-    /// MuZero's.
+    /// MuZero's; without a step, AlphaZero's in games scored by rewards.
     Unrolled(Unroll),
 }
 

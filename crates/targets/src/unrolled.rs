@@ -1,5 +1,6 @@
-//! MuZero's targets: a position under a symmetry, the K actions that follow, and for each of the K + 1 states the search
-//! policy, the value and the reward of the action before it (Schrittwieser et al. 2020, appendix G).
+//! MuZero's targets, and with K = 0 those of AlphaZero in games scored by rewards: a position under a symmetry, the K
+//! actions that follow, and for each of the K + 1 states the search policy, the value and the reward of the action
+//! before it (Schrittwieser et al. 2020, appendix G).
 //!
 //! In an episode scored by rewards a value is an n-step return ([`n_step_return`]). In one scored by its outcome it is
 //! the outcome, mixed with the search's value; the action that ends the game has the outcome as reward, so that a search
@@ -24,7 +25,7 @@ use super::{check_policy, observe, position_of};
 /// The settings of MuZero's targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Unroll {
-    /// K: the number of steps after each position, at least 1.
+    /// K: the number of steps after each position; 0 for an AlphaZero network of returns.
     pub unroll_steps: usize,
     /// n, in episodes scored by rewards: the number of rewards in a return; 0: all to the end of the episode.
     pub td_steps: usize,

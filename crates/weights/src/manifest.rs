@@ -94,6 +94,11 @@ pub enum Model {
     /// Priors and win/draw/loss of a position whose rules are known: AlphaZero.
     #[default]
     Alphazero,
+    /// Priors and the return of a position whose rules are known: AlphaZero in a game that is scored by its rewards.
+    AlphazeroReturns {
+        /// n: returns are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
+        support: usize,
+    },
     /// Representation, dynamics and prediction (Schrittwieser et al. 2020): MuZero.
     Muzero {
         /// n: values and rewards are categorical over the 2n + 1 integers from −n to n, after the invertible transform.
@@ -113,12 +118,15 @@ pub enum Model {
 }
 
 impl Model {
-    /// Returns n, up to which values and rewards are categorical; `None` for AlphaZero.
+    /// Returns n, up to which values and rewards are categorical; `None` where values are those of wins, draws and
+    /// losses.
     #[must_use]
     pub const fn support(self) -> Option<usize> {
         match self {
             Self::Alphazero => None,
-            Self::Muzero { support, .. } | Self::StochasticMuzero { support, .. } => Some(support),
+            Self::AlphazeroReturns { support }
+            | Self::Muzero { support, .. }
+            | Self::StochasticMuzero { support, .. } => Some(support),
         }
     }
 
@@ -126,8 +134,17 @@ impl Model {
     #[must_use]
     pub const fn codes(self) -> usize {
         match self {
-            Self::Alphazero | Self::Muzero { .. } => 0,
+            Self::Alphazero | Self::AlphazeroReturns { .. } | Self::Muzero { .. } => 0,
             Self::StochasticMuzero { codes, .. } => codes,
+        }
+    }
+
+    /// Returns whether the model has dynamics, in which a search moves; without them it moves by the rules of the game.
+    #[must_use]
+    pub const fn has_dynamics(self) -> bool {
+        match self {
+            Self::Alphazero | Self::AlphazeroReturns { .. } => false,
+            Self::Muzero { .. } | Self::StochasticMuzero { .. } => true,
         }
     }
 

@@ -137,6 +137,42 @@ fn a_batch_larger_than_the_rate_limiter_ever_allows_is_rejected() {
 }
 
 #[test]
+fn alphazero_is_accepted_in_every_environment_with_rules_and_refused_in_one_without() {
+    let alphazero = |game: &str| {
+        let sets = vec![format!("run.game={game}"), "network.model=alphazero".to_owned()];
+        let mut fleet: Fleet =
+            Sources { file: None, env: std::iter::empty(), sets }.read(games::preset).unwrap().load().unwrap();
+        (fleet.environment.actions, fleet.environment.planes) = (2, 4);
+        fleet.check().map_err(|error| error.to_string())
+    };
+    for game in [
+        "catch",
+        "cartpole-v0",
+        "cartpole-v1",
+        "keys_and_doors-6",
+        "pendulum-5",
+        "2048",
+        "market_making",
+        "breakout",
+        "breakout-deterministic",
+    ] {
+        assert_eq!(alphazero(game), Ok(()), "{game}");
+    }
+    let refused = alphazero("gym:CartPole-v1").unwrap_err();
+    assert!(refused.starts_with("network.model: gym:CartPole-v1 runs outside this program"), "{refused}");
+}
+
+#[test]
+fn actors_that_evaluate_only_on_an_inference_server_have_no_network_of_returns() {
+    let mut fleet = Fleet::default();
+    (fleet.run.game, fleet.actor.inference) = ("catch".to_owned(), "http://127.0.0.1:7003".to_owned());
+    fleet.check().unwrap();
+    fleet.actor.inference_fallback = false;
+    let error = fleet.check().unwrap_err().to_string();
+    assert!(error.starts_with("actor.inference: names a server, which computes no networks of returns"), "{error}");
+}
+
+#[test]
 fn actors_that_evaluate_only_on_an_inference_server_have_no_muzero_network() {
     let mut fleet = Fleet::default();
     fleet.network.model = ModelKind::Muzero;

@@ -75,8 +75,8 @@ impl Cached {
             // Removes answers of versions that are no longer served.
             memory.answers.forget_before(oldest);
         }
-        for (i, miss) in misses.into_iter().enumerate() {
-            memory.answers.insert(keys[miss], answer.predictions.priors(i), answer.predictions.value(i));
+        for (i, (miss, &wdl)) in misses.into_iter().zip(answer.predictions.wdl()).enumerate() {
+            memory.answers.insert(keys[miss], answer.predictions.priors(i), wdl);
         }
         if hits > 0 {
             answer.predictions = interleave(&are_hits, &known, &answer.predictions);

@@ -144,7 +144,7 @@ fn assert_answers(predictions: &Predictions, batch: &Batch, version: u64) {
         for (got, expected) in predictions.priors(i).iter().zip(expected.priors(i)) {
             assert!((got - expected).abs() < 1e-3, "position {i}: {got} instead of {expected}");
         }
-        assert!((predictions.value(i).value() - expected.value(i).value()).abs() < 2e-3);
+        assert!((predictions.value(i) - expected.value(i)).abs() < 2e-3);
     }
 }
 

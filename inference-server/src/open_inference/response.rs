@@ -1,6 +1,6 @@
 //! Encoding of answers as tensors.
 
-use inference::{Batch, Predictions, Wdl};
+use inference::{Batch, Predictions};
 use proto::open_inference::v2::model_infer_response::InferOutputTensor;
 use proto::open_inference::v2::{InferTensorContents, ModelInferResponse};
 
@@ -9,7 +9,6 @@ use super::tensors::{Output, dim};
 
 /// Returns the elements of a tensor, row-major.
 fn elements(output: Output, predictions: &Predictions, batch: &Batch, actions: usize) -> Vec<f32> {
-    let values = (0..predictions.len()).map(|i| predictions.value(i));
     match output {
         Output::Priors => {
             // Predictions only have priors of the legal actions.
@@ -21,8 +20,8 @@ fn elements(output: Output, predictions: &Predictions, batch: &Batch, actions: u
             }
             dense
         }
-        Output::Wdl => values.flat_map(|wdl| [wdl.win, wdl.draw, wdl.loss]).collect(),
-        Output::Value => values.map(Wdl::value).collect(),
+        Output::Wdl => predictions.wdl().iter().flat_map(|wdl| [wdl.win, wdl.draw, wdl.loss]).collect(),
+        Output::Value => (0..predictions.len()).map(|i| predictions.value(i)).collect(),
     }
 }
 

@@ -167,7 +167,7 @@ fn expected(version: u64, seed: usize, count: usize) -> (Vec<f32>, Vec<f32>) {
         for (action, prior) in batch.legal(i).iter().zip(predictions.priors(i)) {
             priors[i * ACTIONS + action.index()] = *prior;
         }
-        let Wdl { win, draw, loss } = predictions.value(i);
+        let Wdl { win, draw, loss } = predictions.wdl()[i];
         wdl.extend([win, draw, loss]);
     }
     (priors, wdl)

@@ -27,6 +27,12 @@ const LIBTORCH_MUZERO: Backend = Backend {
     not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
 };
 
+const LIBTORCH_RETURNS: Backend = Backend {
+    trainer: || libtorch(Model::AlphazeroReturns { support: 5 }),
+    examples: || Examples::Unrolled(returns()),
+    not_finite: || Examples::Unrolled(UnrolledBatch { values: vec![f32::NAN], ..returns() }),
+};
+
 /// MuZero with the switches of EfficientZero.
 const LIBTORCH_EFFICIENTZERO: Backend = Backend {
     trainer: || {
@@ -93,6 +99,19 @@ fn unrolled() -> UnrolledBatch {
         next_weights: vec![1.0, 0.0],
         chance_weights: vec![1.0, 1.0],
         importance: Vec::new(),
+    }
+}
+
+/// One position and no step.
+fn returns() -> UnrolledBatch {
+    let TrainingBatch { observations, policies, .. } = batch();
+    UnrolledBatch {
+        observations,
+        policies,
+        policy_weights: vec![1.0],
+        values: vec![-2.5],
+        value_weights: vec![1.0],
+        ..UnrolledBatch::default()
     }
 }
 
@@ -166,7 +185,7 @@ fn published(trainer: &dyn Trainer) -> Vec<u8> {
 
 #[test]
 fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
-    for backend in [LIBTORCH, LIBTORCH_MUZERO, LIBTORCH_EFFICIENTZERO, LIBTORCH_STOCHASTIC_MUZERO] {
+    for backend in [LIBTORCH, LIBTORCH_RETURNS, LIBTORCH_MUZERO, LIBTORCH_EFFICIENTZERO, LIBTORCH_STOCHASTIC_MUZERO] {
         backend.a_trainer_without_queued_steps_has_no_results();
         backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
         backend.a_restored_trainer_continues_as_if_it_had_not_stopped();

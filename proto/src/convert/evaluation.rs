@@ -235,13 +235,13 @@ fn unpack(bits: &[u8], planes: &mut [f32]) {
     }
 }
 
-/// Converts the answer to the request `id`.
+/// Converts the answer to the request `id`, which holds probabilities of wins, draws and losses: no server evaluates
+/// networks of returns.
 #[must_use]
 pub fn predictions_to_wire(id: u64, version: u64, predictions: &Predictions) -> v1::Predictions {
     let (mut priors, mut wdl) = (Vec::new(), Vec::with_capacity(predictions.len() * Outcome::RESULTS * HALF_BYTES));
-    for position in 0..predictions.len() {
+    for (position, &Wdl { win, draw, loss }) in predictions.wdl().iter().enumerate() {
         priors.extend(predictions.priors(position).iter().flat_map(|&prior| f16::from_f32(prior).to_le_bytes()));
-        let Wdl { win, draw, loss } = predictions.value(position);
         wdl.extend([win, draw, loss].into_iter().flat_map(|chance| f16::from_f32(chance).to_le_bytes()));
     }
     v1::Predictions { id, version, priors: priors.into(), wdl: wdl.into() }

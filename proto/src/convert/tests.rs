@@ -6,7 +6,7 @@ mod round_trips;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
+use ::weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
 use experience::{ActionProbability, Episode, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
@@ -257,19 +257,24 @@ fn digests() -> impl Strategy<Value = Digest> {
     any::<[u8; 8]>().prop_map(|bytes| Digest::of(&bytes))
 }
 
+fn models() -> impl Strategy<Value = Model> {
+    let size = || 1..=DIMENSION_MAX as usize;
+    prop_oneof![
+        Just(Model::Alphazero),
+        size().prop_map(|support| Model::AlphazeroReturns { support }),
+        (size(), any::<bool>()).prop_map(|(support, value_prefix)| Model::Muzero { support, value_prefix }),
+        (size(), size()).prop_map(|(support, codes)| Model::StochasticMuzero { support, codes }),
+    ]
+}
+
 fn architectures() -> impl Strategy<Value = Architecture> {
     let size = || 1..=DIMENSION_MAX as usize;
     let option = || 0..=DIMENSION_MAX as usize;
     let board = (size(), size(), size(), 1..=ACTIONS_MAX);
     let tower = (size(), option(), option(), any::<proptest::sample::Index>());
-    (names(), board, tower, (option(), option(), any::<bool>())).prop_map(
-        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), muzero)| {
+    (names(), board, tower, models()).prop_map(
+        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), model)| {
             let global_pooling = pooled.index(channels);
-            let model = match muzero {
-                (0, _, _) => weights::Model::Alphazero,
-                (support, 0, value_prefix) => weights::Model::Muzero { support, value_prefix },
-                (support, codes, _) => weights::Model::StochasticMuzero { support, codes },
-            };
             Architecture {
                 game,
                 planes,

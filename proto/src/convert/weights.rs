@@ -60,9 +60,10 @@ impl From<&Architecture> for v1::Architecture {
             blocks: wire_count(*blocks),
             squeeze_excitation: wire_count(*squeeze_excitation),
             global_pooling: wire_count(*global_pooling),
-            muzero_support: wire_count(model.support().unwrap_or(0)),
+            muzero_support: wire_count(if model.has_dynamics() { model.support().unwrap_or(0) } else { 0 }),
             muzero_value_prefix: matches!(model, Model::Muzero { value_prefix: true, .. }),
             chance_codes: wire_count(model.codes()),
+            return_support: wire_count(if model.has_dynamics() { 0 } else { model.support().unwrap_or(0) }),
         }
     }
 }
@@ -84,12 +85,15 @@ impl TryFrom<v1::Architecture> for Architecture {
             muzero_support,
             muzero_value_prefix,
             chance_codes,
+            return_support,
         } = message;
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
         let support = between("muzero_support", muzero_support, 0, max)?;
         // Only a network that is categorical has chance codes.
         let codes = between("chance_codes", chance_codes, 0, if support == 0 { 0 } else { max })?;
+        // A search moves by the rules or by dynamics.
+        let return_support = between("return_support", return_support, 0, if support == 0 { max } else { 0 })?;
         Ok(Self {
             game: name("game", game)?,
             planes: between("planes", planes, 1, max)?,
@@ -104,6 +108,7 @@ impl TryFrom<v1::Architecture> for Architecture {
                 (0, _) if muzero_value_prefix => {
                     return Err(invalid("muzero_value_prefix", "is set for a network without muzero_support"));
                 }
+                (0, _) if return_support > 0 => Model::AlphazeroReturns { support: return_support },
                 (0, _) => Model::Alphazero,
                 (support, 0) => Model::Muzero { support, value_prefix: muzero_value_prefix },
                 (_, _) if muzero_value_prefix => {

@@ -39,7 +39,7 @@ pub fn run(evaluator: &mut dyn Evaluator, shape: ObservationShape, actions: usiz
 fn check_numbers(batch: &Batch, answers: &Predictions) {
     assert_eq!(answers.len(), batch.len(), "as many answers as positions");
     for i in 0..batch.len() {
-        let (priors, value) = (answers.priors(i), answers.value(i));
+        let (priors, value) = (answers.priors(i), answers.wdl()[i]);
         assert_eq!(priors.len(), batch.legal(i).len(), "position {i}: one prior per legal action");
         let wdl = [value.win, value.draw, value.loss];
         for number in priors.iter().chain(&wdl) {
@@ -136,13 +136,13 @@ fn evaluated(evaluator: &mut dyn Evaluator, batch: &Batch, mut predictions: Pred
 fn assert_same(a: &Predictions, b: &Predictions, broken: &str) {
     assert_eq!(a.len(), b.len(), "{broken}");
     for i in 0..a.len() {
-        assert_eq!((a.priors(i), a.value(i)), (b.priors(i), b.value(i)), "position {i}: {broken}");
+        assert_eq!((a.priors(i), a.wdl()[i]), (b.priors(i), b.wdl()[i]), "position {i}: {broken}");
     }
 }
 
 fn assert_close(a: &Predictions, i: usize, b: &Predictions, j: usize, tolerance: f32) {
     let numbers = |of: &Predictions, k: usize| {
-        let value = of.value(k);
+        let value = of.wdl()[k];
         of.priors(k).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
     };
     let (a, b) = (numbers(a, i), numbers(b, j));

@@ -127,7 +127,7 @@ impl<G: Game, E: Evaluator> RulesModel<G, E> {
                 for (action, prior) in legal.iter().zip(evaluated.priors(next)) {
                     logits[action.index()] = prior.max(f32::MIN_POSITIVE).ln();
                 }
-                let value = evaluated.value(next).value();
+                let value = evaluated.value(next);
                 next += 1;
                 predictions.push_logits(&logits, Some(legal), value, reward)
             } else {

@@ -93,6 +93,44 @@ impl<F: FnMut(&[f32], &[Action], &mut [f32]) -> Wdl + Send> Evaluator for Script
     }
 }
 
+/// Expects the return that a function gives for an observation, with uniform priors: for games that are scored by their
+/// rewards.
+pub struct ScriptedReturns<F> {
+    shape: ObservationShape,
+    answer: F,
+    weights_version: u64,
+}
+
+impl<F: FnMut(&[f32]) -> f32 + Send> ScriptedReturns<F> {
+    /// Creates an evaluator for observations of `shape` that expects `answer`.
+    pub fn new(shape: ObservationShape, weights_version: u64, answer: F) -> Self {
+        Self { shape, answer, weights_version }
+    }
+}
+
+impl<F> std::fmt::Debug for ScriptedReturns<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptedReturns").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+impl<F: FnMut(&[f32]) -> f32 + Send> Evaluator for ScriptedReturns<F> {
+    fn attributes(&self) -> Attributes {
+        attributes("scripted returns", self.weights_version)
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        batch.check(self.shape, usize::MAX, MAX_BATCH)?;
+        predictions.clear();
+        for i in 0..batch.len() {
+            let legal = batch.legal(i).len();
+            let priors = std::iter::repeat_n(1.0 / legal as f32, legal);
+            predictions.push_return(priors, (self.answer)(batch.observation(i)));
+        }
+        Ok(())
+    }
+}
+
 /// The failure of a [`Faulty`] evaluator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -204,7 +242,7 @@ mod tests {
             predictions.clear();
             for i in 0..batch.len() {
                 let lean = (batch.len() - i) as f32 / MAX_BATCH as f32;
-                let Wdl { win, draw, loss } = straight.value(i);
+                let Wdl { win, draw, loss } = straight.wdl()[i];
                 let value =
                     Wdl { win: win * (1.0 - lean) + lean, draw: draw * (1.0 - lean), loss: loss * (1.0 - lean) };
                 predictions.push(straight.priors(i), value);

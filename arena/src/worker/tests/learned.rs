@@ -142,7 +142,7 @@ fn every_line_of_a_tiny_game_is_played_in_latent_states() {
     let search = Config::default().search.settings().unwrap();
     let mut lost = |simulations| {
         let rng = crate::contestant::draws(1, WeightsVersion(1), 0);
-        let mut player = searcher(&mut network, analysis(simulations, &search, SEQUENTIAL), 1.0, rng);
+        let mut player = searcher(&mut network, analysis(simulations, &search, 1.0, SEQUENTIAL), rng);
         exhaustive::check(&game, &mut *player).unwrap().lost
     };
     let (raw, searched) = (lost(0), lost(256));

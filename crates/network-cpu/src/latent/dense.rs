@@ -1,7 +1,7 @@
 use inference::{Slot, Unroll};
 
 use super::answers::Answers;
-use super::folded::{DenseChance, DenseHead, DenseLayers, DenseTrunk};
+use super::folded::{DenseChance, DenseDynamics, DenseHead, DenseLayers, DenseTrunk};
 use super::pool::Pool;
 use super::prefix::Remembering;
 use super::rows::{ActionColumns, Finish, Norm, take_rows};
@@ -31,12 +31,19 @@ pub(crate) struct DenseNetwork {
     /// The most states of a pass.
     pass: usize,
     representation: Trunk,
-    dynamics: Trunk,
-    columns: ActionColumns,
     policy: Head,
     value: Head,
-    reward: Head,
+    /// `None` in an AlphaZero network.
+    dynamics: Option<Dynamics>,
     chance: Option<Chance>,
+}
+
+/// The layers of a step.
+#[derive(Debug)]
+struct Dynamics {
+    trunk: Trunk,
+    columns: ActionColumns,
+    reward: Head,
 }
 
 /// The layers that lead to afterstates.
@@ -86,8 +93,8 @@ pub(crate) struct Buffers {
 impl DenseNetwork {
     /// Packs a network for a path.
     pub(crate) fn new(layers: &DenseLayers, path: KernelVariant) -> Self {
-        let DenseLayers { representation, dynamics, policy, value, reward, chance } = layers;
-        let units = dynamics.input.scale.len();
+        let DenseLayers { representation, policy, value, dynamics, chance } = layers;
+        let units = representation.input.scale.len();
         let state_bytes = path.packing().format.lines(units) * size_of::<Line>();
         let mut network = Self {
             path,
@@ -95,11 +102,9 @@ impl DenseNetwork {
             observed: representation.input.inputs,
             pass: (PASS_BYTES / state_bytes).clamp(*PASS_STATES.start(), *PASS_STATES.end()),
             representation: Trunk::new(path, representation, representation.input.inputs),
-            dynamics: Trunk::new(path, dynamics, units),
-            columns: ActionColumns::new(&dynamics.input, units),
             policy: Head::new(path, policy),
             value: Head::new(path, value),
-            reward: Head::new(path, reward),
+            dynamics: dynamics.as_ref().map(|dynamics| Dynamics::new(path, dynamics, units)),
             chance: chance.as_ref().map(|chance| Chance::new(path, chance, units)),
         };
         Slab::gather(&mut network.products_mut().map(|product| &mut product.weights).collect::<Vec<_>>());
@@ -112,13 +117,17 @@ impl DenseNetwork {
             Some(Chance { afterstate, value, code, .. }) => (Some(afterstate), Some([value, code])),
             None => (None, None),
         };
-        let layers = [&mut self.representation, &mut self.dynamics]
-            .into_iter()
+        let (dynamics, reward) = match &mut self.dynamics {
+            Some(Dynamics { trunk, reward, .. }) => (Some(trunk), Some(reward)),
+            None => (None, None),
+        };
+        let layers = std::iter::once(&mut self.representation)
+            .chain(dynamics)
             .chain(afterstate)
             .flat_map(|trunk| std::iter::once(&mut trunk.input).chain(trunk.blocks.iter_mut().flatten()));
-        let heads = [&mut self.policy, &mut self.value, &mut self.reward];
-        let of_heads = heads
+        let of_heads = [&mut self.policy, &mut self.value]
             .into_iter()
+            .chain(reward)
             .chain(of_chance.into_iter().flatten())
             .flat_map(|Head { hidden, output }| [&mut hidden.product, output]);
         layers.map(|layer| &mut layer.product).chain(of_heads)
@@ -136,9 +145,8 @@ impl DenseNetwork {
 
     /// The padded outputs of the policy, and the most of another head.
     pub(crate) fn padded_outputs(&self) -> [usize; 2] {
-        let [policy, value, reward] =
-            [&self.policy, &self.value, &self.reward].map(|head| head.output.padded_outputs());
-        [policy, value.max(reward)]
+        // A reward has as many atoms as a value.
+        [&self.policy, &self.value].map(|head| head.output.padded_outputs())
     }
 
     /// The padded outputs of the chance codes, and those of the value of afterstates; `None` without chance.
@@ -151,7 +159,7 @@ impl DenseNetwork {
         let layout = Layout::apart(Board::new(1, self.pass), 1);
         let planes = |channels| Planes::new(self.path.packing().format, layout, channels);
         let hidden = self.policy.hidden.product.padded_outputs();
-        let sums = self.dynamics.input.product.padded_outputs().max(hidden);
+        let sums = self.representation.input.product.padded_outputs().max(hidden);
         Buffers {
             observations: planes(self.observed),
             stream: planes(self.units),
@@ -189,6 +197,9 @@ impl DenseNetwork {
     }
 
     /// Takes steps, at most those of a pass.
+    ///
+    /// # Panics
+    /// Without dynamics.
     pub(crate) fn recurrent(
         &self,
         buffers: &mut Buffers,
@@ -198,15 +209,16 @@ impl DenseNetwork {
         answers: &mut Answers,
     ) {
         let multiplier = Multiplier::new(self.path);
+        let Dynamics { trunk, columns, reward } = self.dynamics.as_ref().expect("the network has dynamics");
         buffers.read_states(steps.iter().map(|step| step.from), pool);
         take_rows(self.path, buffers.stream.layout, steps.len(), &mut buffers.runs);
-        self.dynamics.compute(&multiplier, buffers, steps.len(), Some((&self.columns, steps)));
+        trunk.compute(&multiplier, buffers, steps.len(), Some((columns, steps)));
         buffers.write_states(steps.iter().map(|step| step.to), pool);
         self.policy.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
         self.value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
         answers.set_values(&multiplier, steps.len(), self.value.output.padded_outputs());
-        self.reward.remember(&multiplier, buffers, remembering, steps, pool, answers.scalar_mut());
-        answers.set_rewards(&multiplier, steps.len(), self.reward.output.padded_outputs());
+        reward.remember(&multiplier, buffers, remembering, steps, pool, answers.scalar_mut());
+        answers.set_rewards(&multiplier, steps.len(), reward.output.padded_outputs());
     }
 
     /// Takes actions to afterstates, at most those of a pass. The policy of the answers is that of chance.
@@ -223,6 +235,17 @@ impl DenseNetwork {
         code.compute(&multiplier, buffers, steps.len(), answers.policy_mut());
         value.compute(&multiplier, buffers, steps.len(), answers.scalar_mut());
         answers.set_values(&multiplier, steps.len(), value.output.padded_outputs());
+    }
+}
+
+impl Dynamics {
+    fn new(path: KernelVariant, dynamics: &DenseDynamics, units: usize) -> Self {
+        let DenseDynamics { trunk, reward } = dynamics;
+        Self {
+            columns: ActionColumns::new(&trunk.input, units),
+            trunk: Trunk::new(path, trunk, units),
+            reward: Head::new(path, reward),
+        }
     }
 }
 

@@ -110,6 +110,9 @@ impl LatentModel for LatentEvaluator {
 
     fn recurrent(&mut self, steps: &[Unroll], predictions: &mut LatentPredictions) -> Result<(), Error> {
         let actions = self.network.architecture().actions;
+        if !self.network.architecture().model.has_dynamics() {
+            return Err(Error::Backend("the network has no dynamics".to_owned()));
+        }
         check(steps, if self.codes() > 0 { self.codes() } else { actions });
         predictions.clear(actions);
         for steps in steps.chunks(self.network.pass()) {

@@ -1,13 +1,14 @@
-//! Reads a published MuZero network, with batch norms folded into the convolutions before them.
+//! Reads a published MuZero network, or an AlphaZero network of returns, with batch norms folded into the convolutions
+//! before them.
 
-use network::{ChanceLayers, Error, Head, LatentLayers, Layer, Reader, Trunk};
+use network::{ChanceLayers, DynamicsLayers, Error, Head, LatentLayers, Layer, Reader, Trunk, is_vector};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
 use crate::folded::{Affine, Block, Dense, Normed, Source};
 
-/// A MuZero network.
+/// A MuZero network, or an AlphaZero network of returns.
 #[derive(Debug, Clone)]
 pub(crate) struct FoldedLatent {
     pub(crate) architecture: Architecture,
@@ -30,13 +31,20 @@ pub(crate) enum FoldedLayers {
 #[derive(Debug, Clone)]
 pub(crate) struct DenseLayers {
     pub(crate) representation: DenseTrunk,
-    /// Of latent states `[H]` and one-hot actions `[A]` behind them.
-    pub(crate) dynamics: DenseTrunk,
     pub(crate) policy: DenseHead,
     pub(crate) value: DenseHead,
-    pub(crate) reward: DenseHead,
+    /// `None` in an AlphaZero network.
+    pub(crate) dynamics: Option<Box<DenseDynamics>>,
     /// Of Stochastic MuZero; the dynamics then take an afterstate and a one-hot chance code `[M]`.
     pub(crate) chance: Option<Box<DenseChance>>,
+}
+
+/// The layers of a step.
+#[derive(Debug, Clone)]
+pub(crate) struct DenseDynamics {
+    /// Of latent states `[H]` and one-hot actions `[A]` behind them.
+    pub(crate) trunk: DenseTrunk,
+    pub(crate) reward: DenseHead,
 }
 
 /// The layers of Stochastic MuZero that a search needs.
@@ -67,18 +75,25 @@ pub(crate) struct DenseHead {
 #[derive(Debug, Clone)]
 pub(crate) struct ResidualLayers {
     pub(crate) representation: ResidualTrunk,
-    /// One-hot actions `[A]` to planes `[4 · H · W]`.
-    pub(crate) action: Dense,
-    /// Of latent states `[C, H, W]` and the action's planes behind them.
-    pub(crate) dynamics: ResidualTrunk,
     /// To 32 channels.
     pub(crate) policy: Affine,
     /// Features `[cells, 32]` to logits `[A]`.
     pub(crate) policy_output: Dense,
     pub(crate) value: ResidualHead,
-    pub(crate) reward: ResidualHead,
-    /// Of Stochastic MuZero; `action` then maps one-hot chance codes `[M]`, and the dynamics take an afterstate.
+    /// `None` in an AlphaZero network.
+    pub(crate) dynamics: Option<Box<ResidualDynamics>>,
+    /// Of Stochastic MuZero; the dynamics then take an afterstate and a one-hot chance code `[M]`.
     pub(crate) chance: Option<Box<ResidualChance>>,
+}
+
+/// The layers of a step.
+#[derive(Debug, Clone)]
+pub(crate) struct ResidualDynamics {
+    /// One-hot actions `[A]` to planes `[4 · H · W]`.
+    pub(crate) action: Dense,
+    /// Of latent states `[C, H, W]` and the action's planes behind them.
+    pub(crate) trunk: ResidualTrunk,
+    pub(crate) reward: ResidualHead,
 }
 
 /// The layers of Stochastic MuZero that a search needs.
@@ -135,25 +150,32 @@ impl FoldedLatent {
     fn build(architecture: &Architecture, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         let layers = LatentLayers::new(architecture)?;
         let Some(support) = architecture.model.support() else { return Err(Error::Model { expected: "muzero" }) };
-        let folded = match (&layers.representation, &layers.dynamics, &layers.action) {
-            (Trunk::Residual { .. }, Trunk::Residual { .. }, Some(action)) => {
-                FoldedLayers::Residual(ResidualLayers::build(&layers, action, source)?)
-            }
-            _ => FoldedLayers::Dense(DenseLayers {
-                representation: DenseTrunk::build(&layers.representation, source)?,
-                dynamics: DenseTrunk::build(&layers.dynamics, source)?,
-                policy: DenseHead::build(&layers.policy, source)?,
-                value: DenseHead::build(&layers.value, source)?,
-                reward: DenseHead::build(&layers.reward, source)?,
-                chance: layers
-                    .chance
-                    .as_ref()
-                    .map(|chance| DenseChance::build(chance, source).map(Box::new))
-                    .transpose()?,
-            }),
+        let folded = match is_vector(architecture) {
+            false => FoldedLayers::Residual(ResidualLayers::build(&layers, source)?),
+            true => FoldedLayers::Dense(DenseLayers::build(&layers, source)?),
         };
-        let memory = layers.memory.as_ref().map(|memory| source.dense(memory)).transpose()?;
+        let memory = layers.dynamics.as_ref().and_then(|dynamics| dynamics.memory.as_ref());
+        let memory = memory.map(|memory| source.dense(memory)).transpose()?;
         Ok(Self { architecture: architecture.clone(), support, memory, layers: folded })
+    }
+}
+
+impl DenseLayers {
+    fn build(layers: &LatentLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        let LatentLayers { representation, policy, value, dynamics, chance } = layers;
+        Ok(Self {
+            representation: DenseTrunk::build(representation, source)?,
+            policy: DenseHead::build(policy, source)?,
+            value: DenseHead::build(value, source)?,
+            dynamics: match dynamics {
+                Some(DynamicsLayers { trunk, reward, .. }) => Some(Box::new(DenseDynamics {
+                    trunk: DenseTrunk::build(trunk, source)?,
+                    reward: DenseHead::build(reward, source)?,
+                })),
+                None => None,
+            },
+            chance: chance.as_ref().map(|chance| DenseChance::build(chance, source).map(Box::new)).transpose()?,
+        })
     }
 }
 
@@ -187,20 +209,31 @@ impl DenseChance {
 }
 
 impl ResidualLayers {
-    fn build(layers: &LatentLayers, action: &Layer, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+    fn build(layers: &LatentLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         Ok(Self {
             representation: ResidualTrunk::build(&layers.representation, source)?,
-            action: source.dense(action)?,
-            dynamics: ResidualTrunk::build(&layers.dynamics, source)?,
             policy: source.convolution(convolution(&layers.policy))?,
             policy_output: source.dense(&layers.policy.output)?,
             value: ResidualHead::build(&layers.value, source)?,
+            dynamics: match &layers.dynamics {
+                Some(dynamics) => Some(Box::new(ResidualDynamics::build(dynamics, source)?)),
+                None => None,
+            },
+            chance: match &layers.chance {
+                Some(chance) => Some(Box::new(ResidualChance::build(chance, source)?)),
+                None => None,
+            },
+        })
+    }
+}
+
+impl ResidualDynamics {
+    fn build(layers: &DynamicsLayers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        let action = layers.action.as_ref().expect("a network of planes maps actions to planes");
+        Ok(Self {
+            action: source.dense(action)?,
+            trunk: ResidualTrunk::build(&layers.trunk, source)?,
             reward: ResidualHead::build(&layers.reward, source)?,
-            chance: layers
-                .chance
-                .as_ref()
-                .map(|chance| ResidualChance::build(chance, source).map(Box::new))
-                .transpose()?,
         })
     }
 }

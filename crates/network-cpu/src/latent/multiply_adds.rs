@@ -8,7 +8,7 @@ use weights::Architecture;
 pub struct LatentMultiplyAdds {
     /// An observation to its latent state and the predictions in it.
     pub initial: usize,
-    /// A latent state and an action to the next latent state and the predictions in it.
+    /// A latent state and an action to the next latent state and the predictions in it; 0 without dynamics.
     pub recurrent: usize,
 }
 
@@ -21,7 +21,10 @@ impl LatentMultiplyAdds {
         };
         Self {
             initial: sum(&["representation", "policy", "value"]),
-            recurrent: sum(&["dynamics", "policy", "value", "reward"]),
+            recurrent: match layers.dynamics {
+                Some(_) => sum(&["dynamics", "policy", "value", "reward"]),
+                None => 0,
+            },
         }
     }
 }

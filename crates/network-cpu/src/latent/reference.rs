@@ -1,4 +1,5 @@
-//! Evaluates a MuZero network in float64 by its definition, as the reference for every path.
+//! Evaluates a MuZero network, or an AlphaZero network of returns, in float64 by its definition, as the reference for
+//! every path.
 
 use inference::categorical::inverse_transform;
 use network::{HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
@@ -78,10 +79,14 @@ pub(crate) fn act(network: &FoldedLatent, Answer { state, .. }: &Answer, action:
 pub(crate) fn recurrent(network: &FoldedLatent, Answer { state, memory, .. }: &Answer, action: usize) -> Answer {
     let one_hot = one_hot(choices(network), action);
     let mut next = match &network.layers {
-        FoldedLayers::Dense(layers) => dense_trunk(&layers.dynamics, &[&state[..], &one_hot].concat()),
+        FoldedLayers::Dense(layers) => {
+            let dynamics = layers.dynamics.as_ref().expect("the network has dynamics");
+            dense_trunk(&dynamics.trunk, &[&state[..], &one_hot].concat())
+        }
         FoldedLayers::Residual(layers) => {
-            let planes = layer(&layers.action, &one_hot);
-            residual_trunk(network, &layers.dynamics, &[&state[..], &planes].concat())
+            let dynamics = layers.dynamics.as_ref().expect("the network has dynamics");
+            let planes = layer(&dynamics.action, &one_hot);
+            residual_trunk(network, &dynamics.trunk, &[&state[..], &planes].concat())
         }
     };
     rescale(&mut next);
@@ -101,18 +106,25 @@ fn one_hot(count: usize, hot: usize) -> Vec<f64> {
 }
 
 fn predictions(network: &FoldedLatent, state: Vec<f64>, before: &Memory) -> Answer {
-    let (policy, value, hidden, output) = match &network.layers {
-        FoldedLayers::Dense(DenseLayers { policy, value, reward, .. }) => {
+    let (policy, value, reward) = match &network.layers {
+        FoldedLayers::Dense(DenseLayers { policy, value, dynamics, .. }) => {
             let head = |head: &DenseHead| layer(&head.output, &dense_hidden(head, &state));
-            (head(policy), head(value), dense_hidden(reward, &state), &reward.output)
+            let reward = dynamics.as_ref().map(|dynamics| &dynamics.reward);
+            let reward = reward.map(|reward| (dense_hidden(reward, &state), &reward.output));
+            (head(policy), head(value), reward)
         }
-        FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, reward, .. }) => {
+        FoldedLayers::Residual(ResidualLayers { policy, policy_output, value, dynamics, .. }) => {
             let policy = layer(policy_output, &features(network, policy, &state));
             let value = layer(&value.output, &residual_hidden(network, value, &state));
-            (policy, value, residual_hidden(network, reward, &state), &reward.output)
+            let reward = dynamics.as_ref().map(|dynamics| &dynamics.reward);
+            let reward = reward.map(|reward| (residual_hidden(network, reward, &state), &reward.output));
+            (policy, value, reward)
         }
     };
     let value = expectation(&value);
+    let Some((hidden, output)) = reward else {
+        return Answer { state, policy, value, reward: 0.0, memory: Memory::empty() };
+    };
     let Some(gates) = &network.memory else {
         return Answer { state, policy, value, reward: expectation(&layer(output, &hidden)), memory: Memory::empty() };
     };

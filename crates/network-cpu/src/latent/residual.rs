@@ -5,7 +5,7 @@ use network::{ACTION_PLANES, HEAD_CHANNELS, VALUE_HIDDEN};
 use weights::Architecture;
 
 use super::answers::Answers;
-use super::folded::{ResidualChance, ResidualHead, ResidualLayers, ResidualTrunk};
+use super::folded::{ResidualChance, ResidualDynamics, ResidualHead, ResidualLayers, ResidualTrunk};
 use super::pool::Pool;
 use super::prefix::{Remembering, write_units};
 use super::rows::take_rows;
@@ -27,14 +27,21 @@ pub(crate) struct ResidualNetwork {
     /// The arrangements of a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
     representation: Trunk,
-    /// To states, by actions; with chance, from afterstates by chance codes.
-    dynamics: Transition,
     /// Of states.
     prediction: Prediction,
+    /// `None` in an AlphaZero network.
+    dynamics: Option<Dynamics>,
+    chance: Option<Chance>,
+}
+
+/// The layers of a step.
+#[derive(Debug)]
+struct Dynamics {
+    /// To states, by actions; with chance, from afterstates by chance codes.
+    transition: Transition,
     /// The convolution in front of the reward.
     reward_convolution: Product,
     reward: Head,
-    chance: Option<Chance>,
 }
 
 /// The layers that lead to afterstates.
@@ -119,7 +126,7 @@ impl ResidualNetwork {
     pub(crate) fn new(architecture: &Architecture, layers: &ResidualLayers, path: KernelVariant) -> Self {
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let arrangements = Arrangement::of(path, board, architecture.channels);
-        let ResidualLayers { representation, action, dynamics, policy, policy_output, value, reward, chance } = layers;
+        let ResidualLayers { representation, policy, policy_output, value, dynamics, chance } = layers;
         let trunk = |of: &ResidualTrunk| Trunk::new(path, board, &arrangements, &of.stem, &of.blocks, None);
         let transition = |of: &ResidualTrunk, action: &Dense| Transition {
             trunk: trunk(of),
@@ -127,6 +134,11 @@ impl ResidualNetwork {
         };
         let packing = path.packing();
         let of_actions = Policy::Actions(Product::over_cells(packing, policy_output, board, 0));
+        let of_step = |ResidualDynamics { action, trunk, reward }: &ResidualDynamics| Dynamics {
+            transition: transition(trunk, action),
+            reward_convolution: Product::convolution(packing, &reward.convolution, board),
+            reward: Head::new(path, reward, board, 0),
+        };
         let of_chance = |ResidualChance { action, afterstate, value, code }: &ResidualChance| {
             let codes = Policy::Codes(Head::new(path, code, board, 0));
             Chance {
@@ -140,10 +152,8 @@ impl ResidualNetwork {
             channels: architecture.channels,
             observed: architecture.planes,
             representation: trunk(representation),
-            dynamics: transition(dynamics, action),
             prediction: Prediction::new(path, board, policy, of_actions, value),
-            reward_convolution: Product::convolution(packing, &reward.convolution, board),
-            reward: Head::new(path, reward, board, 0),
+            dynamics: dynamics.as_deref().map(of_step),
             chance: chance.as_deref().map(of_chance),
             arrangements,
         };
@@ -157,9 +167,15 @@ impl ResidualNetwork {
             .chance
             .iter_mut()
             .flat_map(|Chance { dynamics, prediction }| dynamics.trunk.products_mut().chain(prediction.products_mut()));
-        let of_reward = [&mut self.reward_convolution, &mut self.reward.hidden, &mut self.reward.output];
-        let dynamics = self.dynamics.trunk.products_mut();
-        let of_states = dynamics.chain(self.prediction.products_mut()).chain(of_reward);
+        let (dynamics, reward) = match &mut self.dynamics {
+            Some(Dynamics { transition, reward_convolution, reward }) => {
+                let reward = [reward_convolution, &mut reward.hidden, &mut reward.output];
+                (Some(transition.trunk.products_mut()), Some(reward))
+            }
+            None => (None, None),
+        };
+        let dynamics = dynamics.into_iter().flatten();
+        let of_states = dynamics.chain(self.prediction.products_mut()).chain(reward.into_iter().flatten());
         self.representation.products_mut().chain(of_states).chain(of_chance)
     }
 
@@ -179,8 +195,8 @@ impl ResidualNetwork {
 
     /// The padded outputs of the policy, and the most of another head.
     pub(crate) fn padded_outputs(&self) -> [usize; 2] {
-        let [policy, value] = self.prediction.padded_outputs();
-        [policy, value.max(self.reward.output.padded_outputs())]
+        // A reward has as many atoms as a value.
+        self.prediction.padded_outputs()
     }
 
     /// The padded outputs of the chance codes, and those of the value of afterstates; `None` without chance.
@@ -206,7 +222,15 @@ impl ResidualNetwork {
         }
     }
 
+    /// The layers of a step.
+    fn dynamics(&self) -> &Dynamics {
+        self.dynamics.as_ref().expect("the network has dynamics")
+    }
+
     /// Computes the next states of an input, at most those of a pass, and the predictions in them.
+    ///
+    /// # Panics
+    /// For steps, without dynamics.
     pub(crate) fn compute(
         &self,
         buffers: &mut Buffers,
@@ -239,7 +263,7 @@ impl ResidualNetwork {
             }
             layer(&value.hidden, &arranged.features, true, &mut buffers.value);
             if let Input::Steps(_) = input {
-                layer(&self.reward.hidden, &arranged.reward_features, true, &mut buffers.other);
+                layer(&self.dynamics().reward.hidden, &arranged.reward_features, true, &mut buffers.other);
             }
         }
         take_rows(self.path, buffers.hidden.layout, positions, &mut buffers.runs);
@@ -250,17 +274,18 @@ impl ResidualNetwork {
             head.compute(base, other, hidden, runs, positions, answers.policy_mut());
         }
         if let Input::Steps(steps) = input {
+            let Dynamics { reward, .. } = self.dynamics();
             match remembering {
-                None => self.reward.compute(base, other, hidden, runs, positions, answers.scalar_mut()),
+                None => reward.compute(base, other, hidden, runs, positions, answers.scalar_mut()),
                 Some((gates, memory)) => {
                     for (row, units) in other.chunks_exact(VALUE_HIDDEN).take(positions).enumerate() {
                         write_units(memory.inputs_mut(), row, 0, units);
                     }
                     gates.compute(base, memory, steps, pool, runs, hidden);
-                    self.reward.output(base, hidden, runs, answers.scalar_mut());
+                    reward.output(base, hidden, runs, answers.scalar_mut());
                 }
             }
-            answers.set_rewards(base, positions, self.reward.output.padded_outputs());
+            answers.set_rewards(base, positions, reward.output.padded_outputs());
         }
     }
 
@@ -301,7 +326,7 @@ impl ResidualNetwork {
                 }
                 (&self.representation, observations)
             }
-            Input::Steps(steps) => (self.enter(&self.dynamics, steps, states, pool), states),
+            Input::Steps(steps) => (self.enter(&self.dynamics().transition, steps, states, pool), states),
             Input::Acts(steps) => (self.enter(&self.chance().dynamics, steps, states, pool), states),
         };
         let part = Part { arrangement, positions: input.len(), input: planes };
@@ -329,7 +354,7 @@ impl ResidualNetwork {
         };
         convolve(&self.prediction(input).convolution, features);
         if let Input::Steps(_) = input {
-            convolve(&self.reward_convolution, reward_features);
+            convolve(&self.dynamics().reward_convolution, reward_features);
         }
     }
 

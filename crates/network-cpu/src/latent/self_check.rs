@@ -54,6 +54,9 @@ fn worst(network: &FoldedLatent, evaluator: &mut LatentEvaluator) -> Result<f64,
     let mut predictions = LatentPredictions::default();
     evaluator.initial(&batch, &to, &mut predictions)?;
     let mut worst = (0..to.len()).map(|row| error(&predictions, row, &first[row % 2])).fold(0.0, greater);
+    if !network.architecture.model.has_dynamics() {
+        return Ok(worst);
+    }
     evaluator.recurrent(&steps, &mut predictions)?;
     for (row, step) in steps.iter().enumerate().take(2 * choices) {
         let answer = reference::recurrent(network, &first[row % 2], step.action.index());

@@ -127,6 +127,34 @@ fn check_chains_against_float64<const STEPS: usize>(architecture: &Architecture,
 }
 
 #[test]
+fn every_path_agrees_with_float64_for_networks_of_returns_which_take_no_step() {
+    for (shape, channels, positions) in
+        [([4, 1, 1], 7, 3), ([4, 1, 1], 64, 257), ([4, 4, 4], 16, 5), ([2, 3, 5], 32, 70)]
+    {
+        let model = Model::AlphazeroReturns { support: 10 };
+        let architecture = Architecture { model, ..architecture(shape, channels, 1, 4) };
+        let network = FoldedLatent::random(&architecture, 7).unwrap();
+        let batch = batch(&architecture, positions, &mut ChaCha8Rng::seed_from_u64(12));
+        let wanted: Vec<Answer> =
+            (0..positions).map(|index| reference::initial(&network, batch.observation(index))).collect();
+        for path in available() {
+            let tolerance = if path.is_bf16() { 0.15 } else { 3e-5 };
+            let mut evaluator = evaluator(&network, path);
+            evaluator.reserve(positions).unwrap();
+            let (to, mut predictions) =
+                ((0..positions as u32).map(Slot).collect::<Vec<_>>(), LatentPredictions::default());
+            evaluator.initial(&batch, &to, &mut predictions).unwrap();
+            let legal = |index: usize| batch.legal(index).iter().map(|action| action.index()).collect();
+            let worst = distance(&wanted, legal, &predictions);
+            assert!(worst <= tolerance, "{path} on {architecture:?}: off by {worst}");
+            let step = Unroll { from: Slot(0), action: Action(0), to: Slot(1) };
+            let refused = evaluator.recurrent(&[step], &mut predictions);
+            assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
+        }
+    }
+}
+
+#[test]
 fn every_path_agrees_with_float64_for_vectors_of_every_size() {
     for units in [1, 7, 64, 100] {
         for actions in [2, 5] {
@@ -349,7 +377,7 @@ fn a_head_that_overflows_is_refused_as_not_finite() {
     let changes: [Change; 3] = [
         |layers| layers.policy.output.bias[2] = f32::INFINITY,
         |layers| layers.value.output.bias[20] = f32::NEG_INFINITY,
-        |layers| layers.reward.output.bias[0] = f32::INFINITY,
+        |layers| layers.dynamics.as_mut().unwrap().reward.output.bias[0] = f32::INFINITY,
     ];
     for (index, change) in changes.into_iter().enumerate() {
         let mut evaluator = small(|network| match &mut network.layers {

@@ -114,7 +114,7 @@ pub(super) fn training_batch(architecture: &Architecture, rows: usize, seed: u64
 /// recovered up to a constant, as logarithms minus their mean: probabilities themselves hide errors near uniform.
 pub(super) fn distance(got: &Predictions, i: usize, reference: &Predictions, j: usize) -> (f64, f64) {
     let value = |predictions: &Predictions, i| {
-        let wdl = predictions.value(i);
+        let wdl = predictions.wdl()[i];
         [wdl.win, wdl.draw, wdl.loss]
     };
     let policy = squares(got.priors(i), reference.priors(j));

@@ -53,7 +53,7 @@ fn priors_are_the_softmax_over_legal_actions_and_values_over_results() {
             assert!((f64::from(prior) - exp(action) / sum).abs() < 1e-5);
         }
         let results: Vec<f64> = value[i * 3..][..3].iter().map(|logit| logit.exp()).collect();
-        let wdl = predictions.value(i);
+        let wdl = predictions.wdl()[i];
         for (got, expected) in [wdl.win, wdl.draw, wdl.loss].into_iter().zip(&results) {
             assert!((f64::from(got) - expected / results.iter().sum::<f64>()).abs() < 1e-5);
         }
@@ -71,7 +71,7 @@ fn a_position_is_answered_alike_alone_and_in_any_batch() {
         let mut alone = Batch::new(whole.shape());
         alone.push(whole.legal(i), |planes| planes.copy_from_slice(whole.observation(i)));
         let alone = evaluated(&mut evaluator, &alone);
-        assert!((alone.value(0).value() - together.value(i).value()).abs() < 1e-5);
+        assert!((alone.value(0) - together.value(i)).abs() < 1e-5);
         for (a, b) in alone.priors(0).iter().zip(together.priors(i)) {
             assert!((a - b).abs() < 1e-5);
         }
@@ -106,7 +106,7 @@ fn published(version: u64) -> (Manifest, Vec<u8>) {
 fn assert_near(a: &Predictions, b: &Predictions) {
     assert_eq!(a.len(), b.len());
     for i in 0..a.len() {
-        assert!((a.value(i).value() - b.value(i).value()).abs() < 1e-5);
+        assert!((a.value(i) - b.value(i)).abs() < 1e-5);
         assert!(a.priors(i).iter().zip(b.priors(i)).all(|(a, b)| (a - b).abs() < 1e-5));
     }
 }
@@ -195,7 +195,7 @@ fn bf16_priors_stay_within_two_hundredths() {
     let f32 = evaluated(&mut evaluator(Precision::F32), &batch);
     let bf16 = evaluated(&mut evaluator(Precision::Bf16), &batch);
     for i in 0..20 {
-        assert!((f32.value(i).value() - bf16.value(i).value()).abs() < 0.02);
+        assert!((f32.value(i) - bf16.value(i)).abs() < 0.02);
         for (a, b) in f32.priors(i).iter().zip(bf16.priors(i)) {
             assert!((a - b).abs() < 0.02, "{a} and {b}");
         }

@@ -5,19 +5,25 @@ use super::heads::{self, Batched, Remember};
 use super::size;
 use crate::{Error, Network, Precision};
 
-/// A dense MuZero network for inference. Latent states are `[B, H]`.
+/// A dense MuZero network, or AlphaZero network of returns, for inference. Latent states are `[B, H]`.
 #[derive(Debug)]
 pub(super) struct Dense {
     units: usize,
     actions: usize,
     atoms: usize,
     representation: DenseTrunk,
-    dynamics: DenseTrunk,
-    /// The columns of the first matrix of the dynamics that one-hot actions select, `[A, H]`.
-    by_action: Tensor,
-    /// The hidden layers of the three heads as one.
+    dynamics: Option<Dynamics>,
+    /// The hidden layers of the heads as one.
     hidden: Hidden,
     outputs: Batched,
+}
+
+/// The layers of a step.
+#[derive(Debug)]
+struct Dynamics {
+    trunk: DenseTrunk,
+    /// The columns of the first matrix that one-hot actions select, `[A, H]`.
+    by_action: Tensor,
 }
 
 #[derive(Debug)]
@@ -40,11 +46,11 @@ struct Normed {
 /// Dense layers of the same inputs, each normed on its own.
 #[derive(Debug)]
 struct Hidden {
-    /// `[in, 3 · 64]`.
+    /// `[in, heads · 64]`.
     weight: Tensor,
-    /// `[3, 64]`.
+    /// `[heads, 64]`.
     scale: Tensor,
-    /// `[3, 64]`.
+    /// `[heads, 64]`.
     shift: Tensor,
 }
 
@@ -53,19 +59,17 @@ impl Dense {
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
         let (layers, kind) = (network.layers.muzero()?, precision.kind());
         let (units, actions) = (network.architecture().channels, network.architecture().actions);
-        let heads = [&layers.policy, &layers.value, &layers.reward];
-        let mut dynamics = DenseTrunk::new(network, &layers.dynamics, kind)?;
-        let whole = std::mem::replace(&mut dynamics.input.weight, Tensor::new());
-        dynamics.input.weight = whole.f_narrow(0, 0, size(units))?.f_contiguous()?;
+        let heads = heads::all(layers);
+        let dynamics = layers.dynamics.as_ref().map(|dynamics| Dynamics::new(network, &dynamics.trunk, kind));
+        let outputs: Vec<&Layer> = heads.iter().map(|head| &head.output).collect();
         Ok(Self {
             units,
             actions,
             atoms: layers.value.output.outputs,
             representation: DenseTrunk::new(network, &layers.representation, kind)?,
-            by_action: whole.f_narrow(0, size(units), size(actions))?.f_contiguous()?,
-            dynamics,
-            hidden: Hidden::new(network, heads, kind)?,
-            outputs: Batched::new(network, &heads.map(|head| &head.output), kind, |weight| Ok(weight.shallow_clone()))?,
+            dynamics: dynamics.transpose()?,
+            hidden: Hidden::new(network, &heads, kind)?,
+            outputs: Batched::new(network, &outputs, kind, |weight| Ok(weight.shallow_clone()))?,
         })
     }
 
@@ -82,8 +86,9 @@ impl Dense {
 
     /// States and actions `[B]` to the next states before they are rescaled.
     pub(super) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        let of_actions = self.by_action.f_index_select(0, actions)?;
-        self.dynamics.after_matrix(&of_actions.f_addmm(states, &self.dynamics.input.weight)?)
+        let Dynamics { trunk, by_action } = self.dynamics.as_ref().ok_or(heads::NO_DYNAMICS)?;
+        let of_actions = by_action.f_index_select(0, actions)?;
+        trunk.after_matrix(&of_actions.f_addmm(states, &trunk.input.weight)?)
     }
 
     pub(super) fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
@@ -94,7 +99,18 @@ impl Dense {
         }
         let logits = self.outputs.apply(&hidden.f_transpose(0, 1)?)?;
         let policy = logits.f_select(0, 0)?.f_narrow(1, 0, size(self.actions))?;
-        heads::answers(&policy, &logits.f_narrow(0, 1, 2)?.f_narrow(2, 0, size(self.atoms))?)
+        let scalars = logits.f_narrow(0, 1, logits.size()[0] - 1)?;
+        heads::answers(&policy, &scalars.f_narrow(2, 0, size(self.atoms))?)
+    }
+}
+
+impl Dynamics {
+    fn new(network: &Network, trunk: &Trunk, kind: Kind) -> Result<Self, Error> {
+        let (units, actions) = (size(network.architecture().channels), size(network.architecture().actions));
+        let mut trunk = DenseTrunk::new(network, trunk, kind)?;
+        let whole = std::mem::replace(&mut trunk.input.weight, Tensor::new());
+        trunk.input.weight = whole.f_narrow(0, 0, units)?.f_contiguous()?;
+        Ok(Self { trunk, by_action: whole.f_narrow(0, units, actions)?.f_contiguous()? })
     }
 }
 
@@ -135,10 +151,12 @@ impl Normed {
 }
 
 impl Hidden {
-    fn new(network: &Network, heads: [&Head; 3], kind: Kind) -> Result<Self, Error> {
-        let layers = heads.map(|head| head.hidden.as_ref().expect("heads of a dense network have a hidden layer"));
-        let parts = layers.map(|layer| Normed::new(network, layer, kind));
-        let parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    fn new(network: &Network, heads: &[&Head], kind: Kind) -> Result<Self, Error> {
+        let hidden = |head: &&Head| {
+            let layer = head.hidden.as_ref().expect("heads of a dense network have a hidden layer");
+            Normed::new(network, layer, kind)
+        };
+        let parts = heads.iter().map(hidden).collect::<Result<Vec<_>, _>>()?;
         let stack = |part: fn(&Normed) -> &Tensor| Tensor::f_stack(&parts.iter().map(part).collect::<Vec<_>>(), 0);
         let weights: Vec<&Tensor> = parts.iter().map(|part| &part.weight).collect();
         Ok(Self {
@@ -148,10 +166,10 @@ impl Hidden {
         })
     }
 
-    /// `[B, in]` to `[B, 3, 64]`.
+    /// `[B, in]` to `[B, heads, 64]`.
     fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
         let units = size(VALUE_HIDDEN);
-        let y = x.f_mm(&self.weight)?.f_view([-1, 3, units])?;
+        let y = x.f_mm(&self.weight)?.f_view([-1, self.scale.size()[0], units])?;
         let y = y.f_layer_norm([units], None::<&Tensor>, None::<&Tensor>, NORM_EPSILON, true)?;
         let mut y = self.shift.f_addcmul(&y, &self.scale)?;
         let _ = y.f_relu_()?;

@@ -45,8 +45,9 @@ impl DenseStochastic {
     /// States to policy logits, values and rewards, `[B, A + 2]`, float32.
     pub(super) fn predict(&self, states: &Tensor) -> Result<Tensor, Error> {
         let tower = self.tower()?;
+        let reward = &tower.dynamics()?.reward;
         let [policy, value, reward] =
-            [&tower.layers.policy, &tower.layers.value, &tower.layers.reward].map(|head| tower.head(head, states));
+            [&tower.layers.policy, &tower.layers.value, reward].map(|head| tower.head(head, states));
         heads::answers(&policy?, &Tensor::f_stack(&[value?, reward?], 0)?)
     }
 

@@ -1,8 +1,17 @@
-use network::{Layer, Role};
+use network::{Head, LatentLayers, Layer, Role};
 use tch::{Kind, Tensor};
 
 use super::size;
 use crate::{Error, Network, categorical};
+
+/// The error of a step in a network without dynamics.
+pub(super) const NO_DYNAMICS: Error = Error::Network(network::Error::Model { expected: "muzero" });
+
+/// The heads that read latent states: policy, value and, where the network has dynamics, reward.
+pub(super) fn all(layers: &LatentLayers) -> Vec<&Head> {
+    let reward = layers.dynamics.as_ref().map(|dynamics| &dynamics.reward);
+    [&layers.policy, &layers.value].into_iter().chain(reward).collect()
+}
 
 /// Hidden units of the reward head `[B, 64]` to what its output reads instead: see [`Step`](super::prefixes::Step).
 pub(super) type Remember<'a> = dyn FnMut(&Tensor) -> Result<Tensor, Error> + 'a;
@@ -47,7 +56,8 @@ impl Batched {
     }
 }
 
-/// Policy logits `[B, A]` and the logits of values and rewards `[2, B, 2n + 1]` to `[B, A + 2]`, float32.
+/// Policy logits `[B, A]` and the logits of values and rewards `[2, B, 2n + 1]` to `[B, A + 2]`, float32; without
+/// rewards to `[B, A + 1]`.
 pub(super) fn answers(policy: &Tensor, scalars: &Tensor) -> Result<Tensor, Error> {
     let scalars = categorical::value(&scalars.f_to_kind(Kind::Float)?)?.f_transpose(0, 1)?;
     Ok(Tensor::f_cat(&[policy.f_to_kind(Kind::Float)?, scalars], 1)?)

@@ -37,7 +37,8 @@ pub(super) struct Step<'a> {
 impl Prefixes {
     /// Copies the gates of a network; `None` if its reward head predicts rewards.
     pub(super) fn of(network: &Network, precision: Precision, device: Device) -> Result<Option<Self>, Error> {
-        let Some(memory) = &network.layers.muzero()?.memory else { return Ok(None) };
+        let dynamics = network.layers.muzero()?.dynamics.as_ref();
+        let Some(memory) = dynamics.and_then(|dynamics| dynamics.memory.as_ref()) else { return Ok(None) };
         let (kind, memories) = (precision.kind(), Tensor::f_zeros([0, size(NUMBERS)], (Kind::Float, device))?);
         Ok(Some(Self { gates: folded::linear(network, memory)?.cast(kind)?, kind, memories }))
     }

@@ -11,8 +11,9 @@ use crate::{
     layers::{self, Affine},
 };
 
-/// A residual MuZero network for inference, with chance or without: every batch norm folded into the convolution before
-/// it. Latent states and afterstates are `[B, H · W · C]`, or `[B, C · H · W]` where the device takes channels first.
+/// A residual MuZero network, with chance or without, or an AlphaZero network of returns, for inference: every batch norm
+/// folded into the convolution before it. Latent states and afterstates are `[B, H · W · C]`, or `[B, C · H · W]` where
+/// the device takes channels first.
 #[derive(Debug)]
 pub(super) struct Residual {
     architecture: Architecture,
@@ -21,9 +22,10 @@ pub(super) struct Residual {
     /// Takes the planes of an observation, and planes of zeros up to a multiple that the device prefers.
     representation_stem: Affine,
     representation: Vec<Block>,
-    /// Takes actions; with chance, chance codes in afterstates.
-    dynamics: Transition,
-    /// Features of the heads of policy, value and reward to policy logits and to the hidden units of value and reward.
+    /// Takes actions; with chance, chance codes in afterstates. `None` in an AlphaZero network.
+    dynamics: Option<Transition>,
+    /// Features of the heads of policy, value and, with dynamics, reward to policy logits and to the hidden units of the
+    /// others.
     heads: Heads,
     chance: Option<Chance>,
 }
@@ -74,16 +76,17 @@ impl Residual {
         let (first, representation) = parts(&layers.representation);
         let stem = folded::pad_inputs(fold(network, first)?, rules)?;
         let representation = representation.iter().map(block).collect::<Result<_, _>>()?;
-
-        let action = layers.action.as_ref().expect("residual networks map actions to planes");
-        let heads = [&layers.policy, &layers.value, &layers.reward];
-        let chance = layers.chance.as_ref().map(|chance| Chance::new(network, chance, kind)).transpose()?;
+        let of_step = layers.dynamics.as_ref().map(|layers| {
+            let action = layers.action.as_ref().expect("residual networks map actions to planes");
+            Transition::new(network, &layers.trunk, action, kind)
+        });
+        let chance = layers.chance.as_ref().map(|chance| Chance::new(network, chance, kind));
         let mut residual = Self {
             representation_stem: folded::arrange(stem, format)?.cast(kind)?,
             representation,
-            dynamics: Transition::new(network, &layers.dynamics, action, kind)?,
-            heads: Heads::new(network, &heads, kind)?,
-            chance,
+            dynamics: of_step.transpose()?,
+            heads: Heads::new(network, &heads::all(layers), kind)?,
+            chance: chance.transpose()?,
             fusing: Fusing::Separate,
             architecture,
             rules,
@@ -94,12 +97,13 @@ impl Residual {
 
     /// Compares fused convolutions of every size with separate ones, where the device has them.
     fn measured_fusing(&self, precision: Precision) -> Result<Fusing, Error> {
-        let device = self.dynamics.by_choice.device();
+        let device = self.heads.convolution.weight.device();
         let samples = || {
+            let of_step = self.dynamics.as_ref().map(|dynamics| &dynamics.stem);
             let of_chance = self.chance.as_ref().map(|chance| &chance.heads.convolution);
-            let layers = [&self.representation_stem, &self.dynamics.stem, &self.heads.convolution];
-            let pairs =
-                layers.into_iter().chain(of_chance).flat_map(|layer| [16, 256].map(|positions| (layer, positions)));
+            let layers =
+                [&self.representation_stem, &self.heads.convolution].into_iter().chain(of_step).chain(of_chance);
+            let pairs = layers.flat_map(|layer| [16, 256].map(|positions| (layer, positions)));
             let format = self.rules.memory_format;
             pairs.map(|(layer, positions)| folded::sample(layer, &self.architecture, positions, format)).collect()
         };
@@ -122,7 +126,7 @@ impl Residual {
 
     /// States and actions `[B]`, or afterstates and chance codes, to the next states before they are rescaled.
     pub(super) fn next(&self, states: &Tensor, choices: &Tensor) -> Result<Tensor, Error> {
-        self.transition(&self.dynamics, states, choices)
+        self.transition(self.dynamics.as_ref().ok_or(heads::NO_DYNAMICS)?, states, choices)
     }
 
     /// States and actions `[B]` to afterstates before they are rescaled.
@@ -133,7 +137,8 @@ impl Residual {
     pub(super) fn predict(&self, states: &Tensor, remember: Option<&mut Remember<'_>>) -> Result<Tensor, Error> {
         let features = self.features(&self.heads, states)?;
         let policy = features.f_select(0, 0)?.f_narrow(1, 0, size(self.architecture.actions))?;
-        let mut hidden = features.f_narrow(0, 1, 2)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
+        let scalars = features.size()[0] - 1;
+        let mut hidden = features.f_narrow(0, 1, scalars)?.f_narrow(2, 0, size(VALUE_HIDDEN))?.f_relu()?;
         if let Some(remember) = remember {
             let of_reward = remember(&hidden.f_select(0, 1)?)?;
             hidden = Tensor::f_stack(&[hidden.f_select(0, 0)?, of_reward], 0)?;

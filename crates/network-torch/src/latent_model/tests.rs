@@ -11,7 +11,7 @@ use crate::{
     DeviceRules, Error, Network, Precision, categorical,
     layers::Mode,
     muzero::LatentTower,
-    tests::networks::{dense, numbers, residual, seasoned, small, stochastic, with_prefix},
+    tests::networks::{dense, numbers, of_returns, residual, seasoned, small, stochastic, with_prefix},
     value_prefix::Memory,
 };
 
@@ -55,7 +55,7 @@ impl Remembered {
 
     /// The rewards of the steps that led to `states`.
     fn rewards(&mut self, tower: LatentTower<'_>, states: &Tensor) -> Vec<f64> {
-        let layers = tower.layers;
+        let layers = tower.dynamics().unwrap();
         let Some(gates) = &layers.memory else {
             return numbers(&categorical::value(&tower.head(&layers.reward, states).unwrap()).unwrap());
         };
@@ -249,6 +249,33 @@ fn a_network_without_chance_has_no_afterstates() {
         let step = Unroll { from: Slot(0), action: Action(0), to: Slot(1) };
         let refused = model.act(&[step], &mut LatentPredictions::default());
         assert!(matches!(refused, Err(inference::Error::Backend(_))), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_network_of_returns_values_observations_as_the_unfolded_network_does_and_takes_no_step() {
+    for architecture in of_returns() {
+        for (rules, precision, tolerance) in [
+            (DeviceRules::CPU, Precision::F32, 1e-5),
+            (DeviceRules::MPS, Precision::F32, 1e-5),
+            (DeviceRules::CPU, Precision::Bf16, 0.1),
+        ] {
+            let network = seasoned(&architecture, 82).with_rules(rules);
+            let tower = LatentTower::new(&network, Kind::Float, Mode::Evaluation).unwrap();
+            let mut model = model_of(&network, precision);
+            let batch = observations(&architecture, ROWS);
+            let to: Vec<Slot> = (0..ROWS as u32).map(Slot).collect();
+            let mut predictions = LatentPredictions::default();
+            model.initial(&batch, &to, &mut predictions).unwrap();
+            let shape = [architecture.planes, architecture.height, architecture.width].map(|n| n as i64);
+            let input = Tensor::from_slice(batch.observations()).view([-1, shape[0], shape[1], shape[2]]);
+            let states = tower.represent(&input).unwrap();
+            let legal = |i: usize, action: usize| batch.legal(i).iter().any(|legal| legal.index() == action);
+            assert_answers(&predictions, &expected(tower, &states, &[0.0; ROWS], legal), tolerance);
+            let step = Unroll { from: Slot(0), action: Action(0), to: Slot(1) };
+            let refused = model.recurrent(&[step], &mut predictions);
+            assert!(matches!(refused, Err(inference::Error::Backend(_))), "{refused:?}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     layers::Mode,
     network,
     tests::networks::{
-        assert_close, dense, numbers, residual, seasoned, seasoned_with_consistency, unrolled_batch,
+        assert_close, dense, numbers, of_returns, residual, seasoned, seasoned_with_consistency, unrolled_batch,
         with_next_observations, with_prefix,
     },
     unrolled::{DYNAMICS_GRADIENT, LossWeights, UnrolledTargets, losses, policy_weight},
@@ -121,16 +121,15 @@ impl<'a> Reference<'a> {
     }
 
     fn losses(&self, batch: &UnrolledBatch) -> ByStep {
-        let Architecture { planes, actions, model: Model::Muzero { support, value_prefix }, .. } =
-            *self.network.architecture()
-        else {
-            panic!("a MuZero network")
-        };
+        let &Architecture { planes, actions, model, .. } = self.network.architecture();
+        let value_prefix = matches!(model, Model::Muzero { value_prefix: true, .. });
+        let support = model.support().expect("values are categorical");
         let (observations, next) = (batch.observations.to_floats(), batch.next_observations.to_floats());
         let (steps, positions) = (batch.unroll_steps, observations.len() / planes);
         let share = |step: usize| if step == 0 { 1.0 } else { 1.0 / steps as f64 };
         let weights = batch.policy_weights.iter().enumerate();
-        let policy_weight: f64 = weights.map(|(i, &w)| share(i % (steps + 1)) * f64::from(w)).sum::<f64>() / 2.0;
+        let shares: f64 = (0..=steps).map(share).sum();
+        let policy_weight: f64 = weights.map(|(i, &w)| share(i % (steps + 1)) * f64::from(w)).sum::<f64>() / shares;
         let mut by_step = vec![0.0; steps + 1];
         for position in 0..positions {
             let observation: Vec<f64> =
@@ -216,7 +215,9 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
     let states = size(batch.unroll_steps) + 1;
     let taken: Vec<f32> = batch.actions.iter().copied().map(f32::from).collect();
     let policy_weights = double(&batch.policy_weights, &[-1, states]);
-    let rewards = double(&batch.rewards, &[-1, states - 1]);
+    // Without a step, libtorch cannot infer their number.
+    let positions = policy_weights.size()[0];
+    let rewards = double(&batch.rewards, &[positions, states - 1]);
     let value_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
     let planes_of = [-1, states - 1, size(planes), size(height), size(width)];
     let next_states = (!batch.next_weights.is_empty()).then(|| NextStates {
@@ -225,9 +226,9 @@ fn doubles(architecture: &Architecture, batch: &UnrolledBatch) -> (Tensor, Unrol
         chance_weights: double(&batch.chance_weights, &[-1, states - 1]),
     });
     let targets = UnrolledTargets {
-        positions: policy_weights.size()[0],
+        positions,
         policy_weight: policy_weight(&policy_weights).unwrap(),
-        actions: double(&taken, &[-1, states - 1]),
+        actions: double(&taken, &[positions, states - 1]),
         policies: double(&batch.policies, &[-1, states, size(actions)]),
         policy_weights,
         values: double(&batch.values, &[-1, states]),
@@ -265,6 +266,23 @@ fn the_loss_of_a_dense_network_agrees_with_a_float64_reference_that_shares_no_co
         let expected: f64 = Reference::new(&network, 3).losses(&batch).iter().sum();
         let (got, _) = loss_and_gradient(&network, &batch, DYNAMICS_GRADIENT);
         assert!((got - expected).abs() < 1e-9, "{got} instead of {expected}");
+    }
+}
+
+#[test]
+fn the_loss_of_a_network_of_returns_agrees_with_a_float64_reference_that_shares_no_code() {
+    let [architecture, _] = of_returns();
+    for importance in [vec![], vec![0.5, 1.0, 0.25, 0.75, 1.0]] {
+        let network = seasoned(&architecture, 49);
+        let batch = UnrolledBatch { importance, ..unrolled_batch(&architecture, 5, 0, 50) };
+        let expected: f64 = Reference::new(&network, 0).losses(&batch).iter().sum();
+        let (got, gradient) = loss_and_gradient(&network, &batch, DYNAMICS_GRADIENT);
+        assert!((got - expected).abs() < 1e-9, "{got} instead of {expected}");
+        let mut reference = Reference::new(&network, 0);
+        for index in (0..gradient.len()).step_by(7) {
+            let slope: f64 = reference.slopes(&batch, 0, index).iter().sum();
+            assert!((gradient[index] - slope).abs() < 1e-6, "parameter {index}: {} and not {slope}", gradient[index]);
+        }
     }
 }
 
@@ -444,7 +462,7 @@ fn bf16_stays_near_f32() {
         let of = |kind| {
             let tower = LatentTower::new(&network, kind, Mode::Evaluation).unwrap();
             let predictions = unroll(tower, &observations, &targets.actions, 0.5, None).unwrap();
-            [predictions.policy, predictions.value, predictions.reward].map(|logits| numbers(&logits))
+            [predictions.policy, predictions.value, predictions.reward.unwrap()].map(|logits| numbers(&logits))
         };
         for (bf16, f32) in of(Kind::BFloat16).iter().zip(&of(Kind::Float)) {
             // Eight bits of mantissa through the layers of four states.

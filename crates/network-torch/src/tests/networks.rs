@@ -72,6 +72,11 @@ pub(crate) fn with_prefix(architecture: Architecture) -> Architecture {
     Architecture { model: Model::muzero_with_value_prefix(4), ..architecture }
 }
 
+/// The AlphaZero networks of returns beside these MuZero networks: without dynamics and reward.
+pub(crate) fn of_returns() -> [Architecture; 2] {
+    [dense(), residual()].map(|muzero| Architecture { model: Model::AlphazeroReturns { support: 4 }, ..muzero })
+}
+
 /// The same networks with chance, of 3 codes.
 pub(crate) fn stochastic() -> [Architecture; 2] {
     [dense(), residual()]

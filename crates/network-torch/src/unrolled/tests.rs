@@ -1,5 +1,5 @@
 use tch::{Device, Tensor};
-use weights::{Architecture, Model};
+use weights::Architecture;
 
 use super::{LossWeights, UnrolledTargets, losses, policy_weight};
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
     losses::LossTensors,
     muzero::Unrolled,
     tests::networks::{
-        assert_close, batch, dense, numbers, residual, small, stochastic, unrolled_batch, with_next_observations,
-        with_prefix,
+        assert_close, batch, dense, numbers, of_returns, residual, small, stochastic, unrolled_batch,
+        with_next_observations, with_prefix,
     },
 };
 
@@ -32,10 +32,11 @@ fn trained(trainer: &mut Trainer, batch: &UnrolledBatch) -> Result<Trained, Erro
 
 /// The least that the losses can reach, which is the entropy of their targets: policy, value, reward.
 fn least_losses(architecture: &Architecture, batch: &UnrolledBatch) -> [f64; 3] {
-    let Model::Muzero { support, .. } = architecture.model else { panic!("a MuZero network") };
+    let support = architecture.model.support().expect("values are categorical");
     let support = inference::Support { bound: support };
     let steps = batch.unroll_steps;
-    let positions = batch.actions.len() / steps;
+    let positions = batch.policy_weights.len() / (steps + 1);
+    let shares = if steps == 0 { 1.0 } else { 2.0 };
     let share = |state: usize| if state.is_multiple_of(steps + 1) { 1.0 } else { 1.0 / steps as f64 };
     let entropy = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
     let two_hot = |value: f32| {
@@ -49,12 +50,12 @@ fn least_losses(architecture: &Architecture, batch: &UnrolledBatch) -> [f64; 3] 
     let value: f64 = batch.values.iter().enumerate().map(|(i, &value)| share(i) * two_hot(value)).sum();
     let reward: f64 = batch.rewards.iter().map(|&reward| two_hot(reward) / steps as f64).sum();
     let positions = positions as f64;
-    [policy / (weights.iter().sum::<f64>() / 2.0), value / positions, reward / positions]
+    [policy / (weights.iter().sum::<f64>() / shares), value / positions, reward / positions]
 }
 
 fn learns_a_small_batch_by_heart(architecture: &Architecture, settings: TrainerSettings, steps: usize, tolerance: f64) {
     let mut trainer = trainer_of(architecture, settings);
-    let batch = unrolled_batch(architecture, 8, 3, 62);
+    let batch = unrolled_batch(architecture, 8, if architecture.model.has_dynamics() { 3 } else { 0 }, 62);
     for _ in 0..steps {
         trained(&mut trainer, &batch).unwrap();
     }
@@ -81,6 +82,26 @@ fn a_dense_network_learns_a_small_batch_by_heart() {
 #[test]
 fn a_residual_network_learns_a_small_batch_by_heart() {
     learns_a_small_batch_by_heart(&Architecture { channels: 16, ..residual() }, settings(), 300, 0.05);
+}
+
+#[test]
+fn networks_of_returns_learn_a_small_batch_by_heart() {
+    let [dense, residual] = of_returns();
+    learns_a_small_batch_by_heart(&Architecture { channels: 64, ..dense }, settings(), 300, 0.05);
+    learns_a_small_batch_by_heart(&Architecture { channels: 16, ..residual }, settings(), 300, 0.05);
+}
+
+#[test]
+fn a_network_takes_the_steps_of_a_batch_or_none() {
+    let [returns, _] = of_returns();
+    for (architecture, steps, expected) in [(returns, 2, 0), (dense(), 0, 1)] {
+        let batch = unrolled_batch(&architecture, 4, steps, 63);
+        let error = trained(&mut trainer_of(&architecture, settings()), &batch).unwrap_err();
+        assert!(
+            matches!(error, Error::Batch { field: "unroll_steps", expected: e, got } if (e, got) == (expected, steps)),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -267,7 +288,7 @@ fn example() -> (Unrolled, UnrolledTargets) {
     let mut value = vec![0.0; 12];
     // The first root's value is the highest atom.
     value[2] = 50.0;
-    let (policy, value, reward) = (rows(&[0.0; 8], 2), rows(&value, 3), rows(&[0.0; 6], 3));
+    let (policy, value, reward) = (rows(&[0.0; 8], 2), rows(&value, 3), Some(rows(&[0.0; 6], 3)));
     let predictions = Unrolled { policy, value, reward, projections: None, chance: None };
     let policy_weights = rows(&[1.0, 1.0, 1.0, 0.0], 2);
     let targets = UnrolledTargets {

@@ -1,3 +1,5 @@
+mod returns;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ fn play<G: Game>(
     cache: Option<&Cache>,
     per_slot: u64,
 ) -> (Vec<FinishedEpisode>, Round) {
-    let mut episodes = Episodes::new(game, settings.clone(), 5);
+    let mut episodes = Episodes::new(game, settings.clone(), 1.0, 5);
     let (mut finished, mut sum) = (Vec::new(), Round::default());
     let wanted = settings.games * usize::try_from(per_slot).unwrap();
     while finished.len() < wanted {
@@ -195,7 +197,7 @@ fn a_tiny_batch_limit_changes_no_game() {
 #[test]
 fn the_same_position_is_evaluated_once_in_a_batch() {
     let game = ConnectFour::new();
-    let mut episodes = Episodes::new(game.clone(), settings(), 5);
+    let mut episodes = Episodes::new(game.clone(), settings(), 1.0, 5);
     let round = episodes.advance(&mut hashing(&game, 3), None).unwrap();
     assert_eq!(round.batch, 1, "eight games begin with the same position");
 }
@@ -229,7 +231,7 @@ fn only_fast_searches_that_play_their_best_action_stop_early() {
         };
         settings.search.early_stop = search::EarlyStop::Decided;
         settings.search.solver = search::Solver::Off;
-        let mut episodes = Episodes::new(game.clone(), settings, 5);
+        let mut episodes = Episodes::new(game.clone(), settings, 1.0, 5);
         let mut sum = Round::default();
         (0..300).for_each(|_| sum += episodes.advance(&mut hashing(&game, 3), None).unwrap());
         sum += episodes.settle(&mut hashing(&game, 3), None).unwrap();
@@ -248,7 +250,7 @@ fn full_searches_make_the_number_of_simulations_set_last() {
         subtree_reuse: SubtreeReuse::Discard,
         ..settings()
     };
-    let mut episodes = Episodes::new(game.clone(), settings, 5);
+    let mut episodes = Episodes::new(game.clone(), settings, 1.0, 5);
     let mut evaluator = hashing(&game, 3);
     for simulations in [8, 24, 16] {
         episodes.search_fully_with(simulations);
@@ -353,7 +355,7 @@ fn steps_are_stamped_with_the_weights_that_searched_them() {
     const PLIES: usize = 3;
     let game = ConnectFour::new();
     let settings = Settings { full_simulations: 4, fast_simulations: 3, ..settings() };
-    let mut episodes = Episodes::new(game.clone(), settings, 5);
+    let mut episodes = Episodes::new(game.clone(), settings, 1.0, 5);
     let mut versions_seen = HashMap::new();
     for version in 1..=60 {
         let mut evaluator = outspoken(&game, version);
@@ -382,7 +384,7 @@ fn steps_are_stamped_with_the_weights_that_searched_them() {
 fn new_weights_in_the_middle_of_searches_do_not_change_the_share_of_full_ones() {
     let game = ConnectFour::new();
     let settings = Settings { full_simulations: 40, fast_simulations: 2, ..settings() };
-    let mut episodes = Episodes::new(game.clone(), settings, 5);
+    let mut episodes = Episodes::new(game.clone(), settings, 1.0, 5);
     let mut kinds = Vec::new();
     for version in 1.. {
         let mut evaluator = hashing(&game, version);
@@ -403,7 +405,7 @@ fn new_weights_in_the_middle_of_searches_do_not_change_the_share_of_full_ones() 
 fn settling_ends_every_search_and_begins_none() {
     let game = ConnectFour::new();
     let mut evaluator = hashing(&game, 3);
-    let mut episodes = Episodes::new(game, settings(), 5);
+    let mut episodes = Episodes::new(game, settings(), 1.0, 5);
     for _ in 0..10 {
         episodes.advance(&mut evaluator, None).unwrap();
     }
@@ -418,7 +420,7 @@ fn an_abandoned_search_restarts_without_results_of_its_first_evaluator() {
     let mut settings = Settings { full_search_probability: 1.0, games: 1, ..settings() };
     settings.search.dirichlet.fraction = 0.0;
     let policy_of_first_move = |abandons: bool| {
-        let mut episodes = Episodes::new(game.clone(), settings.clone(), 5);
+        let mut episodes = Episodes::new(game.clone(), settings.clone(), 1.0, 5);
         if abandons {
             for _ in 0..10 {
                 episodes.advance(&mut hashing(&game, 1), None).unwrap();
@@ -447,7 +449,7 @@ fn an_intermittently_failing_evaluator_changes_no_episode() {
     let (expected, _) = play(game.clone(), &settings(), &mut Uniform::new(game.spec().observation), None, 2);
     for fault in [Fault::Backend, Fault::NotFinite] {
         let mut evaluator = Faulty::new(game.spec().observation, fault, 6);
-        let mut episodes = Episodes::new(game.clone(), settings(), 5);
+        let mut episodes = Episodes::new(game.clone(), settings(), 1.0, 5);
         let (mut finished, mut failures) = (Vec::new(), 0);
         while finished.len() < expected.len() {
             failures += usize::from(episodes.advance(&mut evaluator, None).is_err());
@@ -463,7 +465,7 @@ fn an_intermittently_failing_evaluator_changes_no_episode() {
 fn episodes_finished_in_failed_rounds_are_counted() {
     let game = TicTacToe::new();
     let mut evaluator = Faulty::new(game.spec().observation, Fault::Backend, 2);
-    let mut episodes = Episodes::new(game, settings(), 5);
+    let mut episodes = Episodes::new(game, settings(), 1.0, 5);
     let (mut sum, mut failures, mut finished) = (Round::default(), 0, 0);
     for call in 1..2000 {
         let how = if call % 10 == 0 { Episodes::settle } else { Episodes::advance };
@@ -493,7 +495,7 @@ fn a_round_is_finite_where_everything_is_cached() {
     let game = TicTacToe::new();
     let cache = Cache::new(100_000);
     let mut evaluator = hashing(&game, 3);
-    let mut episodes = Episodes::new(game, settings(), 5);
+    let mut episodes = Episodes::new(game, settings(), 1.0, 5);
     let mut sum = Round::default();
     for _ in 0..500 {
         sum += episodes.advance(&mut evaluator, Some(&cache)).unwrap();
@@ -516,7 +518,7 @@ fn clock() -> Instant {
 #[test]
 fn the_time_to_observe_is_measured_once_for_each_batch_and_changes_no_episode() {
     let game = ConnectFour::new();
-    let [mut timed, mut untimed] = [(); 2].map(|()| Episodes::new(game.clone(), settings(), 5));
+    let [mut timed, mut untimed] = [(); 2].map(|()| Episodes::new(game.clone(), settings(), 1.0, 5));
     timed = timed.timed(clock);
     for _ in 0..100 {
         let timed = timed.advance(&mut hashing(&game, 3), None).unwrap();

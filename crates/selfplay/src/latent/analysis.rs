@@ -27,8 +27,8 @@ impl TreeSet<Slot> for Searches {
 
 /// Searches every position in a learned model, without noise, and returns one analysis for each, in their order.
 ///
-/// It is [`crate::analyse`] for learned models: `settings.search` is used without proofs and with normalised values, and
-/// `discount` is that of [`LatentEpisodes::new`](crate::LatentEpisodes::new). The model's pool is overwritten.
+/// It is [`crate::analyse`] for learned models: `settings.search` is used without proofs and with normalised values. The
+/// model's pool is overwritten.
 ///
 /// # Errors
 /// Those of the model.
@@ -39,7 +39,6 @@ pub fn analyse<G: Game>(
     game: &G,
     positions: &[G::Position],
     settings: &AnalysisSettings,
-    discount: f32,
     model: &mut dyn LatentModel,
     rng: &mut impl Rng,
 ) -> Result<Vec<Analysis>, Error> {
@@ -51,7 +50,7 @@ pub fn analyse<G: Game>(
     let search = search_settings(&settings.search);
     let analysed = |tree| Analysed { search: TreeSearch::new(&search, tree), index: None };
     let mut searches = Searches((0..trees).map(analysed).collect());
-    let mut batcher = LatentBatcher::new(game.spec(), trees, settings.simulations, discount);
+    let mut batcher = LatentBatcher::new(game.spec(), trees, settings.simulations, settings.discount);
     let mut analyses: Vec<Option<Analysis>> = vec![None; positions.len()];
     let mut waiting = 0..positions.len();
     while analyses.iter().any(Option::is_none) {

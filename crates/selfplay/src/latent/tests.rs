@@ -34,7 +34,7 @@ fn gumbel(settings: Settings) -> Settings {
 
 fn analysis(simulations: u32, algorithm: SearchAlgorithm, leaves_per_tree: usize) -> AnalysisSettings {
     let search = SearchSettings { algorithm, ..SearchSettings::default() };
-    AnalysisSettings { simulations, search, leaves_per_tree, batch: 64 }
+    AnalysisSettings { simulations, search, leaves_per_tree, batch: 64, discount: 1.0 }
 }
 
 fn rng() -> ChaCha8Rng {
@@ -108,7 +108,7 @@ fn search_in_an_exact_model_visits_what_search_by_the_rules_visits() {
             let mut hashing = Hashing::new(game.spec().observation, 3);
             let expected = crate::analyse(&game, &positions, &by_rules, &mut hashing, &mut rng()).unwrap();
             let mut model = RulesModel::new(game.clone(), hashing, positions);
-            let found = analyse(&game, &positions, &settings, 1.0, &mut model, &mut rng()).unwrap();
+            let found = analyse(&game, &positions, &settings, &mut model, &mut rng()).unwrap();
             for (found, expected) in found.iter().zip(&expected) {
                 assert_eq!(found.visit_counts, expected.visit_counts);
                 assert_eq!((found.best, &found.principal_variation), (expected.best, &expected.principal_variation));
@@ -126,7 +126,7 @@ fn search_in_an_exact_model_of_tic_tac_toe_visits_what_search_by_the_rules_visit
     let mut uniform = Uniform::new(game.spec().observation);
     let expected = crate::analyse(&game, &[game.start()], &settings, &mut uniform, &mut rng()).unwrap();
     let mut model = RulesModel::new(game.clone(), uniform, [game.start()]);
-    let found = analyse(&game, &[game.start()], &settings, 1.0, &mut model, &mut rng()).unwrap();
+    let found = analyse(&game, &[game.start()], &settings, &mut model, &mut rng()).unwrap();
     assert_eq!(found[0].visit_counts, expected[0].visit_counts);
     assert_eq!(model.calls, Calls { initial: 1, recurrent: 40 });
 }
@@ -140,7 +140,7 @@ fn search_in_an_exact_model_takes_a_win_and_stops_one() {
     for algorithm in [SearchAlgorithm::Puct, SearchAlgorithm::GUMBEL_NORMALISED] {
         let mut model = RulesModel::of_all(game.clone(), Uniform::new(game.spec().observation), [0]);
         let settings = analysis(200, algorithm, 1);
-        let found = analyse(&game, &positions, &settings, 1.0, &mut model, &mut rng()).unwrap();
+        let found = analyse(&game, &positions, &settings, &mut model, &mut rng()).unwrap();
         assert_eq!([found[0].best, found[1].best], [Action(2), Action(2)], "{found:?}");
         assert!(found[0].value > 0.5, "{}", found[0].value);
     }
@@ -154,8 +154,8 @@ fn search_solves_a_chain_of_three_states() {
     let positions = [0, 1, 2].map(|state| Position { state, ply: 0 });
     for (algorithm, stay) in [(SearchAlgorithm::Puct, 0.05), (SearchAlgorithm::GUMBEL_NORMALISED, 0.0)] {
         let game = Chain::new(3, stay, 12);
-        let settings = analysis(1000, algorithm, 1);
-        let found = analyse(&game, &positions, &settings, 0.5, &mut chain_model(&game, 1, 0.0), &mut rng()).unwrap();
+        let settings = AnalysisSettings { discount: 0.5, ..analysis(1000, algorithm, 1) };
+        let found = analyse(&game, &positions, &settings, &mut chain_model(&game, 1, 0.0), &mut rng()).unwrap();
         assert_eq!(found.iter().map(|found| found.best).collect::<Vec<_>>(), [GO; 3], "{found:?}");
         assert_eq!(found[2].action_values[GO.index()], 1.0);
     }
@@ -386,7 +386,7 @@ fn a_search_too_large_for_any_pool_is_an_error() {
 fn an_analysis_without_simulations_is_that_of_the_network() {
     let game = TicTacToe::new();
     let settings = analysis(0, SearchAlgorithm::GUMBEL_NORMALISED, 1);
-    let found = analyse(&game, &[game.start()], &settings, 1.0, &mut tic_tac_toe(3), &mut rng()).unwrap();
+    let found = analyse(&game, &[game.start()], &settings, &mut tic_tac_toe(3), &mut rng()).unwrap();
     assert_eq!((&found[0].policy, found[0].value), (&found[0].priors, found[0].network_value));
 }
 

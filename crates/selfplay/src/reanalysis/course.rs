@@ -138,11 +138,6 @@ impl<G: Game> Course<G> {
         self.is_abandoned = true;
     }
 
-    /// Keeps the value of the last observation of a truncated episode.
-    pub(super) fn keep_last(&mut self) {
-        self.left -= usize::from(std::mem::take(&mut self.needs_last));
-    }
-
     /// The number of positions that were not taken yet.
     pub(super) fn left(&self) -> usize {
         if self.is_abandoned { 0 } else { self.left }

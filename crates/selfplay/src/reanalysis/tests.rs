@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use evaluator_doubles::{Fault, Faulty, RulesModel, Scripted};
+use evaluator_doubles::{Fault, Faulty, RulesModel, Scripted, ScriptedReturns};
 use experience::{
     ActionProbability, Element, Episode, ObservationLayout, Observations, Step, StepKind, TrajectoryId, WeightsVersion,
 };
@@ -41,7 +41,7 @@ fn hashing<G: Game>(game: &G, version: u64) -> Hashing {
 
 /// Returns trajectories of self-play with the network of version 1.
 fn played<G: Game>(game: &G, count: usize) -> Vec<Trajectory> {
-    let mut episodes = Episodes::new(game.clone(), settings(), 3);
+    let mut episodes = Episodes::new(game.clone(), settings(), 1.0, 3);
     let mut evaluator = hashing(game, 1);
     let mut trajectories = Vec::new();
     while trajectories.len() < count {
@@ -114,7 +114,7 @@ fn check_steps<G: Game>(
 }
 
 fn analysis_settings(simulations: u32) -> AnalysisSettings {
-    AnalysisSettings { simulations, search: settings().search, leaves_per_tree: 1, batch: 1 }
+    AnalysisSettings { simulations, search: settings().search, leaves_per_tree: 1, batch: 1, discount: 1.0 }
 }
 
 fn analysis_by_rules<G: Game>(game: &G) -> impl FnMut(&G::Position, u32, u64) -> Analysis {
@@ -246,7 +246,7 @@ fn in_a_learned_model_every_step_gets_the_search_from_its_observation() {
             let mut learned = RulesModel::of_all(game.clone(), hashing(&game, version), [0]);
             let position = std::slice::from_ref(position);
             let settings = analysis_settings(simulations);
-            crate::latent::analyse(&game, position, &settings, 1.0, &mut learned, &mut rng).unwrap().remove(0)
+            crate::latent::analyse(&game, position, &settings, &mut learned, &mut rng).unwrap().remove(0)
         }));
     }
     assert_eq!(versions, [2].into());
@@ -306,6 +306,20 @@ fn the_value_of_the_last_observation_of_a_truncated_episode_is_evaluated_again()
     assert_eq!((before.episode().truncation_value, after.episode().truncation_value), (7.0, 0.5));
     assert!(before.revised_by(&after).is_ok());
     assert!(after.steps().all(|step| step.kind.value().is_some_and(|value| value < 3.0)));
+}
+
+#[test]
+fn by_the_rules_a_truncated_episode_gets_new_returns_too() {
+    let (game, before) = chain();
+    let mut reanalysis = Reanalysis::new(game.clone(), settings(), 0.5, 7);
+    reanalysis.push(&before).unwrap();
+    let mut evaluator = ScriptedReturns::new(game.spec().observation, 2, |_| 4.0);
+    let after = finish(&mut reanalysis, |reanalysis| reanalysis.advance(&mut evaluator, None)).remove(0);
+    assert_eq!((before.episode().truncation_value, after.episode().truncation_value), (7.0, 4.0));
+    assert!(before.revised_by(&after).is_ok());
+    // The last step is to stay: 0.25 and half of what follows the limit of time, or without a reward the half alone.
+    let last = after.steps().last().unwrap().kind;
+    assert!(last.value().is_some_and(|value| (2.0..=2.25).contains(&value)), "{last:?}");
 }
 
 #[test]

@@ -64,6 +64,15 @@ fn what_the_opponent_wins_or_expects_counts_against_a_player() {
 }
 
 #[test]
+fn without_a_step_the_targets_are_the_policy_and_the_return_of_the_position() {
+    let steps = (0..4_u8).map(|ply| searched(f32::from(ply), 100.0)).collect();
+    let batch = row_of(&Course::of_one_player(steps, FINISHED), 1, unroll(0, 2, 0.5));
+    assert_eq!((batch.values, batch.value_weights), (vec![1.0 + 0.5 * 2.0 + 0.25 * 100.0], vec![1.0]));
+    assert_eq!((batch.policies, batch.policy_weights), (vec![0.5, 0.0, 0.5, 0.0], vec![1.0]));
+    assert!(batch.actions.is_empty() && batch.rewards.is_empty());
+}
+
+#[test]
 fn a_truncated_episode_goes_on_with_its_last_value_and_has_no_targets_behind_its_end() {
     let steps = vec![searched(1.0, 50.0), searched(2.0, 60.0)];
     for td_steps in [MONTE_CARLO, 2, 9] {
@@ -193,7 +202,7 @@ fn expected_value_at(course: &Course, seen: usize, step: usize, unroll: Unroll) 
 }
 
 /// 4,000 random courses: one or two players who need not alternate, both ends, random moves anywhere, any position, K
-/// from 1 to 8, n from 0 to 14, γ from 0.5 to 1.
+/// from 0 to 8, n from 0 to 14, γ from 0.5 to 1.
 #[test]
 fn targets_agree_with_a_float64_reference_on_random_episodes() {
     let mut rng = ChaCha8Rng::seed_from_u64(23);
@@ -202,7 +211,7 @@ fn targets_agree_with_a_float64_reference_on_random_episodes() {
         let course = Course::random(&mut rng);
         let ply = rng.random_range(0..course.steps.len());
         let unroll =
-            unroll(rng.random_range(1..=8), rng.random_range(0..=14), [0.5, 0.997, 1.0][rng.random_range(0..3)]);
+            unroll(rng.random_range(0..=8), rng.random_range(0..=14), [0.5, 0.997, 1.0][rng.random_range(0..3)]);
         let batch = row(&course, ply, unroll, &mut rng).unwrap();
         exchanged += usize::from(check(&course, ply, unroll, &batch));
     }

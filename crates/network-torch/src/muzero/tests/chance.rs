@@ -247,6 +247,6 @@ fn the_latent_model_takes_the_steps_of_the_network() {
         let value = |head, x| numbers(&crate::categorical::value(&tower.head(head, x).unwrap()).unwrap());
         assert_close(&[f64::from(after.value(0))], &value(&chance.value, &afterstate), 1e-4);
         assert_close(&[f64::from(predictions.value(0))], &value(&tower.layers.value, &next), 1e-4);
-        assert_close(&[f64::from(predictions.reward(0))], &value(&tower.layers.reward, &next), 1e-4);
+        assert_close(&[f64::from(predictions.reward(0))], &value(&tower.dynamics().unwrap().reward, &next), 1e-4);
     }
 }

@@ -121,8 +121,8 @@ fn search_in_a_model_with_chance_finds_the_action_of_expectimax_and_its_value() 
     let positions = roots(&game);
     for leaves in [1, 4] {
         let mut model = Casino::default();
-        let settings = analysis(4000, SearchAlgorithm::Puct, leaves);
-        let found = analyse(&game, &positions, &settings, DISCOUNT, &mut model, &mut rng()).unwrap();
+        let settings = AnalysisSettings { discount: DISCOUNT, ..analysis(4000, SearchAlgorithm::Puct, leaves) };
+        let found = analyse(&game, &positions, &settings, &mut model, &mut rng()).unwrap();
         assert!(model.calls.iter().all(|&calls| calls > 0));
         for (position, analysis) in positions.iter().zip(found) {
             let mut planes = [0.0; 2];
