@@ -146,7 +146,8 @@ fn improve(octets: &[Octet], scale: impl Rescale, factor: f32, unvisited: f32, s
 mod tests {
     use super::*;
     use crate::edges::{Edges, UNVISITED};
-    use crate::settings::ValueSpan;
+    use crate::settings::{ValueRange, ValueSpan};
+    use crate::value_range::Bounds;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
@@ -199,6 +200,18 @@ mod tests {
     fn unavailable_edges_have_no_share() {
         assert_eq!(choose(&[UNAVAILABLE, UNVISITED], &[5.0, 0.0], &[0.9, 0.1]), Some(1));
         assert_eq!(choose(&[UNAVAILABLE; 2], &[0.0; 2], &[0.5; 2]), None);
+    }
+
+    #[test]
+    fn unavailable_edges_have_no_share_while_all_values_in_the_tree_are_equal() {
+        let flat = Bounds::new(ValueRange::Normalised).scale_or_flat();
+        for at in 0..LANES {
+            let mut values = [0.5; LANES];
+            values[at] = UNAVAILABLE;
+            let chosen = choose_by(flat, &values, &[1.0; LANES], &[0.125; LANES]);
+            assert_eq!(chosen, Some(usize::from(at == 0)), "unavailable: {at}");
+        }
+        assert_eq!(choose_by(flat, &[UNAVAILABLE; 2], &[0.0; 2], &[0.5; 2]), None);
     }
 
     #[test]
