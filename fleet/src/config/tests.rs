@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
+use learner::config::ModelKind;
 use toml::{Table, Value};
 
 use super::*;

@@ -60,6 +60,7 @@ pub(super) fn write(
 #[cfg(test)]
 mod tests {
     use game::{Action, ObservationShape};
+    use inference::Wdl;
 
     use super::*;
 

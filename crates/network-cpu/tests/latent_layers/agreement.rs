@@ -2,18 +2,23 @@
 
 use game::{Action, ObservationShape};
 use inference::categorical::{inverse_transform, transform};
-use inference::{Batch, LatentModel, LatentPredictions, Slot, Unroll};
+use inference::{Batch, Error, LatentModel, LatentPredictions, Slot, Unroll};
 use weights::{Architecture, Model};
 
 use super::{Named, architecture};
 
-/// Dense and residual networks that predict rewards, that predict value prefixes, and with chance of nine codes.
+/// Dense and residual networks that predict rewards, that predict value prefixes, with chance of nine codes, and without
+/// dynamics.
 pub(crate) fn architectures() -> impl Iterator<Item = Architecture> {
-    let models =
-        [Model::muzero(5), Model::muzero_with_value_prefix(5), Model::StochasticMuzero { support: 5, codes: 9 }];
+    let models = [
+        Model::muzero(5),
+        Model::muzero_with_value_prefix(5),
+        Model::StochasticMuzero { support: 5, codes: 9 },
+        Model::AlphazeroReturns { support: 5 },
+    ];
     [[5, 1, 1], [2, 3, 4]]
         .into_iter()
-        .flat_map(move |shape| models.clone().map(|model| Architecture { model, ..architecture(shape) }))
+        .flat_map(move |shape| models.map(|model| Architecture { model, ..architecture(shape) }))
 }
 
 /// Asserts that a model of a network answers as the layers do.
@@ -32,8 +37,15 @@ pub(crate) fn agrees(named: &Named, model: &mut impl LatentModel) {
     match named.architecture.model {
         Model::StochasticMuzero { .. } => takes_actions_and_codes(named, model, state),
         Model::Muzero { value_prefix, .. } => takes_actions(named, model, state, value_prefix),
+        Model::AlphazeroReturns { .. } => takes_no_step(model),
         Model::Alphazero => unreachable!("the network has latent states"),
     }
+}
+
+fn takes_no_step(model: &mut impl LatentModel) {
+    let step = Unroll { from: Slot(0), action: Action(0), to: Slot(1) };
+    let refused = model.recurrent(&[step], &mut LatentPredictions::default());
+    assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
 }
 
 fn takes_actions(named: &Named, model: &mut impl LatentModel, mut state: Vec<f64>, has_prefix: bool) {

@@ -113,7 +113,7 @@ pub(super) fn training_batch(architecture: &Architecture, rows: usize, seed: u64
 /// The squared distance between the logits behind two answers, and the squared size of the second one. The logits are
 /// recovered up to a constant, as logarithms minus their mean: probabilities themselves hide errors near uniform.
 pub(super) fn distance(got: &Predictions, i: usize, reference: &Predictions, j: usize) -> (f64, f64) {
-    let value = |predictions: &Predictions, i| {
+    let value = |predictions: &Predictions, i: usize| {
         let wdl = predictions.wdl()[i];
         [wdl.win, wdl.draw, wdl.loss]
     };

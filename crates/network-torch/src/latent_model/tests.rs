@@ -220,7 +220,8 @@ fn agrees_with_the_network_with_chance(
         model.recurrent(&steps(&afterstates_at, &states_at, &codes), &mut predictions).unwrap();
         let one_hot = numbered(&codes).one_hot(i64::try_from(architecture.model.codes()).unwrap());
         let next = tower.follow(&afterstates, &one_hot).unwrap();
-        let rewards = numbers(&categorical::value(&tower.head(&tower.layers.reward, &next).unwrap()).unwrap());
+        let rewards =
+            numbers(&categorical::value(&tower.head(&tower.dynamics().unwrap().reward, &next).unwrap()).unwrap());
         assert_answers(&predictions, &expected(tower, &next, &rewards, |_, _| true), tolerance);
         states = next.flip([0]);
     }
