@@ -143,7 +143,7 @@ fn alphazero_is_accepted_in_every_environment_with_rules_and_refused_in_one_with
         let sets = vec![format!("run.game={game}"), "network.model=alphazero".to_owned()];
         let mut fleet: Fleet =
             Sources { file: None, env: std::iter::empty(), sets }.read(games::preset).unwrap().load().unwrap();
-        (fleet.environment.actions, fleet.environment.planes) = (2, 4);
+        (fleet.environment.actions, fleet.environment.planes, fleet.environment.steps_max) = (2, 4, 500);
         fleet.check().map_err(|error| error.to_string())
     };
     for game in [
