@@ -1,3 +1,7 @@
+/// MuZero networks as tensors by name in float64, to which the CPU kernel is held as well.
+#[path = "../../../network-cpu/tests/latent_layers/mod.rs"]
+mod latent_layers;
+
 use ::network::Head;
 use game::{Action, ObservationShape};
 use inference::{Batch, LatentModel, LatentPredictions, Slot, Unroll};
@@ -426,5 +430,16 @@ fn a_state_that_was_read_and_written_to_another_slot_is_the_same_state() {
         model.recurrent(&steps([4, 7, 1]), &mut from_pool).unwrap();
         model.recurrent(&steps([20, 21, 22]), &mut from_host).unwrap();
         assert_eq!(from_host, from_pool, "{precision}");
+    }
+}
+
+#[test]
+fn answers_are_those_of_the_layers_that_a_published_file_names() {
+    for architecture in latent_layers::agreement::architectures() {
+        let named = latent_layers::Named::random(&architecture);
+        let bytes = latent_layers::file(&named.tensors);
+        let (version, precision) = (WeightsVersion(3), Precision::F32);
+        let mut model = LibtorchLatent::new(&architecture, version, &bytes, crate::Device::Cpu, precision).unwrap();
+        latent_layers::agreement::agrees(&named, &mut model);
     }
 }

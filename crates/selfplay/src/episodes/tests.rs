@@ -1,3 +1,4 @@
+#[path = "returns_tests.rs"]
 mod returns;
 
 use std::collections::HashMap;
