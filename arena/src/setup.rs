@@ -34,8 +34,9 @@ impl<G: Game> Setup<G> {
 
     /// Builds the network of a version.
     ///
-    /// # Errors If the weights are for another game or predict other values, or are of an AlphaZero network for a game
-    /// that needs learned dynamics, or the backend fails.
+    /// # Errors
+    /// If the weights are for another game or predict other values, or are of an AlphaZero network for a game that
+    /// needs learned dynamics, or the backend fails.
     pub(crate) fn network(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Network> {
         let (game, weights) = (&self.game.spec().name, &manifest.architecture.game);
         anyhow::ensure!(weights == game, "weights of {weights}, not {game}");

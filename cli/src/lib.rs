@@ -4,9 +4,9 @@
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
 //! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
-//! weights of a run, `trained`, here or on an inference server, `remote`; `matches` plays those of two runs against each
-//! other; `watch` shows their episode of a game for one player. `replay` and `inference` send requests to
-//! live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
+//! weights of a run, `trained`, here or on an inference server, `remote`; `matches` plays those of two runs against
+//! each other; `watch` shows their episode of a game for one player. `replay` and `inference` send requests to live
+//! servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
 //! would find on this machine. `bench` runs another program.
 
 mod bench;

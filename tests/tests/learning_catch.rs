@@ -10,8 +10,8 @@ const LEARN: Duration = Duration::from_secs(240);
 /// All of the 32 evaluation episodes are won, as a miss costs 2/32.
 const SOLVED: f64 = 0.98;
 
-/// The preset of Catch trains a residual network; the only reward comes after nine steps. A blind paddle catches one ball
-/// of five, so untrained weights have a mean return near -0.6, with a standard deviation of 0.14 over 32 episodes.
+/// The preset of Catch trains a residual network; the only reward comes after nine steps. A blind paddle catches one
+/// ball of five, so untrained weights have a mean return near -0.6, with a standard deviation of 0.14 over 32 episodes.
 ///
 /// Measured searches have `simulations`; a single one plays the action with the highest prior.
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed")]

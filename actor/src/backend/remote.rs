@@ -57,9 +57,7 @@ impl Remote {
         let (runtime, is_local) = (Handle::current(), AtomicBool::new(false));
         Self { shared: Arc::new(Shared { evaluations, endpoint, runtime, drain, is_local }), local }
     }
-}
 
-impl Remote {
     /// Returns the backend of this machine, for `networks` that no server evaluates.
     fn local(&self, networks: &str) -> Result<&dyn Backend, evaluators::Error> {
         self.local.as_deref().ok_or_else(|| {

@@ -173,6 +173,9 @@ impl Game for TwentyFortyEight {
 mod tests {
     use std::collections::HashMap;
 
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
     use super::*;
 
     /// A slow implementation that shares nothing with the rules: a row of tiles slides to the left by removing the
@@ -311,5 +314,40 @@ mod tests {
         assert_eq!(ones, [1, CELLS + 4, 15 * CELLS + 2]);
         assert_eq!(planes.iter().filter(|&&value| value == 0.0).count(), PLANES * CELLS - 3);
         assert!(game.render(&position).starts_with("     .     2 65536     .\n     4"));
+    }
+
+    /// The mean return of a policy over 400 episodes.
+    fn mean_return(mut choose: impl FnMut(&TwentyFortyEight, &Position, &[Action]) -> Action) -> f32 {
+        let (game, mut legal) = (TwentyFortyEight::new(), Vec::new());
+        let mut sum = 0.0;
+        for seed in 0..400 {
+            let mut position = game.start_from(seed);
+            while game.outcome(&position).is_none() {
+                game.legal_actions(&position, &mut legal);
+                let action = choose(&game, &position, &legal);
+                sum += game.play(&mut position, action);
+            }
+        }
+        sum / 400.0
+    }
+
+    /// The policies that runs are compared with; the figures of docs/muzero.md are those that this prints.
+    #[test]
+    #[allow(clippy::print_stderr, reason = "the figures are quoted")]
+    fn simple_heuristics_have_two_and_three_times_the_return_of_random_play() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let random = mean_return(|_, _, legal| legal[rng.random_range(0..legal.len())]);
+        let first_of = |legal: &[Action]| {
+            let order = ["left", "down", "right", "up"].map(|name| ACTIONS.iter().position(|action| *action == name));
+            order.into_iter().flatten().map(|index| Action(index as u16)).find(|action| legal.contains(action))
+        };
+        let corner = mean_return(|_, _, legal| first_of(legal).unwrap());
+        let merging = mean_return(|game, position, legal| {
+            let reward = |action: &Action| game.play(&mut position.clone(), *action);
+            *legal.iter().max_by(|a, b| reward(a).total_cmp(&reward(b))).unwrap()
+        });
+        eprintln!("mean return: random {random:.0}, left-down-right-up {corner:.0}, greatest merge {merging:.0}");
+        assert!((1_000.0..1_200.0).contains(&random), "{random}");
+        assert!((2_200.0..2_500.0).contains(&corner) && (3_000.0..3_450.0).contains(&merging), "{corner}, {merging}");
     }
 }

@@ -24,8 +24,8 @@ impl Wdl {
 
 /// The answers to a batch, in its order: priors over each position's legal actions, and values.
 ///
-/// A value is win − loss of a [`Wdl`], or a return in a game that is scored by its rewards. All answers of a batch are
-/// of one kind.
+/// A value is win − loss of a [`Wdl`], or a return in a game that is scored by its rewards. All answers of a batch
+/// are of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Predictions {
     priors: Vec<f32>,

@@ -53,9 +53,9 @@ pub struct AnalysisSettings {
 ///
 /// Where the rules [know the distribution of chance](Game::knows_chances), the tree has a chance node behind each
 /// action that has several outcomes. In games that are scored by rewards, `settings.search` is used without proofs and
-/// with normalised values, and a position at which a limit of time ends the episode is worth what the evaluator says of
-/// it. Under Gumbel, an action below the root whose first outcomes were bad
-/// is hardly visited again: pUCT is the better choice with chance.
+/// with normalised values, and a position at which a limit of time ends the episode has the value of its evaluation.
+/// Under Gumbel, an action below the root whose first outcomes were bad is hardly visited again: pUCT is the better
+/// choice with chance.
 ///
 /// # Errors
 /// Those of the evaluator.

@@ -46,8 +46,8 @@ impl<G: Game> TreeSet<G::Position> for Games<'_, G> {
 }
 
 impl<G: Game> Episodes<G> {
-    /// Creates `settings.games` games, none of which has begun. `discount` is γ, which is 1 in games that are scored by
-    /// their outcome.
+    /// Creates `settings.games` games, none of which has begun. `discount` is γ, which is 1 in games that are scored
+    /// by their outcome.
     #[must_use]
     pub fn new(game: G, settings: Settings, discount: f32, seed: u64) -> Self {
         let settings = Settings { search: settings_by_rules(game.spec(), &settings.search), ..settings };

@@ -38,8 +38,8 @@ impl<'a, G: Game> BatchContext<'a, G> {
         Self { game, discount, cache: None, symmetry_reuse: SymmetryReuse::Apart, leaves: leaves.attributes() }
     }
 
-    /// Evaluates as few positions as the cache and `symmetry_reuse` allow. The cache, which holds probabilities of wins,
-    /// draws and losses, is not used in games that are scored by their rewards.
+    /// Evaluates as few positions as the cache and `symmetry_reuse` allow. The cache, which holds probabilities of
+    /// wins, draws and losses, is not used in games that are scored by their rewards.
     pub(crate) fn sharing(self, cache: Option<&'a Cache>, symmetry_reuse: SymmetryReuse) -> Self {
         let is_cached = self.game.spec().scoring == Scoring::Outcome;
         Self { cache: cache.filter(|_| is_cached), symmetry_reuse, ..self }
@@ -113,12 +113,8 @@ enum Place {
         request: Request,
         reward: f32,
         discount: f32,
-    },
-    /// A child at which a limit of time cuts the episode off.
-    Truncated {
-        request: Request,
-        reward: f32,
-        discount: f32,
+        /// True if a limit of time cuts the episode off here: nothing follows, and only the value is used.
+        is_truncated: bool,
     },
     /// In no tree: the last position of a truncated episode.
     Last,
@@ -256,35 +252,24 @@ impl<G: Game> LeafBatcher<G> {
                 Some(outcome) => Step::play_chance(context.game, &mut position, request.action, outcome.0),
             };
             let discount = discount * context.discount;
-            match next {
-                Next::Action => {}
+            let source = match next {
+                Next::Action => self.source(context, &position),
+                Next::Truncated => self.source_of_ended(context, &position),
                 Next::Terminal { value } => {
                     tree.answer(request, position, reward, discount, Expansion::Terminal { value });
                     gathered.completed += 1;
                     continue;
                 }
-                Next::Truncated => match self.add_ended(context, &position) {
-                    Some(leaf) => {
-                        let place = Place::Truncated { request, reward, discount };
-                        self.waiting.push(Waiting { owner: *owner, place, position, leaf, symmetry: 0 });
-                        gathered.waiting += 1;
-                        continue;
-                    }
-                    None => {
-                        tree.cancel(request);
-                        gathered.is_full = true;
-                        break;
-                    }
-                },
-            }
-            match self.source(context, &position) {
+            };
+            match source {
                 Source::Cache { symmetry } => {
                     let expansion = self.images.expansion(symmetry, &self.scratch, &self.cached, 0);
                     tree.answer(request, position, reward, discount, expansion);
                     gathered.completed += 1;
                 }
                 Source::Leaf { leaf, symmetry } => {
-                    let place = Place::Child { request, reward, discount };
+                    let is_truncated = next == Next::Truncated;
+                    let place = Place::Child { request, reward, discount, is_truncated };
                     self.waiting.push(Waiting { owner: *owner, place, position, leaf, symmetry });
                     gathered.waiting += 1;
                 }
@@ -337,24 +322,23 @@ impl<G: Game> LeafBatcher<G> {
         Source::Leaf { leaf, symmetry }
     }
 
-    /// Adds a position in which no action is legal to the batch, for its value; returns its leaf, or `None` if the batch
-    /// has no capacity for it.
-    fn add_ended(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Option<usize> {
+    /// Adds a position in which no action is legal to the batch, for its value.
+    fn source_of_ended(&mut self, context: &BatchContext<'_, G>, position: &G::Position) -> Source {
         if self.leaves.len() >= context.leaves.batch_max {
-            return None;
+            return Source::NoRoom;
         }
         // Priors, which are not used here, need at least one action.
         let start = self.legal.len();
         let every = (0..context.game.spec().actions).filter_map(|action| u16::try_from(action).ok());
         self.legal.extend(every.map(Action));
         self.leaves.push(Leaf { hash: context.game.hash(position), legal: start..self.legal.len() });
-        Some(self.leaves.len() - 1)
+        Source::Leaf { leaf: self.leaves.len() - 1, symmetry: 0 }
     }
 
     /// Requests the value of the last position of a truncated episode; returns false if the batch is full.
     pub(crate) fn gather_last(&mut self, context: &BatchContext<'_, G>, owner: usize, position: &G::Position) -> bool {
-        let Some(leaf) = self.add_ended(context, position) else { return false };
-        self.waiting.push(Waiting { owner, place: Place::Last, position: position.clone(), leaf, symmetry: 0 });
+        let Source::Leaf { leaf, symmetry } = self.source_of_ended(context, position) else { return false };
+        self.waiting.push(Waiting { owner, place: Place::Last, position: position.clone(), leaf, symmetry });
         true
     }
 
@@ -423,13 +407,12 @@ impl<G: Game> LeafBatcher<G> {
             let search = trees.search(owner);
             match place {
                 Place::Root => search.root(position, expansion),
-                Place::Child { request, reward, discount } => {
+                Place::Child { request, reward, discount, is_truncated } => {
+                    let expansion = match is_truncated {
+                        true => Expansion::Terminal { value: predictions.value(leaf) },
+                        false => expansion,
+                    };
                     search.tree.answer(request, position, reward, discount, expansion);
-                    simulations += 1;
-                }
-                Place::Truncated { request, reward, discount } => {
-                    let value = predictions.value(leaf);
-                    search.tree.answer(request, position, reward, discount, Expansion::Terminal { value });
                     simulations += 1;
                 }
                 Place::Last => self.last_values.push((owner, predictions.value(leaf))),
@@ -445,7 +428,7 @@ impl<G: Game> LeafBatcher<G> {
             let search = trees.search(owner);
             match place {
                 Place::Root => search.restart(),
-                Place::Child { request, .. } | Place::Truncated { request, .. } => search.tree.cancel(request),
+                Place::Child { request, .. } => search.tree.cancel(request),
                 Place::Last => {}
             }
         }

@@ -7,8 +7,8 @@ use weights::{Architecture, Model};
 
 use super::{Named, architecture};
 
-/// Dense and residual networks that predict rewards, that predict value prefixes, with chance of nine codes, and without
-/// dynamics.
+/// Dense and residual networks that predict rewards, that predict value prefixes, with chance of nine codes, and
+/// without dynamics.
 pub(crate) fn architectures() -> impl Iterator<Item = Architecture> {
     let models = [
         Model::muzero(5),

@@ -11,9 +11,9 @@ use crate::{
     layers::{self, Affine},
 };
 
-/// A residual MuZero network, with chance or without, or an AlphaZero network of returns, for inference: every batch norm
-/// folded into the convolution before it. Latent states and afterstates are `[B, H · W · C]`, or `[B, C · H · W]` where
-/// the device takes channels first.
+/// A residual MuZero network, with chance or without, or an AlphaZero network of returns, for inference: every batch
+/// norm folded into the convolution before it. Latent states and afterstates are `[B, H · W · C]`, or
+/// `[B, C · H · W]` where the device takes channels first.
 #[derive(Debug)]
 pub(super) struct Residual {
     architecture: Architecture,
@@ -24,8 +24,8 @@ pub(super) struct Residual {
     representation: Vec<Block>,
     /// Takes actions; with chance, chance codes in afterstates. `None` in an AlphaZero network.
     dynamics: Option<Transition>,
-    /// Features of the heads of policy, value and, with dynamics, reward to policy logits and to the hidden units of the
-    /// others.
+    /// Features of the heads of policy, value and, with dynamics, reward to policy logits and to the hidden units of
+    /// the others.
     heads: Heads,
     chance: Option<Chance>,
 }
@@ -44,8 +44,8 @@ struct Chance {
 /// The layers from latent states and choices, which are actions or chance codes, to latent states.
 #[derive(Debug)]
 struct Transition {
-    /// The planes of each choice, `[A, 4 · H · W]` in the format of the device, and planes of zeros up to a multiple that
-    /// it prefers.
+    /// The planes of each choice, `[A, 4 · H · W]` in the format of the device, and planes of zeros up to a multiple
+    /// that it prefers.
     by_choice: Tensor,
     /// The part of the first convolution that reads the planes of choices, without bias.
     choice_stem: Tensor,
@@ -263,8 +263,8 @@ fn parts(trunk: &Trunk) -> (&Layer, &[::network::Block]) {
     }
 }
 
-/// The planes of each choice in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with planes of zeros up
-/// to a multiple that the device prefers.
+/// The planes of each choice in the format of the device, `[A, H · W · 4]` or `[A, 4 · H · W]`, with planes of
+/// zeros up to a multiple that the device prefers.
 fn choice_planes(matrix: &Affine, architecture: &Architecture, rules: DeviceRules) -> Result<Tensor, Error> {
     let &Architecture { height, width, .. } = architecture;
     let [height, width] = [height, width].map(size);

@@ -340,8 +340,8 @@ fn the_gradient_of_a_dense_network_is_halved_by_every_dynamics_on_its_way() {
     assert!(checked > 80, "only {checked} gradients were compared");
 }
 
-/// Without halving the gradient is the slope of the loss, through the unroll of three steps. Each tensor is shifted along
-/// one random direction in which every element moves, so that a wrong element shows.
+/// Without halving the gradient is the slope of the loss, through the unroll of three steps. Each tensor is shifted
+/// along one random direction in which every element moves, so that a wrong element shows.
 fn every_gradient_is_the_slope(network: &Network, batch: &UnrolledBatch) {
     let (_, gradient) = loss_and_gradient(network, batch, 1.0);
     let (observations, targets) = doubles(network.architecture(), batch);

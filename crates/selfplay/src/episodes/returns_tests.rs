@@ -21,7 +21,7 @@ fn of<G: Game, F: FnMut(&[f32]) -> f32 + Send>(game: &G, answer: F) -> ScriptedR
     ScriptedReturns::new(game.spec().observation, 1, answer)
 }
 
-/// A return that tells observations apart.
+/// A return that differs between observations.
 fn told(observation: &[f32]) -> f32 {
     observation.iter().enumerate().map(|(i, x)| (i as f32 + 1.0) * x).sum()
 }

@@ -27,8 +27,8 @@ impl TreeSet<Slot> for Searches {
 
 /// Searches every position in a learned model, without noise, and returns one analysis for each, in their order.
 ///
-/// It is [`crate::analyse`] for learned models: `settings.search` is used without proofs and with normalised values. The
-/// model's pool is overwritten.
+/// It is [`crate::analyse`] for learned models: `settings.search` is used without proofs and with normalised values.
+/// The model's pool is overwritten.
 ///
 /// # Errors
 /// Those of the model.
