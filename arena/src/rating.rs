@@ -2,7 +2,7 @@
 //!
 //! Players have strengths θ in natural units; player i is expected to score σ(θᵢ − θⱼ) against j. A draw counts as half
 //! a win and half a loss. Strengths are reported on the Elo scale, 400 · log₁₀ e per natural unit, with the anchor at
-//! 0. The first move is not modelled: every opening is played from both sides. Start with [`rate`].
+//! 0. The first move is not modelled: every opening is played from both sides. Start with `rate`.
 
 use std::collections::BTreeSet;
 
