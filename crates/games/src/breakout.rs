@@ -340,6 +340,30 @@ mod tests {
         }
     }
 
+    /// Returns the mean return of 400 episodes with sticky actions.
+    fn mean_return(mut choose: impl FnMut(&Position) -> Action) -> f32 {
+        let game = Breakout::new(StickyActions::On);
+        let mut sum = 0.0;
+        for seed in 0..400 {
+            let mut position = game.start_from(seed);
+            while game.outcome(&position).is_none() {
+                let action = choose(&position);
+                sum += game.play(&mut position, action);
+            }
+        }
+        sum / 400.0
+    }
+
+    /// The policies that runs are compared with: docs/muzero.md quotes their returns.
+    #[test]
+    fn a_paddle_that_follows_the_ball_has_25_times_the_return_of_random_play_with_sticky_actions() {
+        let mut choice = Generator::new(1);
+        let random = mean_return(|_| Action(choice.below(ACTIONS.len()) as u16));
+        let mut choice = Generator::new(1);
+        let following = mean_return(|position| follow(position, &mut choice));
+        assert_eq!([random, following].map(|mean| (10.0 * mean).round() / 10.0), [0.4, 10.1]);
+    }
+
     #[test]
     fn one_step_in_ten_repeats_the_action_before_it() {
         let game = Breakout::new(StickyActions::On);
