@@ -51,22 +51,44 @@ fn evaluator(network: &FoldedLatent, path: KernelVariant) -> LatentEvaluator {
     LatentEvaluator::new(Arc::new(LatentNetwork::from_folded(network, path).unwrap()), WeightsVersion(9))
 }
 
-/// The largest distance of an answer from float64: of priors, and of values and rewards in atoms.
-fn distance(answers: &[Answer], legal: impl Fn(usize) -> Vec<usize>, predictions: &LatentPredictions) -> f64 {
+/// The distances of answers from float64: of priors, and of values and rewards in atoms.
+#[derive(Debug, Clone, Copy)]
+struct Distance {
+    root_mean_square: f64,
+    largest: f64,
+}
+
+impl Distance {
+    /// Whether the path rounds no more than its format does.
+    ///
+    /// Float32 rounds by less than an atom in 10⁵. Bfloat16 rounds to 8 bits: a hundredth of an atom in most states, and
+    /// tens of times that in a few of many, since layer norms and the rescaling of states divide by the spread of the
+    /// units, which may be small.
+    fn is_rounding_of(self, path: KernelVariant) -> bool {
+        let [root_mean_square, largest] = if path.is_bf16() { [0.05, 0.5] } else { [3e-5, 3e-5] };
+        self.root_mean_square <= root_mean_square && self.largest <= largest
+    }
+}
+
+/// Compares predictions with the answers of float64.
+fn compare(answers: &[Answer], legal: impl Fn(usize) -> Vec<usize>, predictions: &LatentPredictions) -> Distance {
     assert_eq!(predictions.len(), answers.len());
-    let mut worst = 0.0_f64;
+    let mut distances = Vec::new();
     for (index, answer) in answers.iter().enumerate() {
         let legal = legal(index);
         let total: f64 = legal.iter().map(|&action| answer.policy[action].exp()).sum();
         for (action, &got) in predictions.priors(index).iter().enumerate() {
             let want = if legal.contains(&action) { answer.policy[action].exp() / total } else { 0.0 };
-            worst = worst.max((f64::from(got) - want).abs());
+            distances.push((f64::from(got) - want).abs());
         }
         for (got, want) in [(predictions.value(index), answer.value), (predictions.reward(index), answer.reward)] {
-            worst = worst.max((transform(f64::from(got)) - transform(want)).abs());
+            distances.push((transform(f64::from(got)) - transform(want)).abs());
         }
     }
-    worst
+    assert!(distances.iter().all(|distance| distance.is_finite()), "{predictions:?}");
+    let mean_square = distances.iter().map(|distance| distance * distance).sum::<f64>() / distances.len() as f64;
+    let largest = distances.iter().copied().fold(0.0, f64::max);
+    Distance { root_mean_square: mean_square.sqrt(), largest }
 }
 
 /// Computes a few observations and chains of steps from them, in shuffled order and slots, with every path.
@@ -107,21 +129,19 @@ fn check_chains_against_float64<const STEPS: usize>(architecture: &Architecture,
     }
 
     for path in available() {
-        // The rounding of bfloat16 to 8 bits is a tenth of an atom at most, in float32 it is below one in 10^5.
-        let tolerance = if path.is_bf16() { 0.15 } else { 3e-5 };
         let mut evaluator = evaluator(&network, path);
         evaluator.reserve(slots.len()).unwrap();
         let mut predictions = LatentPredictions::default();
         evaluator.initial(&batch, &to, &mut predictions).unwrap();
         let legal = |index: usize| batch.legal(index).iter().map(|action| action.index()).collect();
-        let worst = distance(&wanted[0], legal, &predictions);
-        assert!(worst <= tolerance, "{path} on {architecture:?}: observations are off by {worst}");
+        let distance = compare(&wanted[0], legal, &predictions);
+        assert!(distance.is_rounding_of(path), "{path} on {architecture:?}: observations are off by {distance:?}");
         for (step, unrolls) in steps.iter().enumerate() {
             let take = if is_act(step) { LatentEvaluator::act } else { LatentEvaluator::recurrent };
             take(&mut evaluator, unrolls, &mut predictions).unwrap();
             let wanted = &wanted[step + 1];
-            let worst = distance(wanted, |index| (0..wanted[index].policy.len()).collect(), &predictions);
-            assert!(worst <= tolerance, "{path} on {architecture:?}: step {step} is off by {worst}");
+            let distance = compare(wanted, |index| (0..wanted[index].policy.len()).collect(), &predictions);
+            assert!(distance.is_rounding_of(path), "{path} on {architecture:?}: step {step} is off by {distance:?}");
         }
     }
 }
@@ -138,15 +158,14 @@ fn every_path_agrees_with_float64_for_networks_of_returns_which_take_no_step() {
         let wanted: Vec<Answer> =
             (0..positions).map(|index| reference::initial(&network, batch.observation(index))).collect();
         for path in available() {
-            let tolerance = if path.is_bf16() { 0.15 } else { 3e-5 };
             let mut evaluator = evaluator(&network, path);
             evaluator.reserve(positions).unwrap();
             let (to, mut predictions) =
                 ((0..positions as u32).map(Slot).collect::<Vec<_>>(), LatentPredictions::default());
             evaluator.initial(&batch, &to, &mut predictions).unwrap();
             let legal = |index: usize| batch.legal(index).iter().map(|action| action.index()).collect();
-            let worst = distance(&wanted, legal, &predictions);
-            assert!(worst <= tolerance, "{path} on {architecture:?}: off by {worst}");
+            let distance = compare(&wanted, legal, &predictions);
+            assert!(distance.is_rounding_of(path), "{path} on {architecture:?}: off by {distance:?}");
             let step = Unroll { from: Slot(0), action: Action(0), to: Slot(1) };
             let refused = evaluator.recurrent(&[step], &mut predictions);
             assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
