@@ -26,7 +26,7 @@ pub use operator::{
 pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
 pub use sampler::{NewestWeights, Sampler, SamplerSettings};
 pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
-pub use writer::{Writer, WriterError, WriterSettings, WriterStats};
+pub use writer::{EpochUse, Outbox, Received, UploadStatus, Writer, WriterError, WriterSettings, WriterStats};
 
 use crate::channel::Channel;
 use crate::limits::MESSAGE_BYTES_MAX;
