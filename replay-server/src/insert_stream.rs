@@ -11,7 +11,7 @@ use experience::{Trajectory, TrajectoryId};
 use proto::convert;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
-use proto::replay::{Answer, Origin, v1};
+use proto::replay::{Answer, InsertWait, Origin, v1};
 use service::trace::{self, Kind, Span};
 use tonic::Status;
 
@@ -22,6 +22,8 @@ use crate::quota::Quota;
 use crate::storage;
 use crate::table_service::Inserted;
 
+#[cfg(test)]
+mod failover;
 #[cfg(test)]
 mod tests;
 
@@ -87,6 +89,15 @@ pub enum Received {
     },
     /// An invalid trajectory: count it and send this answer.
     Refused(v1::InsertResponse),
+}
+
+/// What a check of the lease requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looked {
+    /// Nothing.
+    Nothing,
+    /// Find the reason for which inserts wait and send [`InsertStream::waiting`].
+    FindWait,
 }
 
 impl InsertStream {
@@ -172,6 +183,11 @@ impl InsertStream {
         self.order.ready(highest_epoch)
     }
 
+    /// Returns the message that tells the client why trajectories wait, if it reads such messages.
+    pub fn waiting(&self, wait: InsertWait) -> Option<v1::InsertResponse> {
+        self.order.reads_waiting().then(|| wait.into())
+    }
+
     /// Takes the result of an insert and returns the answer to send, if there is one.
     ///
     /// # Errors
@@ -216,7 +232,7 @@ impl InsertStream {
     ///
     /// # Errors
     /// The status that ends the stream of a silent client.
-    pub fn look(&mut self, now: Instant) -> Result<(), Status> {
+    pub fn look(&mut self, now: Instant) -> Result<Looked, Status> {
         let looked = std::mem::replace(&mut self.looked, now);
         let is_excused = !self.order.keeps_lease()
             || !self.reads()
@@ -226,7 +242,7 @@ impl InsertStream {
         }
         let silent = now.saturating_duration_since(self.last_message);
         if silent <= self.heartbeat * MISSED_MAX {
-            return Ok(());
+            return Ok(if self.order.reads_waiting() { Looked::FindWait } else { Looked::Nothing });
         }
         let reason = format!("nothing came for {silent:.1?}, and a heartbeat is due every {:?}", self.heartbeat);
         Err(convert::retry_after(Status::unavailable(reason), RETRY_AFTER))

@@ -161,12 +161,11 @@ impl Writer {
         });
     }
 
-    /// Returns the time since the server became unreachable, that is, since there has been no stream on which it
-    /// accepts trajectories. `None` while there is one, even if the server blocks inserts.
+    /// Returns the time since the server became unreachable or stopped storing trajectories; `None` while it works, even
+    /// if its rate limiter blocks inserts. See [`UploadStatus::away_for`].
     #[must_use]
     pub fn away_for(&self) -> Option<Duration> {
-        let now = Instant::now().into_std();
-        self.status.borrow().away_since.map(|since| now.saturating_duration_since(since))
+        self.status.borrow().away_for(Instant::now().into_std())
     }
 
     /// Returns the highest epoch of this actor that the server has stored, if it is not below this writer's new one.

@@ -1,10 +1,10 @@
-use proto::replay::v1;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use proto::replay::{InsertWait, v1};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 
 use super::{Answers, ReplayService, until};
-use crate::insert_stream::{INSERT_CREDIT, InsertStream, Received};
+use crate::insert_stream::{INSERT_CREDIT, InsertStream, Looked, Received};
 use crate::log::UnixMillis;
 use crate::table_service::{Command, Inserted};
 
@@ -15,6 +15,8 @@ pub(super) struct InsertCall {
     service: ReplayService,
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
+    /// The reply to the question why inserts wait, while there is one.
+    wait: Option<oneshot::Receiver<InsertWait>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -29,7 +31,7 @@ impl InsertCall {
         let stream = InsertStream::new(&service.settings, actors, quota, address, now());
         // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
-        Self { inbound, stream, service, answer, answers, _permit: permit }
+        Self { inbound, stream, service, answer, answers, wait: None, _permit: permit }
     }
 
     pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
@@ -58,7 +60,14 @@ impl InsertCall {
                         return Ok(Some(response));
                     }
                 },
-                () = until(next_look.map(Instant::from_std)) => self.stream.look(now())?,
+                Some(wait) = received(&mut self.wait) => if let Some(waiting) = self.stream.waiting(wait) {
+                    return Ok(Some(waiting));
+                },
+                () = until(next_look.map(Instant::from_std)) => match self.stream.look(now())? {
+                    // The client hears nothing from tables that do not reply.
+                    Looked::FindWait if self.wait.is_none() => self.wait = self.service.handle.ask(Command::InsertWait),
+                    Looked::FindWait | Looked::Nothing => {}
+                },
             }
         }
     }
@@ -82,6 +91,16 @@ impl InsertCall {
             }
         }
     }
+}
+
+/// Waits for a reply, if there is one to come. Cancel-safe.
+async fn received(reply: &mut Option<oneshot::Receiver<InsertWait>>) -> Option<InsertWait> {
+    let wait = match reply {
+        Some(reply) => reply.await.ok(),
+        None => std::future::pending().await,
+    };
+    *reply = None;
+    wait
 }
 
 fn now() -> std::time::Instant {

@@ -4,7 +4,7 @@ use proto::replay::v1::insert_request::Message as Request;
 use proto::replay::v1::insert_response::Message as Response;
 use tonic::Code;
 
-const GAME: &str = "connect_four";
+pub(super) const GAME: &str = "connect_four";
 
 /// Returns a stream whose actor has sent its hello of revision 1.
 fn opened(now: Instant) -> InsertStream {
@@ -21,7 +21,7 @@ fn request(message: Request) -> v1::InsertRequest {
     v1::InsertRequest { message: Some(message), ..v1::InsertRequest::default() }
 }
 
-fn trajectory(sequence: u64) -> Trajectory {
+pub(super) fn trajectory(sequence: u64) -> Trajectory {
     use experience::{ActionProbability, Step, StepKind};
     let policy = vec![ActionProbability { action: game::Action(0), probability: 1.0 }];
     let kind = StepKind::Full { policy, value: 0.0 };

@@ -79,7 +79,7 @@ impl Client for Connection {
 
     fn broke(&mut self, _: &Broken) {
         self.outbox.broke(now());
-        self.status.send_replace(self.outbox.status());
+        self.publish();
     }
 
     /// Accepts the writer's trajectories while it waits.
@@ -106,20 +106,26 @@ impl Connection {
     /// Adds the next trajectory of the writer; `None` means that the writer is closed.
     fn accept(&mut self, item: Option<Item>) {
         match item {
-            Some(Item { trajectory, trace }) => self.outbox.accept(trajectory, trace),
+            Some(Item { trajectory, trace }) => self.outbox.accept(trajectory, trace, now()),
             None => self.outbox.close(),
         }
+        self.publish();
     }
 
     fn receive(&mut self, reply: v1::InsertResponse, backoff: &mut Backoff) -> Result<(), Fault> {
         let received = self.outbox.receive(reply, now())?;
-        self.status.send_replace(self.outbox.status());
+        self.publish();
         if received == Received::Answered {
             // The status comes first: a writer with a free slot has counted the answer.
             self.in_flight.add_permits(1);
             backoff.reset();
         }
         Ok(())
+    }
+
+    fn publish(&self) {
+        let status = self.outbox.status();
+        self.status.send_if_modified(|before| std::mem::replace(before, status) != status);
     }
 }
 

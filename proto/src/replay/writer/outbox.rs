@@ -11,7 +11,7 @@ use service::trace::Span;
 
 use crate::replay::order::{Fault, InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;
-use crate::replay::{Answer, Origin, v1};
+use crate::replay::{Answer, InsertWait, Origin, v1};
 
 #[cfg(test)]
 mod tests;
@@ -53,8 +53,21 @@ pub struct UploadStatus {
     pub stats: WriterStats,
     /// The highest epoch that the server has stored, if it is not below the new one of the outbox.
     pub epoch_taken: Option<u64>,
-    /// The time since which the server accepts no trajectories; `None` while it does.
-    pub away_since: Option<Instant>,
+    /// The time of the last sign that the server stores trajectories, or of the loss of the stream; `None` while no sign
+    /// is due.
+    pub silent_since: Option<Instant>,
+    /// The longest time between two signs of a server that stores trajectories; zero without a stream.
+    pub silence_max: Duration,
+}
+
+impl UploadStatus {
+    /// Returns the time for which the server has been away: there is no stream, or trajectories are owed to a server that
+    /// neither answers any nor reports that they wait for their turn or for a rate limiter. `None` while it is not away.
+    #[must_use]
+    pub fn away_for(&self, now: Instant) -> Option<Duration> {
+        let silent_for = now.saturating_duration_since(self.silent_since?);
+        (silent_for >= self.silence_max).then_some(silent_for)
+    }
 }
 
 /// The unacknowledged trajectories of one actor and epoch, and the client's side of the stream that uploads them.
@@ -101,6 +114,8 @@ pub enum Received {
     EpochTaken,
     /// One trajectory is answered and removed.
     Answered,
+    /// The unanswered trajectories wait.
+    Waiting(InsertWait),
 }
 
 impl Outbox {
@@ -115,14 +130,22 @@ impl Outbox {
             epoch_is_unchecked: epoch_use == EpochUse::New,
             is_closing: false,
             stream: Stream::default(),
-            status: UploadStatus { stats: WriterStats::default(), epoch_taken: None, away_since: Some(now) },
+            status: UploadStatus {
+                stats: WriterStats::default(),
+                epoch_taken: None,
+                silent_since: Some(now),
+                silence_max: Duration::ZERO,
+            },
         }
     }
 
     /// Accepts the next trajectory, which must be one of the origin. `trace` ends with its acknowledgement.
-    pub fn accept(&mut self, trajectory: Trajectory, trace: Option<Span>) {
+    pub fn accept(&mut self, trajectory: Trajectory, trace: Option<Span>, now: Instant) {
         debug_assert!(!self.is_closing, "a closed outbox accepts nothing");
         self.items.push_back(Item { trajectory, trace, resent: self.epoch_use == EpochUse::Known });
+        if self.status.silent_since.is_none() {
+            self.expect_sign_after(now);
+        }
     }
 
     /// Records that no further trajectories will be accepted.
@@ -204,13 +227,24 @@ impl Outbox {
             }
             InsertReply::Ready { .. } => {
                 self.epoch_is_unchecked = false;
-                self.status.away_since = None;
+                // A server whose disk is full is ready too: trajectories that were owed before remain owed.
+                if self.items.is_empty() || self.stream.order.silence_max().is_none() {
+                    self.status.silent_since = None;
+                }
                 self.schedule_heartbeat(now);
                 Received::Ready
             }
             InsertReply::Answer(answer) => {
                 self.settle(&answer);
+                self.expect_sign_after(now);
                 Received::Answered
+            }
+            InsertReply::Waiting(wait) => {
+                match wait {
+                    InsertWait::Turn | InsertWait::Limited => self.expect_sign_after(now),
+                    InsertWait::Log => {}
+                }
+                Received::Waiting(wait)
             }
         })
     }
@@ -220,7 +254,8 @@ impl Outbox {
         self.items.iter_mut().take(self.sent).for_each(|item| item.resent = true);
         self.sent = 0;
         self.stream = Stream::default();
-        self.status.away_since.get_or_insert(now);
+        self.status.silent_since.get_or_insert(now);
+        self.status.silence_max = Duration::ZERO;
         self.status.stats.broken_streams += 1;
     }
 
@@ -262,6 +297,14 @@ impl Outbox {
 
     fn may_send_trajectory(&self) -> bool {
         self.status.epoch_taken.is_none() && self.stream.order.may_send() && self.sent < self.items.len()
+    }
+
+    /// Records a sign at `now` that the server stores trajectories: the next one is due while trajectories are owed to a
+    /// server that gives signs.
+    fn expect_sign_after(&mut self, now: Instant) {
+        let silence_max = self.stream.order.silence_max().filter(|_| !self.items.is_empty());
+        self.status.silent_since = silence_max.map(|_| now);
+        self.status.silence_max = silence_max.unwrap_or_default();
     }
 
     fn schedule_heartbeat(&mut self, now: Instant) {
