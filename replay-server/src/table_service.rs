@@ -284,6 +284,7 @@ mod tests {
 
     use experience::{ActionProbability, Step, StepKind, Trajectory};
     use game::{Action, Outcome};
+    use proto::replay::InsertWait;
     use weights::WeightsVersion;
 
     use super::*;
@@ -378,6 +379,25 @@ mod tests {
         assert_eq!(answers.try_recv().unwrap(), Inserted::NotStored(id(0), "no space left".into()));
         insert(&mut service, 0);
         assert_eq!(entries(&log).len(), 1);
+    }
+
+    #[test]
+    fn inserts_wait_for_a_log_whose_last_write_failed_until_a_commit() {
+        let (mut service, log) = service();
+        let why = |service: &mut TableService| {
+            let (reply, mut waits) = tokio::sync::oneshot::channel();
+            service.apply(Command::InsertWait(reply), Instant::now());
+            waits.try_recv().unwrap()
+        };
+        assert_eq!(why(&mut service), InsertWait::Turn);
+        let _first = insert(&mut service, 0);
+        let failed = LogEvent::Failed { entries: entries(&log), error: "no space left".into() };
+        service.apply(Command::Log(failed), Instant::now());
+        assert_eq!(why(&mut service), InsertWait::Log);
+        let _second = insert(&mut service, 1);
+        let committed = LogEvent::Committed { entries: entries(&log), segment: SegmentNumber(1), bytes: 9 };
+        service.apply(Command::Log(committed), Instant::now());
+        assert_eq!(why(&mut service), InsertWait::Turn);
     }
 
     #[test]

@@ -19,9 +19,16 @@ const STEP: Duration = Duration::from_millis(100);
 /// The trajectories that a writer keeps in flight.
 const IN_FLIGHT: usize = 4;
 
-/// The longest time after a failure at which the server may still count as not away: two heartbeats and a stall of the
-/// log pass before the silence is noticed, and it then counts from the last sign on.
-const NOTICED_AFTER: Duration = Duration::from_secs(4);
+/// The longest time from a failure to the last sign of a server that stores: a stall of the log, and a step.
+const LAST_SIGN: Duration = Duration::from_millis(1100);
+
+/// The time after a failure at which the server counts as away, from its last sign on: the heartbeat interval later.
+const NOTICED: Duration = Duration::from_millis(3100);
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// More items than any test inserts.
+const ITEMS_MAX: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
@@ -173,18 +180,15 @@ impl Upload {
     }
 }
 
-const ALL: u64 = 1_000_000;
-const SECOND: Duration = Duration::from_secs(1);
-
 #[test]
 fn a_server_that_cannot_store_is_away_from_then_on_and_back_with_its_first_answer() {
     for disk in [Disk::Full, Disk::Hangs] {
-        let mut upload = Upload::new(ALL);
+        let mut upload = Upload::new(ITEMS_MAX);
         upload.run(20 * SECOND, Disk::Works);
         assert_eq!(upload.away_for(), Duration::ZERO, "{disk:?}");
-        upload.run(NOTICED_AFTER, disk);
+        upload.run(NOTICED, disk);
         let away = upload.away_for();
-        assert!(away >= NOTICED_AFTER - LOG_NOTICED && away <= NOTICED_AFTER, "{disk:?}: {away:?}");
+        assert!(away >= NOTICED - LAST_SIGN && away <= NOTICED, "{disk:?}: {away:?}");
         upload.run(60 * SECOND, disk);
         assert_eq!(upload.away_for(), away + 60 * SECOND, "{disk:?}");
         upload.run(SECOND, Disk::Works);
@@ -192,16 +196,13 @@ fn a_server_that_cannot_store_is_away_from_then_on_and_back_with_its_first_answe
     }
 }
 
-/// The longest time after a failure at which the server still reports that trajectories wait for their turn.
-const LOG_NOTICED: Duration = Duration::from_millis(2100);
-
 #[test]
 fn a_server_that_is_full_or_hangs_from_the_start_is_away_from_the_start() {
     for disk in [Disk::Full, Disk::Hangs] {
-        let mut upload = Upload::new(ALL);
+        let mut upload = Upload::new(ITEMS_MAX);
         upload.run(10 * SECOND, disk);
         let away = upload.away_for();
-        assert!(away >= 10 * SECOND - LOG_NOTICED, "{disk:?}: {away:?}");
+        assert!(away >= 10 * SECOND - LAST_SIGN, "{disk:?}: {away:?}");
     }
 }
 
@@ -221,5 +222,5 @@ fn a_limiter_does_not_hide_a_log_that_hangs() {
     let mut upload = Upload::new(4);
     upload.run(20 * SECOND, Disk::Hangs);
     assert_eq!(upload.ask(Command::InsertWait), InsertWait::Log);
-    assert!(upload.away_for() >= 20 * SECOND - LOG_NOTICED, "{:?}", upload.away_for());
+    assert!(upload.away_for() >= 20 * SECOND - LAST_SIGN, "{:?}", upload.away_for());
 }
