@@ -26,7 +26,7 @@ pub use operator::{
 pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
 pub use sampler::{NewestWeights, Sampler, SamplerSettings};
 pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
-pub use writer::{Writer, WriterError, WriterSettings, WriterStats};
+pub use writer::{EpochUse, Outbox, Received, UploadStatus, Writer, WriterError, WriterSettings, WriterStats};
 
 use crate::channel::Channel;
 use crate::limits::MESSAGE_BYTES_MAX;
@@ -48,8 +48,20 @@ pub struct Origin {
     pub game: String,
 }
 
-/// The revision of insert streams that this crate implements: with heartbeats, goodbye and stale trajectories.
-pub const INSERT_REVISION: u32 = 1;
+/// The revision of insert streams that this crate implements: with heartbeats, goodbye, stale trajectories and the
+/// reason for which trajectories wait.
+pub const INSERT_REVISION: u32 = 2;
+
+/// The reason for which trajectories wait for their answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertWait {
+    /// The server stores others, or waits for further ones.
+    Turn,
+    /// A rate limiter blocks inserts.
+    Limited,
+    /// The log of the server stores nothing now.
+    Log,
+}
 
 /// The outcome of an insert.
 #[derive(Debug, Clone, PartialEq, Eq)]

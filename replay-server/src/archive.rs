@@ -8,25 +8,27 @@
 //!
 //! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a server whose log
 //! has another id neither writes nor removes anything. A log that was restored from the archive becomes its owner. If
-//! the disk was rolled back, so that its log ends earlier than the copy, the log continues from the copy. Start with
-//! [`Archive::open`].
+//! the disk was rolled back, so that its log ends earlier than the copy, the log continues from the copy.
+//!
+//! [`Archive`] depends on a [`Store`] and a [`Folder`] only, not on a runtime or a clock; [`keep_up`] runs its passes at
+//! intervals. Start with [`Archive::open`].
+
+mod folder;
+mod store;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
-use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
+pub use folder::{DiskFolder, Folder};
 use service::Drain;
-use tokio::fs;
-use tokio::io::AsyncWriteExt as _;
+pub use store::{Objects, Store, StoreError};
 use url::Url;
 
 use crate::log::SegmentNumber;
+use crate::log::frame::{self, Unreadable};
 use crate::metrics;
 
 #[cfg(test)]
@@ -64,7 +66,7 @@ pub enum ArchiveError {
         name: String,
         /// The cause.
         #[source]
-        source: object_store::Error,
+        source: StoreError,
     },
     /// The disk failed.
     #[error("cannot {action} the replay log's file {name}")]
@@ -99,10 +101,11 @@ pub enum ArchiveError {
 
 /// The archive of a log, with the sizes of the copies in the store.
 #[derive(Debug)]
-pub struct Archive {
-    store: Arc<dyn ObjectStore>,
-    prefix: Key,
-    folder: PathBuf,
+pub struct Archive<S = Objects, F = DiskFolder> {
+    store: S,
+    folder: F,
+    /// The id of the log if its folder has none yet.
+    fresh_id: u64,
     /// Bytes of each segment in the store.
     copied: BTreeMap<SegmentNumber, u64>,
     /// True once the store was read: nothing is written to a store that may belong to another log.
@@ -128,7 +131,9 @@ impl Archive {
         let address = |reason: String| ArchiveError::Address { url: url.to_owned(), reason };
         let parsed = Self::address(url).map_err(address)?;
         let (store, prefix) = object_store::parse_url_opts(&parsed, env).map_err(|error| address(error.to_string()))?;
-        Ok(Self::of(store.into(), prefix, folder))
+        // The keys of `RandomState` come from the system's entropy.
+        let fresh_id = RandomState::new().hash_one(std::process::id());
+        Ok(Self::of(Objects::new(store.into(), prefix), DiskFolder::new(folder), fresh_id))
     }
 
     /// Parses the address of a store that [`open`](Self::open) supports.
@@ -145,9 +150,12 @@ impl Archive {
             other => Err(format!("{other} is neither file nor s3")),
         }
     }
+}
 
-    fn of(store: Arc<dyn ObjectStore>, prefix: Key, folder: &Path) -> Self {
-        Self { store, prefix, folder: folder.to_owned(), copied: BTreeMap::new(), is_known: false }
+impl<S: Store, F: Folder> Archive<S, F> {
+    /// Returns the archive in `store` of the log in `folder`, whose id is random and used if the log has none yet.
+    pub fn of(store: S, folder: F, fresh_id: u64) -> Self {
+        Self { store, folder, fresh_id, copied: BTreeMap::new(), is_known: false }
     }
 
     /// Fills an empty folder from the archive, or continues an interrupted restore; returns the number of restored
@@ -158,9 +166,8 @@ impl Archive {
     pub async fn restore(&mut self) -> Result<usize, ArchiveError> {
         self.copied = self.stored().await?;
         let local = self.local().await?;
-        let marker = self.folder.join(RESTORING);
         if !local.is_empty() && !self.is_restoring().await? {
-            self.compare(&local)?;
+            self.compare(&local).await?;
             self.own().await?;
             self.go_on_from_copy(&local).await?;
             self.begin_passes(&local);
@@ -170,7 +177,7 @@ impl Archive {
             self.is_known = true;
             return Ok(0);
         }
-        write(&marker, b"").await.map_err(disk("write", RESTORING))?;
+        self.folder.place(RESTORING, b"").await.map_err(disk("write", RESTORING))?;
         self.take_over().await?;
         let mut came = 0;
         for (&number, &bytes) in &self.copied {
@@ -179,7 +186,7 @@ impl Archive {
                 came += 1;
             }
         }
-        fs::remove_file(&marker).await.map_err(disk("remove", RESTORING))?;
+        self.folder.remove(RESTORING).await.map_err(disk("remove", RESTORING))?;
         // The newest segment may grow from here on: the next pass copies it again.
         self.copied.pop_last();
         self.is_known = true;
@@ -198,7 +205,7 @@ impl Archive {
         }
         if !self.is_known {
             self.copied = self.stored().await?;
-            self.compare(&local)?;
+            self.compare(&local).await?;
         }
         self.own().await?;
         if !self.is_known {
@@ -234,7 +241,8 @@ impl Archive {
 
     /// Returns true while the restore from the archive is incomplete.
     async fn is_restoring(&self) -> Result<bool, ArchiveError> {
-        fs::try_exists(self.folder.join(RESTORING)).await.map_err(disk("look for", RESTORING))
+        let marker = self.folder.read(RESTORING).await.map_err(disk("look for", RESTORING))?;
+        Ok(marker.is_some())
     }
 
     /// Returns the known size of the archive in the store, in bytes.
@@ -243,8 +251,8 @@ impl Archive {
     }
 
     /// Checks that the copies belong to this log: every segment but the newest one in the store is complete, so its
-    /// size must be the same on disk and in the store.
-    fn compare(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
+    /// size must be the same on disk and in the store, and the newest one must begin with the same records.
+    async fn compare(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let (Some((newest, _)), Some((newest_here, _))) = (self.copied.last_key_value(), local.last_key_value()) else {
             return Ok(());
         };
@@ -261,7 +269,20 @@ impl Archive {
                 return Err(differs(*number, *bytes, *here));
             }
         }
-        Ok(())
+        let newest = *newest;
+        if local.contains_key(&newest) { self.compare_records(newest).await } else { Ok(()) }
+    }
+
+    /// Checks that a segment and its copy hold the same records as far as both go. A disk that was rolled back and has
+    /// grown past its copy since would otherwise overwrite acknowledged records.
+    async fn compare_records(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
+        let Some(here) = self.segment(number).await? else { return Ok(()) };
+        let there = self.copy_of(number).await?;
+        if here.starts_with(&there) || there.starts_with(&here) || agree(number, &here, &there) {
+            return Ok(());
+        }
+        let found = format!("{} has other records there than here", number.file_name());
+        Err(ArchiveError::Foreign { found })
     }
 
     /// Returns the number and size of the last segment on disk and the size of its copy, if the copy is larger.
@@ -278,16 +299,11 @@ impl Archive {
         self.is_known = true;
     }
 
-    /// Replaces the last segment by its copy if the copy is longer and begins with the segment: otherwise a disk that
-    /// was rolled back would overwrite acknowledged records. A torn tail that was truncated on disk is truncated again
-    /// as the log is read.
+    /// Replaces the last segment by its copy if the copy is longer: otherwise a disk that was rolled back would overwrite
+    /// acknowledged records. A torn tail that was truncated on disk is truncated again as the log is read.
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
         let name = number.file_name();
-        let bytes = fs::read(self.folder.join(&name)).await.map_err(disk("read", &name))?;
-        if !self.copy_of(number).await?.starts_with(&bytes) {
-            return Err(differs(number, there, here));
-        }
         tracing::warn!(name, here, there, "the replay log ends earlier than its archive and goes on from there");
         self.fetch(number).await
     }
@@ -295,22 +311,13 @@ impl Archive {
     /// Checks that this log owns the archive; takes ownership of an archive without an owner.
     async fn own(&self) -> Result<(), ArchiveError> {
         let id = self.log_id().await?;
-        let key = self.prefix.clone().join(OWNER);
-        let owner = match self.store.get(&key).await {
-            Ok(found) => found.bytes().await.map_err(store("read", OWNER))?,
-            Err(object_store::Error::NotFound { .. }) => {
-                // Only one of two logs that start at the same time creates the object.
-                return match self.store.put_opts(&key, id.into(), PutMode::Create.into()).await {
-                    Ok(_) => Ok(()),
-                    Err(object_store::Error::AlreadyExists { .. }) => {
-                        Err(ArchiveError::Owned { owner: "that began at the same time".to_owned() })
-                    }
-                    Err(error) => Err(store("write", OWNER)(error)),
-                };
-            }
-            Err(error) => return Err(store("read", OWNER)(error)),
+        let owner = match self.store.get(OWNER).await.map_err(store("read", OWNER))? {
+            Some(owner) => owner,
+            // Only one of two logs that start at the same time creates the object.
+            None if self.store.create(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))? => return Ok(()),
+            None => return Err(ArchiveError::Owned { owner: "that began at the same time".to_owned() }),
         };
-        if *owner == *id.as_bytes() {
+        if owner == id.as_bytes() {
             return Ok(());
         }
         let owner = String::from_utf8_lossy(&owner[..owner.len().min(LOG_ID_BYTES)]).into_owned();
@@ -319,71 +326,43 @@ impl Archive {
 
     /// Makes this log the owner, even if another log was: that log's next pass detects it and writes nothing.
     async fn take_over(&self) -> Result<(), ArchiveError> {
-        let (key, id) = (self.prefix.clone().join(OWNER), self.log_id().await?);
-        self.store.put(&key, id.into()).await.map_err(store("write", OWNER))?;
-        Ok(())
+        let id = self.log_id().await?;
+        self.store.put(OWNER, id.into_bytes()).await.map_err(store("write", OWNER))
     }
 
-    /// Returns the id of the log in the folder; generates it and makes it durable at the first use.
+    /// Returns the id of the log in the folder; makes the fresh one durable at the first use.
     async fn log_id(&self) -> Result<String, ArchiveError> {
-        let path = self.folder.join(LOG_ID);
-        match fs::read(&path).await {
-            Ok(id) if id.len() == LOG_ID_BYTES => return Ok(String::from_utf8_lossy(&id).into_owned()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(disk("read", LOG_ID)(error)),
+        let id = self.folder.read(LOG_ID).await.map_err(disk("read", LOG_ID))?;
+        if let Some(id) = id.filter(|id| id.len() == LOG_ID_BYTES) {
+            return Ok(String::from_utf8_lossy(&id).into_owned());
         }
-        // The keys of `RandomState` come from the system's entropy.
-        let id = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
-        self.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))?;
+        let id = format!("{:016x}", self.fresh_id);
+        self.folder.place(LOG_ID, id.as_bytes()).await.map_err(disk("write", LOG_ID))?;
         Ok(id)
     }
 
     async fn stored(&self) -> Result<BTreeMap<SegmentNumber, u64>, ArchiveError> {
-        let found: Vec<_> =
-            self.store.list(Some(&self.prefix)).try_collect().await.map_err(store("list", "segments"))?;
-        let segment = |meta: &object_store::ObjectMeta| {
-            let number = SegmentNumber::from_file_name(meta.location.filename()?)?;
-            // Objects in folders below the prefix belong to other archives.
-            (meta.location == self.key(number)).then_some((number, meta.size))
-        };
-        Ok(found.iter().filter_map(segment).collect())
+        let objects = self.store.list().await.map_err(store("list", "segments"))?;
+        let segment = |(name, bytes): (String, u64)| Some((SegmentNumber::from_file_name(&name)?, bytes));
+        Ok(objects.into_iter().filter_map(segment).collect())
     }
 
     async fn local(&self) -> Result<BTreeMap<SegmentNumber, u64>, ArchiveError> {
-        let mut entries = fs::read_dir(&self.folder).await.map_err(disk("list", "."))?;
-        let mut segments = BTreeMap::new();
-        while let Some(entry) = entries.next_entry().await.map_err(disk("list", "."))? {
-            let Some(number) = entry.file_name().to_str().and_then(SegmentNumber::from_file_name) else { continue };
-            match entry.metadata().await {
-                Ok(metadata) => drop(segments.insert(number, metadata.len())),
-                // The log has dropped it in the meantime.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(disk("list", ".")(error)),
-            }
-        }
-        Ok(segments)
+        self.folder.segments().await.map_err(disk("list", "."))
     }
 
     /// Copies a segment; returns false if it no longer existed.
     async fn copy(&mut self, number: SegmentNumber) -> Result<bool, ArchiveError> {
-        let name = number.file_name();
-        let bytes = match fs::read(self.folder.join(&name)).await {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(disk("read", &name)(error)),
-        };
-        let size = bytes.len() as u64;
-        self.store.put(&self.key(number), bytes.into()).await.map_err(store("write", &name))?;
+        let Some(bytes) = self.segment(number).await? else { return Ok(false) };
+        let (name, size) = (number.file_name(), bytes.len() as u64);
+        self.store.put(&name, bytes).await.map_err(store("write", &name))?;
         self.copied.insert(number, size);
         Ok(true)
     }
 
     async fn drop_copy(&mut self, number: SegmentNumber) -> Result<(), ArchiveError> {
-        match self.store.delete(&self.key(number)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(store("remove", &number.file_name())(error)),
-        }
+        let name = number.file_name();
+        self.store.remove(&name).await.map_err(store("remove", &name))?;
         self.copied.remove(&number);
         Ok(())
     }
@@ -391,26 +370,33 @@ impl Archive {
     /// Downloads a segment into the folder atomically.
     async fn fetch(&self, number: SegmentNumber) -> Result<(), ArchiveError> {
         let (name, bytes) = (number.file_name(), self.copy_of(number).await?);
-        self.place(&name, &bytes).await.map_err(disk("write", &name))
+        self.folder.place(&name, &bytes).await.map_err(disk("write", &name))
+    }
+
+    async fn segment(&self, number: SegmentNumber) -> Result<Option<Vec<u8>>, ArchiveError> {
+        let name = number.file_name();
+        self.folder.read(&name).await.map_err(disk("read", &name))
     }
 
     async fn copy_of(&self, number: SegmentNumber) -> Result<Vec<u8>, ArchiveError> {
         let name = number.file_name();
-        let found = self.store.get(&self.key(number)).await.map_err(store("read", &name))?;
-        Ok(found.bytes().await.map_err(store("read", &name))?.into())
+        let found = self.store.get(&name).await.map_err(store("read", &name))?;
+        found.ok_or_else(|| store("read", &name)("it was listed and is gone".into()))
     }
+}
 
-    /// Writes a file into the folder atomically. (`service::directory::replace` would block the runtime.)
-    async fn place(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let partial = self.folder.join(format!("{name}.part"));
-        write(&partial, bytes).await?;
-        fs::rename(&partial, self.folder.join(name)).await?;
-        fs::File::open(&self.folder).await?.sync_all().await
-    }
-
-    fn key(&self, number: SegmentNumber) -> Key {
-        self.prefix.clone().join(number.file_name().as_str())
-    }
+/// Returns true if two states of a segment may be of one log: no record of one stands in the place of another record of
+/// the other. What is torn or damaged in one of them is no record.
+fn agree(number: SegmentNumber, here: &[u8], there: &[u8]) -> bool {
+    let (here, there) = match (frame::scan(number, here), frame::scan(number, there)) {
+        (Ok(here), Ok(there)) => (here, there),
+        // The creation of one of them was interrupted: it holds no record.
+        (Err(Unreadable::Torn), _) | (_, Err(Unreadable::Torn)) => return true,
+        (Err(_), _) | (_, Err(_)) => return false,
+    };
+    let frames: BTreeMap<usize, &[u8]> = here.frames.into_iter().collect();
+    let differs = |(offset, payload): &(usize, &[u8])| frames.get(offset).is_some_and(|other| other != payload);
+    here.prologue == there.prologue && !there.frames.iter().any(differs)
 }
 
 /// Runs a pass at this interval until the drain fires, then returns the archive. A failing store is logged once, and
@@ -457,7 +443,7 @@ fn differs(number: SegmentNumber, there: u64, here: u64) -> ArchiveError {
     ArchiveError::Foreign { found: format!("{} has {there} bytes there and {here} here", number.file_name()) }
 }
 
-fn store(action: &'static str, name: &str) -> impl FnOnce(object_store::Error) -> ArchiveError {
+fn store(action: &'static str, name: &str) -> impl FnOnce(StoreError) -> ArchiveError {
     let name = name.to_owned();
     move |source| ArchiveError::Store { action, name, source }
 }
@@ -465,11 +451,4 @@ fn store(action: &'static str, name: &str) -> impl FnOnce(object_store::Error) -
 fn disk(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> ArchiveError {
     let name = name.to_owned();
     move |source| ArchiveError::Disk { action, name, source }
-}
-
-/// Writes a file, which is durable when this returns.
-async fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = fs::File::create(path).await?;
-    file.write_all(bytes).await?;
-    file.sync_all().await
 }

@@ -4,7 +4,6 @@
 //! The connection that reads a stream also drives it; no task is spawned, so none outlives its client.
 
 mod insert;
-mod quota;
 mod sample;
 
 use std::pin::Pin;
@@ -24,15 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::{MAIN, Settings, TableIndex};
+use crate::insert_stream::{draining, exhausted};
 use crate::leases::Actors;
 use crate::log::{EncodedTrajectory, UnixMillis};
+use crate::quota::Quota;
 use crate::table_service::{Command, Ended, Handle, Refusal};
 use crate::{metrics, storage};
-use quota::Quota;
-
-/// The maximum number of unanswered trajectories of one actor: that of a commit's entries, so that one actor alone can
-/// fill a commit.
-pub const INSERT_CREDIT: u32 = 256;
 
 /// The maximum number of calls of reanalysis that are served at a time: each holds a trajectory and its record.
 const REVISION_CALLS_MAX: usize = 128;
@@ -65,13 +61,13 @@ impl ReplayService {
     /// Acquires one of the permits for open streams.
     fn stream(&self) -> Result<OwnedSemaphorePermit, Status> {
         let most = self.settings.streams_max;
-        let full = |_| insert::exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
+        let full = |_| exhausted(format!("{most} streams are open, as many as replay.streams_max allows"));
         Arc::clone(&self.streams).try_acquire_owned().map_err(full)
     }
 
     /// Acquires one of the permits for calls of reanalysis.
     fn revision(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let full = |_| insert::exhausted(format!("{REVISION_CALLS_MAX} calls of reanalysis are served already"));
+        let full = |_| exhausted(format!("{REVISION_CALLS_MAX} calls of reanalysis are served already"));
         Arc::clone(&self.revisions).try_acquire_owned().map_err(full)
     }
 
@@ -100,7 +96,7 @@ impl v1::replay_server::Replay for ReplayService {
     ) -> Result<Response<Self::InsertStream>, Status> {
         let address = request.remote_addr().map_or_else(String::new, |address| address.to_string());
         let permit = self.stream()?;
-        let stream = insert::InsertStream::new(request.into_inner(), self.clone(), address, permit);
+        let stream = insert::InsertCall::new(request.into_inner(), self.clone(), address, permit);
         Ok(Response::new(stream.answers()))
     }
 
@@ -120,7 +116,7 @@ impl v1::replay_server::Replay for ReplayService {
     }
 
     async fn actors(&self, _: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
-        Ok(Response::new(self.actors.list()))
+        Ok(Response::new(self.actors.list(Instant::now().into_std())))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
@@ -274,7 +270,7 @@ impl From<Refusal> for Status {
             }
             Refusal::StaleRevision { .. } => Self::aborted(message),
             Refusal::OlderWeights { .. } => Self::failed_precondition(message),
-            Refusal::TooManyRevisions(_) | Refusal::RevisionNotStored(_) => insert::exhausted(message),
+            Refusal::TooManyRevisions(_) | Refusal::RevisionNotStored(_) => exhausted(message),
             Refusal::Draining => draining(),
         }
     }
@@ -285,11 +281,6 @@ impl From<Ended> for Status {
     fn from(Ended: Ended) -> Self {
         draining()
     }
-}
-
-/// Returns the status that ends every stream and call when the server drains.
-fn draining() -> Status {
-    Status::unavailable("the replay server is shutting down")
 }
 
 #[cfg(test)]

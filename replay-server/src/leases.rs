@@ -2,16 +2,16 @@
 //!
 //! An actor sends a message every heartbeat. One that misses three in a row is lost: this is logged and counted once,
 //! and its next message makes it live again. One that sent a goodbye on all its streams is removed without a log entry.
-//! [`Leases`] is pure: time is an argument; [`Actors`] shares it between streams, each of which holds a `Lease`.
+//! Both [`Leases`] and [`Actors`], which shares them between streams, take the time as an argument. Each stream holds a
+//! `Lease`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use proto::limits::ACTORS_MAX;
 use proto::replay::{Actor, ActorState, Actors as ActorList};
-use tokio::time::Instant;
 
 #[cfg(test)]
 mod tests;
@@ -254,17 +254,17 @@ impl Actors {
     }
 
     /// Opens a stream of an actor.
-    pub(crate) fn open(&self, actor: u64, epoch: u64, address: String) -> Lease {
-        let (id, before) = self.leases.lock().open(actor, epoch, address, Instant::now());
+    pub(crate) fn open(&self, actor: u64, epoch: u64, address: String, now: Instant) -> Lease {
+        let (id, before) = self.leases.lock().open(actor, epoch, address, now);
         log_return(before, actor, epoch);
         Lease { actors: self.clone(), id, epoch }
     }
 
     /// Sweeps the leases and logs each lost actor once.
-    pub(crate) fn sweep(&self) {
+    pub fn sweep(&self, now: Instant) {
         let (lost, heartbeat) = {
             let mut leases = self.leases.lock();
-            let lost = leases.sweep(Instant::now());
+            let lost = leases.sweep(now);
             crate::metrics::actors(leases.counts(), leases.lost_total());
             (lost, leases.heartbeat)
         };
@@ -285,8 +285,8 @@ impl Actors {
     }
 
     /// Returns the list of actors and its totals.
-    pub(crate) fn list(&self) -> ActorList {
-        self.leases.lock().list(Instant::now())
+    pub fn list(&self, now: Instant) -> ActorList {
+        self.leases.lock().list(now)
     }
 }
 

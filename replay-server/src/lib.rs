@@ -1,7 +1,8 @@
 //! Stores each trajectory durably and exactly once, and serves samples at the ratio that the rate limiter enforces.
 //!
 //! [`run`] is the body of the process, which checks a [`Config`] into [`Settings`]; [`start`] starts a server and
-//! returns it as [`Running`]. Three parts have one owner each. [`grpc::ReplayService`] answers calls on tokio.
+//! returns it as [`Running`]. Three parts have one owner each. [`grpc::ReplayService`] answers calls on tokio, inserts
+//! by the rules of [`insert_stream::InsertStream`].
 //! [`table_service::TableService`] owns the tables and their limiters on its own thread and processes one command at a
 //! time. The [`log`] owns the files on another thread and commits many inserts with one fsync. Bounded channels connect
 //! the three; an insert is acknowledged after its commit, and inserts wait while a limiter blocks them, so that
@@ -12,9 +13,11 @@ pub mod archive;
 pub mod config;
 mod disk;
 pub mod grpc;
+pub mod insert_stream;
 pub mod leases;
 pub mod log;
 mod metrics;
+pub mod quota;
 pub mod storage;
 pub mod table_service;
 pub mod verify;
@@ -34,7 +37,8 @@ use tokio::task::JoinHandle as Task;
 
 use archive::{Archive, ArchiveError};
 pub use config::{ArchiveSettings, Config, Settings};
-use grpc::{INSERT_CREDIT, ReplayService};
+use grpc::ReplayService;
+use insert_stream::INSERT_CREDIT;
 use leases::Actors;
 use log::{Disk, committer};
 use table_service::{Command, Handle, LOG_COMMANDS_MAX, TableService, TableState};
@@ -239,7 +243,7 @@ async fn serve(
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            actors.sweep();
+            actors.sweep(tokio::time::Instant::now().into_std());
             if handle.send(Command::Tick).await.is_err() {
                 return;
             }

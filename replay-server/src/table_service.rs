@@ -26,7 +26,7 @@ use crate::log::OperatorRecord;
 use crate::log::committer::{LogCommand, LogEvent};
 use crate::metrics;
 pub use commands::{Command, Ended, Handle, Inserted, Refusal, Reply, Sampled};
-use inserts::{Arrival, InLog};
+use inserts::{Arrival, InLog, LogProgress};
 use operator_records::Continuation;
 use revisions::Revisions;
 use state::Common;
@@ -59,6 +59,7 @@ pub struct TableService {
     in_log_items: u64,
     /// Entries sent to the log and not yet answered, including operator records.
     in_log_entries: usize,
+    log_progress: LogProgress,
     /// The memory of all trajectories that are not in the tables yet, with their encoded records.
     in_flight_bytes: u64,
     /// The reply channels of each queued trajectory; after a reconnect, a client may wait on its old and its new
@@ -96,6 +97,7 @@ impl TableService {
             in_log: HashMap::new(),
             in_log_items: 0,
             in_log_entries: 0,
+            log_progress: LogProgress::default(),
             in_flight_bytes: 0,
             replies: HashMap::new(),
             records: VecDeque::new(),
@@ -138,6 +140,7 @@ impl TableService {
             }
             Command::Sample { .. } => {}
             Command::HighestEpoch(actor, reply) => drop(reply.send(self.highest_epoch(actor))),
+            Command::InsertWait(reply) => drop(reply.send(self.insert_wait(now))),
             Command::BatchItemsMax(table, reply) => {
                 let _ = reply.send(self.tables[table.0].limiter().settings().batch_items_max());
             }
@@ -167,6 +170,7 @@ impl TableService {
             table.sample(&mut self.rng, self.common, now, unix);
         }
         let inserts = self.admit();
+        self.log_progress.update(self.in_log_entries, now);
         for (index, table) in self.tables.iter_mut().enumerate() {
             table.hold_inserts(inserts.filter(|(at, _)| *at == TableIndex(index)).map(|(_, wait)| wait), now);
         }
@@ -280,6 +284,7 @@ mod tests {
 
     use experience::{ActionProbability, Step, StepKind, Trajectory};
     use game::{Action, Outcome};
+    use proto::replay::InsertWait;
     use weights::WeightsVersion;
 
     use super::*;
@@ -374,6 +379,25 @@ mod tests {
         assert_eq!(answers.try_recv().unwrap(), Inserted::NotStored(id(0), "no space left".into()));
         insert(&mut service, 0);
         assert_eq!(entries(&log).len(), 1);
+    }
+
+    #[test]
+    fn inserts_wait_for_a_log_whose_last_write_failed_until_a_commit() {
+        let (mut service, log) = service();
+        let why = |service: &mut TableService| {
+            let (reply, mut waits) = tokio::sync::oneshot::channel();
+            service.apply(Command::InsertWait(reply), Instant::now());
+            waits.try_recv().unwrap()
+        };
+        assert_eq!(why(&mut service), InsertWait::Turn);
+        let _first = insert(&mut service, 0);
+        let failed = LogEvent::Failed { entries: entries(&log), error: "no space left".into() };
+        service.apply(Command::Log(failed), Instant::now());
+        assert_eq!(why(&mut service), InsertWait::Log);
+        let _second = insert(&mut service, 1);
+        let committed = LogEvent::Committed { entries: entries(&log), segment: SegmentNumber(1), bytes: 9 };
+        service.apply(Command::Log(committed), Instant::now());
+        assert_eq!(why(&mut service), InsertWait::Turn);
     }
 
     #[test]

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use experience::Episode;
 use proto::replay::v1::Ready;
+use proto::replay::{Answer, INSERT_REVISION};
 use scripted::{ReplayScript, server, servers, within};
 use selfplay::Ending;
 use tempfile::TempDir;
@@ -53,7 +54,7 @@ async fn goes_to(router: &mut ReplayRouter, expected: &Server) {
 async fn receives(script: &mut ReplayScript) -> (u64, u64) {
     let mut stream = script.inserting().await;
     let epoch = stream.hello().await.epoch;
-    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
     (epoch, stream.trajectory().await.id().sequence)
 }
 
@@ -95,7 +96,7 @@ async fn episodes_go_to_the_next_server_under_a_new_epoch_while_the_preferred_on
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &away), async {
         let mut stream = second.inserting().await;
         assert_eq!(stream.hello().await.epoch, 2);
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
         stream
     });
     router.insert(&episode(1), None).await;
@@ -107,7 +108,7 @@ async fn episodes_go_to_the_next_server_under_a_new_epoch_while_the_preferred_on
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &home), async {
         let mut stream = first.inserting().await;
         assert_eq!(stream.hello().await.epoch, 1);
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
         stream
     });
     assert_eq!(stream.sequences(1).await, [0]);
@@ -132,7 +133,7 @@ async fn an_added_preferred_server_receives_later_episodes_under_a_new_epoch() {
     let (_, mut stream) = tokio::join!(goes_to(&mut router, &added_server), async {
         let mut stream = added.inserting().await;
         assert_eq!(stream.hello().await.epoch, 2);
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
         stream
     });
     router.insert(&episode(1), None).await;
@@ -168,4 +169,28 @@ async fn an_episode_without_a_server_is_pending_without_a_destination() {
         (pending[0].trajectory.id(), &pending[0].to),
         (TrajectoryId { actor: ACTOR, epoch: 1, sequence: 0 }, &None)
     );
+}
+
+#[tokio::test]
+async fn episodes_go_to_the_next_server_while_the_preferred_one_is_ready_and_stores_nothing() {
+    let (run, [mut first, mut second]) = two_servers().await;
+    let (home, away) = (server(&first), server(&second));
+    let (_sender, set) = servers(&[home.clone(), away.clone()]);
+    let mut router = router(run.path(), set, Duration::from_millis(20));
+    goes_to(&mut router, &home).await;
+    let ready = |heartbeat_ms| Ready { credit: 8, heartbeat_ms, revision: INSERT_REVISION, ..Ready::default() };
+    router.insert(&episode(0), None).await;
+    let mut stuck = first.inserting().await;
+    stuck.hello().await;
+    stuck.reply(ready(50).into()).await;
+    assert_eq!(stuck.trajectory().await.id().sequence, 0);
+    let (_, _stream) = tokio::join!(goes_to(&mut router, &away), async {
+        let mut stream = second.inserting().await;
+        stream.hello().await;
+        stream.reply(ready(60_000).into()).await;
+        stream
+    });
+    stuck.answer(Answer::Inserted { sequence: 0 }).await;
+    goes_to(&mut router, &home).await;
+    assert_eq!(router.stats().failovers, 2);
 }

@@ -105,7 +105,7 @@ async fn episodes_become_trajectories_numbered_in_their_epoch() {
     actor_run.play(2).await;
     let mut stream = server.inserting().await;
     assert_eq!(stream.hello().await, Origin { actor: ACTOR, epoch: 1, game: GAME.into() });
-    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
     for sequence in 0..2 {
         let FinishedEpisode { steps, facts, .. } = episode(sequence);
         let id = TrajectoryId { actor: ACTOR, epoch: 1, sequence };
@@ -224,7 +224,7 @@ async fn the_spool_outlives_a_restart_and_its_ids_are_not_used_again() {
     for _ in 0..2 {
         let mut stream = server.inserting().await;
         let epoch = stream.hello().await.epoch;
-        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+        stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
         for sequence in stream.sequences(if epoch == 1 { 3 } else { 2 }).await {
             stream.answer(inserted(sequence)).await;
             ids.insert((epoch, sequence));
@@ -250,7 +250,7 @@ async fn spooled_trajectories_stay_in_the_spool_until_they_are_acknowledged() {
         let mut streams = [server.inserting().await, server.inserting().await];
         for stream in &mut streams {
             let epoch = stream.hello().await.epoch;
-            stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+            stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
             if epoch == 1 {
                 assert_eq!(stream.sequences(2).await, [0, 1]);
             }
@@ -279,7 +279,7 @@ async fn a_spooled_trajectory_of_another_game_stays_in_the_spool() {
 async fn stores(server: &mut ReplayScript, highest_epoch: u64) -> (u64, Stream<InsertRequest, InsertResponse>) {
     let mut stream = server.inserting().await;
     let epoch = stream.hello().await.epoch;
-    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch, ..Ready::default() }.into()).await;
     (epoch, stream)
 }
 
@@ -344,7 +344,7 @@ async fn pending_uploads_for_one_of_several_servers_are_sent_to_that_server_only
     let mut stream = other.inserting().await;
     let epoch = stream.hello().await.epoch;
     assert!(epoch > 1, "what is pending to another server came here");
-    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+    stream.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
     assert_eq!(stream.sequences(1).await, [0]);
     stream.answer(inserted(0)).await;
     sender.send_replace([server(&other), server(&owner)].into());
@@ -355,7 +355,7 @@ async fn pending_uploads_for_one_of_several_servers_are_sent_to_that_server_only
             break stream;
         }
     };
-    back.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+    back.reply(Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..Ready::default() }.into()).await;
     for sequence in back.sequences(2).await {
         back.answer(inserted(sequence)).await;
     }

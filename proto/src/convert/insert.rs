@@ -1,7 +1,7 @@
 use service::trace::TraceContext;
 
 use super::{Invalid, cut, invalid, name, sentence};
-use crate::replay::{Answer, INSERT_REVISION, Origin, v1};
+use crate::replay::{Answer, INSERT_REVISION, InsertWait, Origin, v1};
 
 impl From<Origin> for v1::Hello {
     fn from(Origin { actor, epoch, game }: Origin) -> Self {
@@ -37,7 +37,34 @@ pub(crate) fn checked_ready(ready: v1::Ready) -> Result<v1::Ready, Invalid> {
     if ready.highest_epoch == u64::MAX {
         return Err(invalid("highest_epoch", "leaves no higher epoch"));
     }
+    if ready.revision > INSERT_REVISION {
+        return Err(invalid("revision", format!("is {}, the client's is {INSERT_REVISION}", ready.revision)));
+    }
     Ok(ready)
+}
+
+impl From<InsertWait> for v1::InsertResponse {
+    fn from(wait: InsertWait) -> Self {
+        let wait = match wait {
+            InsertWait::Turn => v1::InsertWait::Turn,
+            InsertWait::Limited => v1::InsertWait::Limited,
+            InsertWait::Log => v1::InsertWait::Log,
+        };
+        Self { message: Some(v1::insert_response::Message::Waiting(v1::InsertWaiting { wait: wait.into() })) }
+    }
+}
+
+impl TryFrom<v1::InsertWaiting> for InsertWait {
+    type Error = Invalid;
+
+    fn try_from(v1::InsertWaiting { wait }: v1::InsertWaiting) -> Result<Self, Invalid> {
+        match v1::InsertWait::try_from(wait) {
+            Ok(v1::InsertWait::Turn) => Ok(Self::Turn),
+            Ok(v1::InsertWait::Limited) => Ok(Self::Limited),
+            Ok(v1::InsertWait::Log) => Ok(Self::Log),
+            Ok(v1::InsertWait::Unspecified) | Err(_) => Err(invalid("wait", format!("{wait} is not a reason to wait"))),
+        }
+    }
 }
 
 impl From<Answer> for v1::InsertResponse {

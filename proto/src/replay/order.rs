@@ -14,7 +14,7 @@ use super::v1::insert_request::Message as InsertRequest;
 use super::v1::insert_response::Message as InsertResponse;
 use super::v1::sample_request::Message as SampleRequest;
 use super::v1::sample_response::Message as SampleResponse;
-use super::{Answer, INSERT_REVISION, Origin, SampleBatch, SampleQuery, v1};
+use super::{Answer, INSERT_REVISION, InsertWait, Origin, SampleBatch, SampleQuery, v1};
 use crate::convert;
 use crate::limits::CREDIT_BATCHES_MAX;
 
@@ -137,7 +137,13 @@ impl InsertOrder {
     pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
         let heartbeat = if self.keeps_lease() { self.heartbeat } else { Duration::ZERO };
         let heartbeat_ms = u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX);
-        v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch }.into()
+        v1::Ready { credit: self.credit, heartbeat_ms, highest_epoch, revision: self.revision }.into()
+    }
+
+    /// Returns true if the client reads why its trajectories wait.
+    #[must_use]
+    pub fn reads_waiting(&self) -> bool {
+        self.revision >= 2
     }
 
     /// Returns true if the client sends heartbeats and goodbye, and accepts stale trajectories as an answer.
@@ -223,6 +229,8 @@ pub enum InsertReply {
     },
     /// A trajectory is answered.
     Answer(Answer),
+    /// Trajectories that are not answered yet wait for this reason.
+    Waiting(InsertWait),
 }
 
 impl InsertReplies {
@@ -238,6 +246,17 @@ impl InsertReplies {
     pub fn heartbeat(&self) -> Option<Duration> {
         let heartbeat_ms = self.ready.map(|ready| ready.heartbeat_ms).filter(|&interval| interval > 0)?;
         Some(Duration::from_millis(heartbeat_ms.into()))
+    }
+
+    /// Returns the longest time between two messages of a server that says why trajectories wait: a heartbeat interval,
+    /// of which it uses half. `None` before it is ready, and for a server that does not say it.
+    #[must_use]
+    pub fn silence_max(&self) -> Option<Duration> {
+        self.heartbeat().filter(|_| self.reads_waiting())
+    }
+
+    fn reads_waiting(&self) -> bool {
+        self.ready.is_some_and(|ready| ready.revision >= 2)
     }
 
     /// Records that a trajectory is sent.
@@ -260,6 +279,12 @@ impl InsertReplies {
             (InsertResponse::Ready(_), Some(_)) => Err(Fault::Twice { message: "ready" }),
             (InsertResponse::Ack(_), None) => Err(Fault::TooEarly { got: "ack", expected: "ready" }),
             (InsertResponse::Refused(_), None) => Err(Fault::TooEarly { got: "refused", expected: "ready" }),
+            (InsertResponse::Waiting(_), None) => Err(Fault::TooEarly { got: "waiting", expected: "ready" }),
+            (InsertResponse::Waiting(_), Some(ready)) if !self.reads_waiting() => {
+                let reason = format!("belongs to revision 2, the stream is of revision {}", ready.revision);
+                Err(Fault::Invalid(convert::invalid("waiting", reason)))
+            }
+            (InsertResponse::Waiting(waiting), Some(_)) => Ok(InsertReply::Waiting(waiting.try_into()?)),
             (InsertResponse::Ack(ack), Some(_)) => self.answer(ack.try_into()),
             (InsertResponse::Refused(refused), Some(_)) => self.answer(refused.try_into()),
         }

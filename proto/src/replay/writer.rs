@@ -1,10 +1,12 @@
 mod connection;
+mod outbox;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use connection::{Connection, Item};
 use experience::{Trajectory, TrajectoryId};
+pub use outbox::{EpochUse, Outbox, Received, UploadStatus, WriterStats};
 use service::trace::Span;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
@@ -37,20 +39,12 @@ pub struct WriterSettings {
 #[derive(Debug)]
 pub struct Writer {
     origin: Origin,
-    epoch_use: Epoch,
     items: mpsc::Sender<Item>,
     in_flight: Arc<Semaphore>,
     in_flight_max: usize,
-    counters: Arc<Counters>,
+    status: watch::Receiver<UploadStatus>,
     endpoint: watch::Sender<Arc<str>>,
     connection: Reconnecting<Connection>,
-}
-
-/// Distinguishes new epochs from those under which trajectories may have been sent before the writer starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Epoch {
-    New,
-    Known,
 }
 
 /// The reason for which a trajectory is rejected. It was not sent.
@@ -79,83 +73,34 @@ pub enum WriterError {
     Stopped,
 }
 
-/// The counters of a writer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WriterStats {
-    /// Trajectories acknowledged as new.
-    pub inserted: u64,
-    /// Trajectories acknowledged as already stored, because an earlier acknowledgement was lost.
-    pub duplicates: u64,
-    /// Trajectories acknowledged as already stored although they were sent for the first time: the server has stored
-    /// others under their ids, and they are lost.
-    pub collisions: u64,
-    /// Trajectories dropped because of their policy lag.
-    pub stale: u64,
-    /// Trajectories refused as invalid and dropped.
-    pub refused: u64,
-    /// Streams that broke, or could not be opened.
-    pub broken_streams: u64,
-}
-
-#[derive(Debug)]
-struct Counters {
-    stats: Mutex<WriterStats>,
-    /// The highest epoch that the server had stored, if it is not below this writer's new one.
-    epoch_taken: watch::Sender<Option<u64>>,
-    away_since: Mutex<Option<Instant>>,
-}
-
-impl Counters {
-    fn new(now: Instant) -> Self {
-        Self { stats: Mutex::default(), epoch_taken: watch::Sender::new(None), away_since: Mutex::new(Some(now)) }
-    }
-
-    fn stats(&self) -> MutexGuard<'_, WriterStats> {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records that the server accepts trajectories.
-    fn reached(&self) {
-        *self.away_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Records that the stream broke or could not be opened.
-    fn lost(&self, now: Instant) {
-        self.away_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
-    }
-
-    fn away_since(&self) -> Option<Instant> {
-        *self.away_since.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Writer {
     /// Starts the task, for an epoch under which trajectories may have been sent before. Must be called inside a tokio
     /// runtime.
     #[must_use]
     pub fn start(settings: WriterSettings) -> Self {
-        Self::start_with(settings, Epoch::Known)
+        Self::start_with(settings, EpochUse::Known)
     }
 
     /// Starts the task, for an epoch under which nothing was ever sent: see [`epoch_taken`](Self::epoch_taken). Must be
     /// called inside a tokio runtime.
     #[must_use]
     pub fn start_epoch(settings: WriterSettings) -> Self {
-        Self::start_with(settings, Epoch::New)
+        Self::start_with(settings, EpochUse::New)
     }
 
-    fn start_with(settings: WriterSettings, epoch_use: Epoch) -> Self {
+    fn start_with(settings: WriterSettings, epoch_use: EpochUse) -> Self {
         let WriterSettings { endpoint, actor, epoch, game, in_flight_max } = settings;
         let in_flight_max = in_flight_max.clamp(1, UNACKNOWLEDGED_MAX);
         let origin = Origin { actor, epoch, game };
         let (items, received) = mpsc::channel(in_flight_max);
         let in_flight = Arc::new(Semaphore::new(in_flight_max));
-        let counters = Arc::new(Counters::new(Instant::now()));
+        let outbox = Outbox::new(origin.clone(), epoch_use, Instant::now().into_std());
+        let (sender, status) = watch::channel(outbox.status());
         let (endpoint, now_at) = watch::channel(endpoint.into());
-        let (slots, counted) = (Arc::clone(&in_flight), Arc::clone(&counters));
-        let connection = Connection::new(now_at, origin.clone(), received, slots, counted, epoch_use);
+        let slots = Arc::clone(&in_flight);
+        let connection = Connection { endpoint: now_at, items: received, outbox, in_flight: slots, status: sender };
         let connection = Reconnecting::start(connection, entropy());
-        Self { origin, epoch_use, items, in_flight, in_flight_max, counters, endpoint, connection }
+        Self { origin, items, in_flight, in_flight_max, status, endpoint, connection }
     }
 
     /// Accepts a trajectory; waits while `in_flight_max` others are unacknowledged. Cancel-safe: a trajectory whose
@@ -185,8 +130,7 @@ impl Writer {
         }
         let slot = self.in_flight.acquire().await.map_err(|_| WriterError::Stopped)?;
         // The channel has capacity for every slot.
-        let item = Item { trajectory, trace: span, resent: self.epoch_use == Epoch::Known };
-        self.items.try_send(item).map_err(|_| WriterError::Stopped)?;
+        self.items.try_send(Item { trajectory, trace: span }).map_err(|_| WriterError::Stopped)?;
         // The task releases the slot with the acknowledgement.
         slot.forget();
         Ok(())
@@ -217,33 +161,34 @@ impl Writer {
         });
     }
 
-    /// Returns the time since the server became unreachable, that is, since there has been no stream on which it
-    /// accepts trajectories. `None` while there is one, even if the server blocks inserts.
+    /// Returns the time since the server became unreachable or stopped storing trajectories; `None` while it works, even
+    /// if its rate limiter blocks inserts. See [`UploadStatus::away_for`].
     #[must_use]
     pub fn away_for(&self) -> Option<Duration> {
-        self.counters.away_since().map(|since| since.elapsed())
+        self.status.borrow().away_for(Instant::now().into_std())
     }
 
     /// Returns the highest epoch of this actor that the server has stored, if it is not below this writer's new one.
     /// The writer then sends nothing: its trajectories need new ids under a higher epoch.
     #[must_use]
     pub fn epoch_taken(&self) -> Option<u64> {
-        *self.counters.epoch_taken.borrow()
+        self.status.borrow().epoch_taken
     }
 
     /// Waits until everything accepted so far is acknowledged, or the epoch is taken. Cancel-safe.
     pub async fn settled(&self) {
-        let mut taken = self.counters.epoch_taken.subscribe();
+        let mut status = self.status.clone();
         tokio::select! {
             () = self.flushed() => {}
-            _ = taken.wait_for(Option::is_some) => {}
+            // An error means that the task has ended, which it does once the epoch is taken.
+            _ = status.wait_for(|status| status.epoch_taken.is_some()) => {}
         }
     }
 
     /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
-        *self.counters.stats()
+        self.status.borrow().stats
     }
 
     /// Waits until all trajectories are acknowledged, at most `timeout`, and returns the unacknowledged ones in order.

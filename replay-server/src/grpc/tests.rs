@@ -27,8 +27,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use weights::WeightsVersion;
 
-use super::INSERT_CREDIT;
 use crate::config::{Config, ReplaySection, TableKeys};
+use crate::insert_stream::INSERT_CREDIT;
 use crate::log::committer::Ack;
 use crate::{Running, start};
 

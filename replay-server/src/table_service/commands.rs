@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use experience::{Invalid, Trajectory, TrajectoryId, WeightsVersion};
-use proto::replay::{Located, Revisable, ReviseRefusal, ServerStats, Suspect, TableStats};
+use proto::replay::{InsertWait, Located, Revisable, ReviseRefusal, ServerStats, Suspect, TableStats};
 use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
 use tokio::sync::{mpsc, oneshot};
 
@@ -167,6 +167,8 @@ pub enum Command {
     },
     /// Answers with the highest epoch of an actor among its trajectories; 0 if there are none.
     HighestEpoch(u64, Reply<u64>),
+    /// Answers with the reason for which inserts wait now, or would wait.
+    InsertWait(Reply<InsertWait>),
     /// Answers with the maximum size of a batch of a table, in items.
     BatchItemsMax(TableIndex, Reply<u64>),
     /// Answers with the size and counters of a table.
@@ -252,5 +254,11 @@ impl Handle {
         let (reply, received) = oneshot::channel();
         self.send(command(reply)).await?;
         received.await.map_err(|_| Ended)
+    }
+
+    /// Sends a command and returns the receiver of its reply, without waiting; `None` if the channel is full.
+    pub fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Option<oneshot::Receiver<T>> {
+        let (reply, received) = oneshot::channel();
+        self.commands.try_send(command(reply)).ok().map(|()| received)
     }
 }

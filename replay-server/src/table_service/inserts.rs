@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc::TrySendError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use experience::{Trajectory, TrajectoryId};
+use proto::replay::InsertWait;
 use replay::Wait;
 use tokio::sync::mpsc;
 
@@ -15,6 +16,10 @@ use crate::config::TableIndex;
 use crate::log::committer::LogCommand;
 use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis};
 use crate::{metrics, storage};
+
+/// The time after which a log that has answered none of its entries counts as stalled: several times that of a slow
+/// commit.
+const LOG_STALL: Duration = Duration::from_secs(1);
 
 /// A trajectory that is not admitted yet.
 #[derive(Debug)]
@@ -31,6 +36,34 @@ pub(super) struct InLog {
     trajectory: Trajectory,
     inserted: UnixMillis,
     since: Instant,
+}
+
+/// The progress of the log, as far as its answers show it.
+#[derive(Debug, Default)]
+pub(super) struct LogProgress {
+    /// The time since which entries are in the log and none was committed.
+    waits_since: Option<Instant>,
+    /// True from a failure until the next commit.
+    is_failing: bool,
+}
+
+impl LogProgress {
+    /// Takes the number of entries in the log.
+    pub(super) fn update(&mut self, in_log_entries: usize, now: Instant) {
+        self.waits_since = if in_log_entries == 0 { None } else { self.waits_since.or(Some(now)) };
+    }
+
+    fn committed(&mut self) {
+        *self = Self::default();
+    }
+
+    fn failed(&mut self) {
+        self.is_failing = true;
+    }
+
+    fn is_stalled(&self, now: Instant) -> bool {
+        self.is_failing || self.waits_since.is_some_and(|since| now.saturating_duration_since(since) >= LOG_STALL)
+    }
 }
 
 impl TableService {
@@ -124,7 +157,20 @@ impl TableService {
         tables.find_map(|(index, table)| Some((TableIndex(index), table.can_insert(self.in_log_items).err()?)))
     }
 
+    /// Returns the reason for which inserts wait now, or would wait. A stalled log comes first: behind it, a limiter may
+    /// block for ever.
+    pub(super) fn insert_wait(&self, now: Instant) -> InsertWait {
+        if self.log_progress.is_stalled(now) {
+            InsertWait::Log
+        } else if self.refusal().is_some() {
+            InsertWait::Limited
+        } else {
+            InsertWait::Turn
+        }
+    }
+
     pub(super) fn committed(&mut self, entries: Vec<Entry>, segment: SegmentNumber, bytes: u64, now: Instant) {
+        self.log_progress.committed();
         self.common.log_bytes = bytes;
         self.in_log_entries -= entries.len();
         for entry in entries {
@@ -158,6 +204,7 @@ impl TableService {
     }
 
     pub(super) fn failed(&mut self, entries: Vec<Entry>, error: &str) {
+        self.log_progress.failed();
         self.in_log_entries -= entries.len();
         for entry in entries {
             match entry {

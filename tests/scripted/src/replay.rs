@@ -81,7 +81,7 @@ impl ReplayScript {
     pub async fn ready(&mut self, credit: u32) -> Stream<v1::InsertRequest, v1::InsertResponse> {
         let mut stream = self.inserting().await;
         stream.hello().await;
-        stream.reply(v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+        stream.reply(v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0, ..v1::Ready::default() }.into()).await;
         stream
     }
 

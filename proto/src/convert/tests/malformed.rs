@@ -218,7 +218,7 @@ proptest! {
 
     #[test]
     fn credits_of_any_size_never_panic(count in any::<u32>()) {
-        let _ = insert::checked_ready(v1::Ready { credit: count, heartbeat_ms: 0, highest_epoch: u64::MAX });
+        let _ = insert::checked_ready(v1::Ready { credit: count, heartbeat_ms: 0, highest_epoch: u64::MAX, revision: count });
         let _ = sample::credit_from_wire(v1::Credit { batches: count, newest_weights_version: 0 });
     }
 

@@ -6,7 +6,7 @@ use prost::Message;
 use super::super::{insert, revise, sample, table, waiting_to_wire, weights};
 use super::*;
 use crate::limits::{ANY_TRAJECTORY, REASON_BYTES_MAX};
-use crate::replay::{Choice, v1};
+use crate::replay::{Choice, INSERT_REVISION, v1};
 use crate::weights::v1 as weights_v1;
 
 /// Encodes a message to bytes and decodes them.
@@ -92,7 +92,7 @@ proptest! {
         prop_assert_eq!(Report::try_from(sent(v1::ReportRequest::from(report.clone()))), Ok(report));
         prop_assert_eq!(FetchQuery::try_from(sent(weights_v1::FetchRequest::from(fetch))), Ok(fetch));
         prop_assert_eq!(sample::credit_from_wire(sent(v1::Credit { batches: credit, newest_weights_version: 0 })), Ok((credit, None)));
-        let ready = v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 3 };
+        let ready = v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 3, revision: INSERT_REVISION };
         prop_assert_eq!(insert::checked_ready(sent(ready)), Ok(ready));
     }
 

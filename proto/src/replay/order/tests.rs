@@ -12,7 +12,7 @@ use crate::limits::{
     CREDIT_BATCHES_MAX, REASON_BYTES_MAX, SAMPLES_PER_BATCH_MAX, TRAJECTORY_BYTES_MAX, UNROLL_STEPS_MAX,
 };
 use crate::replay::v1::{self, insert_request, insert_response, sample_request, sample_response};
-use crate::replay::{Answer, MAIN_TABLE, Origin, SampleQuery};
+use crate::replay::{Answer, InsertWait, MAIN_TABLE, Origin, SampleQuery};
 use crate::scripted::{batch, trajectory};
 
 const GAME: &str = "tic_tac_toe";
@@ -101,7 +101,7 @@ mod insert_requests {
         let trajectories = [0, 1].map(|sequence| Inserted::Trajectory(trajectory(sequence)));
         assert_eq!(events, [vec![Inserted::Hello(origin)], trajectories.into()].concat());
         assert_eq!((fault, order.unanswered()), (None, 2));
-        assert_eq!(order.ready(5), v1::Ready { credit: 2, heartbeat_ms: 0, highest_epoch: 5 }.into());
+        assert_eq!(order.ready(5), v1::Ready { credit: 2, heartbeat_ms: 0, highest_epoch: 5, revision: 2 }.into());
     }
 
     fn heartbeat() -> v1::InsertRequest {
@@ -141,7 +141,8 @@ mod insert_requests {
                 ..v1::InsertRequest::default()
             };
             assert!(order.receive(hello).is_ok());
-            assert_eq!(order.ready(0), v1::Ready { credit: 2, heartbeat_ms, highest_epoch: 0 }.into());
+            let ready = v1::Ready { credit: 2, heartbeat_ms, highest_epoch: 0, revision: revision.min(2) };
+            assert_eq!((order.ready(0), order.reads_waiting()), (ready.into(), revision > 1));
             assert_eq!(order.understood(Answer::Stale { sequence: 5 }), is_understood);
         }
     }
@@ -263,7 +264,15 @@ mod insert_replies {
     }
 
     fn ready(credit: u32) -> v1::InsertResponse {
-        v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0 }.into()
+        v1::Ready { credit, heartbeat_ms: 0, highest_epoch: 0, ..v1::Ready::default() }.into()
+    }
+
+    fn ready_of(revision: u32) -> v1::InsertResponse {
+        v1::Ready { credit: 2, heartbeat_ms: 2000, highest_epoch: 0, revision }.into()
+    }
+
+    fn waiting(wait: i32) -> v1::InsertResponse {
+        response(insert_response::Message::Waiting(v1::InsertWaiting { wait }))
     }
 
     fn ack(sequence: u64) -> v1::InsertResponse {
@@ -291,10 +300,27 @@ mod insert_replies {
         let answers = [ack(1), refused(0, "game".into(), "is empty".into()), Answer::Duplicate { sequence: 2 }.into()];
         let (events, fault) = received([vec![ready(2)], answers.into()].concat(), eager());
         let sequences = events.iter().map(|event| match event {
-            InsertReply::Ready { .. } => None,
+            InsertReply::Ready { .. } | InsertReply::Waiting(_) => None,
             InsertReply::Answer(answer) => Some(answer.sequence()),
         });
         assert_eq!((sequences.collect::<Vec<_>>(), fault), (vec![None, Some(1), Some(0), Some(2)], None));
+    }
+
+    #[test]
+    fn reasons_to_wait_may_stand_anywhere_after_ready_of_revision_2() {
+        let reasons = [InsertWait::Turn, InsertWait::Limited, InsertWait::Log];
+        for wait in reasons {
+            let messages = [ready_of(2), wait.into(), ack(0), wait.into()];
+            let (events, fault) = received(messages, eager());
+            assert_eq!((events.len(), fault), (4, None));
+            assert_eq!([&events[1], &events[3]], [&InsertReply::Waiting(wait); 2]);
+        }
+        let silence = |revision| {
+            let mut order = InsertReplies::default();
+            order.receive(ready_of(revision)).unwrap();
+            order.silence_max()
+        };
+        assert_eq!([0, 1, 2].map(silence), [None, None, Some(Duration::from_secs(2))]);
     }
 
     #[test]
@@ -317,6 +343,7 @@ mod insert_replies {
             (vec![ready(2), empty], "a message is empty or of an unknown kind"),
             (vec![ack(0)], "`ack` came before `ready`"),
             (vec![refused(0, String::new(), String::new())], "`refused` came before `ready`"),
+            (vec![waiting(1)], "`waiting` came before `ready`"),
             (vec![ready(2), ready(2)], "`ready` came twice"),
             (vec![ready(2), ack(0), ready(2)], "`ready` came twice"),
         ];
@@ -331,6 +358,10 @@ mod insert_replies {
         let long = "x".repeat(REASON_BYTES_MAX + 1);
         let cases = [
             (vec![ready(0)], "credit: is zero"),
+            (vec![ready_of(3)], "revision: is 3, the client's is 2"),
+            (vec![ready_of(1), waiting(1)], "waiting: belongs to revision 2, the stream is of revision 1"),
+            (vec![ready_of(2), waiting(2), waiting(0)], "wait: 0 is not a reason to wait"),
+            (vec![ready_of(2), waiting(4)], "wait: 4 is not a reason to wait"),
             (vec![ready(2), ack(2)], "sequence: 2 does not wait for an answer"),
             (vec![ready(2), ack(0), ack(0)], "sequence: 0 does not wait for an answer"),
             (

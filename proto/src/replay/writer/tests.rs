@@ -33,7 +33,7 @@ async fn a_stream_opens_with_the_writers_origin_and_trajectories_arrive_as_they_
     insert(&writer, 0..2).await;
     let mut stream = server.inserting().await;
     assert_eq!(stream.hello().await, Origin { actor: 7, epoch: 3, game: "tic_tac_toe".into() });
-    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0 }.into()).await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0, highest_epoch: 0, ..v1::Ready::default() }.into()).await;
     assert_eq!([stream.trajectory().await, stream.trajectory().await], [trajectory(0), trajectory(1)]);
 }
 
@@ -315,7 +315,7 @@ async fn a_writer_sends_the_requested_heartbeats_and_a_goodbye_when_it_closes() 
     let writer = writer(server.endpoint(), 4);
     let mut stream = server.inserting().await;
     stream.hello().await;
-    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 20, highest_epoch: 0 }.into()).await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 20, highest_epoch: 0, ..v1::Ready::default() }.into()).await;
     assert_eq!(kinds(&mut stream, 3).await, ["heartbeat"; 3]);
     insert(&writer, 0..1).await;
     assert_eq!(stream.trajectory().await.id().sequence, 0);
@@ -371,7 +371,7 @@ async fn a_server_that_takes_connections_and_answers_nothing_is_left_and_dialled
 async fn ready_after(server: &mut ReplayScript, highest_epoch: u64) -> Stream<v1::InsertRequest, v1::InsertResponse> {
     let mut stream = server.inserting().await;
     stream.hello().await;
-    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0, highest_epoch }.into()).await;
+    stream.reply(v1::Ready { credit: 8, heartbeat_ms: 0, highest_epoch, ..v1::Ready::default() }.into()).await;
     stream
 }
 

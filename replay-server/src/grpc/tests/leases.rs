@@ -144,3 +144,44 @@ async fn an_actor_whose_link_goes_without_a_goodbye_is_lost_after_its_lease() {
     assert_eq!(until(&server, "it is lost", is(v1::ActorState::Lost)).await.lost_total, 1);
     server.stop().await;
 }
+
+/// Waits for this number of acknowledgements; returns the reasons to wait that came before the last of them.
+async fn reasons_before(answers: &mut Streaming<v1::InsertResponse>, mut acks: usize) -> Vec<v1::InsertWait> {
+    let mut reasons = Vec::new();
+    while acks > 0 {
+        match answers.message().await.unwrap().unwrap().message {
+            Some(Answer::Waiting(waiting)) => reasons.push(waiting.wait()),
+            Some(Answer::Ack(_)) => acks -= 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    reasons
+}
+
+#[tokio::test]
+async fn a_client_of_revision_2_is_told_that_a_limiter_blocks_it_and_an_older_one_is_served_as_before() {
+    for revision in 0..=2 {
+        let directory = tempfile::tempdir().unwrap();
+        let server = serve_with_heartbeat(directory.path(), 1.0).await;
+        let (sender, mut answers, ready) = opened(&server, revision).await;
+        assert_eq!(ready.revision, revision);
+        // The limiter admits two trajectories before the first sample.
+        for sequence in 0..3 {
+            sender.send(trajectory(sequence)).await.unwrap();
+        }
+        let early = reasons_before(&mut answers, 2).await;
+        until(&server, "the lease is checked", |actors| actors[0].since_ms > 700).await;
+        let (sampling, mut batches) = server.sample().await;
+        sampling.send(open(2)).await.unwrap();
+        sampling.send(credit(1)).await.unwrap();
+        batches.message().await.unwrap().unwrap();
+        let reasons = reasons_before(&mut answers, 1).await;
+        if revision == 2 {
+            assert!(reasons.contains(&v1::InsertWait::Limited), "{reasons:?}");
+        } else {
+            assert_eq!((early, reasons), (vec![], vec![]), "revision {revision}");
+        }
+        drop((sender, answers));
+        server.stop().await;
+    }
+}

@@ -1,10 +1,11 @@
+//! Limits the trajectories that each actor may insert per second.
+
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 /// The number of tracked actors at which those within their quota are removed.
 const ACTORS_TRACKED_MAX: usize = 4096;
@@ -17,19 +18,20 @@ const BURST: Duration = Duration::from_secs(1);
 /// This is the generic cell rate algorithm of ATM networks: each trajectory advances its actor's theoretical arrival
 /// time by one interval, which needs one word per actor and no timer.
 #[derive(Debug, Clone)]
-pub(super) struct Quota {
+pub struct Quota {
     interval: Option<Duration>,
     used_until: Arc<Mutex<HashMap<u64, Instant>>>,
 }
 
 impl Quota {
-    pub(super) fn new(inserts_per_second_max: Option<NonZeroU32>) -> Self {
+    /// Creates a quota; `None` limits nothing.
+    pub fn new(inserts_per_second_max: Option<NonZeroU32>) -> Self {
         let interval = inserts_per_second_max.map(|inserts| Duration::from_secs(1) / inserts.get());
         Self { interval, used_until: Arc::default() }
     }
 
     /// Counts a trajectory; returns the time until which the actor's next one must wait, if it must.
-    pub(super) fn count(&self, actor: u64, now: Instant) -> Option<Instant> {
+    pub fn count(&self, actor: u64, now: Instant) -> Option<Instant> {
         let interval = self.interval?;
         let mut used_until = self.used_until.lock();
         if used_until.len() >= ACTORS_TRACKED_MAX {

@@ -1,0 +1,359 @@
+//! The client's side of insert streams as a pure state machine: it owns the unacknowledged trajectories of one epoch.
+//!
+//! It depends on no sockets and no clock; every call that needs the time takes it. Its driver is the task of a
+//! [`Writer`](super::Writer), or a simulator. Start with [`Outbox::open`], which documents the order of the calls.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use experience::Trajectory;
+use service::trace::Span;
+
+use crate::replay::order::{Fault, InsertReplies, InsertReply};
+use crate::replay::v1::insert_request::Message;
+use crate::replay::{Answer, InsertWait, Origin, v1};
+
+#[cfg(test)]
+mod tests;
+
+/// The shortest heartbeat interval: a server that requests a shorter one gets this.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
+
+/// Distinguishes new epochs from those under which trajectories may have been sent before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpochUse {
+    /// Nothing was ever sent under the epoch: nothing will be, if the server has stored it or a later one.
+    New,
+    /// Trajectories may have been sent under the epoch by an earlier process.
+    Known,
+}
+
+/// The counters of a writer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Trajectories acknowledged as new.
+    pub inserted: u64,
+    /// Trajectories acknowledged as already stored, because an earlier acknowledgement was lost.
+    pub duplicates: u64,
+    /// Trajectories acknowledged as already stored although they were sent for the first time: the server has stored
+    /// others under their ids, and they are lost.
+    pub collisions: u64,
+    /// Trajectories dropped because of their policy lag.
+    pub stale: u64,
+    /// Trajectories refused as invalid and dropped.
+    pub refused: u64,
+    /// Streams that broke, or could not be opened.
+    pub broken_streams: u64,
+}
+
+/// The progress of an upload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UploadStatus {
+    /// The counters so far.
+    pub stats: WriterStats,
+    /// The highest epoch that the server has stored, if it is not below the new one of the outbox.
+    pub epoch_taken: Option<u64>,
+    /// The time of the last sign that the server stores trajectories, or of the loss of the stream; `None` while no sign
+    /// is due.
+    pub silent_since: Option<Instant>,
+    /// The longest time between two signs of a server that stores trajectories; zero without a stream.
+    pub silence_max: Duration,
+}
+
+impl UploadStatus {
+    /// Returns the time for which the server has been away: there is no stream, or trajectories are owed to a server that
+    /// neither answers any nor reports that they wait for their turn or for a rate limiter. `None` while it is not away.
+    #[must_use]
+    pub fn away_for(&self, now: Instant) -> Option<Duration> {
+        let silent_for = now.saturating_duration_since(self.silent_since?);
+        (silent_for >= self.silence_max).then_some(silent_for)
+    }
+}
+
+/// The unacknowledged trajectories of one actor and epoch, and the client's side of the stream that uploads them.
+#[derive(Debug)]
+pub struct Outbox {
+    origin: Origin,
+    epoch_use: EpochUse,
+    /// The trajectories accepted and not acknowledged, in order: first those sent on this stream, then the unsent.
+    items: VecDeque<Item>,
+    /// The number of trajectories sent on this stream.
+    sent: usize,
+    /// True while the server has not confirmed that it has stored none of a new epoch's trajectories.
+    epoch_is_unchecked: bool,
+    /// True once no further trajectories will be accepted.
+    is_closing: bool,
+    stream: Stream,
+    status: UploadStatus,
+}
+
+/// A trajectory in flight.
+#[derive(Debug)]
+struct Item {
+    trajectory: Trajectory,
+    /// The span from here to the acknowledgement, if that is traced.
+    trace: Option<Span>,
+    /// True if it may have been sent before: on another stream, or by an earlier process.
+    resent: bool,
+}
+
+/// The state of the current stream.
+#[derive(Debug, Default)]
+struct Stream {
+    order: InsertReplies,
+    next_heartbeat: Option<Instant>,
+    goodbye_sent: bool,
+}
+
+/// The effect of a server's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// Trajectories may be sent.
+    Ready,
+    /// The server has stored the new epoch, or a later one: the outbox is done and has sent nothing.
+    EpochTaken,
+    /// One trajectory is answered and removed.
+    Answered,
+    /// The unanswered trajectories wait.
+    Waiting(InsertWait),
+}
+
+impl Outbox {
+    /// Creates an outbox for the trajectories of `origin`, whose server is away from `now` on.
+    #[must_use]
+    pub fn new(origin: Origin, epoch_use: EpochUse, now: Instant) -> Self {
+        Self {
+            origin,
+            epoch_use,
+            items: VecDeque::new(),
+            sent: 0,
+            epoch_is_unchecked: epoch_use == EpochUse::New,
+            is_closing: false,
+            stream: Stream::default(),
+            status: UploadStatus {
+                stats: WriterStats::default(),
+                epoch_taken: None,
+                silent_since: Some(now),
+                silence_max: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Accepts the next trajectory, which must be one of the origin. `trace` ends with its acknowledgement.
+    pub fn accept(&mut self, trajectory: Trajectory, trace: Option<Span>, now: Instant) {
+        debug_assert!(!self.is_closing, "a closed outbox accepts nothing");
+        self.items.push_back(Item { trajectory, trace, resent: self.epoch_use == EpochUse::Known });
+        if self.status.silent_since.is_none() {
+            self.expect_sign_after(now);
+        }
+    }
+
+    /// Records that no further trajectories will be accepted.
+    pub fn close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Returns true if [`close`](Self::close) was called.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// Returns true if no work is left: it is closed and everything is acknowledged, or its epoch is taken.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.status.epoch_taken.is_some() || self.is_closing && self.items.is_empty()
+    }
+
+    /// Begins a stream and returns its first request.
+    ///
+    /// While the stream lasts, the driver sends what [`next_request`](Self::next_request) returns as soon as there is
+    /// room, and [`heartbeat`](Self::heartbeat) at the time [`next_heartbeat`](Self::next_heartbeat), and passes each
+    /// reply to [`receive`](Self::receive). A stream that fails, or that could not be opened, ends with
+    /// [`broke`](Self::broke), after which another is opened. Once [`is_done`](Self::is_done), the driver sends
+    /// [`goodbye`](Self::goodbye), ends the stream, and opens no other.
+    pub fn open(&mut self) -> v1::InsertRequest {
+        debug_assert_eq!(self.sent, 0, "the last stream has ended");
+        self.stream = Stream::default();
+        request(Message::Hello(self.origin.clone().into()))
+    }
+
+    /// Returns true if [`next_request`](Self::next_request) would return a request.
+    #[must_use]
+    pub fn has_request(&self) -> bool {
+        self.owes_goodbye() || self.may_send_trajectory()
+    }
+
+    /// Returns the next request to send, in order, and records that it is sent. `None` if nothing may be sent until the
+    /// next event.
+    pub fn next_request(&mut self, now: Instant) -> Option<v1::InsertRequest> {
+        if self.owes_goodbye() {
+            return self.goodbye();
+        }
+        if !self.may_send_trajectory() {
+            return None;
+        }
+        let Item { trajectory, trace, .. } = self.items.get(self.sent)?;
+        let trace = trace.as_ref().map(|span| span.context().to_string()).unwrap_or_default();
+        self.sent += 1;
+        self.stream.order.sent(trajectory.id().sequence);
+        let sent = v1::InsertRequest { trace, ..request(Message::Trajectory(trajectory.clone().into())) };
+        self.schedule_heartbeat(now);
+        Some(sent)
+    }
+
+    /// Returns the time at which a heartbeat is due, if the server requests heartbeats.
+    #[must_use]
+    pub fn next_heartbeat(&self) -> Option<Instant> {
+        self.stream.next_heartbeat
+    }
+
+    /// Returns a heartbeat and schedules the next one. If there is no room for it, the requests that take the room
+    /// serve as the heartbeat.
+    pub fn heartbeat(&mut self, now: Instant) -> v1::InsertRequest {
+        self.schedule_heartbeat(now);
+        request(Message::Heartbeat(v1::Heartbeat {}))
+    }
+
+    /// Takes the server's next message.
+    ///
+    /// # Errors
+    /// The [`Fault`] for which the client must end the stream.
+    pub fn receive(&mut self, response: v1::InsertResponse, now: Instant) -> Result<Received, Fault> {
+        Ok(match self.stream.order.receive(response)? {
+            InsertReply::Ready { highest_epoch } if self.is_taken(highest_epoch) => {
+                self.status.epoch_taken = Some(highest_epoch);
+                Received::EpochTaken
+            }
+            InsertReply::Ready { .. } => {
+                self.epoch_is_unchecked = false;
+                // A server whose disk is full is ready too: trajectories that were owed before remain owed.
+                if self.items.is_empty() || self.stream.order.silence_max().is_none() {
+                    self.status.silent_since = None;
+                }
+                self.schedule_heartbeat(now);
+                Received::Ready
+            }
+            InsertReply::Answer(answer) => {
+                self.settle(&answer);
+                self.expect_sign_after(now);
+                Received::Answered
+            }
+            InsertReply::Waiting(wait) => {
+                match wait {
+                    InsertWait::Turn | InsertWait::Limited => self.expect_sign_after(now),
+                    InsertWait::Log => {}
+                }
+                Received::Waiting(wait)
+            }
+        })
+    }
+
+    /// Records that the stream broke, or could not be opened: all trajectories are unsent again.
+    pub fn broke(&mut self, now: Instant) {
+        self.items.iter_mut().take(self.sent).for_each(|item| item.resent = true);
+        self.sent = 0;
+        self.stream = Stream::default();
+        self.status.silent_since.get_or_insert(now);
+        self.status.silence_max = Duration::ZERO;
+        self.status.stats.broken_streams += 1;
+    }
+
+    /// Returns the goodbye of this stream, if it was not sent and the server supports it.
+    pub fn goodbye(&mut self) -> Option<v1::InsertRequest> {
+        let is_due = self.expects_goodbye() && !std::mem::replace(&mut self.stream.goodbye_sent, true);
+        is_due.then(|| request(Message::Goodbye(v1::Goodbye {})))
+    }
+
+    /// Returns true if the server of this stream expects a goodbye, so that the stream must not be dropped before it is
+    /// delivered.
+    #[must_use]
+    pub fn expects_goodbye(&self) -> bool {
+        self.stream.order.heartbeat().is_some()
+    }
+
+    /// Returns the progress so far.
+    #[must_use]
+    pub fn status(&self) -> UploadStatus {
+        self.status
+    }
+
+    /// Returns the number of trajectories that were accepted and not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Returns the unacknowledged trajectories, in order.
+    #[must_use]
+    pub fn into_unacknowledged(self) -> Vec<Trajectory> {
+        self.items.into_iter().map(|item| item.trajectory).collect()
+    }
+
+    /// Returns true if a goodbye announces that the remaining trajectories are the last ones.
+    fn owes_goodbye(&self) -> bool {
+        self.is_closing && self.expects_goodbye() && !self.stream.goodbye_sent
+    }
+
+    fn may_send_trajectory(&self) -> bool {
+        self.status.epoch_taken.is_none() && self.stream.order.may_send() && self.sent < self.items.len()
+    }
+
+    /// Records a sign at `now` that the server stores trajectories: the next one is due while trajectories are owed to a
+    /// server that gives signs.
+    fn expect_sign_after(&mut self, now: Instant) {
+        let silence_max = self.stream.order.silence_max().filter(|_| !self.items.is_empty());
+        self.status.silent_since = silence_max.map(|_| now);
+        self.status.silence_max = silence_max.unwrap_or_default();
+    }
+
+    fn schedule_heartbeat(&mut self, now: Instant) {
+        self.stream.next_heartbeat = self.stream.order.heartbeat().map(|interval| now + interval.max(HEARTBEAT_MIN));
+    }
+
+    /// Returns true if the server has stored trajectories under the epoch, or a later one, before any was sent.
+    fn is_taken(&self, highest_epoch: u64) -> bool {
+        self.epoch_is_unchecked && highest_epoch > 0 && highest_epoch >= self.origin.epoch
+    }
+
+    fn settle(&mut self, answer: &Answer) {
+        let Item { trajectory, trace, resent } = self.take_answered(answer.sequence());
+        if let Some(span) = trace {
+            span.end();
+        }
+        let stats = &mut self.status.stats;
+        let counter = match answer {
+            Answer::Inserted { .. } => &mut stats.inserted,
+            Answer::Duplicate { .. } if resent => &mut stats.duplicates,
+            Answer::Duplicate { .. } => {
+                tracing::error!(
+                    id = %trajectory.id(),
+                    "the replay server holds another trajectory under this id, and this one is lost: two actors have one id, \
+                     or an actor has lost its epoch"
+                );
+                &mut stats.collisions
+            }
+            Answer::Stale { .. } => {
+                tracing::debug!(id = %trajectory.id(), "a trajectory came too late to be of use");
+                &mut stats.stale
+            }
+            Answer::Refused { fault, .. } => {
+                tracing::error!(id = %trajectory.id(), field = fault.field, reason = fault.reason, "trajectory refused");
+                &mut stats.refused
+            }
+        };
+        *counter += 1;
+    }
+
+    /// Removes the answered trajectory from those sent on this stream.
+    fn take_answered(&mut self, sequence: u64) -> Item {
+        let mut sent = self.items.iter().take(self.sent);
+        let index = sent.position(|item| item.trajectory.id().sequence == sequence);
+        self.sent -= 1;
+        index.and_then(|index| self.items.remove(index)).expect("the order of replies admits answers to what was sent")
+    }
+}
+
+fn request(message: Message) -> v1::InsertRequest {
+    v1::InsertRequest { message: Some(message), trace: String::new() }
+}

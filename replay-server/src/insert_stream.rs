@@ -1,0 +1,341 @@
+//! The server's side of one insert stream as a pure state machine: it admits messages, counts what is in flight, renews
+//! the lease of the actor and answers each trajectory.
+//!
+//! It depends on no sockets, tasks or clocks; every call that needs the time takes it. Its driver is the handler in
+//! [`grpc`](crate::grpc), or a simulator. Start with [`InsertStream::new`], which documents the order of the calls.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use experience::{Trajectory, TrajectoryId};
+use proto::convert;
+use proto::limits::MESSAGE_BYTES_MAX;
+use proto::replay::order::{InsertOrder, Inserted as Message};
+use proto::replay::{Answer, InsertWait, Origin, v1};
+use service::trace::{self, Kind, Span};
+use tonic::Status;
+
+use crate::config::Settings;
+use crate::leases::{Actors, Lease, MISSED_MAX};
+use crate::log::{EncodedTrajectory, UnixMillis};
+use crate::quota::Quota;
+use crate::storage;
+use crate::table_service::Inserted;
+
+#[cfg(test)]
+mod failover;
+#[cfg(test)]
+mod tests;
+
+/// The maximum number of unanswered trajectories of one actor: that of a commit's entries, so that one actor alone can
+/// fill a commit.
+pub const INSERT_CREDIT: u32 = 256;
+
+/// The delay after which a rejected client should retry; freeing space on a disk takes at least this long.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The size of an actor's unanswered trajectories at which its stream is no longer read, in bytes: two of the largest
+/// trajectories.
+const IN_FLIGHT_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
+
+/// The stream of one actor.
+#[derive(Debug)]
+pub struct InsertStream {
+    order: InsertOrder,
+    actors: Actors,
+    quota: Quota,
+    reading: Reading,
+    /// The address of the client.
+    address: String,
+    heartbeat: Duration,
+    /// The lease of the actor, from its `hello` on.
+    lease: Option<Lease>,
+    /// The time of the client's last message, or of the last moment at which the server did not read.
+    last_message: Instant,
+    /// The time of the last check of the lease.
+    looked: Instant,
+    /// The time before which the stream is not read, because the actor has exceeded its quota.
+    quota_wait: Option<Instant>,
+    /// The memory of each unanswered trajectory in bytes, by sequence.
+    in_flight: HashMap<u64, usize>,
+    in_flight_bytes: usize,
+    /// The spans of the traced unanswered trajectories, by sequence: each lasts from the arrival to the answer.
+    traces: HashMap<u64, Span>,
+}
+
+/// The state of reading: messages are still read, or the reason for which they are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    On,
+    ClientEnded,
+    Draining,
+}
+
+/// What a message of the client requires.
+#[derive(Debug)]
+pub enum Received {
+    /// Nothing.
+    Nothing,
+    /// The stream is open: find the highest stored epoch of the actor and send [`InsertStream::ready`].
+    Hello(Origin),
+    /// Store a trajectory and pass the result to [`InsertStream::inserted`].
+    Insert {
+        /// The trajectory.
+        trajectory: Trajectory,
+        /// Its record for the log.
+        content: EncodedTrajectory,
+        /// The time of the insert, as in the record.
+        inserted: UnixMillis,
+    },
+    /// An invalid trajectory: count it and send this answer.
+    Refused(v1::InsertResponse),
+}
+
+/// What a check of the lease requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looked {
+    /// Nothing.
+    Nothing,
+    /// Find the reason for which inserts wait and send [`InsertStream::waiting`].
+    FindWait,
+}
+
+impl InsertStream {
+    /// Creates the stream of a client at `address`, whose lease is one of `actors`.
+    ///
+    /// While [`end`](Self::end) returns `None`, the driver passes the client's messages to [`receive`](Self::receive)
+    /// as long as [`reads`](Self::reads) is true, the results of inserts to [`inserted`](Self::inserted), and calls
+    /// [`look`](Self::look) at the time [`next_look`](Self::next_look) and [`proceed`](Self::proceed) at the time
+    /// [`quota_wait`](Self::quota_wait). An error ends the stream with this status. Dropping the stream records its
+    /// end.
+    pub fn new(settings: &Settings, actors: Actors, quota: Quota, address: String, now: Instant) -> Self {
+        let heartbeat = settings.heartbeat;
+        Self {
+            order: InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits, heartbeat),
+            actors,
+            quota,
+            reading: Reading::On,
+            address,
+            heartbeat,
+            lease: None,
+            last_message: now,
+            looked: now,
+            quota_wait: None,
+            in_flight: HashMap::new(),
+            in_flight_bytes: 0,
+            traces: HashMap::new(),
+        }
+    }
+
+    /// Returns the end of the stream, once it is reached: an error if the client must connect again.
+    pub fn end(&self) -> Option<Result<(), Status>> {
+        match self.reading {
+            Reading::ClientEnded if self.order.unanswered() == 0 => Some(Ok(())),
+            Reading::Draining if self.order.unanswered() == 0 => Some(Err(draining())),
+            _ => None,
+        }
+    }
+
+    /// Returns true while the client's messages are read.
+    pub fn reads(&self) -> bool {
+        self.is_open() && self.may_read()
+    }
+
+    /// Returns true until the client has ended its requests or the server drains.
+    pub fn is_open(&self) -> bool {
+        self.reading == Reading::On
+    }
+
+    /// Takes the client's next message, which arrives at `now`; `wall` is the same moment as the time that is stored.
+    ///
+    /// # Errors
+    /// The status that ends the stream.
+    pub fn receive(&mut self, message: v1::InsertRequest, now: Instant, wall: UnixMillis) -> Result<Received, Status> {
+        let trace = trace::joined("store", convert::trace_of(&message)).map(|span| span.of_kind(Kind::Server));
+        let message = self.order.receive(message)?;
+        self.renew_lease(now);
+        match message {
+            Message::Heartbeat => Ok(Received::Nothing),
+            Message::Goodbye => {
+                self.lease.iter().for_each(Lease::goodbye);
+                Ok(Received::Nothing)
+            }
+            Message::Hello(origin) => {
+                tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
+                let address = std::mem::take(&mut self.address);
+                self.lease = Some(self.actors.open(origin.actor, origin.epoch, address, now));
+                Ok(Received::Hello(origin))
+            }
+            Message::Trajectory(trajectory) => self.accept(trajectory, trace, now, wall),
+            Message::Refused(answer) => {
+                self.order.answered();
+                if let Answer::Refused { sequence, fault } = &answer {
+                    tracing::warn!(sequence, %fault, "an invalid trajectory was refused");
+                }
+                Ok(Received::Refused(answer.into()))
+            }
+        }
+    }
+
+    /// Returns the answer to `hello`; `highest_epoch` is the highest epoch of this actor with a stored trajectory, or
+    /// 0.
+    pub fn ready(&self, highest_epoch: u64) -> v1::InsertResponse {
+        self.order.ready(highest_epoch)
+    }
+
+    /// Returns the message that tells the client why trajectories wait, if it reads such messages.
+    pub fn waiting(&self, wait: InsertWait) -> Option<v1::InsertResponse> {
+        self.order.reads_waiting().then(|| wait.into())
+    }
+
+    /// Takes the result of an insert and returns the answer to send, if there is one.
+    ///
+    /// # Errors
+    /// The status that ends the stream: the trajectory was neither stored nor refused and must be sent again.
+    pub fn inserted(&mut self, inserted: Inserted) -> Result<Option<v1::InsertResponse>, Status> {
+        self.order.answered();
+        self.landed(inserted.id());
+        if let Some(lease) = &self.lease {
+            lease.answered(u64::from(matches!(inserted, Inserted::New(_))));
+        }
+        self.end_trace(&inserted);
+        Ok(self.convert(inserted)?.map(v1::InsertResponse::from))
+    }
+
+    /// Records that the client sends nothing more.
+    pub fn client_ended(&mut self) {
+        self.reading = Reading::ClientEnded;
+    }
+
+    /// Records that the server drains: nothing more is read.
+    pub fn drain(&mut self) {
+        self.reading = Reading::Draining;
+    }
+
+    /// Returns the time until which the actor must wait because of its quota.
+    pub fn quota_wait(&self) -> Option<Instant> {
+        self.quota_wait
+    }
+
+    /// Records that the time of [`quota_wait`](Self::quota_wait) has come.
+    pub fn proceed(&mut self) {
+        self.quota_wait = None;
+    }
+
+    /// Returns the time of the next check of the lease, once there is one.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.lease.is_some().then(|| self.looked + self.heartbeat / 2)
+    }
+
+    /// Checks that the client is alive. Silence does not count while the server reads nothing, nor from a client
+    /// without heartbeats, nor for the time in which this server was itself stalled.
+    ///
+    /// # Errors
+    /// The status that ends the stream of a silent client.
+    pub fn look(&mut self, now: Instant) -> Result<Looked, Status> {
+        let looked = std::mem::replace(&mut self.looked, now);
+        let is_excused = !self.order.keeps_lease()
+            || !self.reads()
+            || now.saturating_duration_since(looked) > self.heartbeat + self.heartbeat / 2;
+        if is_excused {
+            self.renew_lease(now);
+        }
+        let silent = now.saturating_duration_since(self.last_message);
+        if silent <= self.heartbeat * MISSED_MAX {
+            return Ok(if self.order.reads_waiting() { Looked::FindWait } else { Looked::Nothing });
+        }
+        let reason = format!("nothing came for {silent:.1?}, and a heartbeat is due every {:?}", self.heartbeat);
+        Err(convert::retry_after(Status::unavailable(reason), RETRY_AFTER))
+    }
+
+    /// Encodes a trajectory here, in the task of its connection, rather than on the log's single thread.
+    fn accept(
+        &mut self,
+        trajectory: Trajectory,
+        trace: Option<Span>,
+        now: Instant,
+        inserted: UnixMillis,
+    ) -> Result<Received, Status> {
+        let content = storage::encode(&trajectory, inserted).map_err(|error| Status::internal(error.to_string()))?;
+        let id = trajectory.id();
+        let bytes = trajectory.bytes() + content.payload().len();
+        self.traces.extend(trace.map(|span| (id.sequence, span)));
+        // A trajectory that is received twice before it is answered is counted once.
+        self.in_flight_bytes += bytes - self.in_flight.insert(id.sequence, bytes).unwrap_or(0).min(bytes);
+        if let Some(lease) = &self.lease {
+            lease.arrived(Some(trajectory.last_weights_version().0));
+        }
+        self.quota_wait = self.quota.count(id.actor, now);
+        Ok(Received::Insert { trajectory, content, inserted })
+    }
+
+    fn may_read(&self) -> bool {
+        self.quota_wait.is_none() && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+    }
+
+    /// Renews the lease of a client that sent a message, or that this server keeps from sending one.
+    fn renew_lease(&mut self, now: Instant) {
+        self.last_message = now;
+        if let Some(lease) = &self.lease {
+            lease.renew(now);
+        }
+    }
+
+    fn landed(&mut self, id: TrajectoryId) {
+        let bytes = self.in_flight.remove(&id.sequence).unwrap_or(0);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+    }
+
+    fn end_trace(&mut self, inserted: &Inserted) {
+        let Some(mut span) = self.traces.remove(&inserted.id().sequence) else { return };
+        span.set("trajectory", inserted.id().to_string().as_str());
+        match inserted {
+            Inserted::New(_) => span.set("disposition", "inserted"),
+            Inserted::Duplicate(_) => span.set("disposition", "duplicate"),
+            Inserted::Stale(_) => span.set("disposition", "stale"),
+            Inserted::NotStored(..) | Inserted::OverMemory { .. } | Inserted::Draining(_) => {
+                span.set("disposition", "none");
+                span.fail("left to be sent again");
+            }
+        }
+        span.end();
+    }
+
+    /// Returns the answer for the actor, or `None` if the actor must send the trajectory again.
+    fn convert(&mut self, inserted: Inserted) -> Result<Option<Answer>, Status> {
+        match inserted {
+            Inserted::New(id) => Ok(Some(Answer::Inserted { sequence: id.sequence })),
+            Inserted::Stale(id) => Ok(Some(self.order.understood(Answer::Stale { sequence: id.sequence }))),
+            Inserted::Duplicate(id) => Ok(Some(Answer::Duplicate { sequence: id.sequence })),
+            Inserted::NotStored(id, error) => Err(not_stored(id, &error)),
+            Inserted::OverMemory { id, bytes_max } => Err(exhausted(format!(
+                "trajectory {id} finds no room in the {bytes_max} bytes of replay.memory_bytes_max: raise it, or lower \
+                 the capacity of tables; nothing is lost, it is sent again"
+            ))),
+            Inserted::Draining(_) => {
+                self.drain();
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Returns the status for a trajectory that is neither stored nor rejected. The protocol has no answer for it, so the
+/// stream ends: the actor keeps its unanswered trajectories and sends them again on the next stream.
+fn not_stored(id: TrajectoryId, error: &str) -> Status {
+    let reason = format!(
+        "trajectory {id} cannot be stored now ({error}): make room on the disk of the replay log; nothing is lost, it is \
+         sent again"
+    );
+    exhausted(reason)
+}
+
+/// Returns a status that advises the client to retry.
+pub(crate) fn exhausted(reason: String) -> Status {
+    convert::retry_after(Status::resource_exhausted(reason), RETRY_AFTER)
+}
+
+/// Returns the status that ends every stream and call when the server drains.
+pub(crate) fn draining() -> Status {
+    Status::unavailable("the replay server is shutting down")
+}
