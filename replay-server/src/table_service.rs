@@ -111,15 +111,23 @@ impl TableService {
         service
     }
 
-    /// Runs until it has drained: no insert is queued or in flight to the disk.
-    pub fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    /// Runs until it has drained: no insert is queued or in flight to the disk. Also ends when the log's thread has
+    /// panicked, since nothing can be stored any more. Calls `on_command` after every command.
+    pub fn run(mut self, mut commands: mpsc::Receiver<Command>, on_command: impl Fn()) {
         self.publish();
         while let Some(command) = commands.blocking_recv() {
+            if matches!(command, Command::Log(LogEvent::Panicked)) {
+                tracing::error!("the replay log's thread panicked: the process ends");
+                return;
+            }
             self.apply(command, Instant::now());
+            on_command();
             if self.draining && self.in_log_entries == 0 && self.records.is_empty() {
                 break;
             }
         }
+        // The log's thread, which this waits for, must not wait for a place among the commands.
+        drop(commands);
         self.publish();
         // The log's thread receives this before it sees that the channel is closed.
         let _ = self.log.send(LogCommand::Samples(self.main().limiter().counts().sampled));
@@ -157,6 +165,7 @@ impl TableService {
                 self.committed(entries, segment, bytes, now);
             }
             Command::Log(LogEvent::Failed { entries, error }) => self.failed(entries, &error),
+            Command::Log(LogEvent::Panicked) => {}
             Command::Tick => self.tick(now),
             Command::Drain => self.drain(),
         }
@@ -275,7 +284,7 @@ impl Clock {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::mpsc::{Receiver, sync_channel};
 
     use experience::{ActionProbability, Step, StepKind, Trajectory};
@@ -293,7 +302,7 @@ mod tests {
         }
     }
 
-    fn trajectory(sequence: u64) -> Trajectory {
+    pub(crate) fn trajectory(sequence: u64) -> Trajectory {
         let policy = vec![ActionProbability { action: Action(0), probability: 1.0 }];
         let kind = StepKind::Full { policy, value: 0.0 };
         let step = Step { action: Action(0), reward: 0.0, kind, weights_version: WeightsVersion(1) };

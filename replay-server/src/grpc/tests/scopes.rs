@@ -24,7 +24,8 @@ async fn serve_to(directory: &Path, scopes: &str) -> Server {
     let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let opened = Security::open(&security, listener.local_addr().unwrap()).unwrap();
     let drain = Drain::new();
-    let running = start_with(config.settings().unwrap(), opened, listener, drain.clone()).await.unwrap();
+    let (settings, health) = (config.settings().unwrap(), service::Health::default());
+    let running = start_with(settings, opened, listener, health, drain.clone()).await.unwrap();
     let endpoint = format!("http://{}", running.address);
     let channel = proto::channel_with(&endpoint, Credentials::open(&security).unwrap()).unwrap();
     Server { client: proto::replay::client(channel), drain, running }
