@@ -18,6 +18,7 @@ use proto::replay::{
     TableChange, UpdatedPriorities, v1,
 };
 use replay::ItemKey;
+use proto::security::Caller;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -99,8 +100,8 @@ impl v1::replay_server::Replay for ReplayService {
         request: Request<Streaming<v1::InsertRequest>>,
     ) -> Result<Response<Self::InsertStream>, Status> {
         let address = request.remote_addr().map_or_else(String::new, |address| address.to_string());
-        let permit = self.stream()?;
-        let stream = insert::InsertStream::new(request.into_inner(), self.clone(), address, permit);
+        let (permit, caller) = (self.stream()?, Caller::of(&request));
+        let stream = insert::InsertStream::new(request.into_inner(), self.clone(), caller, address, permit);
         Ok(Response::new(stream.answers()))
     }
 
@@ -119,8 +120,10 @@ impl v1::replay_server::Replay for ReplayService {
         Ok(Response::new(stats.into()))
     }
 
-    async fn actors(&self, _: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
-        Ok(Response::new(self.actors.list()))
+    async fn actors(&self, request: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
+        let (caller, mut list) = (Caller::of(&request), self.actors.list());
+        list.actors.retain(|actor| caller.sees_actor(actor.actor));
+        Ok(Response::new(list))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {

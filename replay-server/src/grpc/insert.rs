@@ -6,6 +6,7 @@ use proto::convert;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, v1};
+use proto::security::Caller;
 use service::trace::{self, Kind, Span};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until};
@@ -29,6 +30,7 @@ pub(super) struct InsertStream {
     inbound: Streaming<v1::InsertRequest>,
     order: InsertOrder,
     service: ReplayService,
+    caller: Caller,
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
     reading: Reading,
@@ -63,6 +65,7 @@ impl InsertStream {
     pub(super) fn new(
         inbound: Streaming<v1::InsertRequest>,
         service: ReplayService,
+        caller: Caller,
         address: String,
         permit: OwnedSemaphorePermit,
     ) -> Self {
@@ -75,6 +78,7 @@ impl InsertStream {
             inbound,
             order,
             service,
+            caller,
             answer,
             answers,
             reading: Reading::On,
@@ -143,6 +147,7 @@ impl InsertStream {
                 Ok(None)
             }
             Message::Hello(origin) => {
+                self.caller.check_actor(origin.actor)?;
                 tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
                 let address = std::mem::take(&mut self.address);
                 self.lease = Some(self.service.actors.open(origin.actor, origin.epoch, address));

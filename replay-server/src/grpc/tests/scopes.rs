@@ -9,13 +9,18 @@ const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf5
 
 /// Starts a server, and a client whose token has `scopes`.
 async fn serve_to(directory: &Path, scopes: &str) -> Server {
+    serve_to_line(directory, &format!("client {scopes} {SECRET}")).await
+}
+
+/// Starts a server, and a client whose token is on this line.
+async fn serve_to_line(directory: &Path, line: &str) -> Server {
     let file = |name: &str, text: String| {
         let path = directory.join(name);
         std::fs::write(&path, text).unwrap();
         path
     };
     let security = SecuritySection {
-        tokens: file("tokens", format!("client {scopes} {SECRET}")),
+        tokens: file("tokens", line.to_owned()),
         token_file: file("token", "secret".to_owned()),
         ..SecuritySection::default()
     };
@@ -65,6 +70,24 @@ async fn the_scopes_of_a_token_decide_on_inserts_samples_and_releases_but_not_on
             }
         }
         server.stats().await;
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_bound_to_actors_inserts_as_no_other_and_sees_no_other() {
+    for (actors, allowed) in [("1", true), ("0-5", true), ("2-9,11", false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = serve_to_line(directory.path(), &format!("client act {SECRET} actors={actors}")).await;
+        let (sender, mut answers) = server.insert().await;
+        sender.send(hello()).await.unwrap();
+        match answers.message().await {
+            Ok(ready) => assert!(allowed && ready.is_some(), "{actors}"),
+            Err(status) => assert_eq!((status.code(), allowed), (Code::PermissionDenied, false), "{actors}: {status}"),
+        }
+        let listed = server.client.clone().actors(v1::ActorsRequest {}).await.unwrap().into_inner().actors;
+        assert_eq!(listed.len(), usize::from(allowed), "{actors}");
+        drop((sender, answers));
         server.stop().await;
     }
 }
