@@ -4,6 +4,7 @@
 //! The connection that reads a stream also drives it; no task is spawned, so none outlives its client.
 
 mod insert;
+mod listing;
 mod quota;
 mod sample;
 
@@ -17,8 +18,8 @@ use proto::replay::{
     Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal, Suspect,
     TableChange, UpdatedPriorities, v1,
 };
-use replay::ItemKey;
 use proto::security::Caller;
+use replay::ItemKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -131,12 +132,11 @@ impl v1::replay_server::Replay for ReplayService {
         let table = self.table(&query.table)?;
         // One list at a time: that of a large table needs memory for all its ids, and takes longer than the table
         // service may be blocked.
-        let _turn = self.lists.acquire().await.map_err(|_| draining())?;
+        let turn = Arc::clone(&self.lists).acquire_owned().await.map_err(|_| draining())?;
         let held = self.handle.request(|reply| Command::Held(table, reply)).await?;
         let ids = tokio::task::spawn_blocking(move || list(held, &query)).await;
         let ids = ids.map_err(|_| Status::internal("cannot list"))?;
-        let ids = ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id)));
-        Ok(Response::new(Box::pin(futures::stream::iter(ids))))
+        Ok(Response::new(listing::send(ids, turn)))
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {

@@ -225,11 +225,13 @@ impl TableService {
         self.tables[table.0].table().held().map(|held| held.trajectory.clone()).collect()
     }
 
-    /// Finds a trajectory and the tables that hold it. O(trajectories): only operators call this, rarely.
-    fn get(&self, id: TrajectoryId) -> Option<Located> {
+    /// Finds a trajectory and the tables that hold it. The first call builds an index of each table; later ones take
+    /// O(1).
+    fn get(&mut self, id: TrajectoryId) -> Option<Located> {
         let mut found: Option<Located> = None;
-        for table in &self.tables {
-            let Some(held) = table.table().held().find(|held| held.trajectory.id() == id) else { continue };
+        for table in &mut self.tables {
+            let name = table.name().to_owned();
+            let Some(held) = table.lookup(id) else { continue };
             let found = found.get_or_insert_with(|| Located {
                 trajectory: held.trajectory.clone(),
                 tables: Vec::new(),
@@ -238,7 +240,7 @@ impl TableService {
                 revision: held.revision,
                 revised_unix_ms: held.revised.map_or(0, |at| u64::try_from(at.as_millis()).unwrap_or(u64::MAX)),
             });
-            found.tables.push(table.name().to_owned());
+            found.tables.push(name);
         }
         found
     }
