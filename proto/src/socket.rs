@@ -80,6 +80,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::scripted::within;
 
     struct Ends;
 
@@ -95,8 +96,8 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut socket = Socket { stream: Either::Left(stream), attached: Ends };
         let ended = |result: io::Result<usize>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-        ended(socket.read(&mut [0]).await);
-        ended(socket.write(&[0]).await);
-        ended(socket.write_vectored(&[io::IoSlice::new(&[0])]).await);
+        ended(within(socket.read(&mut [0])).await);
+        ended(within(socket.write(&[0])).await);
+        ended(within(socket.write_vectored(&[io::IoSlice::new(&[0])])).await);
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::sync::OwnedSemaphorePermit;
@@ -15,6 +16,10 @@ use crate::socket::Attached;
 /// The places of a connection without an accepted call: among those from its address, and among those of the server.
 pub(super) type NewcomerPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
+/// The time after the deadline of the first call in which what has arrived is read: a process that was paused finds the
+/// deadlines of connections over whose calls wait to be read.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// The state of an open connection: what it counts towards, and when it must end.
 #[derive(Debug)]
 pub struct Lifetime {
@@ -25,6 +30,8 @@ pub struct Lifetime {
     security: Security,
     certificate: Option<Certificate>,
     timer: Pin<Box<Sleep>>,
+    /// True once the deadline of the first call is over.
+    in_grace: bool,
     /// True once the reason is logged for which the connection ends.
     has_ended: bool,
 }
@@ -64,7 +71,16 @@ impl Lifetime {
         certificate: Option<Certificate>,
     ) -> Self {
         let timer = Box::pin(sleep(security.timing.first_call));
-        Self { peer, _permit: permit, newcomer: Some(newcomer), security, certificate, timer, has_ended: false }
+        Self {
+            peer,
+            _permit: permit,
+            newcomer: Some(newcomer),
+            security,
+            certificate,
+            timer,
+            in_grace: false,
+            has_ended: false,
+        }
     }
 
     fn check(&mut self) -> io::Result<()> {
@@ -92,6 +108,10 @@ impl Attached for Lifetime {
         }
         loop {
             ready!(self.timer.as_mut().poll(cx));
+            if self.newcomer.is_some() && !std::mem::replace(&mut self.in_grace, true) {
+                self.timer.as_mut().reset(Instant::now() + GRACE);
+                continue;
+            }
             if let Err(error) = self.check() {
                 if !std::mem::replace(&mut self.has_ended, true) {
                     tracing::info!(peer = ?self.peer.connection.remote_addr(), %error, "closing a connection");

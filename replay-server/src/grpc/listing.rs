@@ -100,8 +100,10 @@ mod tests {
     async fn a_client_that_does_not_read_its_list_loses_its_turn() {
         let turns = Arc::new(Semaphore::new(1));
         let mut answers = send(ids(5000), Arc::clone(&turns).acquire_owned().await.unwrap());
+        let start = tokio::time::Instant::now();
         // The next list waits for the turn, and the test's clock runs meanwhile.
         drop(Arc::clone(&turns).acquire_owned().await.unwrap());
+        assert!(start.elapsed() < 2 * TIME_LIMIT, "{:?}", start.elapsed());
         let (mut read, mut status) = (0, None);
         while let Some(answer) = answers.next().await {
             read += 1;

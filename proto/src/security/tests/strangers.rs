@@ -64,7 +64,9 @@ async fn a_connection_without_a_preface_a_call_or_credentials_is_closed_in_time(
 
 #[tokio::test]
 async fn silent_connections_of_one_address_leave_places_for_known_clients_and_for_other_addresses() {
-    let server = Server::start(&SecuritySection::default()).await;
+    // No connection is closed because its time is over.
+    let timing = Timing { first_call: Duration::from_secs(3600), ..Timing::default() };
+    let server = Server::start_timed(&SecuritySection::default(), timing).await;
     let known = server.channel("http", &SecuritySection::default());
     health(&known).await.unwrap();
     let mut silent = Vec::new();
