@@ -31,12 +31,17 @@ mod tests;
 /// The interval between scans of the queue for requests without a receiver.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Weights versions after the newest that a request may wait for. More than one, since a server that loads a version
+/// while others are published skips those between.
+const VERSIONS_AHEAD_MAX: u64 = 16;
+
 /// Positions to evaluate, and their deadline.
 #[derive(Debug, Clone)]
 pub struct EvalRequest {
     /// The client: each client gets the same share of every batch.
     pub client: u64,
-    /// The weights version that must answer; `None` means the newest. A version that has not arrived yet is waited for.
+    /// The weights version that must answer; `None` means the newest. One of the next few versions is waited for, at most
+    /// for the configured time.
     pub version: Option<u64>,
     /// The positions, at least one.
     pub batch: Arc<Batch>,
@@ -160,14 +165,14 @@ impl Handle {
     }
 
     async fn evaluate_by(&self, request: EvalRequest, deadline: Instant) -> Result<Answer, Rejection> {
-        let version = self.version(request.version, deadline).await?;
+        if request.batch.is_empty() {
+            return Err(Rejection::Shape("a request has at least one position".to_owned()));
+        }
+        let version = self.version(request.version, request.batch.len(), deadline).await?;
         request
             .batch
             .check(version.shape(), version.actions(), request_positions_max(version.shape(), version.actions()))
             .map_err(|error| Rejection::Shape(error.to_string()))?;
-        if request.batch.is_empty() {
-            return Err(Rejection::Shape("a request has at least one position".to_owned()));
-        }
         let (reply, answer) = oneshot::channel();
         self.shared.push(request, version, deadline, reply)?;
         tokio::select! {
@@ -176,17 +181,29 @@ impl Handle {
         }
     }
 
-    /// Returns the requested version, and waits for it if it is not loaded yet.
-    async fn version(&self, wanted: Option<u64>, deadline: Instant) -> Result<Arc<Version>, Rejection> {
+    /// Returns the version that a request for `positions` names, and waits for it if it is one of the next to come.
+    async fn version(
+        &self,
+        wanted: Option<u64>,
+        positions: usize,
+        deadline: Instant,
+    ) -> Result<Arc<Version>, Rejection> {
         let versions = &self.shared.versions;
         let Some(wanted) = wanted else { return versions.newest().ok_or(Rejection::NoModel) };
         let mut newest = versions.watch();
+        // A client's own deadline may be years away.
+        let deadline = deadline.min(Instant::now() + self.shared.timeout);
+        let mut reserved = None;
         loop {
             if let Some(version) = versions.get(wanted) {
                 return Ok(version);
             }
-            // A version newer than all others will arrive; an older one will not be loaded again.
-            let may_come = newest.borrow_and_update().is_none_or(|newest| newest < wanted);
+            // An older version will not be loaded again, and one far ahead may never come. Before the first one any may.
+            let newest_version = *newest.borrow_and_update();
+            let may_come = newest_version.is_none_or(|newest| wanted > newest && wanted - newest <= VERSIONS_AHEAD_MAX);
+            if may_come && reserved.is_none() {
+                reserved = Some(self.shared.reserve(positions)?);
+            }
             let comes = async { may_come && newest.changed().await.is_ok() };
             if !tokio::time::timeout_at(deadline.into(), comes).await.unwrap_or(false) {
                 return Err(Rejection::UnknownVersion { version: wanted, resident: versions.numbers() });
@@ -227,9 +244,26 @@ impl Handle {
     }
 }
 
+/// The positions of a request whose version has not arrived: they count as waiting until this is dropped.
+struct Reservation<'a> {
+    shared: &'a Shared,
+    positions: usize,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.shared.state.lock().queue.release(self.positions);
+    }
+}
+
 impl Shared {
     fn now(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    fn reserve(&self, positions: usize) -> Result<Reservation<'_>, Rejection> {
+        self.state.lock().queue.reserve(positions)?;
+        Ok(Reservation { shared: self, positions })
     }
 
     fn push(

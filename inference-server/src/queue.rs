@@ -78,6 +78,8 @@ pub struct Queue<T> {
     /// The clients that have requests, in the order of their turns.
     turns: VecDeque<u64>,
     waiting: usize,
+    /// The positions of requests whose weights version has not arrived.
+    reserved: usize,
     in_flight: usize,
     pace: Pace,
 }
@@ -120,6 +122,7 @@ impl<T> Queue<T> {
             clients: HashMap::new(),
             turns: VecDeque::new(),
             waiting: 0,
+            reserved: 0,
             in_flight: 0,
             pace: Pace::default(),
         }
@@ -142,6 +145,30 @@ impl<T> Queue<T> {
         self.waiting
     }
 
+    /// Counts the positions of a request that cannot be queued yet, until they are [released](Self::release).
+    ///
+    /// # Errors
+    /// [`Rejection::Full`].
+    pub fn reserve(&mut self, positions: usize) -> Result<(), Rejection> {
+        self.check_room(positions)?;
+        self.reserved += positions;
+        Ok(())
+    }
+
+    /// Counts reserved positions no longer.
+    pub fn release(&mut self, positions: usize) {
+        self.reserved = self.reserved.saturating_sub(positions);
+    }
+
+    fn check_room(&self, positions: usize) -> Result<(), Rejection> {
+        // With an empty queue a request of any size is accepted: there would never be more capacity.
+        let held = self.waiting + self.reserved;
+        if held > 0 && held + positions > self.settings.waiting_max {
+            return Err(Rejection::Full { retry_after: self.expected(0) });
+        }
+        Ok(())
+    }
+
     /// Returns the expected wait of a request for `positions` that arrives now; zero until a batch was measured.
     #[must_use]
     pub fn expected(&self, positions: usize) -> Duration {
@@ -155,9 +182,8 @@ impl<T> Queue<T> {
     /// # Errors
     /// [`Rejection`], with the request, if the queue is full or the answer would be too late.
     pub fn push(&mut self, request: Request<T>, now: Duration) -> Result<(), (Rejection, Request<T>)> {
-        // With an empty queue a request of any size is accepted: there would never be more capacity.
-        if self.waiting > 0 && self.waiting + request.positions > self.settings.waiting_max {
-            return Err((Rejection::Full { retry_after: self.expected(0) }, request));
+        if let Err(full) = self.check_room(request.positions) {
+            return Err((full, request));
         }
         let expected = self.expected(request.positions);
         if let Some(deadline) = request.deadline

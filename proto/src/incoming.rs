@@ -1,57 +1,88 @@
 //! Accepts a server's connections: a bounded number at once, with TLS if the server has a certificate, and TCP_NODELAY.
+//!
+//! A connection is a *newcomer* until its first call with the credentials that the server requires. Newcomers have a
+//! deadline, and a bounded number of places of their own, so that silent connections do not displace known clients.
 
 mod handshakes;
+mod lifetime;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsStream;
 use tokio_util::either::Either;
-use tonic::transport::server::Connected;
+use tonic::transport::server::{Connected, TcpConnectInfo};
 
-use crate::security::{Peer, Security, client_name};
+use crate::security::{Identities, Networks, Peer, Security, ServerTls, Standing, client_name};
 use crate::socket::Socket;
-use handshakes::Handshakes;
+use handshakes::{Arrival, Handshakes};
+use lifetime::{Certificate, Lifetime};
 
 /// The wait after an error of the listener, such as a lack of file descriptors, in which other connections may end.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of file descriptors in use besides open connections: files, timers, the admin port, connections that are
 /// being closed.
-const DESCRIPTORS_BESIDE: usize = 64;
+const DESCRIPTORS_BESIDE: usize = 128;
 
-/// A connection of a client; it counts towards the limit until it is dropped.
-pub type Connection = Socket<OwnedSemaphorePermit>;
+/// A connection of a client; it counts towards the limits until it is dropped.
+pub type Connection = Socket<Lifetime>;
 
 /// Returns the connections that `listener` accepts, for tonic's `serve_with_incoming`. A connection that arrives while
 /// `connections_max` others are open is closed at once: its client retries with growing delays, and the open
-/// connections are not affected. With TLS in `security`, a connection is returned when its handshake is complete;
-/// handshakes run concurrently and have a time limit. The stream never ends.
+/// connections are not affected. Connections without an accepted call are closed after a time limit, take at most half
+/// of the places, and from one address a fixed number. With TLS in `security`, a connection is returned when its
+/// handshake is complete; handshakes run concurrently and have a time limit. The stream never ends.
 pub fn incoming(
     listener: TcpListener,
     connections_max: usize,
     security: Security,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-    let handshakes = Handshakes::default();
+    let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
     warn_of_few_descriptors(connections_max);
-    let state =
-        Accepting { listener, permits, connections_max, is_full: false, is_failing: false, security, handshakes };
+    let state = Accepting {
+        listener,
+        permits: semaphore(connections_max),
+        newcomers: semaphore(connections_max.div_ceil(2)),
+        networks: Networks::default(),
+        identities: Arc::new(Identities::new(connections_max)),
+        connections_max,
+        refusal: None,
+        is_failing: false,
+        security,
+        handshakes: Handshakes::default(),
+    };
     futures::stream::unfold(state, async |mut state| Some((Ok(state.next().await), state)))
 }
 
 struct Accepting {
     listener: TcpListener,
     permits: Arc<Semaphore>,
+    /// The places of connections without an accepted call.
+    newcomers: Arc<Semaphore>,
+    networks: Networks,
+    identities: Arc<Identities>,
     connections_max: usize,
-    /// True if the last connection was over the limit, so that a series of them is logged once.
-    is_full: bool,
+    /// The reason for which the last connection was refused, so that a series of refusals is logged once.
+    refusal: Option<Refusal>,
     /// True if the last accept failed.
     is_failing: bool,
     security: Security,
     handshakes: Handshakes,
+}
+
+/// The limit that a connection exceeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// All connections.
+    All,
+    /// Connections without an accepted call.
+    Newcomers,
+    /// Those from one address.
+    OfOneAddress,
 }
 
 impl Accepting {
@@ -59,15 +90,17 @@ impl Accepting {
         loop {
             let accepted = tokio::select! {
                 Some(finished) = self.handshakes.next() => {
-                    if let Some(stream) = finished && let Some(permit) = self.permit() {
-                        return Connection { stream: Either::Right(stream), attached: permit };
+                    if let Some((arrival, tls, stream)) = finished
+                        && let Some(connection) = self.encrypted(arrival, tls, stream)
+                    {
+                        return connection;
                     }
                     continue;
                 }
                 accepted = self.listener.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
                     self.log_once(&error);
@@ -76,15 +109,77 @@ impl Accepting {
                 }
             };
             self.is_failing = false;
-            // Released during the handshake, which may never end: only established connections count.
-            let Some(permit) = self.permit() else { continue };
+            let network = self.networks.of(address.ip());
+            let place = self.unless_refused(network.newcomer(), Refusal::OfOneAddress);
+            let Some(place) = place else { continue };
             // Acknowledgements are a few bytes, and a client waits for each. An error is ignored: without TCP_NODELAY
             // they are only slower.
             let _ = stream.set_nodelay(true);
+            let arrival = Arrival { network, place };
             match self.security.tls() {
-                None => return Connection { stream: Either::Left(stream), attached: permit },
-                Some(tls) => self.handshakes.begin(tls, stream),
+                None => {
+                    let peer = self.peer(&stream, None, &arrival);
+                    if let Some(connection) = self.admit(Either::Left(stream), peer, arrival, None) {
+                        return connection;
+                    }
+                }
+                // A handshake takes no place among all connections: it may never end.
+                Some(tls) if self.permits.available_permits() > 0 => self.handshakes.begin(tls, stream, arrival),
+                Some(_) => self.log_refusal(Refusal::All),
             }
+        }
+    }
+
+    /// Admits a connection whose handshake is complete.
+    fn encrypted(
+        &mut self,
+        arrival: Arrival,
+        tls: Arc<ServerTls>,
+        stream: Box<TlsStream<TcpStream>>,
+    ) -> Option<Connection> {
+        let (tcp, state) = stream.get_ref();
+        let chain = state.peer_certificates();
+        let peer = self.peer(tcp, chain.and_then(client_name), &arrival);
+        let certificate = chain.map(|chain| Certificate::accepted(chain, tls));
+        self.admit(Either::Right(stream), peer, arrival, certificate)
+    }
+
+    /// The client of a connection that has made no call.
+    fn peer(&self, stream: &TcpStream, certificate_name: Option<Arc<str>>, arrival: &Arrival) -> Peer {
+        let standing = Arc::new(Standing::new(Arc::clone(&arrival.network), Arc::clone(&self.identities)));
+        let connection: TcpConnectInfo = stream.connect_info();
+        Peer { connection, certificate_name, standing }
+    }
+
+    /// Gives a connection its places; `None` if there are none.
+    fn admit(
+        &mut self,
+        stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+        peer: Peer,
+        arrival: Arrival,
+        certificate: Option<Certificate>,
+    ) -> Option<Connection> {
+        let take = |from: &Arc<Semaphore>| Arc::clone(from).try_acquire_owned().ok();
+        let permit = self.unless_refused(take(&self.permits), Refusal::All)?;
+        let newcomer = self.unless_refused(take(&self.newcomers), Refusal::Newcomers)?;
+        self.refusal = None;
+        let newcomer = (arrival.place, newcomer);
+        let attached = Lifetime::new(peer, permit, newcomer, self.security.clone(), certificate);
+        Some(Connection { stream, attached })
+    }
+
+    fn unless_refused(&mut self, permit: Option<OwnedSemaphorePermit>, limit: Refusal) -> Option<OwnedSemaphorePermit> {
+        if permit.is_none() {
+            self.log_refusal(limit);
+        }
+        permit
+    }
+
+    /// Logs a refused connection, once for a series of them with the same reason.
+    fn log_refusal(&mut self, limit: Refusal) {
+        if self.refusal.replace(limit) != Some(limit) {
+            let connections_max = self.connections_max;
+            tracing::warn!(connections_max, ?limit, "rejecting connections: a limit is reached");
         }
     }
 
@@ -94,17 +189,6 @@ impl Accepting {
             let remedy = service::descriptors::exhausted(error).unwrap_or_default();
             tracing::error!(%error, remedy, "cannot accept connections; trying again");
         }
-    }
-
-    /// Takes a permit of `connections_max`.
-    fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
-        let was_full = std::mem::replace(&mut self.is_full, permit.is_none());
-        if self.is_full && !was_full {
-            let connections_max = self.connections_max;
-            tracing::warn!(connections_max, "rejecting connections: the limit is reached");
-        }
-        permit
     }
 }
 
@@ -130,14 +214,7 @@ impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        let (tcp, certificate_name) = match &self.stream {
-            Either::Left(stream) => (stream, None),
-            Either::Right(stream) => {
-                let (tcp, tls) = stream.get_ref();
-                (tcp, tls.peer_certificates().and_then(client_name))
-            }
-        };
-        Peer { connection: tcp.connect_info(), certificate_name }
+        self.attached.peer.clone()
     }
 }
 

@@ -7,10 +7,17 @@
 //! set once, by [`use_credentials`], for every channel that it opens. Files are read again when they change. With no
 //! key set, a server accepts every call and a client sends no credentials.
 
+mod caller;
 mod certificates;
 mod credentials;
 mod guard;
+mod held_body;
+mod identities;
+mod networks;
+mod peer;
 mod quota;
+mod request_body;
+mod request_limits;
 mod scope;
 mod tls;
 mod tokens;
@@ -20,25 +27,47 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use caller::Caller;
 pub(crate) use certificates::client_name;
 pub use credentials::{Credentials, use_credentials};
-pub use guard::{Guard, Guarded, Peer};
-use rustls::ServerConfig;
+pub use guard::{Guard, Guarded};
+pub(crate) use identities::Identities;
+pub(crate) use networks::{Network, Networks};
+pub use peer::Peer;
+pub(crate) use peer::Standing;
 use service::security::is_set;
 use service::{ConfigError, SecuritySection};
 
 use guard::Access;
 use quota::Quota;
+use scope::Holder;
+pub(crate) use tls::ServerTls;
 use watched::Watched;
 
 /// Files are checked for changes at most this often, when a connection or a call arrives.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The times of connections.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    /// The time in which a connection must make a call with the credentials that the server requires.
+    pub(crate) first_call: Duration,
+    /// The interval at which the credentials of open connections are checked again.
+    pub(crate) review: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { first_call: Duration::from_secs(10), review: Duration::from_secs(5) }
+    }
+}
+
 /// The credentials that a server requires of its clients. Cheap to clone; the default requires none.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
-    tls: Option<Arc<Watched<ServerConfig>>>,
+    tls: Option<Arc<Watched<ServerTls>>>,
     guard: Guard,
+    pub(crate) timing: Timing,
 }
 
 impl Security {
@@ -66,12 +95,18 @@ impl Security {
             Access::Open
         };
         let guard = Guard::new(access, Quota::new(section.requests_per_second_max));
-        Ok(Self { tls: tls.transpose()?.map(Arc::new), guard })
+        Ok(Self { tls: tls.transpose()?.map(Arc::new), guard, timing: Timing::default() })
     }
 
     /// The TLS settings of new connections; `None`: no TLS.
-    pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn tls(&self) -> Option<Arc<ServerTls>> {
         self.tls.as_ref().map(|tls| tls.current())
+    }
+
+    /// Returns a holder by whom calls of `peer` were accepted and whose token or certificate would be accepted no
+    /// longer, or with other scopes.
+    pub(crate) fn no_longer_accepted(&self, peer: &Peer) -> Option<Arc<Holder>> {
+        peer.standing.holders().into_iter().find(|holder| !self.guard.accepts(holder))
     }
 
     /// The layer that checks calls.

@@ -29,6 +29,10 @@ pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Further calls wait in the client.
 const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
+/// The age at which a connection takes no further calls; those in progress go on, and its client opens another for
+/// the next. Connections that were forgotten open thus end, and those of clients spread over servers that were added.
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// The full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
@@ -36,7 +40,13 @@ const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 /// the calls that `security` allows; the services, added to it, set their own message limits.
 #[must_use]
 pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
+    server_aged(security, CONNECTION_AGE_MAX)
+}
+
+/// As [`server`], with another maximum age of connections.
+pub(crate) fn server_aged(security: &Security, connection_age_max: Duration) -> Server<Stack<Guard, Identity>> {
     Server::builder()
+        .max_connection_age(connection_age_max)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)

@@ -4,6 +4,7 @@
 //! The connection that reads a stream also drives it; no task is spawned, so none outlives its client.
 
 mod insert;
+mod listing;
 mod sample;
 
 use std::pin::Pin;
@@ -16,6 +17,7 @@ use proto::replay::{
     Choice, ItemPriority, ListOrder, ListQuery, PriorityUpdate, Quarantine, Report, Revisable, ReviseRefusal, Suspect,
     TableChange, UpdatedPriorities, v1,
 };
+use proto::security::Caller;
 use replay::ItemKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -95,8 +97,8 @@ impl v1::replay_server::Replay for ReplayService {
         request: Request<Streaming<v1::InsertRequest>>,
     ) -> Result<Response<Self::InsertStream>, Status> {
         let address = request.remote_addr().map_or_else(String::new, |address| address.to_string());
-        let permit = self.stream()?;
-        let stream = insert::InsertCall::new(request.into_inner(), self.clone(), address, permit);
+        let (permit, caller) = (self.stream()?, Caller::of(&request));
+        let stream = insert::InsertCall::new(request.into_inner(), self.clone(), caller, address, permit);
         Ok(Response::new(stream.answers()))
     }
 
@@ -115,8 +117,10 @@ impl v1::replay_server::Replay for ReplayService {
         Ok(Response::new(stats.into()))
     }
 
-    async fn actors(&self, _: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
-        Ok(Response::new(self.actors.list(Instant::now().into_std())))
+    async fn actors(&self, request: Request<v1::ActorsRequest>) -> Result<Response<v1::ActorsResponse>, Status> {
+        let (caller, mut list) = (Caller::of(&request), self.actors.list(Instant::now().into_std()));
+        list.actors.retain(|actor| caller.sees_actor(actor.actor));
+        Ok(Response::new(list))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<Self::ListStream>, Status> {
@@ -124,12 +128,11 @@ impl v1::replay_server::Replay for ReplayService {
         let table = self.table(&query.table)?;
         // One list at a time: that of a large table needs memory for all its ids, and takes longer than the table
         // service may be blocked.
-        let _turn = self.lists.acquire().await.map_err(|_| draining())?;
+        let turn = Arc::clone(&self.lists).acquire_owned().await.map_err(|_| draining())?;
         let held = self.handle.request(|reply| Command::Held(table, reply)).await?;
         let ids = tokio::task::spawn_blocking(move || list(held, &query)).await;
         let ids = ids.map_err(|_| Status::internal("cannot list"))?;
-        let ids = ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id)));
-        Ok(Response::new(Box::pin(futures::stream::iter(ids))))
+        Ok(Response::new(listing::send(ids, turn)))
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {

@@ -12,6 +12,7 @@ use proto::convert;
 use proto::limits::MESSAGE_BYTES_MAX;
 use proto::replay::order::{InsertOrder, Inserted as Message};
 use proto::replay::{Answer, InsertWait, Origin, v1};
+use proto::security::Caller;
 use service::trace::{self, Kind, Span};
 use tonic::Status;
 
@@ -44,6 +45,8 @@ pub struct InsertStream {
     order: InsertOrder,
     actors: Actors,
     quota: Quota,
+    /// The client, which may insert for some actors only.
+    caller: Caller,
     reading: Reading,
     /// The address of the client.
     address: String,
@@ -108,12 +111,20 @@ impl InsertStream {
     /// [`look`](Self::look) at the time [`next_look`](Self::next_look) and [`proceed`](Self::proceed) at the time
     /// [`quota_wait`](Self::quota_wait). An error ends the stream with this status. Dropping the stream records its
     /// end.
-    pub fn new(settings: &Settings, actors: Actors, quota: Quota, address: String, now: Instant) -> Self {
+    pub fn new(
+        settings: &Settings,
+        actors: Actors,
+        quota: Quota,
+        caller: Caller,
+        address: String,
+        now: Instant,
+    ) -> Self {
         let heartbeat = settings.heartbeat;
         Self {
             order: InsertOrder::new(settings.game.as_str(), INSERT_CREDIT, settings.limits, heartbeat),
             actors,
             quota,
+            caller,
             reading: Reading::On,
             address,
             heartbeat,
@@ -161,6 +172,7 @@ impl InsertStream {
                 Ok(Received::Nothing)
             }
             Message::Hello(origin) => {
+                self.caller.check_actor(origin.actor)?;
                 tracing::info!(actor = origin.actor, epoch = origin.epoch, "an actor inserts");
                 let address = std::mem::take(&mut self.address);
                 self.lease = Some(self.actors.open(origin.actor, origin.epoch, address, now));

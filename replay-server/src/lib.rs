@@ -20,18 +20,16 @@ mod metrics;
 pub mod quota;
 pub mod storage;
 pub mod table_service;
+mod threads;
 pub mod verify;
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
-use std::sync::mpsc::sync_channel;
-use std::thread::JoinHandle as Thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use proto::replay::v1::replay_server::ReplayServer;
 use proto::security::Security;
-use service::Drain;
+use service::{Drain, Health};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
 
@@ -40,8 +38,7 @@ pub use config::{ArchiveSettings, Config, Settings};
 use grpc::ReplayService;
 use insert_stream::INSERT_CREDIT;
 use leases::Actors;
-use log::{Disk, committer};
-use table_service::{Command, Handle, LOG_COMMANDS_MAX, TableService, TableState};
+use table_service::{Command, Handle};
 
 /// The interval at which metrics are published and waiting samplers receive the reason for their wait.
 const TICK: Duration = Duration::from_millis(250);
@@ -57,7 +54,7 @@ pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()
     let settings = config.settings()?;
     let security = Security::open(&config.security, context.listen)?;
     let listener = service::net::bind(context.listen).await?;
-    let running = start_with(settings, security, listener, context.drain).await?;
+    let running = start_with(settings, security, listener, context.health, context.drain).await?;
     tracing::info!(address = %running.address, "serving replay");
     context.readiness.ready();
     running.finished().await
@@ -87,11 +84,11 @@ impl Running {
 /// # Errors
 /// As [`start_with`].
 pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> anyhow::Result<Running> {
-    start_with(settings, Security::default(), listener, drain).await
+    start_with(settings, Security::default(), listener, Health::default(), drain).await
 }
 
 /// Restores the tables from their log and serves them on `listener`, to clients that `security` accepts, until `drain`
-/// fires.
+/// fires. `health` watches the threads.
 ///
 /// # Errors
 /// The directory is not writable or in use, or the log cannot be read.
@@ -99,6 +96,7 @@ pub async fn start_with(
     settings: Settings,
     security: Security,
     listener: TcpListener,
+    health: Health,
     drain: Drain,
 ) -> anyhow::Result<Running> {
     let address = listener.local_addr().context("read the address of the listener")?;
@@ -108,7 +106,9 @@ pub async fn start_with(
     let archive = restored_archive(&settings).await?;
     let (handle, threads) = {
         let settings = settings.clone();
-        tokio::task::spawn_blocking(move || start_threads(&settings)).await.context("restore the replay table")??
+        tokio::task::spawn_blocking(move || threads::start(&settings, &health))
+            .await
+            .context("restore the replay table")??
     };
     let serving = tokio::spawn(async move {
         let archiving =
@@ -124,7 +124,8 @@ pub async fn start_with(
         }
         watching.await.context("join the task that watches the disk")?;
         drop(lock);
-        served.and(joined)
+        // A panic of a thread is the cause of what the server saw of it.
+        joined.and(served)
     });
     Ok(Running { address, serving })
 }
@@ -151,68 +152,6 @@ async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive
         Err(error) => return Err(error.into()),
     }
     Ok(Some((archive, *interval)))
-}
-
-/// The two threads behind a server.
-#[derive(Debug)]
-struct Threads {
-    tables: Thread<()>,
-    log: Thread<()>,
-}
-
-impl Threads {
-    /// Joins the table service first: its end closes the log's channel.
-    fn join(self) -> anyhow::Result<()> {
-        let tables = self.tables.join().map_err(|_| anyhow!("the replay table's thread panicked"));
-        let log = self.log.join().map_err(|_| anyhow!("the replay log's thread panicked"));
-        tables.and(log)
-    }
-}
-
-fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
-    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings, entropy())?;
-    for log::Repair { name, offset, length, what, cut } in repairs {
-        let done = if cut { "cut off" } else { "skipped" };
-        tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
-    }
-    restored.tables.iter().for_each(log_restored);
-    let (handle, commands) = Handle::new();
-    let (to_log, log_commands) = sync_channel(LOG_COMMANDS_MAX);
-    let commit = settings.commit;
-    // This handle does not keep the table service running: the service ends when it has drained.
-    let events = handle.clone();
-    let log = std::thread::Builder::new().name("replay-log".to_owned()).spawn(move || {
-        committer::run(log, &log_commands, commit, |event| {
-            // A send fails only after the table service has ended, when it no longer needs the event.
-            let _ = events.send_blocking(Command::Log(event));
-        });
-    })?;
-    let tables = TableService::new(restored, settings, to_log);
-    let tables = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || tables.run(commands))?;
-    Ok((handle, Threads { tables, log }))
-}
-
-/// Returns random bytes from the system.
-fn entropy() -> [u8; 32] {
-    let state = RandomState::new();
-    let words: [u64; 4] = std::array::from_fn(|word| state.hash_one(word));
-    *blake3::hash(&words.map(u64::to_le_bytes).concat()).as_bytes()
-}
-
-fn log_restored(state: &TableState) {
-    let (table, limiter) = (state.table(), state.limiter());
-    tracing::info!(
-        table = state.name(),
-        trajectories = table.trajectories(),
-        items = table.items(),
-        samples = limiter.counts().sampled,
-        "restored a replay table"
-    );
-    if table.items() > 0
-        && let Err(wait) = limiter.can_sample(1)
-    {
-        tracing::warn!(table = state.name(), "nothing can be drawn until more comes in: {wait}");
-    }
 }
 
 /// Serves until the server has drained; by then the table service has received the drain too.

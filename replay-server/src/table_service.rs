@@ -113,15 +113,23 @@ impl TableService {
         service
     }
 
-    /// Runs until it has drained: no insert is queued or in flight to the disk.
-    pub fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    /// Runs until it has drained: no insert is queued or in flight to the disk. Also ends when the log's thread has
+    /// panicked, since nothing can be stored any more. Calls `on_command` after every command.
+    pub fn run(mut self, mut commands: mpsc::Receiver<Command>, on_command: impl Fn()) {
         self.publish();
         while let Some(command) = commands.blocking_recv() {
+            if matches!(command, Command::Log(LogEvent::Panicked)) {
+                tracing::error!("the replay log's thread panicked: the process ends");
+                return;
+            }
             self.apply(command, Instant::now());
+            on_command();
             if self.draining && self.in_log_entries == 0 && self.records.is_empty() {
                 break;
             }
         }
+        // The log's thread, which this waits for, must not wait for a place among the commands.
+        drop(commands);
         self.publish();
         // The log's thread receives this before it sees that the channel is closed.
         let _ = self.log.send(LogCommand::Samples(self.main().limiter().counts().sampled));
@@ -160,6 +168,7 @@ impl TableService {
                 self.committed(entries, segment, bytes, now);
             }
             Command::Log(LogEvent::Failed { entries, error }) => self.failed(entries, &error),
+            Command::Log(LogEvent::Panicked) => {}
             Command::Tick => self.tick(now),
             Command::Drain => self.drain(),
         }
@@ -220,11 +229,13 @@ impl TableService {
         self.tables[table.0].table().held().map(|held| held.trajectory.clone()).collect()
     }
 
-    /// Finds a trajectory and the tables that hold it. O(trajectories): only operators call this, rarely.
-    fn get(&self, id: TrajectoryId) -> Option<Located> {
+    /// Finds a trajectory and the tables that hold it. The first call builds an index of each table; later ones take
+    /// O(1).
+    fn get(&mut self, id: TrajectoryId) -> Option<Located> {
         let mut found: Option<Located> = None;
-        for table in &self.tables {
-            let Some(held) = table.table().held().find(|held| held.trajectory.id() == id) else { continue };
+        for table in &mut self.tables {
+            let name = table.name().to_owned();
+            let Some(held) = table.lookup(id) else { continue };
             let found = found.get_or_insert_with(|| Located {
                 trajectory: held.trajectory.clone(),
                 tables: Vec::new(),
@@ -233,7 +244,7 @@ impl TableService {
                 revision: held.revision,
                 revised_unix_ms: held.revised.map_or(0, |at| u64::try_from(at.as_millis()).unwrap_or(u64::MAX)),
             });
-            found.tables.push(table.name().to_owned());
+            found.tables.push(name);
         }
         found
     }
@@ -279,7 +290,7 @@ impl Clock {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::mpsc::{Receiver, sync_channel};
 
     use experience::{ActionProbability, Step, StepKind, Trajectory};
@@ -298,7 +309,7 @@ mod tests {
         }
     }
 
-    fn trajectory(sequence: u64) -> Trajectory {
+    pub(crate) fn trajectory(sequence: u64) -> Trajectory {
         let policy = vec![ActionProbability { action: Action(0), probability: 1.0 }];
         let kind = StepKind::Full { policy, value: 0.0 };
         let step = Step { action: Action(0), reward: 0.0, kind, weights_version: WeightsVersion(1) };

@@ -21,6 +21,7 @@ struct Step {
 pub fn run(root: &Path) -> Result<()> {
     let start = Instant::now();
     let mut tests = Summary::default();
+    let mut not_checked = Vec::new();
     let mut steps = Vec::new();
     let mut step = |name, work: &mut dyn FnMut() -> Result<()>| {
         println!("\n── {name}");
@@ -38,7 +39,7 @@ pub fn run(root: &Path) -> Result<()> {
     step("fmt", &mut || cargo("fmt --all --check"));
     step("layers", &mut || layers::run(root));
     step("tidy", &mut || tidy::run(root));
-    step("deny", &mut || deny::run(root));
+    step("deny", &mut || deny::run(root).map(|reasons| not_checked = reasons));
     step("kubernetes", &mut || kubernetes::run(root));
     step("libtorch", &mut || libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu).map(drop));
     // Checks the build for accelerators, so that it keeps compiling; the tests compile the build without them.
@@ -64,6 +65,9 @@ pub fn run(root: &Path) -> Result<()> {
     let failed: Vec<&str> = steps.iter().filter(|step| step.outcome.is_err()).map(|step| step.name).collect();
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
+    }
+    for reason in &not_checked {
+        println!("NOT CHECKED: {reason}");
     }
     // Repeated at the end of the output, where it is easy to find.
     println!("\n{tests}");

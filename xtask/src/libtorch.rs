@@ -235,7 +235,7 @@ impl Install {
             let size_mb = wheel.download_mb(self.platform);
             eprintln!("libtorch {VERSION}: {number} of {count}: {} ({size_mb} MB)", wheel.requirement);
             let downloads = work.path().join("download");
-            python.download_wheel(wheel.requirement, &downloads)?;
+            python.download_wheel(wheel.hashed()?, &downloads)?;
             wheel.unpack(&python, &downloads, target, wanted)?;
             // At once, because the next one needs the room.
             fs::remove_dir_all(&downloads).with_context(|| format!("remove {}", downloads.display()))

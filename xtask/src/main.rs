@@ -103,7 +103,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Ci => ci::run(&root),
         Chore::Layers => layers::run(&root),
         Chore::Tidy => tidy::run(&root),
-        Chore::Deny => deny::run(&root),
+        Chore::Deny => deny::run(&root).map(drop),
         Chore::Kubernetes => kubernetes::run(&root),
         Chore::Sanitise => suite::sanitise(&root),
         Chore::Chaos(options) => suite::chaos(&root, &options),

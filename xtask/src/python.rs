@@ -48,27 +48,25 @@ impl Python {
         }
     }
 
-    /// Downloads the wheel of `requirement` for this platform into `folder`; pip shows its progress.
+    /// Downloads the wheel of a line of a requirements file for this platform into `folder`; pip shows its progress.
+    /// The line has the hashes of the wheels that are accepted, which pip checks.
     ///
     /// # Errors
-    /// The last output of pip, if it fails for this Python and for Python 3.12 as well.
-    pub fn download_wheel(&self, requirement: &str, folder: &Path) -> Result<()> {
-        // The wheels may be for another version of Python: none of the files that we extract depend on it.
+    /// The last output of pip.
+    pub fn download_wheel(&self, line: &str, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        let download = |more: &[&str]| {
-            let mut command = self.pip("download");
-            // Wheels have hundreds of megabytes: none stays in pip's cache, and none goes through a small `/tmp`.
-            command.arg("--no-cache-dir").env("TMPDIR", folder);
-            run(command.args(more).arg("--dest").arg(folder).arg(requirement), 6)
-        };
-        let Err(complaint) = download(&[]) else { return Ok(()) };
-        if !complaint.to_string().contains("No matching distribution") {
-            bail!("pip could not download {requirement} (is the package index reachable?):\n{complaint:#}");
-        }
-        download(&["--python-version", "3.12"]).map_err(|complaint| {
+        let listed = write_requirements(folder, line)?;
+        let mut command = self.pip("download");
+        // Wheels have hundreds of megabytes: none stays in pip's cache, and none goes through a small `/tmp`.
+        command.arg("--no-cache-dir").env("TMPDIR", folder);
+        // One version of Python, so that there is one wheel for each platform: none of the files that we extract depends
+        // on it.
+        command.args(["--require-hashes", "--python-version", "3.12"]);
+        run(command.arg("--dest").arg(folder).arg("--requirement").arg(listed), 6).map_err(|complaint| {
+            let name = line.split_whitespace().next().unwrap_or_default();
             anyhow!(
-                "pip found no wheel of {requirement}: the package index cannot be reached, or has none for this \
-                 platform:\n{complaint:#}"
+                "pip could not download {name} (is the package index reachable, and has it a wheel for this \
+                 platform?):\n{complaint:#}"
             )
         })
     }
@@ -88,8 +86,16 @@ impl Python {
     }
 }
 
-/// Returns the folder `.tools/NAME` with these packages, one per line, and their programs, but not their dependencies;
-/// installs them unless these versions are installed already.
+/// Writes a requirements file: pip takes hashes from no other place.
+fn write_requirements(folder: &Path, requirements: &str) -> Result<PathBuf> {
+    let path = folder.join("requested.txt");
+    fs::write(&path, requirements).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
+}
+
+/// Returns the folder `.tools/NAME` with the packages of a requirements file, and their programs, but not their
+/// dependencies; installs them unless these versions are installed already. Where a line has hashes, pip accepts no
+/// other wheels.
 ///
 /// # Errors
 /// No Python is found, or pip fails; the error holds its last output.
@@ -101,19 +107,27 @@ pub fn packages(root: &Path, name: &str, requirements: &str) -> Result<PathBuf> 
         return Ok(folder);
     }
     let python = Python::find()?;
-    let names: Vec<&str> = requirements.lines().collect();
-    eprintln!("installing {} into {}", names[0], folder.display());
+    let names: Vec<&str> = names(requirements).collect();
+    eprintln!("installing {} into {}", names.first().copied().unwrap_or(name), folder.display());
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
     }
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
     let mut command = python.pip("install");
-    run(command.args(["--quiet", "--upgrade", "--target"]).arg(&folder).args(&names), 6).map_err(|complaint| {
+    let listed = write_requirements(&folder, requirements)?;
+    command.args(["--quiet", "--upgrade", "--target"]).arg(&folder).arg("--requirement").arg(listed);
+    run(&mut command, 6).map_err(|complaint| {
         let all = names.join(", ");
         anyhow!("pip could not install {all} (is the package index reachable?):\n{complaint:#}")
     })?;
     fs::write(&stamp, requirements).with_context(|| format!("write {}", stamp.display()))?;
     Ok(folder)
+}
+
+/// The packages of a requirements file, with their versions.
+pub(crate) fn names(requirements: &str) -> impl Iterator<Item = &str> {
+    let words = requirements.lines().filter(|line| !line.starts_with(['#', ' '])).map(str::split_whitespace);
+    words.filter_map(|mut words| words.next())
 }
 
 /// Runs a command that shows its own progress; fails with the last lines of its errors.

@@ -1,22 +1,29 @@
 //! The admin port: `/metrics` for Prometheus, `/healthz` and `/readyz` for orchestrators.
+//!
+//! It shares the runtime of the process, so that a runtime that is stuck fails its probes; its connections are bounded.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::Drain;
+use crate::bounded_listener::BoundedListener;
+use crate::{Drain, Health};
 
 /// The interval at which histograms are aggregated; in between, their samples are kept in memory.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The time limit of a connection, which serves one request.
+const CONNECTION_TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// The readiness of the process, with the reason if it is not ready; cheap to clone.
 #[derive(Debug, Clone)]
@@ -63,15 +70,22 @@ pub struct Admin {
 impl Admin {
     /// Serves on `listener` until [`stop`](Self::stop). The server outlives the drain of the process, so that draining
     /// can be observed.
-    pub fn start(listener: TcpListener, metrics: PrometheusHandle, readiness: Readiness) -> std::io::Result<Self> {
+    pub fn start(
+        listener: TcpListener,
+        metrics: PrometheusHandle,
+        health: Health,
+        readiness: Readiness,
+    ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Drain::new();
         let upkeep = tokio::spawn(upkeep(metrics.clone()));
         let router = Router::new()
             .route("/metrics", get(render_metrics))
-            .route("/healthz", get(async || "ok\n"))
+            .route("/healthz", get(report_health))
             .route("/readyz", get(report_readiness))
-            .with_state((metrics, readiness));
+            .layer(map_response(last_of_connection))
+            .with_state((metrics, health, readiness));
+        let listener = BoundedListener::new(listener, CONNECTION_TIME_LIMIT);
         let stopped = stop.clone();
         let server = tokio::spawn(async move {
             let served =
@@ -107,7 +121,18 @@ async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-async fn render_metrics(State((metrics, _)): State<(PrometheusHandle, Readiness)>) -> impl IntoResponse {
+/// The state that handlers share.
+type Shared = (PrometheusHandle, Health, Readiness);
+
+/// Makes the server close the connection after this answer: a connection that stays open between two scrapes would meet
+/// its time limit during one of them.
+async fn last_of_connection(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+async fn render_metrics(State((metrics, health, _)): State<Shared>) -> impl IntoResponse {
+    health.publish(Instant::now());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&metrics.render()))
 }
 
@@ -117,7 +142,14 @@ fn exposition(rendered: &str) -> String {
     rendered.replace("_total gauge\n", "_total counter\n")
 }
 
-async fn report_readiness(State((_, readiness)): State<(PrometheusHandle, Readiness)>) -> impl IntoResponse {
+async fn report_health(State((_, health, _)): State<Shared>) -> impl IntoResponse {
+    match health.problem(Instant::now()) {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
+}
+
+async fn report_readiness(State((_, _, readiness)): State<Shared>) -> impl IntoResponse {
     match readiness.reason() {
         None => (StatusCode::OK, "ready\n".to_owned()),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
@@ -150,9 +182,15 @@ mod tests {
         });
         let readiness = Readiness::starting();
         let listener = net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let admin = Admin::start(listener, recorder.handle(), readiness.clone()).unwrap();
+        let health = Health::default();
+        let admin = Admin::start(listener, recorder.handle(), health.clone(), readiness.clone()).unwrap();
         let address = admin.address();
 
+        assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
+        let stalled = health.heartbeat("log", Duration::ZERO);
+        let (status, reason) = get(address, "/healthz").await;
+        assert_eq!((status, reason.starts_with("the thread log has stalled for ")), (503, true), "{reason}");
+        drop(stalled);
         assert_eq!(get(address, "/healthz").await, (200, "ok\n".to_owned()));
         assert_eq!(get(address, "/readyz").await, (503, "starting\n".to_owned()));
         readiness.ready();

@@ -3,8 +3,8 @@
 //!
 //! Every process parses its command line ([`CommonArgs`]), loads the run file ([`config::Sources`]), builds, runs and
 //! drains ([`Drain`]). [`run`] performs all of it except building and running, which a process passes as a closure that
-//! takes a [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` from [`Readiness`], [`Probe`] queries
-//! them, [`SecuritySection`] and [`TelemetrySection`] are the sections that all processes share, [`trace`] records
+//! takes a [`Context`]. [`Admin`] serves `/metrics`, `/healthz` and `/readyz` from [`Health`] and [`Readiness`], [`Probe`]
+//! queries them, [`SecuritySection`] and [`TelemetrySection`] are the sections that all processes share, [`trace`] records
 //! spans, and [`ConfigError`] names the key of every invalid value. Start reading at [`run`].
 //!
 //! The crate does not depend on games, tensors or messages. It is the only crate at its level that reads the
@@ -12,6 +12,7 @@
 
 mod admin;
 mod args;
+mod bounded_listener;
 pub mod config;
 pub mod cpus;
 pub mod descriptors;
@@ -19,6 +20,7 @@ pub mod devices;
 pub mod directory;
 mod drain;
 pub mod gpus;
+mod health;
 pub mod identity;
 pub mod machine;
 pub mod net;
@@ -33,6 +35,7 @@ pub use args::{CommonArgs, LogFormat};
 pub use config::ConfigError;
 pub use directory::RememberedFile;
 pub use drain::Drain;
+pub use health::{Health, Heartbeat};
 pub use probe::Probe;
 pub use process::{Context, chain, run};
 pub use security::SecuritySection;

@@ -125,7 +125,7 @@ mod tests {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let readiness = Readiness::starting();
         let listener = net::bind("0.0.0.0:0".parse().unwrap()).await.unwrap();
-        let admin = Admin::start(listener, recorder.handle(), readiness.clone()).unwrap();
+        let admin = Admin::start(listener, recorder.handle(), crate::Health::default(), readiness.clone()).unwrap();
         // A wildcard address is probed on loopback.
         let address = admin.address();
 

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::{self, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
-use crate::{Admin, CommonArgs, ConfigError, Drain, LogFormat, Probe, Readiness, descriptors, devices, net, trace};
+use crate::{
+    Admin, CommonArgs, ConfigError, Drain, Health, LogFormat, Probe, Readiness, descriptors, devices, net, trace,
+};
 
 /// The exit code of a process that failed.
 const EXIT_FAILURE: u8 = 1;
@@ -34,6 +36,8 @@ pub struct Context {
     pub admin: SocketAddr,
     /// Fires when the process must end: the body then finishes its work, uploads results and returns.
     pub drain: Drain,
+    /// The health, to which the body adds the threads that it cannot work without.
+    pub health: Health,
     /// The readiness, which the body sets when it can do its work.
     pub readiness: Readiness,
     /// Renders the metrics of this process.
@@ -113,9 +117,11 @@ where
         devices::start(drain.clone());
         let readiness = Readiness::starting();
         let listener = net::bind(common.admin).await?;
-        let admin = Admin::start(listener, metrics.clone(), readiness.clone())?;
+        let health = Health::default();
+        let admin = Admin::start(listener, metrics.clone(), health.clone(), readiness.clone())?;
         tracing::info!(process = name, pid = std::process::id(), admin = %admin.address(), "started");
-        let context = Context { name, listen: common.listen, admin: admin.address(), drain, readiness, metrics };
+        let (listen, admin_address) = (common.listen, admin.address());
+        let context = Context { name, listen, admin: admin_address, drain, health, readiness, metrics };
         let result = body(config, context).await;
         admin.stop().await;
         if let Some(exporter) = exporter {

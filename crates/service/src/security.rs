@@ -22,6 +22,8 @@ pub struct SecuritySection {
     pub key: PathBuf,
     /// The authorities that sign client certificates (PEM). If set, clients must present a certificate.
     pub client_ca: PathBuf,
+    /// Revocation lists of the authorities of `client_ca` (PEM): a client certificate in one of them is not accepted.
+    pub crl: PathBuf,
     /// The scopes of client certificates if no tokens are set: on each line a DNS name and its scopes. A certificate
     /// with another name has the scopes that the service of that name needs.
     pub client_scopes: PathBuf,
@@ -58,6 +60,7 @@ impl SecuritySection {
         needs(&self.certificate, &self.key, "key", "security.certificate")?;
         needs(&self.key, &self.certificate, "certificate", "security.key")?;
         needs(&self.client_ca, &self.certificate, "certificate", "security.client_ca")?;
+        needs(&self.crl, &self.client_ca, "client_ca", "security.crl")?;
         needs(&self.client_scopes, &self.client_ca, "client_ca", "security.client_scopes")?;
         needs(&self.client_certificate, &self.client_key, "client_key", "security.client_certificate")?;
         needs(&self.client_key, &self.client_certificate, "client_certificate", "security.client_key")?;

@@ -2,11 +2,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evaluator_doubles::{Fault, Faulty};
+use futures::{FutureExt as _, poll};
 use game::{Action, Game as _, ObservationShape};
 use inference::{Batch, Evaluator, Hashing, Predictions};
 use service::Drain;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
+use super::VERSIONS_AHEAD_MAX;
 use super::{Engine, EvalRequest, Handle};
 use crate::queue::QueueSettings;
 use crate::rejection::Rejection;
@@ -159,8 +161,53 @@ async fn a_request_for_a_version_that_does_not_come_in_time_is_refused_by_then()
     let fixture = Fixture::serving();
     let deadline = Some(Instant::now() + Duration::from_millis(5));
     let refused =
-        fixture.handle.evaluate(EvalRequest { version: Some(9), deadline, ..request(batch(1, 1)) }).await.unwrap_err();
-    assert_eq!(refused, Rejection::UnknownVersion { version: 9, resident: vec![1] });
+        fixture.handle.evaluate(EvalRequest { version: Some(2), deadline, ..request(batch(1, 1)) }).await.unwrap_err();
+    assert_eq!(refused, Rejection::UnknownVersion { version: 2, resident: vec![1] });
+    fixture.end();
+}
+
+#[tokio::test]
+async fn a_version_far_ahead_of_the_newest_is_refused_at_once() {
+    let fixture = Fixture::serving();
+    for version in [2 + VERSIONS_AHEAD_MAX, u64::MAX] {
+        let ahead = EvalRequest { version: Some(version), ..request(batch(1, 1)) };
+        let refused = fixture.handle.evaluate(ahead).now_or_never().expect("it is refused at once").unwrap_err();
+        assert_eq!(refused, Rejection::UnknownVersion { version, resident: vec![1] });
+    }
+    fixture.end();
+}
+
+#[tokio::test]
+async fn requests_for_the_next_version_count_towards_the_waiting_positions() {
+    let fixture = Fixture::serving();
+    let next = || EvalRequest { version: Some(2), ..request(batch(1, 100)) };
+    let mut waiting: Vec<_> = (0..10).map(|_| Box::pin(fixture.handle.evaluate(next()))).collect();
+    for each in &mut waiting {
+        assert!(poll!(each).is_pending());
+    }
+    let full = |refused: Option<Result<_, Rejection>>| matches!(refused, Some(Err(Rejection::Full { .. })));
+    assert!(full(fixture.handle.evaluate(next()).now_or_never()));
+    assert!(full(fixture.handle.evaluate(request(batch(1, 1))).now_or_never()));
+    // A client that stops waiting makes room.
+    waiting.pop();
+    fixture.handle.evaluate(request(batch(1, 1))).await.unwrap();
+    fixture.versions.add(hashing(2, 2));
+    for each in waiting {
+        assert_eq!(each.await.unwrap().version, 2);
+    }
+    fixture.handle.evaluate(next()).await.unwrap();
+    fixture.end();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_version_ends_with_the_configured_time_whatever_the_client_asks_for() {
+    let fixture = Fixture::serving();
+    let start = tokio::time::Instant::now();
+    let deadline = Some(Instant::now() + Duration::from_secs(1_000_000));
+    let refused = fixture.handle.evaluate(EvalRequest { version: Some(2), deadline, ..request(batch(1, 1)) }).await;
+    assert_eq!(refused.unwrap_err(), Rejection::UnknownVersion { version: 2, resident: vec![1] });
+    // The fixture's time limit of a request, plus what the machine's clock and the test's are apart.
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     fixture.end();
 }
 

@@ -262,7 +262,7 @@ async fn a_message_of_very_many_parts_is_refused_before_it_is_taken_apart() {
     let mut server = Server::hashing().await;
     let many = v2::ModelInferRequest { inputs: vec![InferInputTensor::default(); 1 << 20], ..request(0, 1) };
     let status = server.client.model_infer(many).await.unwrap_err();
-    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     assert!(status.message().contains("more than 256 parts"), "{status}");
     check(&server.client.model_infer(request(0, 1)).await.unwrap().into_inner(), 3, 0, 1);
     server.end().await;

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use futures::FutureExt as _;
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use crate::security::{Network, ServerTls};
 
 /// Handshakes in progress at once. A handshake takes a few round trips; beyond the limit the oldest is aborted, since
 /// it is one of those that never end.
@@ -37,8 +39,17 @@ pub(super) struct Handshakes {
     warned: Option<Instant>,
 }
 
+/// Where a connection comes from, and its place among those without an accepted call.
+pub(super) struct Arrival {
+    pub(super) network: Arc<Network>,
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+/// A connection whose handshake is complete, with the settings that accepted its certificate.
+pub(super) type Encrypted = (Arrival, Arc<ServerTls>, Box<TlsStream<TcpStream>>);
+
 /// The number of a handshake and its result; `None` if it was aborted because of the limit.
-type Finished = (u64, Option<Result<Box<TlsStream<TcpStream>>, Failure>>);
+type Finished = (u64, Option<Result<Encrypted, Failure>>);
 
 struct Failure {
     peer: String,
@@ -46,7 +57,7 @@ struct Failure {
 }
 
 impl Handshakes {
-    pub(super) fn begin(&mut self, tls: Arc<ServerConfig>, stream: TcpStream) {
+    pub(super) fn begin(&mut self, tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) {
         if self.give_up.len() >= HANDSHAKES_MAX
             && let Some((_, oldest)) = self.give_up.pop_first()
         {
@@ -54,13 +65,13 @@ impl Handshakes {
         }
         let number = self.begun;
         self.begun += 1;
-        let (handshake, give_up) = abortable(handshake(tls, stream));
+        let (handshake, give_up) = abortable(handshake(tls, stream, arrival));
         self.give_up.insert(number, give_up);
         self.under_way.push(handshake.map(move |finished| (number, finished.ok())).boxed());
     }
 
     /// Waits for a handshake to end: `Some(None)` if it failed. `None` while none is in progress. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Option<Box<TlsStream<TcpStream>>>> {
+    pub(super) async fn next(&mut self) -> Option<Option<Encrypted>> {
         let (number, finished) = self.under_way.next().await?;
         self.give_up.remove(&number);
         Some(match finished {
@@ -84,16 +95,16 @@ impl Handshakes {
     }
 }
 
-async fn handshake(tls: Arc<ServerConfig>, stream: TcpStream) -> Result<Box<TlsStream<TcpStream>>, Failure> {
+async fn handshake(tls: Arc<ServerTls>, stream: TcpStream, arrival: Arrival) -> Result<Encrypted, Failure> {
     let peer = stream.peer_addr().map_or_else(|error| error.to_string(), |peer| peer.to_string());
-    let shaken = timeout(HANDSHAKE_TIMEOUT, accept(tls, stream)).await;
+    let shaken = timeout(HANDSHAKE_TIMEOUT, accept(Arc::clone(&tls.config), stream)).await;
     match shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-        Ok(stream) => Ok(Box::new(stream)),
+        Ok(stream) => Ok((arrival, tls, Box::new(stream))),
         Err(error) => Err(Failure { peer, error }),
     }
 }
 
-async fn accept(tls: Arc<ServerConfig>, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+async fn accept(tls: Arc<rustls::ServerConfig>, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     match TlsAcceptor::from(tls).accept(stream).into_fallible().await {
         Ok(stream) => Ok(stream.into()),
         Err((error, mut stream)) => {

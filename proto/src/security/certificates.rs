@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use super::scope::{Holder, Scope, Scopes};
+use super::caller::ActorIds;
+use super::scope::{Credential, Holder, Scope, Scopes};
 use super::tokens::{bad_line, lines};
 use super::watched::Fault;
 
@@ -32,21 +33,24 @@ pub(super) fn of_files(files: &[Vec<u8>]) -> Result<CertificateScopes, Fault> {
 }
 
 impl CertificateScopes {
-    /// Parses lines of name and scopes, which replace those of a service of that name.
+    /// Parses lines of name, scopes and, optionally, actors, which replace those of a service of that name.
     fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let mut written = HashMap::new();
         for (number, line) in lines(bytes)? {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let [name, scopes] = words[..] else {
-                return Err(bad_line(number, "is not NAME SCOPE[,SCOPE]"));
+            let (name, scopes, actors) = match words[..] {
+                [name, scopes] => (name, scopes, None),
+                [name, scopes, actors] => (name, scopes, Some(actors)),
+                _ => return Err(bad_line(number, "is not NAME SCOPE[,SCOPE] [actors=ID[-ID][,ID[-ID]]]")),
             };
-            let scopes = scopes.parse().map_err(|reason: String| bad_line(number, &reason))?;
-            if written.insert(name.into(), holder(name, scopes)).is_some() {
+            let invalid = |reason: String| bad_line(number, &reason);
+            let (scopes, actors) = (scopes.parse().map_err(invalid)?, ActorIds::of_word(actors).map_err(invalid)?);
+            if written.insert(name.into(), holder(Some(name), scopes, actors)).is_some() {
                 return Err(bad_line(number, "duplicate name"));
             }
         }
         for (name, scopes) in BY_SERVICE {
-            written.entry(name.into()).or_insert_with(|| holder(name, Scopes::of(scopes)));
+            written.entry(name.into()).or_insert_with(|| holder(Some(name), Scopes::of(scopes), ActorIds::Any));
         }
         Ok(Self(written))
     }
@@ -54,12 +58,13 @@ impl CertificateScopes {
     /// The holder of a certificate of this name.
     pub(super) fn holder(&self, name: Option<&str>) -> Arc<Holder> {
         let known = name.and_then(|name| self.0.get(name)).cloned();
-        known.unwrap_or_else(|| holder(name.unwrap_or("a client without a DNS name"), Scopes::of(&[])))
+        known.unwrap_or_else(|| holder(name, Scopes::of(&[]), ActorIds::Any))
     }
 }
 
-fn holder(name: &str, scopes: Scopes) -> Arc<Holder> {
-    Arc::new(Holder { credential: "certificate", name: name.into(), scopes })
+fn holder(name: Option<&str>, scopes: Scopes, actors: ActorIds) -> Arc<Holder> {
+    let credential = Credential::Certificate(name.map(Arc::from));
+    Arc::new(Holder { credential, name: name.unwrap_or("a client without a DNS name").into(), scopes, actors })
 }
 
 /// The first DNS name of the certificate that a client presented.
@@ -106,7 +111,8 @@ mod tests {
     fn an_invalid_line_is_named_by_its_number() {
         for (line, reason) in [
             ("actor", "is not NAME SCOPE[,SCOPE]"),
-            ("actor act more", "is not NAME SCOPE[,SCOPE]"),
+            ("actor act more", "the last word is not actors="),
+            ("actor act actors=1 more", "is not NAME SCOPE[,SCOPE]"),
             ("actor fly", "invalid scope `fly`"),
             ("first infer", "duplicate name"),
         ] {

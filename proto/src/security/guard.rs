@@ -1,19 +1,23 @@
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures::future::{Either, Ready, ready};
+use futures::future::{BoxFuture, Either, Ready, ready};
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, Request, Response};
-use tonic::transport::server::TcpConnectInfo;
 use tower_layer::Layer;
 
+use super::caller::Caller;
 use super::certificates::CertificateScopes;
+use super::held_body::HeldBody;
+use super::peer::{Peer, Standing};
 use super::quota::{Client, Quota};
-use super::scope::{Holder, Need};
+use super::request_body::RequestBody;
+use super::request_limits::RequestLimits;
+use super::scope::{Credential, Holder, Need};
 use super::tokens::Tokens;
 use super::watched::Watched;
 use crate::status::retry_after;
@@ -28,14 +32,6 @@ pub(super) enum Access {
     Tokens(Arc<Watched<Tokens>>),
     /// The client certificate of the connection.
     Certificates(Arc<Watched<CertificateScopes>>),
-}
-
-/// The client at the other end of a connection, in the extensions of its requests.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    pub(crate) connection: TcpConnectInfo,
-    /// The first DNS name of its certificate.
-    pub(crate) certificate_name: Option<Arc<str>>,
 }
 
 /// Checks the token or certificate, the scopes and the quota of every call before it reaches its service. A stream is
@@ -60,7 +56,29 @@ impl Guard {
         }
     }
 
-    fn check(&self, path: &str, headers: &HeaderMap, peer: Option<&Peer>, now: Instant) -> Result<(), Status> {
+    /// Returns true if a call of `holder` would be accepted as before.
+    pub(super) fn accepts(&self, holder: &Holder) -> bool {
+        match (&self.access, &holder.credential) {
+            (Access::Open, _) => true,
+            (Access::Tokens(tokens), Credential::Token(digest)) => {
+                tokens.current().of_digest(digest).is_some_and(|now| **now == *holder)
+            }
+            (Access::Certificates(scopes), Credential::Certificate(name)) => {
+                *scopes.current().holder(name.as_deref()) == *holder
+            }
+            _ => false,
+        }
+    }
+
+    /// Checks a call and returns its caller. The permit is that of a call on a connection that has shown no accepted
+    /// credentials.
+    fn check(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        peer: Option<&Peer>,
+        now: Instant,
+    ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
         let holder = self.holder(headers, peer.and_then(|peer| peer.certificate_name.as_deref()));
         if let Some(quota) = &self.quota {
             let client = match &holder {
@@ -70,21 +88,22 @@ impl Guard {
             };
             quota.count(client, now).map_err(over_quota)?;
         }
-        let (Some(holder), need) = (holder, Need::of(path)) else { return Ok(()) };
+        let standing = peer.map(|peer| &*peer.standing);
+        match (&holder, standing) {
+            (None, Some(standing)) => standing.admit_anyone(),
+            (Some(Ok(holder)), Some(standing)) => standing.admit(holder)?,
+            (Some(Err(_)), _) | (_, None) => {}
+        }
+        let permit = standing.filter(|standing| !standing.is_known()).map(Standing::stranger_call).transpose();
+        let (Some(holder), need) = (holder, Need::of(path)) else { return Ok((Caller::default(), permit?)) };
         if need == Need::Nothing {
-            return Ok(());
+            return Ok((Caller::new(holder.ok()), permit?));
         }
         let holder = holder?;
         match need.missing(&holder.scopes) {
-            None => Ok(()),
+            None => Ok((Caller::new(Some(holder)), permit?)),
             Some(scope) => Err(Status::permission_denied(format!("{path} needs the scope {scope}; {holder}"))),
         }
-    }
-}
-
-impl Peer {
-    fn ip(&self) -> Option<IpAddr> {
-        self.connection.remote_addr().map(|address| address.ip())
     }
 }
 
@@ -111,10 +130,12 @@ pub struct Guarded<S> {
 impl<S> Service<Request<Body>> for Guarded<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, S::Error>>>;
+    type Future = Either<S::Future, Either<Ready<Result<Response<Body>, S::Error>>, Held<S::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -123,16 +144,36 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<Peer>().cloned();
         let path = request.uri().path();
+        let limits = RequestLimits::of(path);
         match self.guard.check(path, request.headers(), peer.as_ref(), Instant::now()) {
-            Ok(()) => {
-                // `tonic::Request::remote_addr` reads it.
-                peer.map(|peer| request.extensions_mut().insert(peer.connection));
-                Either::Left(self.inner.call(request))
+            Ok((caller, permit)) => {
+                request.extensions_mut().insert(caller);
+                if let Some(peer) = peer {
+                    // `tonic::Request::remote_addr` reads it.
+                    request.extensions_mut().insert(peer.connection);
+                    let network = Arc::clone(&peer.standing.network);
+                    request = request.map(|body| Body::new(RequestBody::new(body, limits, network)));
+                }
+                let answer = self.inner.call(request);
+                match permit {
+                    None => Either::Left(answer),
+                    Some(permit) => Either::Right(Either::Right(Box::pin(held(answer, permit)))),
+                }
             }
             Err(status) => {
                 tracing::debug!(path, peer = ?peer.as_ref().and_then(Peer::ip), code = ?status.code(), "call rejected");
-                Either::Right(ready(Ok(status.into_http())))
+                Either::Right(Either::Left(ready(Ok(status.into_http()))))
             }
         }
     }
+}
+
+/// The answer to a call that counts as in progress until all of the answer is sent.
+type Held<E> = BoxFuture<'static, Result<Response<Body>, E>>;
+
+async fn held<E>(
+    answer: impl Future<Output = Result<Response<Body>, E>>,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response<Body>, E> {
+    Ok(answer.await?.map(|inner| Body::new(HeldBody { inner, _attached: permit })))
 }

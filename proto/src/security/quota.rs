@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clients whose use is counted separately. Further clients share one quota.
+/// Holders of credentials, and as many addresses, whose use is counted separately. Further ones share one quota.
 const CLIENTS_TRACKED_MAX: usize = 4096;
 
 /// The burst of a client that was idle, as the time over which it accrues.
@@ -16,9 +16,12 @@ pub(super) enum Client {
     Holder(Arc<str>),
     /// All connections from this address without a known token or certificate.
     Address(Option<IpAddr>),
-    /// The clients beyond [`CLIENTS_TRACKED_MAX`].
+    /// The clients of its kind beyond [`CLIENTS_TRACKED_MAX`].
     Others,
 }
+
+/// The time until which each client has used its quota.
+type UsedUntil = HashMap<Client, Instant>;
 
 /// Limits the calls that each client may begin per second.
 ///
@@ -27,14 +30,16 @@ pub(super) enum Client {
 #[derive(Debug)]
 pub(super) struct Quota {
     interval: Duration,
-    used_until: Mutex<HashMap<Client, Instant>>,
+    /// Of holders of credentials. Clients without take no place among these, however many their addresses are.
+    of_holders: Mutex<UsedUntil>,
+    of_addresses: Mutex<UsedUntil>,
 }
 
 impl Quota {
     /// `None` for 0: no limit.
     pub(super) fn new(requests_per_second_max: u32) -> Option<Self> {
         let interval = Duration::from_secs(1).checked_div(requests_per_second_max)?;
-        Some(Self { interval, used_until: Mutex::default() })
+        Some(Self { interval, of_holders: Mutex::default(), of_addresses: Mutex::default() })
     }
 
     /// Counts a call.
@@ -42,7 +47,11 @@ impl Quota {
     /// # Errors
     /// The time after which the client may try again.
     pub(super) fn count(&self, client: Client, now: Instant) -> Result<(), Duration> {
-        let mut used_until = self.used_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = match &client {
+            Client::Holder(_) => &self.of_holders,
+            Client::Address(_) | Client::Others => &self.of_addresses,
+        };
+        let mut used_until = clients.lock().unwrap_or_else(PoisonError::into_inner);
         if used_until.len() >= CLIENTS_TRACKED_MAX && !used_until.contains_key(&client) {
             used_until.retain(|_, until| *until > now);
         }
@@ -106,10 +115,20 @@ mod tests {
         quota.count(address(tracked), now).unwrap();
         quota.count(address(tracked + 1), now).unwrap_err();
         quota.count(address(0), now).unwrap_err();
-        assert!(quota.used_until.lock().unwrap().len() <= CLIENTS_TRACKED_MAX + 1);
+        assert!(quota.of_addresses.lock().unwrap().len() <= CLIENTS_TRACKED_MAX + 1);
         // Clients within their quota are dropped to free capacity.
         quota.count(address(tracked + 1), now + 2 * BURST).unwrap();
-        assert_eq!(quota.used_until.lock().unwrap().len(), 1);
+        assert_eq!(quota.of_addresses.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn any_number_of_strangers_leaves_the_quota_of_a_holder_as_it_is() {
+        let (quota, now) = (Quota::new(1).unwrap(), Instant::now());
+        for number in 0..2 * CLIENTS_TRACKED_MAX as u32 {
+            let _ = quota.count(address(number), now);
+        }
+        quota.count(token("actor"), now).unwrap();
+        quota.count(token("learner"), now).unwrap();
     }
 
     #[test]

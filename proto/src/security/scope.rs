@@ -3,6 +3,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::caller::ActorIds;
+
 /// A group of methods that a token or certificate allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
@@ -39,13 +41,39 @@ impl fmt::Display for Scope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scopes(BTreeSet<Scope>);
 
+/// What identifies a client.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Credential {
+    /// A token, by its digest.
+    Token([u8; 32]),
+    /// A certificate, by its first DNS name.
+    Certificate(Option<Arc<str>>),
+}
+
 /// The name and the scopes of a known token or certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Holder {
-    /// `token` or `certificate`.
-    pub(super) credential: &'static str,
+pub(crate) struct Holder {
+    pub(super) credential: Credential,
     pub(super) name: Arc<str>,
     pub(super) scopes: Scopes,
+    /// The actors that it may insert as, with the scope `act`.
+    pub(super) actors: ActorIds,
+}
+
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Token(_) => "token",
+            Self::Certificate(_) => "certificate",
+        })
+    }
+}
+
+/// Leaves digests out: a weak token could be guessed from its digest.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for Holder {
@@ -57,6 +85,10 @@ impl fmt::Display for Holder {
 impl Scopes {
     pub(super) fn of(scopes: &[Scope]) -> Self {
         Self(scopes.iter().copied().collect())
+    }
+
+    pub(super) fn contains(&self, scope: Scope) -> bool {
+        self.0.contains(&scope)
     }
 
     fn any_of(&self, wanted: &[Scope]) -> bool {

@@ -1,5 +1,8 @@
 mod authority;
 mod certificates;
+mod request_body;
+mod revocation;
+mod strangers;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -11,14 +14,15 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::{Credentials, Security};
-use crate::scripted::within;
-use crate::weights::v1::SubscribeRequest;
+use super::networks::NEWCOMERS_MAX;
+use super::{Credentials, Security, Timing};
+use crate::scripted::{version, within};
 use crate::weights::v1::weights_client::WeightsClient;
+use crate::weights::v1::{Manifest, SubscribeRequest};
 use crate::weights::{Publisher, WeightsService, serve};
 use crate::{Channel, channel_with};
 use authority::Authority;
@@ -31,9 +35,11 @@ impl Files {
         Self(tempfile::tempdir().unwrap())
     }
 
+    /// Replaces a file at once: a server that reads it meanwhile reads the old or the new contents.
     fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.path(name);
-        std::fs::write(&path, contents).unwrap();
+        let (path, new) = (self.path(name), self.path("new"));
+        std::fs::write(&new, contents).unwrap();
+        std::fs::rename(new, &path).unwrap();
         path
     }
 
@@ -45,19 +51,28 @@ impl Files {
 /// A server of weights; it stops when dropped.
 struct Server {
     address: SocketAddr,
-    _publisher: Publisher,
+    publisher: Publisher,
     _task: JoinSet<Result<(), tonic::transport::Error>>,
 }
 
 impl Server {
     async fn start(section: &SecuritySection) -> Self {
-        let security = Security::open_looking(section, Duration::ZERO).unwrap();
+        Self::start_timed(section, Timing::default()).await
+    }
+
+    async fn start_timed(section: &SecuritySection, timing: Timing) -> Self {
+        let security = Security { timing, ..Security::open_looking(section, Duration::ZERO).unwrap() };
         let (service, publisher) = WeightsService::new(1);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut task = JoinSet::new();
         task.spawn(serve(service, security, listener, CancellationToken::new()));
-        Self { address, _publisher: publisher, _task: task }
+        Self { address, publisher, _task: task }
+    }
+
+    fn publish(&self, number: u64) {
+        let published = version(number, vec![7; 9]);
+        self.publisher.publish(published.manifest, published.bytes).unwrap();
     }
 
     fn channel(&self, scheme: &str, section: &SecuritySection) -> Channel {
@@ -71,8 +86,12 @@ async fn health(channel: &Channel) -> Result<Response<HealthCheckResponse>, Stat
 }
 
 async fn subscribe(channel: &Channel) -> Result<(), Status> {
+    subscription(channel).await.map(drop)
+}
+
+async fn subscription(channel: &Channel) -> Result<Streaming<Manifest>, Status> {
     let request = SubscribeRequest { name: "test".to_owned() };
-    within(WeightsClient::new(channel.clone()).subscribe(request)).await.map(drop)
+    within(WeightsClient::new(channel.clone()).subscribe(request)).await.map(Response::into_inner)
 }
 
 fn trusting(ca: &Path) -> SecuritySection {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use service::SecuritySection;
 use service::security::is_set;
@@ -15,11 +17,30 @@ use super::watched::{Fault, Named};
 /// The ALPN name of HTTP/2, the only protocol offered.
 const HTTP2: &[u8] = b"h2";
 
-/// The files of [`server`]: certificate, key and, if clients must present certificates, the authorities that sign them.
+/// The TLS settings of a server.
+#[derive(Debug)]
+pub(crate) struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl ServerTls {
+    /// Verifies the certificate of a client as its handshake at `at` would by these settings.
+    pub(crate) fn verify_client(&self, chain: &[CertificateDer<'_>], at: UnixTime) -> Result<(), rustls::Error> {
+        let (Some(verifier), Some((own, intermediates))) = (&self.clients, chain.split_first()) else { return Ok(()) };
+        verifier.verify_client_cert(own, intermediates, at).map(drop)
+    }
+}
+
+/// The files of [`server`]: certificate, key and, if clients must present certificates, the authorities that sign them
+/// and, if set, those that are revoked.
 pub(super) fn server_files(section: &SecuritySection) -> Vec<Named> {
     let mut files = vec![("security.certificate", section.certificate.clone()), ("security.key", section.key.clone())];
     if is_set(&section.client_ca) {
         files.push(("security.client_ca", section.client_ca.clone()));
+    }
+    if is_set(&section.crl) {
+        files.push(("security.crl", section.crl.clone()));
     }
     files
 }
@@ -35,22 +56,44 @@ pub(super) fn client_files(section: &SecuritySection) -> Vec<Named> {
     files
 }
 
-pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerConfig, Fault> {
+pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerTls, Fault> {
     let (chain, key) = (certificates(files, 0)?, private_key(files, 1)?);
+    let clients = match files.get(2) {
+        None => None,
+        Some(_) => Some(client_verifier(files)?),
+    };
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions().map_err(fault(0))?;
-    let builder = match files.get(2) {
+    let builder = match &clients {
         None => builder.with_no_client_auth(),
-        Some(_) => {
-            let trusted = Arc::new(roots(files, 2)?);
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(trusted, provider()).build().map_err(fault(2))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(fault(1))?;
     config.alpn_protocols = vec![HTTP2.to_vec()];
-    Ok(config)
+    Ok(ServerTls { config: Arc::new(config), clients })
+}
+
+/// Verifies client certificates by the authorities of the third file, and by the revocation lists of the fourth. A
+/// certificate whose authority has no list there is accepted, and so is one whose list is out of date: a list that
+/// nobody renews must not stop a fleet.
+fn client_verifier(files: &[Vec<u8>]) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(files, 2)?), provider());
+    match files.get(3) {
+        None => verifier.build().map_err(fault(2)),
+        Some(_) => {
+            let lists = revocation_lists(files, 3)?;
+            verifier.with_crls(lists).allow_unknown_revocation_status().build().map_err(fault(3))
+        }
+    }
+}
+
+fn revocation_lists(files: &[Vec<u8>], file: usize) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&files[file]).collect();
+    let found = found.map_err(fault(file))?;
+    if found.is_empty() {
+        return Err(Fault { file, reason: "holds no certificate revocation list in PEM".to_owned() });
+    }
+    Ok(found)
 }
 
 pub(super) fn client(files: &[Vec<u8>]) -> Result<ClientConfig, Fault> {

@@ -8,7 +8,8 @@ use tonic::Status;
 use tonic::codegen::http::HeaderMap;
 use tonic::codegen::http::header::AUTHORIZATION;
 
-use super::scope::Holder;
+use super::caller::ActorIds;
+use super::scope::{Credential, Holder};
 use super::watched::Fault;
 
 type Digest = [u8; 32];
@@ -37,7 +38,7 @@ pub(super) fn bad_line(number: usize, reason: &str) -> Fault {
 }
 
 impl Tokens {
-    /// Parses lines of name, scopes and digest.
+    /// Parses lines of name, scopes, digest and, optionally, actors.
     fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let mut tokens = HashMap::new();
         for (number, line) in lines(bytes)? {
@@ -64,15 +65,23 @@ impl Tokens {
         };
         self.0.get(&digest_of(token)).cloned().ok_or_else(|| Status::unauthenticated("unknown token"))
     }
+
+    /// The holder of the token with this digest.
+    pub(super) fn of_digest(&self, digest: &Digest) -> Option<&Arc<Holder>> {
+        self.0.get(digest)
+    }
 }
 
 fn read_line(line: &str) -> Result<(Digest, Holder), String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [name, scopes, digest] = words[..] else {
-        return Err("is not NAME SCOPE[,SCOPE] SHA-256-OF-THE-TOKEN".to_owned());
+    let (name, scopes, digest, actors) = match words[..] {
+        [name, scopes, digest] => (name, scopes, digest, None),
+        [name, scopes, digest, actors] => (name, scopes, digest, Some(actors)),
+        _ => return Err("is not NAME SCOPE[,SCOPE] SHA-256-OF-THE-TOKEN [actors=ID[-ID][,ID[-ID]]]".to_owned()),
     };
     let digest = from_hex(digest).ok_or("the third word is not a SHA-256: 64 digits from 0 to f")?;
-    Ok((digest, Holder { credential: "token", name: name.into(), scopes: scopes.parse()? }))
+    let (scopes, actors) = (scopes.parse()?, ActorIds::of_word(actors)?);
+    Ok((digest, Holder { credential: Credential::Token(digest), name: name.into(), scopes, actors }))
 }
 
 fn from_hex(text: &str) -> Option<Digest> {
@@ -144,6 +153,9 @@ mod tests {
             ("learner train".to_owned(), "is not NAME"),
             ("learner train my-secret".to_owned(), "the third word is not a SHA-256"),
             (format!("learner train {}", &digest[1..]), "the third word is not a SHA-256"),
+            (format!("learner train {digest} 1-3"), "the last word is not actors="),
+            (format!("learner train {digest} actors=3-1"), "`3-1` is not an actor id"),
+            (format!("learner train {digest} actors=1 more"), "is not NAME"),
             (format!("learner train {digest}0"), "the third word is not a SHA-256"),
             (format!("learner fly {digest}"), "invalid scope `fly`"),
             (format!("again act {digest}"), "duplicate token"),

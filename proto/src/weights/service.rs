@@ -1,13 +1,15 @@
 mod fetch_limiter;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::weights::{Digest, Manifest, WeightsVersion};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -22,6 +24,13 @@ use fetch_limiter::{FetchLimiter, FetchPermit};
 const FETCHES_MAX: usize = 64;
 /// The time after which a fetch no longer blocks others: a link of 100 Mbit/s transfers 60 MB in it.
 const PERMIT_MAX: Duration = Duration::from_secs(5);
+
+/// The time in which fetches of a version that is no longer kept must end, on top of the time at the slowest rate.
+const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
+/// The slowest rate of a fetch whose version is no longer kept, in bytes per second: two megabits per second.
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
+/// Versions that are held for fetches only. With a learner that publishes faster than fetches end, the oldest goes.
+const RETIRED_MAX: usize = 4;
 
 /// Serves published versions: pushes the newest manifest to subscribers, and sends the bytes of the newest few.
 #[derive(Debug)]
@@ -38,10 +47,36 @@ pub struct Publisher {
     keep: usize,
 }
 
-/// The newest versions, oldest first.
+/// The newest versions, oldest first, and those before them that are still being fetched.
 #[derive(Debug, Clone, Default)]
 struct VersionStore {
     versions: VecDeque<Arc<Published>>,
+    retired: VecDeque<Retired>,
+}
+
+/// A version that is no longer kept. A fetch holds no version itself: a client that stops reading, and is then no longer
+/// asked, would hold it for as long as its connection lasts.
+#[derive(Debug, Clone)]
+struct Retired {
+    version: Arc<Published>,
+    until: Instant,
+}
+
+impl VersionStore {
+    /// Adds a version, of which `keep` are kept, and drops retired ones that are not fetched or whose time is over.
+    fn add(&mut self, version: Published, keep: usize, now: Instant) {
+        self.versions.push_back(Arc::new(version));
+        while self.versions.len() > keep
+            && let Some(version) = self.versions.pop_front()
+        {
+            let at_slowest = Duration::from_secs(version.manifest.size_bytes / BYTES_PER_SECOND_MIN);
+            self.retired.push_back(Retired { until: now + RETIRED_TIMEOUT + at_slowest, version });
+        }
+        self.retired.retain(|retired| Arc::weak_count(&retired.version) > 0 && retired.until > now);
+        while self.retired.len() > RETIRED_MAX {
+            self.retired.pop_front();
+        }
+    }
 }
 
 /// Reasons why a version is not published.
@@ -124,10 +159,7 @@ impl Publisher {
             return Err(PublishError::NotNewer { version, newest });
         }
         self.store.send_modify(|store| {
-            store.versions.push_back(Arc::new(Published { manifest, bytes }));
-            while store.versions.len() > self.keep {
-                store.versions.pop_front();
-            }
+            store.add(Published { manifest, bytes }, self.keep, Instant::now());
         });
         Ok(())
     }
@@ -161,27 +193,38 @@ impl Weights for WeightsService {
 
     async fn fetch(&self, request: Request<v1::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
         let query = FetchQuery::try_from(request.into_inner()).map_err(|e| convert::status(&e))?;
-        let bytes = self.find(query)?.bytes.clone();
-        let Some(offset) = usize::try_from(query.offset).ok().filter(|&offset| offset <= bytes.len()) else {
-            let reason = format!("offset {} is past the end of {} bytes", query.offset, bytes.len());
+        let published = self.find(query)?;
+        let size = published.bytes.len();
+        let Some(offset) = usize::try_from(query.offset).ok().filter(|&offset| offset <= size) else {
+            let reason = format!("offset {} is past the end of {size} bytes", query.offset);
             return Err(Status::out_of_range(reason));
         };
         let permit = self.limiter.clone().next(PERMIT_MAX);
+        let published = Arc::downgrade(&published);
         Ok(Response::new(
-            stream::once(permit).flat_map(move |permit| chunks(bytes.clone(), offset, permit)).map(Ok).boxed(),
+            stream::once(permit).flat_map(move |permit| chunks(published.clone(), offset..size, permit)).boxed(),
         ))
     }
 }
 
-/// Returns the bytes from `offset` on, in chunks that are sliced as they are sent, and only then copied for the
-/// connection. The permit is released after the last chunk.
-fn chunks(bytes: Bytes, offset: usize, permit: FetchPermit) -> impl Stream<Item = v1::Chunk> {
-    let starts = (offset..bytes.len()).step_by(CHUNK_BYTES_MAX);
-    stream::iter(starts.map(move |start| {
+/// Returns the bytes of a range, in chunks that are sliced as they are sent, and only then copied for the connection.
+/// The permit is released after the last chunk. A version that is gone ends the fetch.
+fn chunks(
+    published: Weak<Published>,
+    range: Range<usize>,
+    permit: FetchPermit,
+) -> impl Stream<Item = Result<v1::Chunk, Status>> {
+    let size = range.end;
+    let chunk = move |start: usize| -> Result<v1::Chunk, Status> {
         let _ends_with_the_last = &permit;
-        let end = (start + CHUNK_BYTES_MAX).min(bytes.len());
-        v1::Chunk { offset: start as u64, data: bytes.slice(start..end) }
-    }))
+        let gone = || Status::not_found("this version is no longer kept, and the fetch of it took too long");
+        let published = published.upgrade().ok_or_else(gone)?;
+        let end = (start + CHUNK_BYTES_MAX).min(size);
+        Ok(v1::Chunk { offset: start as u64, data: published.bytes.slice(start..end) })
+    };
+    let mut has_failed = false;
+    let chunks = range.step_by(CHUNK_BYTES_MAX).map(chunk);
+    stream::iter(chunks.take_while(move |chunk| !std::mem::replace(&mut has_failed, chunk.is_err())))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use proto::replay::{InsertWait, v1};
+use proto::security::Caller;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
@@ -24,11 +25,12 @@ impl InsertCall {
     pub(super) fn new(
         inbound: Streaming<v1::InsertRequest>,
         service: ReplayService,
+        caller: Caller,
         address: String,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (actors, quota) = (service.actors.clone(), service.quota.clone());
-        let stream = InsertStream::new(&service.settings, actors, quota, address, now());
+        let stream = InsertStream::new(&service.settings, actors, quota, caller, address, now());
         // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
         Self { inbound, stream, service, answer, answers, wait: None, _permit: permit }

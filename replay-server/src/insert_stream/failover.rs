@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use proto::replay::{EpochUse, InsertWait, Outbox};
+use proto::security::Caller;
 use tokio::sync::{mpsc, oneshot};
 
 use super::tests::{GAME, trajectory};
@@ -102,7 +103,8 @@ impl Upload {
     fn exchange(&mut self, disk: Disk) -> Result<(), Status> {
         if self.stream.is_none() {
             let (actors, address) = (self.actors.clone(), "10.0.0.1:4000".to_owned());
-            self.stream = Some(InsertStream::new(&self.settings, actors, Quota::new(None), address, self.now));
+            self.stream =
+                Some(InsertStream::new(&self.settings, actors, Quota::new(None), Caller::default(), address, self.now));
             let hello = self.outbox.open();
             self.request(hello)?;
         }

@@ -2,6 +2,7 @@ use super::*;
 use crate::Config;
 use proto::replay::v1::insert_request::Message as Request;
 use proto::replay::v1::insert_response::Message as Response;
+use proto::security::Caller;
 use tonic::Code;
 
 pub(super) const GAME: &str = "connect_four";
@@ -10,7 +11,8 @@ pub(super) const GAME: &str = "connect_four";
 fn opened(now: Instant) -> InsertStream {
     let settings = Config::default().settings().unwrap();
     let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
-    let mut stream = InsertStream::new(&settings, actors, Quota::new(None), "10.0.0.1:4000".to_owned(), now);
+    let mut stream =
+        InsertStream::new(&settings, actors, Quota::new(None), Caller::default(), "10.0.0.1:4000".to_owned(), now);
     let hello = v1::Hello { actor: 1, epoch: 1, game: GAME.into(), revision: 1 };
     let received = stream.receive(request(Request::Hello(hello)), now, UnixMillis(0)).unwrap();
     assert!(matches!(received, Received::Hello(_)), "{received:?}");

@@ -77,13 +77,17 @@ pub enum LogEvent {
         /// The human-readable reason.
         error: String,
     },
+    /// The log's thread panicked: nothing that is in flight to it will be answered.
+    Panicked,
 }
 
 /// Runs until all senders of `commands` have been dropped; all entries received by then are committed and synced.
+/// Calls `on_round` after every command and every commit.
 pub fn run<V: Volume>(
     log: Log<V>,
     commands: &Receiver<LogCommand>,
     settings: CommitSettings,
+    on_round: impl Fn(),
     mut on_event: impl FnMut(LogEvent),
 ) {
     let CommitSettings { ack, wait } = settings;
@@ -103,6 +107,7 @@ pub fn run<V: Volume>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        on_round();
         // A steady stream of commands must not postpone the sync.
         if sync_due.is_some_and(|due| remaining(due).is_zero()) {
             committer.sync();

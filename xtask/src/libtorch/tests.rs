@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::gpu::Survey;
 use super::stamp::Stamp;
-use super::wheels::{LINUX_ARM, LINUX_X86, MAC_ARM, OPENED};
+use super::wheels::{HASHES, LINUX_ARM, LINUX_X86, MAC_ARM, OPENED};
 use super::{Check, Choice, Halves, Install, LICENSES, Platform, Sizes, accept, accept_halves, choose, decide};
 
 fn installed() -> TempDir {
@@ -252,4 +252,21 @@ fn both_linux_platforms_have_the_same_cuda_libraries_and_all_that_is_opened_by_n
         assert!(x86.contains(opener) || LINUX_X86.libraries.contains(opener), "{opener}");
     }
     assert!(x86.iter().all(|name| !LINUX_X86.libraries.contains(name)), "no file is in both halves");
+}
+
+#[test]
+fn every_wheel_has_the_hash_of_each_platform_and_of_no_other() {
+    for platform in [&LINUX_X86, &LINUX_ARM, &MAC_ARM] {
+        for wheel in platform.wheels() {
+            let line = wheel.hashed().unwrap();
+            let hashes: Vec<&str> = line.split("--hash=sha256:").skip(1).map(|rest| rest[..64].trim()).collect();
+            // The wheels of NVIDIA are for Linux only.
+            let platforms = if wheel.package() == "torch" { 3 } else { 2 };
+            assert_eq!(hashes.len(), platforms, "{line}");
+            assert!(hashes.iter().all(|hash| hash.len() == 64 && hash.bytes().all(|digit| digit.is_ascii_hexdigit())));
+        }
+    }
+    let named: std::collections::BTreeSet<&str> = crate::python::names(HASHES).collect();
+    let needed: std::collections::BTreeSet<&str> = LINUX_X86.wheels().map(|wheel| wheel.requirement).collect();
+    assert_eq!(named, needed);
 }

@@ -45,6 +45,9 @@ pub(super) struct Wheel {
     cuda: &'static [&'static str],
 }
 
+/// The hashes of the wheels, as a requirements file.
+pub(super) const HASHES: &str = include_str!("requirements.txt");
+
 /// Linux on x86-64.
 pub(super) const LINUX_X86: Platform = Platform {
     name: "linux-x86_64",
@@ -225,7 +228,7 @@ impl Platform {
         self.wheels().flat_map(|wheel| wheel.cuda.iter().copied())
     }
 
-    fn wheels(&'static self) -> impl Iterator<Item = &'static Wheel> {
+    pub(super) fn wheels(&'static self) -> impl Iterator<Item = &'static Wheel> {
         std::iter::once(&self.torch).chain(self.nvidia)
     }
 
@@ -250,6 +253,23 @@ impl Platform {
 impl Wheel {
     pub(super) fn download_mb(&self, platform: &Platform) -> u64 {
         self.download_mb[usize::from(platform.os_and_arch.1 == "aarch64")]
+    }
+
+    /// The line of the requirements file with the hashes of this wheel.
+    ///
+    /// # Errors
+    /// There is none: the version was changed without its hashes.
+    pub(super) fn hashed(&self) -> Result<&'static str> {
+        let start = HASHES.match_indices(self.requirement).map(|(at, _)| at).find(|&at| {
+            let starts_line = at == 0 || HASHES.as_bytes()[at - 1] == b'\n';
+            starts_line && HASHES[at + self.requirement.len()..].starts_with(" \\\n")
+        });
+        let rest = start
+            .map(|at| &HASHES[at..])
+            .with_context(|| format!("xtask/src/libtorch/requirements.txt has no hashes of {}", self.requirement))?;
+        // A line goes on while it ends with a backslash.
+        let ends = rest.match_indices('\n').map(|(at, _)| at).find(|&at| !rest[..at].ends_with('\\'));
+        Ok(&rest[..ends.unwrap_or(rest.len())])
     }
 
     /// The name of the package, without the version.

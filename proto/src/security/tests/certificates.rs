@@ -14,11 +14,11 @@ fn serving(files: &Files, (certificate, key): Issued) -> SecuritySection {
     }
 }
 
-fn requiring_clients(files: &Files, issued: Issued, clients: &Authority) -> SecuritySection {
+pub(super) fn requiring_clients(files: &Files, issued: Issued, clients: &Authority) -> SecuritySection {
     SecuritySection { client_ca: files.write("client_ca.pem", &clients.pem), ..serving(files, issued) }
 }
 
-fn showing(files: &Files, ca: &Path, (certificate, key): Issued) -> SecuritySection {
+pub(super) fn showing(files: &Files, ca: &Path, (certificate, key): Issued) -> SecuritySection {
     SecuritySection {
         client_certificate: files.write("client.pem", certificate),
         client_key: files.write("client.key", key),

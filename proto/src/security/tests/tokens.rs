@@ -5,16 +5,16 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
 use super::*;
 
-fn line(name: &str, scopes: &str, token: &str) -> String {
+pub(super) fn line(name: &str, scopes: &str, token: &str) -> String {
     let digest: String = digest(&SHA256, token.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{name} {scopes} {digest}\n")
 }
 
-fn taking(files: &Files, lines: &[String]) -> SecuritySection {
+pub(super) fn taking(files: &Files, lines: &[String]) -> SecuritySection {
     SecuritySection { tokens: files.write("tokens", lines.concat()), ..SecuritySection::default() }
 }
 
-fn sending(files: &Files, token: &str) -> SecuritySection {
+pub(super) fn sending(files: &Files, token: &str) -> SecuritySection {
     let token_file = files.write(&format!("{token}.token"), format!("{token}\n"));
     SecuritySection { token_file, ..SecuritySection::default() }
 }

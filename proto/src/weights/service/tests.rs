@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use ::weights::Manifest;
 use bytes::Bytes;
 use futures::{StreamExt as _, poll};
@@ -6,7 +8,7 @@ use tonic::{Code, Request};
 
 use super::super::v1::weights_server::Weights as _;
 use super::super::{FetchQuery, v1};
-use super::{PublishError, WeightsService};
+use super::{PublishError, RETIRED_MAX, WeightsService};
 use crate::limits::CHUNK_BYTES_MAX;
 use crate::scripted::{version, within};
 
@@ -55,6 +57,46 @@ async fn fetches_over_the_limit_wait_for_those_before_them() {
     within(first.next()).await.unwrap().unwrap();
     assert!(within(first.next()).await.is_none());
     assert_eq!(within(second.count()).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_of_a_version_that_is_no_longer_kept_ends_after_its_time() {
+    let (service, publisher) = WeightsService::new(1);
+    let old = version(1, vec![7; 8 * CHUNK_BYTES_MAX]);
+    let held = old.bytes.clone();
+    let publish = |number: u64| {
+        let published = version(number, vec![number as u8; 9]);
+        publisher.publish(published.manifest, published.bytes).unwrap();
+    };
+    publisher.publish(old.manifest.clone(), old.bytes).unwrap();
+    let mut chunks = service.fetch(query(&old.manifest, 0)).await.unwrap().into_inner();
+    within(chunks.next()).await.unwrap().unwrap();
+    publish(2);
+    // It may go on after the version is retired.
+    within(chunks.next()).await.unwrap().unwrap();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    publish(3);
+    within(chunks.next()).await.unwrap().unwrap();
+    // 8 MiB at 256 KiB/s, and 10 s.
+    tokio::time::advance(Duration::from_secs(13)).await;
+    publish(4);
+    assert!(held.is_unique(), "the version is still held for a fetch");
+    assert_eq!(within(chunks.next()).await.unwrap().unwrap_err().code(), Code::NotFound);
+    assert!(within(chunks.next()).await.is_none());
+}
+
+#[tokio::test]
+async fn fetches_that_stall_hold_few_versions() {
+    let (service, publisher) = WeightsService::new(1);
+    let mut held = Vec::new();
+    let mut stalled = Vec::new();
+    for number in 1..=20 {
+        let published = version(number, vec![number as u8; 2 * CHUNK_BYTES_MAX]);
+        held.push(published.bytes.clone());
+        publisher.publish(published.manifest.clone(), published.bytes).unwrap();
+        stalled.push(service.fetch(query(&published.manifest, 0)).await.unwrap().into_inner());
+    }
+    assert_eq!(held.iter().filter(|bytes| !bytes.is_unique()).count(), 1 + RETIRED_MAX);
 }
 
 #[tokio::test]

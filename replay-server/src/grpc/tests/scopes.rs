@@ -7,15 +7,23 @@ use crate::start_with;
 /// The output of `sha256sum` for `secret`.
 const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
+/// The output of `sha256sum` for `other`.
+const OTHER: &str = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa";
+
 /// Starts a server, and a client whose token has `scopes`.
 async fn serve_to(directory: &Path, scopes: &str) -> Server {
+    serve_to_line(directory, &format!("client {scopes} {SECRET}")).await
+}
+
+/// Starts a server, and a client whose token is on this line.
+async fn serve_to_line(directory: &Path, line: &str) -> Server {
     let file = |name: &str, text: String| {
         let path = directory.join(name);
         std::fs::write(&path, text).unwrap();
         path
     };
     let security = SecuritySection {
-        tokens: file("tokens", format!("client {scopes} {SECRET}")),
+        tokens: file("tokens", line.to_owned()),
         token_file: file("token", "secret".to_owned()),
         ..SecuritySection::default()
     };
@@ -24,7 +32,8 @@ async fn serve_to(directory: &Path, scopes: &str) -> Server {
     let listener = service::net::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let opened = Security::open(&security, listener.local_addr().unwrap()).unwrap();
     let drain = Drain::new();
-    let running = start_with(config.settings().unwrap(), opened, listener, drain.clone()).await.unwrap();
+    let (settings, health) = (config.settings().unwrap(), service::Health::default());
+    let running = start_with(settings, opened, listener, health, drain.clone()).await.unwrap();
     let endpoint = format!("http://{}", running.address);
     let channel = proto::channel_with(&endpoint, Credentials::open(&security).unwrap()).unwrap();
     Server { client: proto::replay::client(channel), drain, running }
@@ -66,4 +75,42 @@ async fn the_scopes_of_a_token_decide_on_inserts_samples_and_releases_but_not_on
         server.stats().await;
         server.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_token_bound_to_actors_inserts_as_no_other() {
+    for (actors, allowed) in [("1", true), ("0-5", true), ("2-9,11", false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = serve_to_line(directory.path(), &format!("client act {SECRET} actors={actors}")).await;
+        let (sender, mut answers) = server.insert().await;
+        sender.send(hello()).await.unwrap();
+        match answers.message().await {
+            Ok(ready) => assert!(allowed && ready.is_some(), "{actors}"),
+            Err(status) => assert_eq!((status.code(), allowed), (Code::PermissionDenied, false), "{actors}: {status}"),
+        }
+        let listed = server.client.clone().actors(v1::ActorsRequest {}).await.unwrap().into_inner().actors;
+        assert_eq!(listed.len(), usize::from(allowed), "{actors}");
+        drop((sender, answers));
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_sees_the_actors_that_it_may_insert_as_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = format!("client act {SECRET}\nother act {OTHER} actors=2-9\n");
+    let server = serve_to_line(directory.path(), &lines).await;
+    let (sender, mut answers) = server.insert().await;
+    sender.send(hello()).await.unwrap();
+    answers.message().await.unwrap().unwrap();
+    let token_file = directory.path().join("other.token");
+    std::fs::write(&token_file, "other").unwrap();
+    let other = Credentials::open(&SecuritySection { token_file, ..SecuritySection::default() }).unwrap();
+    let other = proto::channel_with(&format!("http://{}", server.running.address), other).unwrap();
+    for (client, seen) in [(server.client.clone(), 1), (proto::replay::client(other), 0)] {
+        let listed = { client }.actors(v1::ActorsRequest {}).await.unwrap().into_inner().actors;
+        assert_eq!(listed.len(), seen, "{listed:?}");
+    }
+    drop((sender, answers));
+    server.stop().await;
 }

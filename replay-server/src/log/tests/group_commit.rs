@@ -7,7 +7,7 @@ use crate::log::committer::{Ack, COMMIT_ENTRIES_MAX, CommitSettings, Committer, 
 fn committed(events: Vec<LogEvent>) -> Vec<Entry> {
     let entries = |event| match event {
         LogEvent::Committed { entries, .. } => entries,
-        LogEvent::Failed { .. } => panic!("{event:?}"),
+        LogEvent::Failed { .. } | LogEvent::Panicked => panic!("{event:?}"),
     };
     events.into_iter().flat_map(entries).collect()
 }
@@ -31,7 +31,7 @@ fn events(memory: &Memory, commands: impl IntoIterator<Item = LogCommand>) -> Ve
     drop(sender);
     let mut events = Vec::new();
     let settings = CommitSettings { ack: Ack::Fsync, wait: Duration::ZERO };
-    run(log, &receiver, settings, |event| events.push(event));
+    run(log, &receiver, settings, || {}, |event| events.push(event));
     events
 }
 
@@ -117,7 +117,7 @@ fn a_commit_of_several_entries_does_not_wait_out_its_interval_when_no_more_arriv
     let (answer, answers) = sync_channel(100);
     let settings = CommitSettings { ack: Ack::Fsync, wait: Duration::from_secs(3600) };
     std::thread::scope(|scope| {
-        scope.spawn(move || run(log, &receiver, settings, |event| answer.send(event).unwrap()));
+        scope.spawn(move || run(log, &receiver, settings, || {}, |event| answer.send(event).unwrap()));
         let mut sequences = 0..;
         for _ in 0..3 {
             let sent: Vec<Entry> = sequences.by_ref().take(40).map(entry).collect();

@@ -88,7 +88,7 @@ impl Bench {
     }
 
     /// Returns the revision of a trajectory and the version of its last step.
-    fn held(&self, sequence: u64) -> Option<(u64, u64)> {
+    fn held(&mut self, sequence: u64) -> Option<(u64, u64)> {
         let located = self.service.get(id(sequence))?;
         Some((located.revision, located.trajectory.last_weights_version().0))
     }

@@ -1,0 +1,144 @@
+//! The progress of the threads of a process, for `/healthz` and for metrics.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use metrics::{describe_gauge, gauge};
+
+/// The health of a process: of each thread that has a [`Heartbeat`]. Cheap to clone; without heartbeats it is healthy.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    threads: Arc<Mutex<Vec<Thread>>>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    name: &'static str,
+    stalled_after: Duration,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// The time of the last beat.
+    Beating(Instant),
+    Ended,
+    Panicked,
+}
+
+/// The heartbeat of one thread, which counts as ended when this is dropped.
+#[derive(Debug)]
+pub struct Heartbeat {
+    state: Arc<Mutex<State>>,
+}
+
+impl Health {
+    /// Adds a thread, which beats from now on: a pause of more than `stalled_after` is a stall.
+    pub fn heartbeat(&self, name: &'static str, stalled_after: Duration) -> Heartbeat {
+        let state = Arc::new(Mutex::new(State::Beating(Instant::now())));
+        let thread = Thread { name, stalled_after, state: Arc::clone(&state) };
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Heartbeat { state }
+    }
+
+    /// Publishes the pause of each thread at `now`; infinity after a panic.
+    pub(crate) fn publish(&self, now: Instant) {
+        describe_gauge!(
+            "zerofleet_thread_pause_seconds",
+            "Time since a thread made progress, for the threads that a process cannot work without"
+        );
+        for thread in &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
+            gauge!("zerofleet_thread_pause_seconds", "thread" => thread.name).set(thread.pause_seconds(now));
+        }
+    }
+
+    /// The threads that cannot do their work at `now`, with the reason; `None` if there are none.
+    pub fn problem(&self, now: Instant) -> Option<String> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let problems: Vec<String> = threads.iter().filter_map(|thread| thread.problem(now)).collect();
+        (!problems.is_empty()).then(|| problems.join("; "))
+    }
+}
+
+impl Thread {
+    fn pause_seconds(&self, now: Instant) -> f64 {
+        match *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Ended => 0.0,
+            State::Panicked => f64::INFINITY,
+            State::Beating(last) => now.saturating_duration_since(last).as_secs_f64(),
+        }
+    }
+
+    fn problem(&self, now: Instant) -> Option<String> {
+        let name = self.name;
+        match *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Ended => None,
+            State::Panicked => Some(format!("the thread {name} panicked")),
+            State::Beating(last) => {
+                let pause = now.saturating_duration_since(last);
+                (pause > self.stalled_after).then(|| format!("the thread {name} has stalled for {} s", pause.as_secs()))
+            }
+        }
+    }
+}
+
+impl Heartbeat {
+    /// Records that the thread makes progress.
+    pub fn beat(&self) {
+        self.set(State::Beating(Instant::now()));
+    }
+
+    fn set(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.set(if std::thread::panicking() { State::Panicked } else { State::Ended });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_thread_that_stops_beating_is_named_with_the_length_of_its_pause() {
+        let health = Health::default();
+        let (log, _other) = (health.heartbeat("log", LIMIT), health.heartbeat("tables", 3 * LIMIT));
+        assert_eq!(health.problem(Instant::now() + LIMIT / 2), None);
+        let stalled = health.problem(Instant::now() + 2 * LIMIT).unwrap();
+        assert!(stalled.starts_with("the thread log has stalled for 6"), "{stalled}");
+        log.beat();
+        assert_eq!(health.problem(Instant::now()), None);
+    }
+
+    #[test]
+    fn a_panic_is_a_problem_and_an_end_is_none() {
+        let health = Health::default();
+        drop(health.heartbeat("tables", LIMIT));
+        assert_eq!(health.problem(Instant::now() + 2 * LIMIT), None);
+        let log = health.heartbeat("log", LIMIT);
+        let panics = std::thread::spawn(move || {
+            log.beat();
+            panic!("a bug");
+        });
+        panics.join().unwrap_err();
+        assert_eq!(health.problem(Instant::now()).as_deref(), Some("the thread log panicked"));
+    }
+
+    #[test]
+    fn pauses_are_published_for_alerts() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let health = Health::default();
+        let _tables = health.heartbeat("tables", LIMIT);
+        drop(health.heartbeat("log", LIMIT));
+        metrics::with_local_recorder(&recorder, || health.publish(Instant::now() + LIMIT));
+        let text = recorder.handle().render();
+        assert!(text.contains("zerofleet_thread_pause_seconds{thread=\"tables\"} 3"), "{text}");
+        assert!(text.contains("zerofleet_thread_pause_seconds{thread=\"log\"} 0"), "{text}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The time for which a connection may stay open: until its first call is due, then while its credentials are accepted.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::security::{Peer, Security, ServerTls};
+use crate::socket::Attached;
+
+/// The places of a connection without an accepted call: among those from its address, and among those of the server.
+pub(super) type NewcomerPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// The time after the deadline of the first call in which what has arrived is read: a process that was paused finds the
+/// deadlines of connections over whose calls wait to be read.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The state of an open connection: what it counts towards, and when it must end.
+#[derive(Debug)]
+pub struct Lifetime {
+    pub(super) peer: Peer,
+    _permit: OwnedSemaphorePermit,
+    /// Held until the first accepted call.
+    newcomer: Option<NewcomerPermit>,
+    security: Security,
+    certificate: Option<Certificate>,
+    timer: Pin<Box<Sleep>>,
+    /// True once the deadline of the first call is over.
+    in_grace: bool,
+    /// True once the reason is logged for which the connection ends.
+    has_ended: bool,
+}
+
+/// The certificate that a client presented.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    chain: Vec<CertificateDer<'static>>,
+    /// The settings that it was last verified by.
+    accepted_by: Arc<ServerTls>,
+    /// The time of the handshake. It is verified as of then: one that expires ends no connection.
+    at: UnixTime,
+}
+
+impl Certificate {
+    pub(super) fn accepted(chain: &[CertificateDer<'_>], by: Arc<ServerTls>) -> Self {
+        let chain = chain.iter().map(|each| each.clone().into_owned()).collect();
+        Self { chain, accepted_by: by, at: UnixTime::now() }
+    }
+
+    /// Verifies the certificate by changed settings.
+    fn verify(&mut self, current: Arc<ServerTls>) -> Result<(), rustls::Error> {
+        if !Arc::ptr_eq(&current, &self.accepted_by) {
+            current.verify_client(&self.chain, self.at)?;
+            self.accepted_by = current;
+        }
+        Ok(())
+    }
+}
+
+impl Lifetime {
+    pub(super) fn new(
+        peer: Peer,
+        permit: OwnedSemaphorePermit,
+        newcomer: NewcomerPermit,
+        security: Security,
+        certificate: Option<Certificate>,
+    ) -> Self {
+        let timer = Box::pin(sleep(security.timing.first_call));
+        Self {
+            peer,
+            _permit: permit,
+            newcomer: Some(newcomer),
+            security,
+            certificate,
+            timer,
+            in_grace: false,
+            has_ended: false,
+        }
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        if self.newcomer.is_some() {
+            let reason = "no call with accepted credentials came in time";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+        }
+        let revoked = |reason: String| io::Error::new(io::ErrorKind::PermissionDenied, reason);
+        if let (Some(certificate), Some(current)) = (&mut self.certificate, self.security.tls()) {
+            let verified = certificate.verify(current);
+            verified.map_err(|error| revoked(format!("its certificate is no longer accepted: {error}")))?;
+        }
+        match self.security.no_longer_accepted(&self.peer) {
+            Some(holder) => Err(revoked(format!("its credentials are no longer accepted: {holder}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Attached for Lifetime {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.newcomer.is_some() && self.peer.standing.is_known() {
+            self.newcomer = None;
+            self.timer.as_mut().reset(Instant::now() + self.security.timing.review);
+        }
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            if self.newcomer.is_some() && !std::mem::replace(&mut self.in_grace, true) {
+                self.timer.as_mut().reset(Instant::now() + GRACE);
+                continue;
+            }
+            if let Err(error) = self.check() {
+                if !std::mem::replace(&mut self.has_ended, true) {
+                    tracing::info!(peer = ?self.peer.connection.remote_addr(), %error, "closing a connection");
+                }
+                return Poll::Ready(error);
+            }
+            self.timer.as_mut().reset(Instant::now() + self.security.timing.review);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+
+use super::scope::Holder;
+use crate::status::retry_after;
+
+/// The delay after which a client may try again: a connection that is refused is closed within some seconds.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The connections of each token or certificate name. One of them takes at most three quarters of a server's places, so
+/// that a client which opens connections without end leaves places for clients with other credentials.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    places: usize,
+    open: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
+}
+
+impl Identities {
+    /// Shares out the places of a server.
+    pub(crate) fn new(connections_max: usize) -> Self {
+        let places = (connections_max - connections_max / 4).min(Semaphore::MAX_PERMITS);
+        Self { places, open: Mutex::default() }
+    }
+
+    /// Takes a place for a connection of `holder`.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: that many connections are open.
+    pub(super) fn place(&self, holder: &Holder) -> Result<OwnedSemaphorePermit, Status> {
+        self.of(&holder.name).try_acquire_owned().map_err(|_| {
+            let Self { places, .. } = self;
+            let message = format!("{places} connections of {} are open, three quarters of all", holder.name);
+            retry_after(Status::resource_exhausted(message), RETRY_AFTER)
+        })
+    }
+
+    fn of(&self, name: &Arc<str>) -> Arc<Semaphore> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() == open.capacity() {
+            open.retain(|_, places| places.strong_count() > 0);
+        }
+        let entry = open.entry(Arc::clone(name)).or_default();
+        entry.upgrade().unwrap_or_else(|| {
+            let places = Arc::new(Semaphore::new(self.places));
+            *entry = Arc::downgrade(&places);
+            places
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::caller::ActorIds;
+    use super::super::scope::{Credential, Scopes};
+    use super::*;
+
+    fn holder(name: &str) -> Holder {
+        let credential = Credential::Certificate(Some(name.into()));
+        Holder { credential, name: name.into(), scopes: Scopes::of(&[]), actors: ActorIds::Any }
+    }
+
+    #[test]
+    fn one_holder_takes_three_quarters_of_the_places_and_another_is_not_affected() {
+        for (connections_max, expected) in [(1, 1), (2, 2), (4, 3), (100, 75)] {
+            let identities = Identities::new(connections_max);
+            let mut places = Vec::new();
+            while let Ok(place) = identities.place(&holder("actor")) {
+                places.push(place);
+            }
+            assert_eq!(places.len(), expected, "of {connections_max}");
+            assert!(identities.place(&holder("learner")).is_ok());
+            places.pop();
+            assert!(identities.place(&holder("actor")).is_ok());
+        }
+    }
+
+    #[test]
+    fn names_without_connections_are_forgotten() {
+        let identities = Identities::new(10);
+        for number in 0..10_000 {
+            drop(identities.place(&holder(&number.to_string())).unwrap());
+        }
+        assert!(identities.open.lock().unwrap().len() < 1000);
+    }
+}

@@ -1,0 +1,151 @@
+//! What is shared by all connections from one address: places for new connections, and memory for unfinished messages.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::request_limits::Messages;
+
+/// Connections of one network without an accepted call: all processes of a large machine may start at once.
+pub(crate) const NEWCOMERS_MAX: usize = 64;
+
+/// The memory of the unfinished messages of one network and one kind, in KiB: four of the largest messages.
+const UNFINISHED_KIB: usize = 64 << 10;
+
+/// The memory of all unfinished messages of a server and one kind, in KiB.
+const UNFINISHED_KIB_OF_ALL: usize = 256 << 10;
+
+/// The networks from which connections are open.
+#[derive(Debug)]
+pub(crate) struct Networks {
+    open: Mutex<HashMap<Prefix, Weak<Network>>>,
+    unfinished_of_all: Unfinished,
+}
+
+/// The memory for unfinished messages, in KiB. Streams have their own, since a server may stop reading one in the middle
+/// of a message, for as long as the rate limiter blocks inserts; the requests that would unblock it must not wait for that.
+#[derive(Debug, Clone)]
+struct Unfinished {
+    of_requests: Arc<Semaphore>,
+    of_streams: Arc<Semaphore>,
+}
+
+/// An IPv4 address, or the first 64 bits of an IPv6 address: one host may have all addresses behind these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Prefix(IpAddr);
+
+/// The state that all connections from one address share.
+#[derive(Debug)]
+pub(crate) struct Network {
+    newcomers: Arc<Semaphore>,
+    unfinished: Unfinished,
+    unfinished_of_all: Unfinished,
+}
+
+/// Memory for an unfinished message, of its network and of the server; returned when dropped.
+pub(super) type UnfinishedPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+impl Default for Networks {
+    fn default() -> Self {
+        Self { open: Mutex::default(), unfinished_of_all: Unfinished::new(UNFINISHED_KIB_OF_ALL) }
+    }
+}
+
+impl Unfinished {
+    fn new(kib: usize) -> Self {
+        let semaphore = || Arc::new(Semaphore::new(kib));
+        Self { of_requests: semaphore(), of_streams: semaphore() }
+    }
+
+    async fn acquire(&self, messages: Messages, kib: u32) -> Option<OwnedSemaphorePermit> {
+        let memory = match messages {
+            Messages::One => &self.of_requests,
+            Messages::Many => &self.of_streams,
+        };
+        Arc::clone(memory).acquire_many_owned(kib).await.ok()
+    }
+}
+
+impl Networks {
+    /// The network of `address`.
+    pub(crate) fn of(&self, address: IpAddr) -> Arc<Network> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() == open.capacity() {
+            open.retain(|_, network| network.strong_count() > 0);
+        }
+        let entry = open.entry(Prefix::of(address)).or_default();
+        if let Some(network) = entry.upgrade() {
+            return network;
+        }
+        let network = Arc::new(Network {
+            newcomers: Arc::new(Semaphore::new(NEWCOMERS_MAX)),
+            unfinished: Unfinished::new(UNFINISHED_KIB),
+            unfinished_of_all: self.unfinished_of_all.clone(),
+        });
+        *entry = Arc::downgrade(&network);
+        network
+    }
+}
+
+impl Network {
+    /// Takes a place among the connections without an accepted call; `None` if all are taken.
+    pub(crate) fn newcomer(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.newcomers).try_acquire_owned().ok()
+    }
+
+    /// Waits for the memory of a message of `bytes`, at most all that one network may have. Messages wait in the order
+    /// in which they ask.
+    pub(super) async fn unfinished(self: Arc<Self>, messages: Messages, bytes: usize) -> Option<UnfinishedPermit> {
+        let kib = u32::try_from(bytes.div_ceil(1 << 10).min(UNFINISHED_KIB)).ok()?;
+        // The network's own comes first, so that one network that waits holds none of the memory of all.
+        let own = self.unfinished.acquire(messages, kib).await?;
+        let of_all = self.unfinished_of_all.acquire(messages, kib).await?;
+        Some((own, of_all))
+    }
+}
+
+impl Prefix {
+    fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(address) => address.into(),
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_ipv6_prefix_share_their_places_and_ipv4_addresses_do_not() {
+        let networks = Networks::default();
+        let of = |address: &str| networks.of(address.parse().unwrap());
+        let one = of("2001:db8::1");
+        assert!(Arc::ptr_eq(&one, &of("2001:db8::ffff:1")));
+        assert!(!Arc::ptr_eq(&one, &of("2001:db8:0:1::1")));
+        let four = of("192.0.2.1");
+        assert!(Arc::ptr_eq(&four, &of("::ffff:192.0.2.1")));
+        assert!(!Arc::ptr_eq(&four, &of("192.0.2.2")));
+    }
+
+    #[test]
+    fn networks_without_connections_are_forgotten() {
+        let networks = Networks::default();
+        for number in 0..100_000_u32 {
+            networks.of(IpAddr::V4(number.into()));
+        }
+        assert!(networks.open.lock().unwrap().len() < 1000);
+    }
+
+    #[test]
+    fn a_place_of_a_newcomer_is_free_again_when_it_is_dropped() {
+        let network = Networks::default().of("192.0.2.1".parse().unwrap());
+        let mut places: Vec<_> = (0..NEWCOMERS_MAX).map(|_| network.newcomer().unwrap()).collect();
+        assert!(network.newcomer().is_none());
+        places.pop();
+        assert!(network.newcomer().is_some());
+    }
+}

@@ -1,0 +1,228 @@
+//! The body of a request, with limits on the size of its messages, on the time until a message is complete, and on the
+//! memory of unfinished messages.
+//!
+//! tonic buffers a message until it is complete, so that a client that sends the first half of many messages would
+//! otherwise hold their memory for as long as it likes.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::Status;
+
+use super::networks::{Network, UnfinishedPermit};
+use super::request_limits::{Messages, RequestLimits};
+
+/// The time in which a message must arrive, on top of the time at the slowest rate.
+pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The slowest rate at which a message may arrive, in bytes per second: half a megabit per second.
+const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+
+/// A body that is read this long after its deadline was not read when it passed: that would have ended it.
+const READ_LATE: Duration = Duration::from_secs(1);
+
+/// An unfinished message up to this size needs no permit: the number of streams bounds their memory.
+const FREE_BYTES_MAX: usize = 64 << 10;
+
+/// The bytes before each message in gRPC: a flag, and the length of the message as a big-endian u32.
+pub(super) const HEADER_BYTES: usize = 5;
+
+/// A request body that ends with an error when it exceeds its limits.
+pub(super) struct RequestBody<B> {
+    inner: B,
+    limits: RequestLimits,
+    network: Arc<Network>,
+    position: Position,
+    /// Messages that were completed.
+    complete: u64,
+    /// When the message that is arriving must be complete; for one-message requests, when the request must have ended.
+    deadline: Option<Instant>,
+    /// Armed at the deadline while the body waits for the client.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The memory of the message that is arriving.
+    permit: Option<UnfinishedPermit>,
+    /// Data that waits for that memory, and its acquisition.
+    waiting: Option<(Frame<Bytes>, BoxFuture<'static, Option<UnfinishedPermit>>)>,
+}
+
+/// The position in the sequence of headers and messages.
+#[derive(Debug, Default)]
+struct Position {
+    header: [u8; HEADER_BYTES],
+    /// The bytes of the header that have arrived; all of them while the message arrives.
+    header_bytes: usize,
+    /// The size of the message that is arriving.
+    message_bytes: usize,
+    /// The bytes of it that have not arrived.
+    left: usize,
+}
+
+impl<B> RequestBody<B> {
+    pub(super) fn new(inner: B, limits: RequestLimits, network: Arc<Network>) -> Self {
+        let deadline = (limits.messages == Messages::One).then(|| Instant::now() + MESSAGE_TIMEOUT);
+        Self {
+            inner,
+            limits,
+            network,
+            position: Position::default(),
+            complete: 0,
+            deadline,
+            timer: None,
+            permit: None,
+            waiting: None,
+        }
+    }
+
+    /// Follows the messages in `data`.
+    fn advance(&mut self, mut data: &[u8]) -> Result<(), Status> {
+        while !data.is_empty() {
+            if self.limits.messages == Messages::One && self.complete > 0 {
+                return Err(Status::invalid_argument("this method takes one message"));
+            }
+            if self.position.read_header(&mut data) {
+                self.check_size()?;
+            }
+            if self.position.is_complete_after(&mut data) {
+                self.position = Position::default();
+                self.complete += 1;
+                self.permit = None;
+                if self.limits.messages == Messages::Many {
+                    self.deadline = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_size(&self) -> Result<(), Status> {
+        let (bytes, bytes_max) = (self.position.message_bytes, self.limits.message_bytes_max);
+        if bytes > bytes_max {
+            let message =
+                format!("a message of {bytes} bytes; this method takes messages of at most {bytes_max} bytes");
+            return Err(Status::out_of_range(message));
+        }
+        Ok(())
+    }
+
+    /// Starts the deadline again if the server was not reading when it passed: HTTP/2 held the client back.
+    fn excuse(&mut self) {
+        if self.deadline.is_some_and(|deadline| Instant::now() > deadline + READ_LATE) {
+            self.begin_unfinished();
+        }
+    }
+
+    /// Starts the deadline of a message of which only a part has arrived.
+    fn begin_unfinished(&mut self) {
+        let at_slowest = Duration::from_secs(self.position.message_bytes as u64 / BYTES_PER_SECOND_MIN);
+        self.deadline = Some(Instant::now() + MESSAGE_TIMEOUT + at_slowest);
+    }
+
+    /// Returns data of a request: at once, or when there is memory for the message that it leaves unfinished.
+    fn receive(&mut self, frame: Frame<Bytes>) -> Result<Option<Frame<Bytes>>, Status> {
+        let Some(data) = frame.data_ref() else { return Ok(Some(frame)) };
+        let (complete, had_header) = (self.complete, self.position.has_header());
+        self.advance(data)?;
+        let is_new = self.complete > complete || self.position.has_header() != had_header || self.deadline.is_none();
+        if !self.position.is_unfinished() || !is_new {
+            return Ok(Some(frame));
+        }
+        self.begin_unfinished();
+        if self.position.message_bytes <= FREE_BYTES_MAX || self.permit.is_some() {
+            return Ok(Some(frame));
+        }
+        let memory = Arc::clone(&self.network).unfinished(self.limits.messages, self.position.message_bytes);
+        self.waiting = Some((frame, Box::pin(memory)));
+        Ok(None)
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Status::deadline_exceeded("the rest of a message did not arrive in time"))
+    }
+}
+
+impl Position {
+    fn has_header(&self) -> bool {
+        self.header_bytes == HEADER_BYTES
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.header_bytes > 0
+    }
+
+    /// Takes the rest of the header from `data`; true if that completes it.
+    fn read_header(&mut self, data: &mut &[u8]) -> bool {
+        let taken = data.len().min(HEADER_BYTES - self.header_bytes);
+        if taken == 0 {
+            return false;
+        }
+        let (head, rest) = data.split_at(taken);
+        self.header[self.header_bytes..self.header_bytes + taken].copy_from_slice(head);
+        *data = rest;
+        self.header_bytes += taken;
+        if !self.has_header() {
+            return false;
+        }
+        let [_, a, b, c, d] = self.header;
+        self.message_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
+        self.left = self.message_bytes;
+        true
+    }
+
+    /// Takes the rest of the message from `data`; true if that completes it.
+    fn is_complete_after(&mut self, data: &mut &[u8]) -> bool {
+        let taken = data.len().min(self.left);
+        *data = &data[taken..];
+        self.left -= taken;
+        self.has_header() && self.left == 0
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body<Data = Bytes, Error = Status> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let body = self.get_mut();
+        body.excuse();
+        loop {
+            if let Some((_, memory)) = &mut body.waiting {
+                body.permit = ready!(memory.as_mut().poll(cx));
+                // The client could not send while the message waited.
+                body.begin_unfinished();
+                return Poll::Ready(body.waiting.take().map(|(frame, _)| Ok(frame)));
+            }
+            match Pin::new(&mut body.inner).poll_frame(cx) {
+                Poll::Pending => return body.poll_deadline(cx).map(|status| Some(Err(status))),
+                Poll::Ready(Some(Ok(frame))) => match body.receive(frame) {
+                    Ok(None) => {}
+                    Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                    Err(status) => return Poll::Ready(Some(Err(status))),
+                },
+                Poll::Ready(ended) => return Poll::Ready(ended),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.waiting.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,98 @@
+//! The size and the number of the messages that a call may send, by method.
+
+use crate::limits::MESSAGE_BYTES_MAX;
+
+/// The largest request of health, in bytes: the name of a service.
+const PROBE_BYTES_MAX: usize = 4 << 10;
+
+/// The largest request without trajectories, positions or lists, in bytes: names, numbers and a reason in words.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+
+/// The number of messages that a client sends in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Messages {
+    /// One, at once.
+    One,
+    /// A stream.
+    Many,
+}
+
+/// The messages that a call may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestLimits {
+    pub(super) messages: Messages,
+    pub(super) message_bytes_max: usize,
+}
+
+impl RequestLimits {
+    /// The limits of a path, `/package.Service/Method`. A method that is not listed takes one small message.
+    pub(super) fn of(path: &str) -> Self {
+        Self::listed(path).unwrap_or(Self { messages: Messages::One, message_bytes_max: SMALL_BYTES_MAX })
+    }
+
+    fn listed(path: &str) -> Option<Self> {
+        use Messages::{Many, One};
+        let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+        let (messages, message_bytes_max) = match (service, method) {
+            ("grpc.health.v1.Health", _) => (One, PROBE_BYTES_MAX),
+            ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => {
+                (Many, SMALL_BYTES_MAX)
+            }
+            ("zerofleet.replay.v1.Replay", "Insert") => (Many, MESSAGE_BYTES_MAX),
+            ("zerofleet.replay.v1.Replay", "Sample") => (Many, SMALL_BYTES_MAX),
+            ("zerofleet.replay.v1.Replay", "UpdatePriorities" | "Revise") => (One, MESSAGE_BYTES_MAX),
+            (
+                "zerofleet.replay.v1.Replay",
+                "Stats" | "List" | "Get" | "Actors" | "Report" | "Quarantine" | "Release" | "Configure" | "Choose",
+            ) => (One, SMALL_BYTES_MAX),
+            ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => (One, SMALL_BYTES_MAX),
+            ("zerofleet.inference.v1.Inference", "Evaluate") => (Many, MESSAGE_BYTES_MAX),
+            ("zerofleet.inference.v1.Inference", "SelectMove" | "Analyse") => (One, MESSAGE_BYTES_MAX),
+            ("zerofleet.inference.v1.Inference", "Stats") => (One, SMALL_BYTES_MAX),
+            ("inference.GRPCInferenceService", "ModelInfer") => (One, MESSAGE_BYTES_MAX),
+            ("inference.GRPCInferenceService", "ModelStreamInfer") => (Many, MESSAGE_BYTES_MAX),
+            (
+                "inference.GRPCInferenceService",
+                "ServerLive" | "ServerReady" | "ModelReady" | "ServerMetadata" | "ModelMetadata" | "ModelConfig"
+                | "ModelStatistics" | "RepositoryIndex",
+            ) => (One, SMALL_BYTES_MAX),
+            _ => return None,
+        };
+        Some(Self { messages, message_bytes_max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    #[test]
+    fn every_method_of_our_services_is_listed_with_the_kind_of_its_requests() {
+        let files = FileDescriptorSet::decode(crate::FILE_DESCRIPTOR_SET).unwrap().file;
+        let mut methods = 0;
+        for file in &files {
+            for service in &file.service {
+                for method in &service.method {
+                    let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    let expected = if method.client_streaming() { Messages::Many } else { Messages::One };
+                    let limits = RequestLimits::listed(&path).unwrap_or_else(|| panic!("{path} is not listed"));
+                    assert_eq!(limits.messages, expected, "{path}");
+                    methods += 1;
+                }
+            }
+        }
+        assert!(methods >= 12, "{methods}");
+    }
+
+    #[test]
+    fn health_takes_the_least_and_an_unknown_method_one_small_message() {
+        assert_eq!(RequestLimits::of("/grpc.health.v1.Health/Check").message_bytes_max, 4096);
+        for path in ["/zerofleet.new.v1.New/Ask", "", "*"] {
+            let limits = RequestLimits { messages: Messages::One, message_bytes_max: SMALL_BYTES_MAX };
+            assert_eq!(RequestLimits::of(path), limits, "{path}");
+        }
+    }
+}

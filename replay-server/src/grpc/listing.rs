@@ -1,0 +1,126 @@
+//! Sends a list of ids. Its memory and its turn last until the client has read it, or until its time is over: a client
+//! that reads nothing is not asked again, so that only a task of its own can end what it holds.
+
+use std::time::Duration;
+
+use experience::TrajectoryId;
+use futures::stream::{self, StreamExt as _};
+use proto::replay::v1;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::Answers;
+
+/// The ids that are converted at once.
+const PART_IDS: usize = 1024;
+
+/// The time in which the client must read the list: ten million ids at the rate of a slow link.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// A message of the task to the connection.
+enum Part {
+    Ids(Vec<TrajectoryId>),
+    /// Every id has been read.
+    End,
+}
+
+/// The part of a list that a connection has not sent.
+struct Unread {
+    parts: mpsc::Receiver<Part>,
+    /// Ends with the stream.
+    _sending: JoinSet<()>,
+}
+
+/// Returns the answers with `ids`; `turn` ends when they are read.
+pub(super) fn send(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit) -> Answers<v1::TrajectoryId> {
+    let (sender, parts) = mpsc::channel(1);
+    let mut sending = JoinSet::new();
+    // After the time limit the sender is dropped, by which the connection sees that the list is not complete.
+    sending.spawn(async move { drop(timeout(TIME_LIMIT, send_parts(ids, turn, sender)).await) });
+    let answers = stream::unfold(Some(Unread { parts, _sending: sending }), async |unread| {
+        let mut unread = unread?;
+        match unread.parts.recv().await {
+            Some(Part::Ids(ids)) => Some((Ok(ids), Some(unread))),
+            Some(Part::End) => None,
+            None => {
+                let message = format!("the list was not read within {} s", TIME_LIMIT.as_secs());
+                Some((Err(Status::deadline_exceeded(message)), None))
+            }
+        }
+    });
+    Box::pin(answers.flat_map(|part| {
+        let (ids, error) = match part {
+            Ok(ids) => (ids, None),
+            Err(status) => (Vec::new(), Some(Err(status))),
+        };
+        stream::iter(ids.into_iter().map(|id| Ok(v1::TrajectoryId::from(id))).chain(error))
+    }))
+}
+
+async fn send_parts(ids: Vec<TrajectoryId>, turn: OwnedSemaphorePermit, sender: mpsc::Sender<Part>) {
+    for part in ids.chunks(PART_IDS) {
+        // A client that has left reads no more.
+        if sender.send(Part::Ids(part.to_vec())).await.is_err() {
+            return;
+        }
+    }
+    drop((ids, turn));
+    drop(sender.send(Part::End).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Semaphore;
+    use tonic::Code;
+
+    use super::*;
+
+    fn ids(count: u64) -> Vec<TrajectoryId> {
+        (0..count).map(|sequence| TrajectoryId { actor: 1, epoch: 1, sequence }).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_keeps_its_turn_until_it_is_read() {
+        let turns = Arc::new(Semaphore::new(1));
+        let mut answers = send(ids(5000), Arc::clone(&turns).acquire_owned().await.unwrap());
+        for sequence in 0..5000 {
+            assert_eq!(answers.next().await.unwrap().unwrap().sequence, sequence);
+            // The last parts may be on their way.
+            assert!(sequence > 2000 || turns.available_permits() == 0, "{sequence}");
+        }
+        assert!(answers.next().await.is_none());
+        assert_eq!(turns.available_permits(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_its_list_loses_its_turn() {
+        let turns = Arc::new(Semaphore::new(1));
+        let mut answers = send(ids(5000), Arc::clone(&turns).acquire_owned().await.unwrap());
+        let start = tokio::time::Instant::now();
+        // The next list waits for the turn, and the test's clock runs meanwhile.
+        drop(Arc::clone(&turns).acquire_owned().await.unwrap());
+        assert!(start.elapsed() < 2 * TIME_LIMIT, "{:?}", start.elapsed());
+        let (mut read, mut status) = (0, None);
+        while let Some(answer) = answers.next().await {
+            read += 1;
+            status = answer.err();
+        }
+        // What was read is not mistaken for all of it.
+        assert_eq!(status.map(|status| status.code()), Some(Code::DeadlineExceeded));
+        assert!(read < 5000, "{read}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_gives_its_turn_back() {
+        let turns = Arc::new(Semaphore::new(1));
+        let answers = send(ids(5000), Arc::clone(&turns).acquire_owned().await.unwrap());
+        drop(answers);
+        let start = tokio::time::Instant::now();
+        drop(turns.acquire().await.unwrap());
+        assert!(start.elapsed() < TIME_LIMIT);
+    }
+}
