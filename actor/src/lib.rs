@@ -17,7 +17,7 @@ mod metrics;
 mod play;
 mod reanalysis;
 mod replay_router;
-mod spool;
+pub mod spool;
 mod state_dir;
 mod stopwatch;
 mod traces;

@@ -12,15 +12,16 @@ use proto::servers::Server;
 
 /// A trajectory that a replay server has not acknowledged.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PendingUpload {
-    pub(crate) trajectory: Trajectory,
+pub struct PendingUpload {
+    /// The trajectory.
+    pub trajectory: Trajectory,
     /// The server that may have stored it, which is the only one that may receive it. `None` if it was never sent.
-    pub(crate) to: Option<Destination>,
+    pub to: Option<Destination>,
 }
 
 /// The server that a trajectory is destined for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Destination {
+pub struct Destination {
     id: String,
     endpoint: String,
     /// True if it was the only server. If there is still only one, that is the destination, whatever its address.
@@ -28,7 +29,8 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    pub(crate) fn new(server: &Server, alone: bool) -> Self {
+    /// Creates the destination of a server, which is the only one if `alone`.
+    pub fn new(server: &Server, alone: bool) -> Self {
         // A name that may later resolve to other servers does not identify this one.
         let id = if server.has_own_name { &server.id } else { &server.endpoint };
         Self { id: id.to_string(), endpoint: server.endpoint.to_string(), alone }
@@ -56,7 +58,7 @@ const LENGTH_BYTES: usize = 8;
 const NAME_BYTES_MAX: usize = u16::MAX as usize;
 
 /// Encodes all trajectories as one file.
-pub(crate) fn encode(pending: &[PendingUpload]) -> Vec<u8> {
+pub fn encode(pending: &[PendingUpload]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     for pending in pending {
         let content = content(pending);
@@ -71,7 +73,7 @@ pub(crate) fn encode(pending: &[PendingUpload]) -> Vec<u8> {
 }
 
 /// Decodes a file. Returns the trajectories, and the number (counted from one) and fault of each invalid record.
-pub(crate) fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
+pub fn decode(bytes: &[u8]) -> (Vec<PendingUpload>, Vec<(usize, String)>) {
     let (mut pending, mut faults) = (Vec::new(), Vec::new());
     // The first bytes are not compared, so that a flipped bit in them loses nothing. Older versions wrote JSON.
     let Some((_, mut rest)) = bytes.split_at_checked(MAGIC.len()).filter(|_| bytes[0] != b'{') else {

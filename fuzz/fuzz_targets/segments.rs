@@ -1,7 +1,6 @@
 #![no_main]
 
-#[path = "../checks.rs"]
-#[allow(dead_code)]
-mod checks;
+#[path = "../checks/segments.rs"]
+mod check;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::segments(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

@@ -5,8 +5,9 @@
 //! checkpoint is damaged if its bytes could be read and are wrong, or if one of its files is missing; a file that the
 //! system cannot read now may be whole, and fails the read.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,8 @@ struct File {
 }
 
 const CONTENTS: &str = "checkpoint.json";
+/// The largest list of a checkpoint's files, in bytes: a thousand times that of any trainer.
+const CONTENTS_BYTES_MAX: u64 = 1 << 20;
 const PREFIX: &str = "step-";
 /// The end of a checkpoint's name while it is being written.
 const INTERRUPTED: &str = ".partial";
@@ -251,30 +254,54 @@ enum Fault {
 }
 
 fn read_directory(directory: &Path) -> Result<Checkpoint, Fault> {
-    let read = |name: &str| {
-        let path = directory.join(name);
-        fs::read(&path).map_err(|source| match source.kind() {
-            kind if is_damage(kind) => Fault::Damaged(format!("{name}: {source}")),
-            _ => Fault::Unreadable { path, source },
-        })
-    };
+    let text = read_file(directory, CONTENTS, None)?;
     let contents: Contents =
-        serde_json::from_slice(&read(CONTENTS)?).map_err(|error| Fault::Damaged(format!("{CONTENTS}: {error}")))?;
+        serde_json::from_slice(&text).map_err(|error| Fault::Damaged(format!("{CONTENTS}: {error}")))?;
     let mut files = Vec::new();
     for File { name, size_bytes, digest } in contents.files {
-        let bytes = read(&name)?;
-        if bytes.len() as u64 != size_bytes || Digest::of(&bytes) != digest {
-            return Err(Fault::Damaged(format!("{name} is not the file that was written (its digest differs)")));
+        // A damaged name could lead to any file of the machine.
+        if Path::new(&name).file_name() != Some(OsStr::new(&name)) {
+            return Err(Fault::Damaged(format!("{CONTENTS}: {name:?} is not the name of a file")));
+        }
+        let bytes = read_file(directory, &name, Some(size_bytes))?;
+        if Digest::of(&bytes) != digest {
+            return Err(not_as_written(&name));
         }
         files.push((name, bytes));
     }
     Ok(Checkpoint { progress: contents.progress, files })
 }
 
-/// Returns true for errors of reading a file that prove the checkpoint damaged. Every other error (EIO, ESTALE, EACCES,
+/// Reads a file of a checkpoint, which has this size, or at most [`CONTENTS_BYTES_MAX`] if there is none. Of a larger
+/// one no more is read.
+fn read_file(directory: &Path, name: &str, size_bytes: Option<u64>) -> Result<Vec<u8>, Fault> {
+    let path = directory.join(name);
+    let fault = |source: io::Error| match source.kind() {
+        kind if is_damage(kind) => Fault::Damaged(format!("{name}: {source}")),
+        _ => Fault::Unreadable { path: path.clone(), source },
+    };
+    // A pipe has no end, and opening it waits for a writer.
+    if !fs::metadata(&path).map_err(fault)?.is_file() {
+        return Err(Fault::Damaged(format!("{name} is not a file")));
+    }
+    let mut bytes = Vec::new();
+    let bytes_max = size_bytes.unwrap_or(CONTENTS_BYTES_MAX);
+    let mut file = fs::File::open(&path).map_err(fault)?.take(bytes_max.saturating_add(1));
+    file.read_to_end(&mut bytes).map_err(fault)?;
+    let has_size = size_bytes.map_or(bytes.len() as u64 <= bytes_max, |size_bytes| bytes.len() as u64 == size_bytes);
+    if has_size { Ok(bytes) } else { Err(not_as_written(name)) }
+}
+
+fn not_as_written(name: &str) -> Fault {
+    Fault::Damaged(format!("{name} is not the file that was written (its digest differs)"))
+}
+
+/// Returns true for errors of reading a file that prove the checkpoint damaged: it is missing, or its damaged name is
+/// that of no file. Every other error (EIO, ESTALE, EACCES,
 /// EMFILE) may be transient or end when the storage is repaired.
 fn is_damage(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
+    use ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | InvalidFilename)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! [`train`] and [`suite`] are the two commands of the README. [`ci`] names every check: [`layers`], [`tidy`], [`deny`]
 //! and [`kubernetes`] read the tree and are tests of this crate as well. [`libtorch`], [`python`] and [`certs`] set up
-//! the files that other tasks use, [`image`] packs containers, and [`device_check`] packs the check of a GPU. The crate
-//! compiles in seconds on a bare machine, so it depends on no other crate of the workspace and on no library of
-//! tensors. Start with [`ci`].
+//! the files that other tasks use, [`image`] packs containers, [`device_check`] packs the check of a GPU, and [`fuzz`]
+//! runs the fuzz targets. The crate compiles in seconds on a bare machine, so it depends on no other crate of the
+//! workspace and on no library of tensors. Start with [`ci`].
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "xtask talks to the person who called it")]
 
@@ -12,6 +12,7 @@ pub mod certs;
 pub mod ci;
 pub mod deny;
 pub mod device_check;
+pub mod fuzz;
 pub mod image;
 pub mod kubernetes;
 pub mod layers;

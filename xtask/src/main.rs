@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::libtorch::{Check, Choice};
-use xtask::{certs, ci, deny, device_check, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
+use xtask::{certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
 
 /// Runs the development tasks of the repository.
 #[derive(Parser)]
@@ -68,6 +68,8 @@ enum Chore {
     Kubernetes,
     /// Run the tests of the CPU kernels under the address sanitiser.
     Sanitise,
+    /// Run the fuzz targets with libFuzzer, each for some minutes; see fuzz/README.md.
+    Fuzz(fuzz::Options),
     /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
     Chaos(suite::ChaosOptions),
 }
@@ -106,6 +108,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Deny => deny::run(&root).map(drop),
         Chore::Kubernetes => kubernetes::run(&root),
         Chore::Sanitise => suite::sanitise(&root),
+        Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Chaos(options) => suite::chaos(&root, &options),
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{libtorch, train, workspace};
 
 /// The only target for which we use the compiler's address sanitiser.
-const SANITISED: &str = "x86_64-unknown-linux-gnu";
+pub(crate) const SANITISED: &str = "x86_64-unknown-linux-gnu";
 
 /// The count of tests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -139,7 +139,8 @@ pub fn sanitise(root: &Path) -> Result<()> {
     workspace::run(&mut tests)
 }
 
-fn has_runtime() -> Result<bool> {
+/// Returns true if this compiler has the run-time library of the address sanitiser.
+pub(crate) fn has_runtime() -> Result<bool> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(false);
     }

@@ -132,6 +132,50 @@ fn a_missing_file_is_damage() {
     assert!(found.damaged[0].contains("step-000000002: moments"), "{:?}", found.damaged);
 }
 
+/// Replaces the first file name in the list of files of step 2.
+fn rename_listed(run: &Run, name: &str) {
+    let path = run.directory.path().join("checkpoints/step-000000002/checkpoint.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let changed = text.replace("\"weights.safetensors\"", &serde_json::to_string(name).unwrap());
+    assert_ne!(changed, text);
+    fs::write(&path, changed).unwrap();
+}
+
+#[test]
+fn a_listed_name_that_leads_out_of_the_checkpoint_is_damage() {
+    let absolute = std::env::current_exe().unwrap().display().to_string();
+    for name in [absolute.as_str(), "../step-000000002/weights.safetensors", "", ".", "..", "nul\0", &"x".repeat(300)] {
+        let run = run_with(&[1, 2]);
+        rename_listed(&run, name);
+        let found = run.checkpoints.newest().unwrap().unwrap();
+        assert_eq!((&found.checkpoint, found.damaged.len()), (&checkpoint(1), 1), "{name:?}");
+    }
+}
+
+#[test]
+fn of_a_file_larger_than_its_listed_size_no_more_is_read() {
+    for name in ["weights.safetensors", "checkpoint.json"] {
+        let run = run_with(&[1, 2]);
+        let path = run.directory.path().join("checkpoints/step-000000002").join(name);
+        // A sparse file, more than fits the memory of any machine.
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
+        let found = run.checkpoints.newest().unwrap().unwrap();
+        assert_eq!((&found.checkpoint, found.damaged.len()), (&checkpoint(1), 1), "{name}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_listed_device_is_damage_and_is_not_read() {
+    let run = run_with(&[1, 2]);
+    let path = run.directory.path().join("checkpoints/step-000000002/weights.safetensors");
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    let found = run.checkpoints.newest().unwrap().unwrap();
+    assert_eq!(found.checkpoint, checkpoint(1));
+    assert!(found.damaged[0].contains("weights.safetensors is not a file"), "{:?}", found.damaged);
+}
+
 #[test]
 fn a_directory_that_cannot_be_listed_is_not_taken_for_a_new_run() {
     let folder = tempfile::tempdir().unwrap();

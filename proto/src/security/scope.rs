@@ -37,6 +37,9 @@ impl fmt::Display for Scope {
     }
 }
 
+/// The longest invalid scope that is quoted in the error, in bytes.
+const QUOTED_BYTES_MAX: usize = 8;
+
 /// A set of scopes, written with commas between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scopes(BTreeSet<Scope>);
@@ -102,7 +105,14 @@ impl FromStr for Scopes {
     fn from_str(text: &str) -> Result<Self, String> {
         let one = |name: &str| {
             let found = Scope::ALL.into_iter().find(|scope| scope.name() == name);
-            found.ok_or_else(|| format!("invalid scope `{name}`: write {}", joined(Scope::ALL, ", ")))
+            found.ok_or_else(|| {
+                // A longer word is no misspelt scope, and may be a token in the wrong place.
+                let shown = match name.len() {
+                    0..=QUOTED_BYTES_MAX => format!("`{name}`"),
+                    bytes => format!("of {bytes} bytes"),
+                };
+                format!("invalid scope {shown}: write {}", joined(Scope::ALL, ", "))
+            })
         };
         text.split(',').map(one).collect::<Result<_, _>>().map(Self)
     }
@@ -213,5 +223,11 @@ mod tests {
         assert_eq!(scopes.to_string(), "act, train");
         let error = "act,Train".parse::<Scopes>().unwrap_err();
         assert_eq!(error, "invalid scope `Train`: write act, train, infer, admin");
+    }
+
+    #[test]
+    fn a_long_word_in_place_of_scopes_is_not_quoted_because_it_may_be_a_token() {
+        let error = "0123456789abcdef-a-token".parse::<Scopes>().unwrap_err();
+        assert_eq!(error, "invalid scope of 24 bytes: write act, train, infer, admin");
     }
 }

@@ -254,6 +254,12 @@ impl TableSection {
         if let Some(key) = FIXED_KEYS.into_iter().find(|key| settings.contains_key(*key)) {
             return Err(invalid(key, "cannot change while the table serves"));
         }
+        // A key stands before its value in the text of an assignment. With other characters (`name `, `name="x" #`) it
+        // would stand for another key.
+        let is_plain = |key: &str| key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        if let Some(key) = settings.keys().find(|key| !is_plain(key)) {
+            return Err(invalid("settings", format!("{key:?} is no key of a table")));
+        }
         let sets = settings.iter().map(|(key, value)| format!("table.{key}={value}")).collect();
         let sources = Sources { file: None, env: std::iter::empty(), sets };
         let written = sources.layers().and_then(|layers| layers.load_over(&OneTable { table: self.clone() }));
@@ -304,5 +310,36 @@ impl LiveTable {
         let table: Self = serde_json::from_str(saved).ok()?;
         // The ranges may have become narrower since the text was saved.
         (table.written == text(written)).then(|| table.live.settings().ok()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(key: &str, value: &str) -> Result<TableSection, Invalid> {
+        let served = TableSection { name: "late".to_owned(), ..TableSection::default() };
+        served.changed(&[(key.to_owned(), value.to_owned())].into())
+    }
+
+    #[test]
+    fn a_key_is_changed_by_its_exact_name() {
+        assert_eq!(changed("min_items", "7").unwrap().keys.min_items, 7);
+        let keys = ["min_items ", " min_items", "min_items=7 #", "table.min_items", "MIN_ITEMS", ""];
+        keys.iter().for_each(|key| drop(changed(key, "7").unwrap_err()));
+    }
+
+    #[test]
+    fn a_fixed_key_does_not_change_under_another_spelling() {
+        for (key, value) in [
+            ("name", "other"),
+            ("name ", "other"),
+            ("name=\"other\" #", ""),
+            ("blocks_inserts", "false"),
+            ("blocks_inserts\t", "false"),
+            ("blocks_inserts=false #", ""),
+        ] {
+            assert!(changed(key, value).is_err(), "{key:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Source;
 
-/// The dependencies that no `.rs` file of their package names, one sentence each.
+/// The dependencies that no code of their package names, one sentence each.
 pub(super) fn unused(sources: &[Source]) -> Vec<String> {
     let manifests: Vec<&Source> = sources.iter().filter(|source| is_manifest(&source.path)).collect();
     let folders: Vec<&str> = manifests.iter().map(|manifest| folder_of(&manifest.path)).collect();
@@ -11,11 +11,7 @@ pub(super) fn unused(sources: &[Source]) -> Vec<String> {
         // A file belongs to the package of the innermost manifest above it.
         let owner =
             |path: &str| folders.iter().filter(|folder| path.starts_with(**folder)).max_by_key(|folder| folder.len());
-        let code: Vec<&str> = sources
-            .iter()
-            .filter(|source| source.path.ends_with(".rs") && owner(&source.path) == Some(folder))
-            .map(|source| source.text.as_str())
-            .collect();
+        let code = code(sources, |path| owner(path) == Some(folder));
         for (number, name) in dependencies(&manifest.text) {
             if !code.iter().any(|text| names_crate(text, &name.replace('-', "_"))) {
                 found.push(format!("{}:{number}: `{name}` is a dependency that no code names", manifest.path));
@@ -23,6 +19,43 @@ pub(super) fn unused(sources: &[Source]) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns the code of a package: its own files, and those of others that they include by `#[path = "…"]`.
+fn code(sources: &[Source], is_own: impl Fn(&str) -> bool) -> Vec<&str> {
+    let mut files: Vec<&Source> =
+        sources.iter().filter(|source| source.path.ends_with(".rs") && is_own(&source.path)).collect();
+    let mut next = 0;
+    while let Some(&file) = files.get(next) {
+        next += 1;
+        for path in file.text.lines().filter_map(included) {
+            let path = joined(&file.path, path);
+            let is_new = |source: &&Source| source.path == path && files.iter().all(|file| file.path != path);
+            if let Some(source) = sources.iter().find(is_new) {
+                files.push(source);
+            }
+        }
+    }
+    files.iter().map(|file| file.text.as_str()).collect()
+}
+
+/// Returns the path in an attribute `#[path = "…"]`.
+fn included(line: &str) -> Option<&str> {
+    line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]")
+}
+
+/// Resolves a path relative to the folder of a file.
+fn joined(file: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 fn is_manifest(path: &str) -> bool {
@@ -92,6 +125,17 @@ mod tests {
         for code in ["serde::x", "use serde;", "use serde as s;", "#[serde::x]"] {
             assert_eq!(unused(&[source("a/Cargo.toml", manifest), source("a/tests/x.rs", code)]), [""; 0], "{code}");
         }
+    }
+
+    #[test]
+    fn code_that_a_package_includes_from_another_folder_counts() {
+        let files = |path: &str| {
+            let manifest = source("a/Cargo.toml", "[dependencies]\nserde = \"1\"\n");
+            let test = source("a/tests/x.rs", &format!("#[path = \"{path}\"]\nmod y;\n"));
+            [manifest, test, source("b/y.rs", "#[path = \"z.rs\"]\nmod z;\n"), source("b/z.rs", "serde::x")]
+        };
+        assert_eq!(unused(&files("../../b/y.rs")), [""; 0]);
+        assert_eq!(unused(&files("../b/y.rs")).len(), 1);
     }
 
     #[test]

@@ -1,37 +1,23 @@
-//! Checks that must hold for any bytes. The fuzz targets call them, and so does the test that runs the corpus without
-//! libFuzzer.
+//! Whole segment files of the replay log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
-use experience::{Limits, Segment, Step, Trajectory, TrajectoryId};
-use prost::Message as _;
-use proto::replay::order::{InsertOrder, Inserted};
-use proto::replay::{Suspect, v1};
+use experience::TrajectoryId;
+use proto::replay::Suspect;
 use replay_server::log::{
     EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber, UnixMillis, Volume,
     VolumeFile, frame,
 };
-
-/// The size limit of the decompressed content of a record, in bytes.
-const CONTENT_BYTES_MAX: usize = proto::limits::MESSAGE_BYTES_MAX;
-
-/// Checks that any payload decodes to a record or is rejected, and that the content of a trajectory or a revision is
-/// within its size limit.
-pub(crate) fn record(payload: &[u8]) {
-    if let Ok(Record::Trajectory { content, .. } | Record::Revision { content, .. }) = Record::decode(payload) {
-        assert!(content.len() <= CONTENT_BYTES_MAX);
-    }
-}
 
 /// Checks that any bytes open as a log or are rejected, that a log keeps every whole record exactly once, and that it
 /// accepts further records.
 ///
 /// The first byte gives the number of segments into which the rest is split, and selects if the parts are segment files
 /// or payloads to be framed with valid checksums, so that the fuzzer also reaches the code behind the checksums.
-pub(crate) fn segments(bytes: &[u8]) {
+pub(crate) fn check(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let count = usize::from(how & 3) + 1;
     let memory = Memory::default();
@@ -62,41 +48,18 @@ pub(crate) fn segments(bytes: &[u8]) {
     assert_eq!(held_again, [held.as_slice(), &[id]].concat());
 }
 
-/// Checks that any bytes are valid messages of an insert stream or end it, and that accepted trajectories survive their
-/// conversions.
-///
-/// Each message is preceded by its length as two little-endian bytes.
-pub(crate) fn inserts(bytes: &[u8]) {
-    let limits = Limits { steps_max: 64, actions: 64 };
-    let mut order = InsertOrder::new("connect_four", 8, limits, std::time::Duration::ZERO);
-    let mut rest = bytes;
-    while let Some((length, after)) = rest.split_first_chunk::<2>() {
-        let (message, after) = after.split_at(after.len().min(usize::from(u16::from_le_bytes(*length))));
-        rest = after;
-        let Ok(message) = v1::InsertRequest::decode(message) else { continue };
-        match order.receive(message) {
-            Err(_) => return,
-            Ok(Inserted::Hello(_)) => drop(order.ready(0)),
-            Ok(Inserted::Refused(_)) => order.answered(),
-            Ok(Inserted::Heartbeat | Inserted::Goodbye) => {}
-            Ok(Inserted::Trajectory(trajectory)) => {
-                let steps: Vec<Step> = trajectory.steps().collect();
-                // Observations have many compressed forms.
-                if !trajectory.has_observations() {
-                    let episode = trajectory.episode();
-                    let again = Trajectory::of_episode(trajectory.id(), trajectory.game(), &steps, episode);
-                    assert_eq!(again.as_ref(), Ok(&trajectory), "there is one encoding of each");
-                }
-                for ply in 0..trajectory.plies() {
-                    let segment = trajectory.segment(ply, 2).expect("there is such a ply");
-                    let read = Segment::parse(trajectory.id(), segment.columns().clone(), limits);
-                    assert_eq!(read.as_ref(), Ok(&segment));
-                }
-                replay_server::storage::encode(&trajectory, UnixMillis(0)).expect("it is within the limits");
-                order.answered();
-            }
-        }
-    }
+/// Logs of these records: as segment files, and as payloads.
+#[allow(dead_code, reason = "used by the test of the corpus alone")]
+pub(crate) fn seeds(records: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let with_length = |payload: &Vec<u8>| [&(payload.len() as u16).to_le_bytes()[..], payload].concat();
+    let payloads: Vec<u8> = records.iter().flat_map(with_length).collect();
+    let file = segment(1, records);
+    vec![
+        [&[0], file.as_slice()].concat(),
+        [&[2], file.as_slice(), &segment(2, records)].concat(),
+        [&[4], payloads.as_slice()].concat(),
+        [&[5], payloads.as_slice(), &payloads].concat(),
+    ]
 }
 
 fn is_each_once(ids: &[TrajectoryId]) -> bool {
@@ -104,7 +67,7 @@ fn is_each_once(ids: &[TrajectoryId]) -> bool {
 }
 
 /// Returns a segment whose frames have valid checksums.
-pub(crate) fn segment(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
+fn segment(number: u64, payloads: &[Vec<u8>]) -> Vec<u8> {
     let prologue = frame::Prologue::new(SegmentNumber(number), [7; 32]);
     let mut file = prologue.encode();
     for payload in payloads {
