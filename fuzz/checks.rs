@@ -10,9 +10,11 @@ use experience::{Limits, Segment, Step, Trajectory, TrajectoryId};
 use prost::Message as _;
 use proto::replay::order::{InsertOrder, Inserted};
 use proto::replay::{Suspect, v1};
+use replay::SeenLimits;
+use replay_server::defect::Planted;
 use replay_server::log::{
-    EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber, UnixMillis, Volume,
-    VolumeFile, frame,
+    DamagedHead, EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber,
+    UnixMillis, Volume, VolumeFile, frame,
 };
 
 /// The size limit of the decompressed content of a record, in bytes.
@@ -137,8 +139,16 @@ fn trajectories(name: &str, bytes: &[u8]) -> Vec<TrajectoryId> {
 }
 
 fn open(memory: &Memory) -> Option<(Log<Memory>, Vec<TrajectoryId>)> {
-    let settings =
-        LogSettings { game: "connect_four".into(), segment_bytes: 400, threads: NonZeroUsize::MIN, salt_seed: [0; 32] };
+    let (threads, planted) = (NonZeroUsize::MIN, Planted::default());
+    let settings = LogSettings {
+        game: "connect_four".into(),
+        segment_bytes: 400,
+        threads,
+        salt_seed: [0; 32],
+        seen: SeenLimits::default(),
+        damaged_head: DamagedHead::Accept,
+        planted,
+    };
     let mut held = Vec::new();
     let opened = Log::open(
         memory.clone(),

@@ -10,6 +10,7 @@
 
 pub mod archive;
 pub mod config;
+pub mod defect;
 mod disk;
 pub mod grpc;
 pub mod leases;
@@ -37,7 +38,8 @@ pub use config::{ArchiveSettings, Config, Settings};
 use grpc::{INSERT_CREDIT, ReplayService};
 use leases::Actors;
 use log::{Disk, committer};
-use table_service::{Command, Handle, LOG_COMMANDS_MAX, TableService, TableState};
+use storage::Startup;
+use table_service::{Clock, Command, Handle, LOG_COMMANDS_MAX, TableService, TableState};
 
 /// The interval at which metrics are published and waiting samplers receive the reason for their wait.
 const TICK: Duration = Duration::from_millis(250);
@@ -50,7 +52,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// The failure that prevented the start or ended the process early, as one chain.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let settings = config.settings()?;
+    let mut settings = config.settings()?;
+    // The rest is for the log's buffers, the runtime and other processes.
+    let of_machine = || service::machine::memory_bytes().map(|bytes| bytes / 4 * 3);
+    settings.memory_bytes_max = settings.memory_bytes_max.or_else(of_machine);
     let security = Security::open(&config.security, context.listen)?;
     let listener = service::net::bind(context.listen).await?;
     let running = start_with(settings, security, listener, context.drain).await?;
@@ -166,7 +171,7 @@ impl Threads {
 }
 
 fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
-    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings, entropy())?;
+    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings, Startup::now(entropy()))?;
     for log::Repair { name, offset, length, what, cut } in repairs {
         let done = if cut { "cut off" } else { "skipped" };
         tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
@@ -183,7 +188,7 @@ fn start_threads(settings: &Settings) -> anyhow::Result<(Handle, Threads)> {
             let _ = events.send_blocking(Command::Log(event));
         });
     })?;
-    let tables = TableService::new(restored, settings, to_log);
+    let tables = TableService::new(restored, settings, to_log, Clock::start());
     let tables = std::thread::Builder::new().name("replay-table".to_owned()).spawn(move || tables.run(commands))?;
     Ok((handle, Threads { tables, log }))
 }

@@ -70,6 +70,9 @@ enum Chore {
     Sanitise,
     /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
     Chaos(suite::ChaosOptions),
+    /// Simulate the replay service with its clients and disks, on one thread and in virtual time, once for each seed;
+    /// a failing seed is shrunk and its story printed.
+    Simulate(suite::SimulateOptions),
 }
 
 fn main() -> ExitCode {
@@ -107,5 +110,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Kubernetes => kubernetes::run(&root),
         Chore::Sanitise => suite::sanitise(&root),
         Chore::Chaos(options) => suite::chaos(&root, &options),
+        Chore::Simulate(options) => suite::simulate(&root, &options),
     }
 }
