@@ -32,6 +32,8 @@ use crate::log::frame::{self, Unreadable};
 use crate::metrics;
 
 #[cfg(test)]
+mod interrupted;
+#[cfg(test)]
 mod tests;
 
 /// The time limit of the last pass: enough to upload a segment or two to a store on the internet.

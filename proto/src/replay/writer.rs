@@ -207,4 +207,6 @@ impl Writer {
 }
 
 #[cfg(test)]
+mod outbox_tests;
+#[cfg(test)]
 mod tests;

@@ -1,5 +1,3 @@
-mod interrupted;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

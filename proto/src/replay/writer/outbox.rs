@@ -13,9 +13,6 @@ use crate::replay::order::{Fault, InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;
 use crate::replay::{Answer, InsertWait, Origin, v1};
 
-#[cfg(test)]
-mod tests;
-
 /// The shortest heartbeat interval: a server that requests a shorter one gets this.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
 
