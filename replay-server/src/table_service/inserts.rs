@@ -157,8 +157,8 @@ impl TableService {
         tables.find_map(|(index, table)| Some((TableIndex(index), table.can_insert(self.in_log_items).err()?)))
     }
 
-    /// Returns the reason for which inserts wait now, or would wait. A stalled log comes first: behind it, a limiter may
-    /// block for ever.
+    /// Returns the reason for which inserts wait now, or would wait. A stalled log comes first: behind it, a limiter
+    /// may block for ever.
     pub(super) fn insert_wait(&self, now: Instant) -> InsertWait {
         if self.log_progress.is_stalled(now) {
             InsertWait::Log
