@@ -9,8 +9,10 @@ use std::num::NonZeroUsize;
 
 use experience::TrajectoryId;
 use proto::replay::Suspect;
+use replay::SeenLimits;
+use replay_server::defect::Planted;
 use replay_server::log::{
-    EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Recovered, SegmentNumber, UnixMillis,
+    DamagedHead, EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Recovered, SegmentNumber, UnixMillis,
 };
 
 use lying_disk::{Disk, Faults, Random};
@@ -283,6 +285,9 @@ impl Run {
                 segment_bytes: self.segment_bytes,
                 threads: NonZeroUsize::MIN,
                 salt_seed: [self.starts; 32],
+                seen: SeenLimits::default(),
+                damaged_head: DamagedHead::default(),
+                planted: Planted::default(),
             };
             let decode = |_, content: &[u8]| Ok(content.to_vec());
             let opened = Log::open(self.disk.clone(), settings, decode, |segment, record| {

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use experience::TrajectoryId;
 use proto::replay::Suspect;
+use replay::SeenLimits;
+use replay_server::defect::Planted;
 use replay_server::log::{
-    EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber, UnixMillis, Volume,
-    VolumeFile, frame,
+    DamagedHead, EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Record, Recovered, SegmentNumber,
+    UnixMillis, Volume, VolumeFile, frame,
 };
 
 /// Checks that any bytes open as a log or are rejected, that a log keeps every whole record exactly once, and that it
@@ -100,8 +102,16 @@ fn trajectories(name: &str, bytes: &[u8]) -> Vec<TrajectoryId> {
 }
 
 fn open(memory: &Memory) -> Option<(Log<Memory>, Vec<TrajectoryId>)> {
-    let settings =
-        LogSettings { game: "connect_four".into(), segment_bytes: 400, threads: NonZeroUsize::MIN, salt_seed: [0; 32] };
+    let (threads, planted) = (NonZeroUsize::MIN, Planted::default());
+    let settings = LogSettings {
+        game: "connect_four".into(),
+        segment_bytes: 400,
+        threads,
+        salt_seed: [0; 32],
+        seen: SeenLimits::default(),
+        damaged_head: DamagedHead::Accept,
+        planted,
+    };
     let mut held = Vec::new();
     let opened = Log::open(
         memory.clone(),

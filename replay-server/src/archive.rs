@@ -10,8 +10,8 @@
 //! has another id neither writes nor removes anything. A log that was restored from the archive becomes its owner. If
 //! the disk was rolled back, so that its log ends earlier than the copy, the log continues from the copy.
 //!
-//! [`Archive`] depends on a [`Store`] and a [`Folder`] only, not on a runtime or a clock; [`keep_up`] runs its passes at
-//! intervals. Start with [`Archive::open`].
+//! [`Archive`] depends on a [`Store`] and a [`Folder`] only, not on a runtime or a clock; [`keep_up`] runs its passes
+//! at intervals. Start with [`Archive::open`].
 
 mod folder;
 mod store;
@@ -31,6 +31,8 @@ use crate::log::SegmentNumber;
 use crate::log::frame::{self, Unreadable};
 use crate::metrics;
 
+#[cfg(test)]
+mod interrupted;
 #[cfg(test)]
 mod tests;
 
@@ -299,8 +301,8 @@ impl<S: Store, F: Folder> Archive<S, F> {
         self.is_known = true;
     }
 
-    /// Replaces the last segment by its copy if the copy is longer: otherwise a disk that was rolled back would overwrite
-    /// acknowledged records. A torn tail that was truncated on disk is truncated again as the log is read.
+    /// Replaces the last segment by its copy if the copy is longer: otherwise a disk that was rolled back would
+    /// overwrite acknowledged records. A torn tail that was truncated on disk is truncated again as the log is read.
     async fn go_on_from_copy(&self, local: &BTreeMap<SegmentNumber, u64>) -> Result<(), ArchiveError> {
         let Some((number, here, there)) = self.longer_copy(local) else { return Ok(()) };
         let name = number.file_name();

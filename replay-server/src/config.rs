@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use experience::{Invalid, Limits};
 use proto::limits::{ACTIONS_MAX, STEPS_MAX};
+use replay::SeenLimits;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
 use crate::archive::Archive;
+use crate::log::DamagedHead;
 use crate::log::committer::{Ack, CommitSettings};
 pub use table::{LiveTable, MAIN, NamedTable, SelectorName, TableIndex, TableKeys, TableSection};
 
@@ -61,10 +63,14 @@ pub struct ReplaySection {
     pub archive: String,
     /// The time between two copies, in seconds: the maximum age of the trajectories that a loss of the disk may lose.
     pub archive_seconds: u64,
-    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: limited by the tables' capacities
-    /// only. Above the limit, inserts are rejected with a retryable error, unless every table is full, so that each
-    /// insert evicts an older trajectory.
+    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: three quarters of the machine's memory
+    /// or of the smaller limit of its container. Above the limit, inserts are rejected with a retryable error, unless
+    /// every table is full, so that each insert evicts an older trajectory, and what is in flight takes less than a
+    /// quarter of the limit.
     pub memory_bytes_max: u64,
+    /// What happens at a start if no head of the log can be read, so that the ids seen, quarantines of actors and
+    /// changed settings of tables are lost: `refuse` or `accept`.
+    pub damaged_head: DamagedHead,
     /// The maximum number of open connections of clients; further ones are closed on arrival.
     pub connections_max: u64,
     /// The maximum number of open streams of actors and learners.
@@ -93,6 +99,7 @@ impl Default for ReplaySection {
             archive: String::new(),
             archive_seconds: 60,
             memory_bytes_max: 0,
+            damaged_head: DamagedHead::Refuse,
             // Every stream may have its own connection, and operators connect too.
             connections_max: 8_192,
             // Enough for thousands of actors; each stream may have some megabytes in flight.
@@ -157,8 +164,13 @@ pub struct Settings {
     pub commit: CommitSettings,
     /// The destination and interval of the copies of the log.
     pub archive: Option<ArchiveSettings>,
-    /// The memory limit of all tables and of trajectories in flight, in bytes.
+    /// The memory limit of all tables and of trajectories in flight, in bytes; without one, [`run`](crate::run) uses that
+    /// of the machine.
     pub memory_bytes_max: Option<u64>,
+    /// What happens if no head of the log can be read.
+    pub damaged_head: DamagedHead,
+    /// The bounds of the ids seen.
+    pub seen: SeenLimits,
     /// The maximum number of open connections.
     pub connections_max: usize,
     /// The maximum number of open streams.
@@ -206,6 +218,8 @@ impl Config {
                 })
                 .transpose()?,
             memory_bytes_max: table::above_zero(replay.memory_bytes_max),
+            damaged_head: replay.damaged_head,
+            seen: SeenLimits::default(),
             connections_max: count("connections_max", replay.connections_max, 1 << 20)?,
             streams_max: count("streams_max", replay.streams_max, 1 << 20)?,
             actor_inserts_per_second_max: range(

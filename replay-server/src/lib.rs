@@ -11,6 +11,7 @@
 
 pub mod archive;
 pub mod config;
+pub mod defect;
 mod disk;
 pub mod grpc;
 pub mod insert_stream;
@@ -51,7 +52,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// The failure that prevented the start or ended the process early, as one chain.
 pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let settings = config.settings()?;
+    let mut settings = config.settings()?;
+    // The rest is for the log's buffers, the runtime and other processes.
+    let of_machine = || service::machine::memory_bytes().map(|bytes| bytes / 4 * 3);
+    settings.memory_bytes_max = settings.memory_bytes_max.or_else(of_machine);
     let security = Security::open(&config.security, context.listen)?;
     let listener = service::net::bind(context.listen).await?;
     let running = start_with(settings, security, listener, context.health, context.drain).await?;

@@ -10,6 +10,8 @@ mod fields;
 pub mod frame;
 pub mod head;
 pub mod operator_record;
+#[cfg(any(test, feature = "simulation"))]
+pub mod power_disk;
 pub mod record;
 mod recovery;
 pub mod volume;
@@ -21,7 +23,10 @@ use std::num::NonZeroUsize;
 use experience::TrajectoryId;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use replay::{SeenIds, SeenLimits};
+use serde::{Deserialize, Serialize};
 
+use crate::defect::{Defect, Planted};
 pub use fields::UnreadableRecord;
 use frame::{Prologue, Salt};
 pub use head::{Counters, Head, LoggedTable};
@@ -45,6 +50,23 @@ pub struct LogSettings {
     pub threads: NonZeroUsize,
     /// The seed of the salts of new segments; only real entropy keeps clients from forging records.
     pub salt_seed: [u8; 32],
+    /// The bounds of the ids seen.
+    pub seen: SeenLimits,
+    /// What happens if no head can be read.
+    pub damaged_head: DamagedHead,
+    /// The defect that a simulation plants.
+    pub planted: Planted,
+}
+
+/// What happens if no head of a log can be read: the ids seen, quarantines of actors and changed settings are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DamagedHead {
+    /// The log is not opened, so that it can be restored from a copy.
+    #[default]
+    Refuse,
+    /// The log is opened with what its records hold.
+    Accept,
 }
 
 /// The number of a segment; numbers count up from one.
@@ -52,6 +74,9 @@ pub struct LogSettings {
 pub struct SegmentNumber(pub u64);
 
 impl SegmentNumber {
+    /// The number of the first segment of a log.
+    pub const FIRST: Self = Self(1);
+
     const SUFFIX: &str = ".log";
 
     /// Returns the name of the segment's file.
@@ -159,7 +184,9 @@ impl<V: Volume> Log<V> {
 
     fn empty(volume: V, settings: LogSettings) -> Self {
         let salts = ChaCha8Rng::from_seed(settings.salt_seed);
-        let state = Head { game: settings.game.clone(), ..Head::default() };
+        // Exact until all records are read: a gap that closes early would hide records that fill it.
+        let seen = SeenIds::new(SeenLimits::UNBOUNDED);
+        let state = Head { game: settings.game.clone(), seen, ..Head::default() };
         Self {
             volume,
             settings,
@@ -181,7 +208,9 @@ impl<V: Volume> Log<V> {
     pub fn commit(&mut self, entries: &[Entry], samples: u64) -> io::Result<SegmentNumber> {
         let written = self.append(entries, samples)?;
         let open = self.open.as_mut().expect("the segment that grew is open");
-        if let Err(error) = open.file.sync() {
+        let planted = self.settings.planted;
+        let synced = if planted.is(Defect::AcknowledgedBeforeSync) { Ok(()) } else { open.file.sync() };
+        if let Err(error) = synced {
             // After a failed fsync the content of the disk is unknown: earlier records stay, later ones are truncated.
             self.cut_back(written.start);
             return Err(error);
@@ -239,6 +268,11 @@ impl<V: Volume> Log<V> {
     /// The disk failed; the remaining segments may be dropped later.
     pub fn drop_before(&mut self, number: SegmentNumber) -> io::Result<usize> {
         let mut dropped = 0;
+        let number = if self.settings.planted.is(Defect::SegmentsDroppedEarly) {
+            SegmentNumber(number.0.saturating_add(1))
+        } else {
+            number
+        };
         while self.segments.len() > 1 && self.segments[0].0 < number {
             match self.volume.remove(&self.segments[0].0.file_name()) {
                 // The file was already removed.
@@ -300,6 +334,9 @@ impl<V: Volume> Log<V> {
 
     /// Truncates the bytes that a failed write or sync has left after `start`, now or before the next write.
     fn cut_back(&mut self, start: u64) {
+        if self.settings.planted.is(Defect::FailedCommitNotCut) {
+            return;
+        }
         self.cut_due = Some(start);
         // The next write retries this.
         let _ = self.cut();
@@ -357,7 +394,9 @@ impl<V: Volume> Log<V> {
         let mut bytes = prologue.encode();
         prologue.append(&mut bytes, 0, &Record::encode_head(&self.state)?)?;
         let mut file = self.volume.create(&name)?;
-        if let Err(error) = file.append(&bytes).and_then(|()| file.sync()).and_then(|()| self.volume.sync()) {
+        let is_name_synced = !self.settings.planted.is(Defect::DirectoryNotSynced);
+        let sync_name = || if is_name_synced { self.volume.sync() } else { Ok(()) };
+        if let Err(error) = file.append(&bytes).and_then(|()| file.sync()).and_then(|()| sync_name()) {
             // Best effort: a head without records is harmless, but the next attempt creates a file of the same name.
             let _ = self.volume.remove(&name);
             return Err(error);

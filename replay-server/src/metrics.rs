@@ -38,13 +38,14 @@ const GAUGES: [(&str, &str); 19] = [
     ("zerofleet_replay_disk_bytes", "Bytes of the log's file system"),
 ];
 
-const COUNTERS: [(&str, &str); 12] = [
+const COUNTERS: [(&str, &str); 13] = [
     ("zerofleet_replay_inserts_total", "Trajectories stored since the run began"),
     ("zerofleet_replay_items_inserted_total", "Items stored since the run began"),
     ("zerofleet_replay_samples_total", "Items drawn since the run began"),
     ("zerofleet_replay_duplicates_total", "Trajectories that came again and were not counted again"),
     ("zerofleet_replay_refused_total", "Trajectories refused, by reason"),
     ("zerofleet_replay_stale_total", "Trajectories not stored: their weights were too far behind"),
+    ("zerofleet_replay_without_items_total", "Trajectories acknowledged and not stored: they hold no item"),
     ("zerofleet_replay_actors_lost_total", "How often an actor was silent for too long"),
     ("zerofleet_replay_tables_samples_total", "Items drawn from each table since the run began"),
     ("zerofleet_replay_revisions_total", "Trajectories whose searches were replaced by newer ones"),
@@ -67,6 +68,7 @@ pub(crate) fn describe() {
     COUNTERS.iter().for_each(|&(name, meaning)| describe_counter!(name, meaning));
     HISTOGRAMS.iter().for_each(|&(name, meaning)| describe_histogram!(name, meaning));
     counter!("zerofleet_replay_stale_total").absolute(0);
+    counter!("zerofleet_replay_without_items_total").absolute(0);
     for reason in [INVALID, NOT_STORED, OVER_MEMORY] {
         counter!("zerofleet_replay_refused_total", "reason" => reason).absolute(0);
     }
@@ -85,6 +87,11 @@ pub(crate) fn count_not_stored() {
 /// Counts a trajectory whose weights were too far behind.
 pub(crate) fn count_stale() {
     counter!("zerofleet_replay_stale_total").increment(1);
+}
+
+/// Counts a trajectory that was acknowledged and not stored, since it holds no item.
+pub(crate) fn count_without_items() {
+    counter!("zerofleet_replay_without_items_total").increment(1);
 }
 
 /// Counts a trajectory that was rejected because of the memory limit.

@@ -1,15 +1,16 @@
 //! The conversion between the log and the tables: encodes trajectories as records, and rebuilds the tables from the log
 //! at a restart.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZeroUsize;
 
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::Suspect;
-use replay::{Retention, TableTotals};
+use replay::{Retention, SeenIds, SeenLimits, TableTotals};
 
 use crate::config::{LiveTable, NamedTable, Settings, TableIndex};
+use crate::defect::{Defect, Planted};
 use crate::log::{
     EncodedTrajectory, Head, Log, LogSettings, OpenError, OperatorRecord, Recovered, Repair, UnixMillis, Volume,
 };
@@ -45,60 +46,105 @@ pub(crate) fn decode(id: TrajectoryId, content: &[u8], settings: &Settings) -> R
     Ok(trajectory)
 }
 
-/// Returns the settings with which a log is opened.
-pub(crate) fn log_settings(settings: &Settings, salt_seed: [u8; 32]) -> LogSettings {
-    LogSettings {
-        game: settings.game.clone(),
-        segment_bytes: settings.segment_bytes,
-        threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        salt_seed,
+/// The properties of the machine and of the moment that a restore depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Startup {
+    /// The time of the restore, by which trajectories expire.
+    pub now: UnixMillis,
+    /// The number of threads that read the log; the result does not depend on it.
+    pub threads: NonZeroUsize,
+    /// The seed of the salts of new segments.
+    pub salt_seed: [u8; 32],
+    /// The defect that a simulation plants.
+    pub planted: Planted,
+}
+
+impl Startup {
+    /// Returns the present time and the number of cores of this machine.
+    pub fn now(salt_seed: [u8; 32]) -> Self {
+        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self { now: UnixMillis::now(), threads, salt_seed, planted: Planted::default() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_tests() -> Self {
+        let threads = NonZeroUsize::MIN;
+        Self { now: UnixMillis(0), threads, salt_seed: [5; 32], planted: Planted::default() }
     }
 }
 
-/// Opens the log and rebuilds the tables with their limiters from it. The salts of new segments are derived from
-/// `salt_seed`.
+/// Returns the settings with which a log is opened.
+pub(crate) fn log_settings(settings: &Settings, startup: Startup) -> LogSettings {
+    let Startup { now: _, threads, salt_seed, planted } = startup;
+    let is_bounded = !planted.is(Defect::SeenUnbounded);
+    LogSettings {
+        game: settings.game.clone(),
+        segment_bytes: settings.segment_bytes,
+        threads,
+        salt_seed,
+        seen: if is_bounded { settings.seen } else { SeenLimits::UNBOUNDED },
+        damaged_head: settings.damaged_head,
+        planted,
+    }
+}
+
+/// Opens the log and rebuilds the tables with their limiters from it.
 ///
 /// # Errors
 /// [`OpenError`].
 pub fn restore<V: Volume>(
     volume: V,
     settings: &Settings,
-    salt_seed: [u8; 32],
+    startup: Startup,
 ) -> Result<(Log<V>, Restored, Vec<Repair>), OpenError> {
     let mut tables: Vec<TableState> = settings.tables.iter().map(unbounded).collect();
     let mut segments = Segments::default();
-    let start = UnixMillis::now();
+    let planted = startup.planted;
     let decode = |id, content: &[u8]| decode(id, content, settings);
     let (log, repairs) =
-        Log::open(volume, log_settings(settings, salt_seed), decode, |segment, recovered| match recovered {
+        Log::open(volume, log_settings(settings, startup), decode, |segment, recovered| match recovered {
             Recovered::Trajectory { content, inserted, .. } => {
                 let inserted = inserted.since_1970();
                 segments.push(segment);
+                if planted.is(Defect::RecordsAppliedTwice) {
+                    tables.iter_mut().for_each(|table| table.insert(content.clone(), inserted));
+                }
                 tables.iter_mut().for_each(|table| table.insert(content.clone(), inserted));
             }
+            Recovered::Revision { .. } if planted.is(Defect::RevisionsLost) => {}
             Recovered::Revision { revision, revised, content, .. } => {
                 replay_revision(&mut tables, &content, revision, revised);
             }
+            Recovered::Operator(record) if is_lost(&record, planted) => {}
             Recovered::Operator(record) => replay_record(&mut tables, record),
         })?;
     let Head { counters, seen, quarantined_actors, tables: states, .. } = log.state();
-    let now = start.since_1970();
+    let now = startup.now.since_1970();
     for (table, written) in tables.iter_mut().zip(&settings.tables) {
-        quarantine_exactly(table, quarantined_actors);
+        if !planted.is(Defect::QuarantineLost) {
+            quarantine_exactly(table, quarantined_actors);
+        }
+        let states = if planted.is(Defect::SettingsNotRestored) { &BTreeMap::new() } else { states };
         let live = states.get(table.name()).and_then(|state| LiveTable::restored(&state.settings, &written.section));
-        table.hold_to(live.unwrap_or_else(|| written.clone()));
+        let mut bounded = live.unwrap_or_else(|| written.clone());
+        bounded.table.window.capacity_items += u64::from(planted.is(Defect::CapacityOffByOne));
+        table.hold_to(bounded);
         table.expire(now);
     }
     segments.keep(tables.iter().map(|table| table.table().trajectories()).max().unwrap_or(0));
     let totals = TableTotals { trajectories: counters.trajectories, items: counters.items };
     for (index, table) in tables.iter_mut().enumerate() {
+        if planted.is(Defect::LimiterNotRestored) {
+            continue;
+        }
         let own = states.get(table.name()).map(|state| state.counters.samples);
         table.resume(totals, if index == TableIndex::MAIN.0 { Some(counters.samples) } else { own });
     }
     let is_gone = |name: &&String| tables.iter().all(|table| table.name() != name.as_str());
     let tables_gone = states.keys().filter(is_gone).cloned().collect();
-    let (seen, log_bytes) = (seen.clone(), log.bytes());
-    Ok((log, Restored { tables, tables_gone, seen, segments, log_bytes }, repairs))
+    let seen = if planted.is(Defect::DuplicatesNotChecked) { SeenIds::default() } else { seen.clone() };
+    let log_bytes = log.bytes();
+    Ok((log, Restored { tables, tables_gone, seen, segments, log_bytes, planted }, repairs))
 }
 
 /// Returns a table without retention or capacity limits: while the log is read, the limits in force at its end are not
@@ -148,6 +194,16 @@ fn replay_record(tables: &mut [TableState], record: OperatorRecord) {
         }
         // The head holds the content of these records.
         OperatorRecord::Table { settings: None, .. } | OperatorRecord::TableCounters { .. } => {}
+    }
+}
+
+/// Returns true if a planted defect loses the record.
+fn is_lost(record: &OperatorRecord, planted: Planted) -> bool {
+    match record {
+        OperatorRecord::Quarantine(_) => planted.is(Defect::QuarantineLost),
+        OperatorRecord::Priorities { .. } => planted.is(Defect::PrioritiesNotRestored),
+        OperatorRecord::Table { .. } => planted.is(Defect::SettingsNotRestored),
+        OperatorRecord::Release(_) | OperatorRecord::TableCounters { .. } => false,
     }
 }
 

@@ -4,6 +4,7 @@
 //! batches to their samplers. A trajectory enters the tables only when the log has made it durable. The service depends
 //! neither on tonic nor on files; its callers hold a cheap [`Handle`].
 
+mod clock;
 mod commands;
 mod inserts;
 mod operator_records;
@@ -12,7 +13,7 @@ mod state;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::{Located, ServerStats};
@@ -22,9 +23,11 @@ use replay::SeenIds;
 use tokio::sync::mpsc;
 
 use crate::config::{Settings, TableIndex};
-use crate::log::OperatorRecord;
+use crate::defect::{Defect, Planted};
 use crate::log::committer::{LogCommand, LogEvent};
+use crate::log::{OperatorRecord, SegmentNumber};
 use crate::metrics;
+pub use clock::Clock;
 pub use commands::{Command, Ended, Handle, Inserted, Refusal, Reply, Sampled};
 use inserts::{Arrival, InLog, LogProgress};
 use operator_records::Continuation;
@@ -77,12 +80,13 @@ pub struct TableService {
     memory_bytes_max: Option<u64>,
     common: Common,
     draining: bool,
+    planted: Planted,
 }
 
 impl TableService {
-    /// Creates a service of the restored tables.
-    pub fn new(restored: Restored, settings: &Settings, log: SyncSender<LogCommand>) -> Self {
-        let Restored { tables, tables_gone, seen, segments, log_bytes } = restored;
+    /// Creates a service of the restored tables, whose retention follows `clock`.
+    pub fn new(restored: Restored, settings: &Settings, log: SyncSender<LogCommand>, clock: Clock) -> Self {
+        let Restored { tables, tables_gone, seen, segments, log_bytes, planted } = restored;
         metrics::describe();
         // Forces one record of each table after a start: the log may have no counters of it yet.
         let samples_recorded = vec![u64::MAX; tables.len()];
@@ -91,7 +95,7 @@ impl TableService {
             seen,
             rng: ChaCha8Rng::seed_from_u64(settings.seed),
             revisions: Revisions::new(settings.seed),
-            clock: Clock::start(),
+            clock,
             log,
             arrivals: VecDeque::new(),
             in_log: HashMap::new(),
@@ -108,6 +112,7 @@ impl TableService {
             memory_bytes_max: settings.memory_bytes_max,
             common: Common { log_bytes, ..Common::default() },
             draining: false,
+            planted,
         };
         service.record_removed_tables(tables_gone);
         service
@@ -135,8 +140,9 @@ impl TableService {
         let _ = self.log.send(LogCommand::Samples(self.main().limiter().counts().sampled));
     }
 
-    /// Applies one command, and everything that it enables.
-    pub(crate) fn apply(&mut self, command: Command, now: Instant) {
+    /// Applies one command, and everything that it enables. [`TableService::run`] calls this for each command; a caller
+    /// without threads calls it itself.
+    pub fn apply(&mut self, command: Command, now: Instant) {
         match command {
             Command::Insert { trajectory, content, inserted, reply } => {
                 self.insert(Arrival { trajectory, content, inserted, since: now }, reply);
@@ -166,6 +172,9 @@ impl TableService {
             }
             Command::Log(LogEvent::Committed { entries, segment, bytes }) => {
                 self.committed(entries, segment, bytes, now);
+            }
+            Command::Log(LogEvent::Failed { entries, .. }) if self.planted.is(Defect::FailureAcknowledged) => {
+                self.committed(entries, SegmentNumber(0), self.common.log_bytes, now);
             }
             Command::Log(LogEvent::Failed { entries, error }) => self.failed(entries, &error),
             Command::Log(LogEvent::Panicked) => {}
@@ -269,26 +278,6 @@ impl TableService {
     }
 }
 
-/// Time since 1970 that advances evenly, even if the machine's clock is set.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    start: Instant,
-    unix: Duration,
-}
-
-impl Clock {
-    /// Starts at the time of the machine's clock. A clock before 1970 counts as 1970.
-    fn start() -> Self {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { start: Instant::now(), unix }
-    }
-
-    /// Returns the time from 1970 to `now`.
-    fn unix(&self, now: Instant) -> Duration {
-        self.unix + now.saturating_duration_since(self.start)
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::mpsc::{Receiver, sync_channel};
@@ -300,7 +289,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::log::tests::Memory;
-    use crate::log::{EncodedTrajectory, Entry, SegmentNumber, UnixMillis, committer};
+    use crate::log::{EncodedTrajectory, Entry, UnixMillis, committer};
 
     impl TableService {
         /// Returns the trajectories in quarantine, for simulations.
@@ -320,9 +309,10 @@ pub(crate) mod tests {
     /// Returns a service, and the receiver of its commands to the log, which the test answers.
     fn service() -> (TableService, Receiver<LogCommand>) {
         let settings = crate::Config::default().settings().unwrap();
-        let (_, restored, _) = crate::storage::restore(Memory::default(), &settings, [0; 32]).unwrap();
+        let (_, restored, _) =
+            crate::storage::restore(Memory::default(), &settings, crate::storage::Startup::in_tests()).unwrap();
         let (to_log, log) = sync_channel(LOG_COMMANDS_MAX);
-        (TableService::new(restored, &settings, to_log), log)
+        (TableService::new(restored, &settings, to_log, Clock::start()), log)
     }
 
     fn insert(service: &mut TableService, sequence: u64) -> mpsc::Receiver<Inserted> {
@@ -358,6 +348,45 @@ pub(crate) mod tests {
         service.apply(Command::Log(committed), Instant::now());
         assert_eq!(answers.try_recv().unwrap(), Inserted::New(id(0)));
         assert_eq!(service.stats(TableIndex::MAIN).table.trajectories, 1);
+    }
+
+    #[test]
+    fn a_trajectory_without_items_is_acknowledged_and_takes_no_memory() {
+        let (mut service, log) = service();
+        let step = Step {
+            action: Action(0),
+            reward: 0.0,
+            kind: StepKind::Fast { value: 0.0 },
+            weights_version: WeightsVersion(1),
+        };
+        let trajectory = Trajectory::of(id(0), "connect_four", &vec![step; 4], Outcome::Draw).unwrap();
+        let (reply, mut answers) = mpsc::channel(4);
+        let (content, inserted) = (EncodedTrajectory::default(), UnixMillis(0));
+        service.apply(Command::Insert { trajectory, content, inserted, reply }, Instant::now());
+        assert_eq!(answers.try_recv().unwrap(), Inserted::New(id(0)));
+        assert_eq!((entries(&log).len(), service.memory_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn full_tables_over_the_memory_limit_take_one_trajectory_at_a_time() {
+        let settings = {
+            let mut config = crate::Config::default();
+            (config.replay.main.capacity_items, config.replay.main.window_items_min) = (4, 4);
+            config.replay.main.min_items = 4;
+            crate::Settings { memory_bytes_max: Some(1 << 20), ..config.settings().unwrap() }
+        };
+        let startup = crate::storage::Startup::in_tests();
+        let (_, restored, _) = crate::storage::restore(Memory::default(), &settings, startup).unwrap();
+        let (to_log, log) = sync_channel(LOG_COMMANDS_MAX);
+        let mut service = TableService::new(restored, &settings, to_log, Clock::start());
+        let _held = insert(&mut service, 0);
+        let committed = LogEvent::Committed { entries: entries(&log), segment: SegmentNumber(1), bytes: 9 };
+        service.apply(Command::Log(committed), Instant::now());
+        service.memory_bytes_max = Some(1);
+        let _first = insert(&mut service, 1);
+        let mut second = insert(&mut service, 2);
+        assert_eq!(second.try_recv().unwrap(), Inserted::OverMemory { id: id(2), bytes_max: 1 });
+        assert_eq!(entries(&log).len(), 1, "the first one is on its way");
     }
 
     #[test]

@@ -11,8 +11,8 @@ use service::Health;
 use crate::config::Settings;
 use crate::log::committer::LogEvent;
 use crate::log::{self, Disk, Log, Volume, committer};
-use crate::storage;
-use crate::table_service::{Command, Handle, LOG_COMMANDS_MAX, Restored, TableService, TableState};
+use crate::storage::{self, Startup};
+use crate::table_service::{Clock, Command, Handle, LOG_COMMANDS_MAX, Restored, TableService, TableState};
 
 /// A thread that makes no progress for this long has stalled. Both are woken several times a second; a sync of a slow
 /// disk may take seconds.
@@ -36,7 +36,7 @@ impl Threads {
 
 /// Restores the tables from the log and starts the threads.
 pub(crate) fn start(settings: &Settings, health: &Health) -> anyhow::Result<(Handle, Threads)> {
-    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings, entropy())?;
+    let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings, Startup::now(entropy()))?;
     for log::Repair { name, offset, length, what, cut } in repairs {
         let done = if cut { "cut off" } else { "skipped" };
         tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
@@ -77,7 +77,7 @@ where
         );
     })?;
     let beats = health.heartbeat("replay-table", stalled_after);
-    let tables = TableService::new(restored, settings, to_log);
+    let tables = TableService::new(restored, settings, to_log, Clock::start());
     let tables = std::thread::Builder::new()
         .name("replay-table".to_owned())
         .spawn(move || tables.run(commands, || beats.beat()))?;
@@ -191,7 +191,7 @@ mod tests {
         let faults = Faults { is_armed: Arc::default(), on_write: Arc::new(on_write) };
         let is_armed = Arc::clone(&faults.is_armed);
         let (log, restored, _) =
-            storage::restore(Faulty { memory: Memory::default(), faults }, &settings, [0; 32]).unwrap();
+            storage::restore(Faulty { memory: Memory::default(), faults }, &settings, Startup::in_tests()).unwrap();
         is_armed.store(true, Ordering::SeqCst);
         let (handle, threads) = spawn(log, restored, &settings, health, stalled_after).unwrap();
         let (reply, answers) = tokio::sync::mpsc::channel(4);

@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::config::Settings;
-use crate::log::{Disk, Log, OpenError, Recovered, Repair, Volume, VolumeFile};
-use crate::storage::{decode, log_settings};
+use crate::log::{DamagedHead, Disk, Log, LogSettings, OpenError, Recovered, Repair, Volume, VolumeFile};
+use crate::storage::{Startup, decode, log_settings};
 
 /// The content of a log and its damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,10 @@ pub fn verify(settings: &Settings) -> Result<Verified, OpenError> {
     let (mut trajectories, mut items, mut revisions, mut others) = (0, 0, 0, 0);
     let decode = |id, content: &[u8]| decode(id, content, settings);
     let volume = ReadOnly(Disk::new(&settings.directory));
-    let (log, damage) = Log::open(volume, log_settings(settings, [0; 32]), decode, |_, recovered| match recovered {
+    // What is damaged is reported instead.
+    let damaged_head = DamagedHead::Accept;
+    let log_settings = LogSettings { damaged_head, ..log_settings(settings, Startup::now([0; 32])) };
+    let (log, damage) = Log::open(volume, log_settings, decode, |_, recovered| match recovered {
         Recovered::Trajectory { content, .. } => {
             trajectories += 1;
             items += content.full_steps() as u64;

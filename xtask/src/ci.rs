@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::suite::Summary;
+use crate::suite::{SimulateOptions, Summary};
 use crate::{deny, kubernetes, layers, libtorch, suite, tidy, workspace};
 
 struct Step {
@@ -54,6 +54,7 @@ pub fn run(root: &Path) -> Result<()> {
         workspace::run(docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     });
     step("sanitise", &mut || suite::sanitise(root));
+    step("simulate", &mut || suite::simulate(root, &SimulateOptions::in_ci()));
     step("tests", &mut || suite::run(root, None).map(|summary| tests = summary));
 
     println!("\n{:<24} {:>9}", "step", "seconds");

@@ -1,5 +1,5 @@
 //! `cargo xtask test`: runs every test of the workspace and prints a summary line. `cargo xtask chaos` and `sanitise`
-//! run tests under injected faults and under the address sanitiser.
+//! run tests under injected faults and under the address sanitiser, `cargo xtask simulate` runs the simulator.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -118,6 +118,49 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
         test.env("ZEROFLEET_CHAOS_REPORT", std::path::absolute(report)?);
     }
     workspace::run(&mut test)
+}
+
+/// The seeds of a run of the simulator.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+pub struct SimulateOptions {
+    /// The number of seeds.
+    #[arg(long, default_value_t = 1_000)]
+    pub seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    pub first: u64,
+    /// Minutes after which no other seed is begun.
+    #[arg(long)]
+    pub minutes: Option<f64>,
+    /// Run each seed twice and compare the digests.
+    #[arg(long)]
+    pub twice: bool,
+}
+
+impl SimulateOptions {
+    /// Returns the options of CI: ninety seconds, each seed twice.
+    #[must_use]
+    pub fn in_ci() -> Self {
+        Self { seeds: u64::MAX, first: 0, minutes: Some(1.5), twice: true }
+    }
+}
+
+/// Runs the simulator for some seeds.
+///
+/// # Errors
+/// The build fails, or a seed breaks a promise.
+pub fn simulate(root: &Path, options: &SimulateOptions) -> Result<()> {
+    let mut simulate = workspace::cargo(root);
+    // The profile of the tests, which is optimised: CI builds nothing twice.
+    simulate.args(["run", "--package", "simulator", "--bin", "simulate", "--"]);
+    simulate.args(["--seeds", &options.seeds.to_string(), "--first", &options.first.to_string()]);
+    if options.twice {
+        simulate.arg("--twice");
+    }
+    if let Some(minutes) = options.minutes {
+        simulate.args(["--minutes", &minutes.to_string()]);
+    }
+    workspace::run(&mut simulate)
 }
 
 /// Runs the tests of `crates/network-cpu` and `crates/gradients` under the address sanitiser, so that an out-of-bounds

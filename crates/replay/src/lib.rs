@@ -18,7 +18,7 @@ mod table;
 mod tree;
 
 pub use rate_limiter::{RateLimiter, RateLimiterCounts, RateLimiterSettings, Wait};
-pub use seen::SeenIds;
+pub use seen::{SeenIds, SeenLimits};
 pub use settings::{Retention, Selector, TableSettings, Window};
 pub use table::{
     Changed, Drawn, Held, Insertion, InvalidPriority, ItemKey, PriorityUpdate, QuarantineChange, Removed, Table,

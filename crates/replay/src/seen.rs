@@ -3,72 +3,236 @@ use std::ops::RangeInclusive;
 
 use experience::TrajectoryId;
 
+/// The full range of sequences of an epoch: nothing of it is new.
+const WHOLE: (u64, u64) = (0, u64::MAX);
+
+/// The maximum number of epochs of an actor, which bounds the work of an insert; an actor begins one with each start.
+const EPOCHS_MAX: usize = 1024;
+
+/// The part of the actors that is forgotten at once: the search for them then costs little for each new actor.
+const FORGOTTEN_PART: usize = 16;
+
+/// The bounds of [`SeenIds`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeenLimits {
+    /// The maximum number of actors; beyond it, those with the fewest ids are forgotten. At least 1.
+    pub actors_max: usize,
+    /// The number of intervals that all actors share evenly.
+    pub intervals: usize,
+    /// The share of an actor, however many there are. At least 1.
+    pub actor_intervals_min: usize,
+}
+
+impl SeenLimits {
+    /// No bounds.
+    pub const UNBOUNDED: Self = Self { actors_max: usize::MAX, intervals: usize::MAX, actor_intervals_min: usize::MAX };
+}
+
+impl Default for SeenLimits {
+    /// Four times as many actors as a server has streams. The intervals take a third of the largest record of the log
+    /// and some ten megabytes of memory.
+    fn default() -> Self {
+        Self { actors_max: 1 << 14, intervals: 1 << 17, actor_intervals_min: 8 }
+    }
+}
+
 /// The ids of all trajectories ever inserted, kept after the trajectories are removed, so that each insert counts once.
 ///
 /// Actors number their trajectories consecutively, so the sequences of one epoch merge into a single interval, and
-/// memory grows with the number of gaps, not of trajectories.
+/// memory grows with the number of gaps, not of trajectories. [`SeenLimits`] bounds it whatever clients send: an actor
+/// has its share of all intervals, and beyond that its lowest gaps are closed and its lowest epochs are retired, whose
+/// ids then count as inserted. An actor that follows the protocol has few gaps, and would have to be away for as many
+/// restarts as its share to send an id of a retired epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeenIds {
-    /// The intervals of sequences of each actor and epoch, from first to last; disjoint and not adjacent.
-    intervals: BTreeMap<(u64, u64), BTreeMap<u64, u64>>,
+    limits: SeenLimits,
+    actors: BTreeMap<u64, Epochs>,
+}
+
+/// The ids of one actor.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Epochs {
+    /// The intervals of sequences of each epoch, from first to last; disjoint and not adjacent. An epoch whose interval
+    /// is [`WHOLE`] is the lowest one, and retired with all epochs below it.
+    epochs: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// The number of all intervals.
+    intervals: usize,
 }
 
 impl SeenIds {
-    /// Returns true if `id` was inserted before.
+    /// Creates an empty set with these bounds.
     #[must_use]
-    pub fn contains(&self, id: TrajectoryId) -> bool {
-        let Some(intervals) = self.intervals.get(&(id.actor, id.epoch)) else { return false };
-        intervals.range(..=id.sequence).next_back().is_some_and(|(_, &last)| id.sequence <= last)
+    pub fn new(limits: SeenLimits) -> Self {
+        Self { limits, actors: BTreeMap::new() }
     }
 
-    /// Adds `id`; returns false if it was inserted before.
+    /// Returns true if `id` was inserted before, or counts as inserted.
+    #[must_use]
+    pub fn contains(&self, id: TrajectoryId) -> bool {
+        self.actors.get(&id.actor).is_some_and(|epochs| epochs.contains(id.epoch, id.sequence))
+    }
+
+    /// Adds `id`; returns false if it was inserted before. If the actor then has more than its share of intervals, the
+    /// lowest gap of the epoch with the most gaps is closed, or, without any gap, its lowest epoch is retired.
     pub fn insert(&mut self, id: TrajectoryId) -> bool {
         if self.contains(id) {
             return false;
         }
-        let intervals = self.intervals.entry((id.actor, id.epoch)).or_default();
-        let before = intervals.range(..id.sequence).next_back().map(|(&first, &last)| (first, last));
-        let first = match before {
-            Some((first, last)) if last + 1 == id.sequence => first,
-            _ => id.sequence,
-        };
-        let after = id.sequence.checked_add(1).and_then(|next| intervals.remove(&next));
-        intervals.insert(first, after.unwrap_or(id.sequence));
+        let (actors, share) = (self.actors.len(), self.share());
+        self.insert_interval(id.actor, id.epoch, id.sequence..=id.sequence);
+        if self.actors.len() > actors {
+            self.welcome(id.actor, share);
+        }
+        let share = self.share();
+        if let Some(epochs) = self.actors.get_mut(&id.actor) {
+            epochs.shrink_to(share);
+        }
         true
     }
 
+    /// Makes room for a new actor, if there are too many; the others shrink if their share was larger.
+    fn welcome(&mut self, actor: u64, share: usize) {
+        if self.actors.len() > self.limits.actors_max {
+            self.forget(self.actors.len().div_ceil(FORGOTTEN_PART), Some(actor));
+        }
+        if self.share() < share {
+            self.bound(self.limits);
+        }
+    }
+
     /// Adds a whole interval of sequences, as returned by [`SeenIds::intervals`]. It may touch or overlap existing
-    /// intervals.
+    /// intervals. The bounds apply at the next [`SeenIds::bound`].
     pub fn insert_interval(&mut self, actor: u64, epoch: u64, sequences: RangeInclusive<u64>) {
-        if sequences.is_empty() {
+        if !sequences.is_empty() {
+            self.actors.entry(actor).or_default().insert(epoch, sequences.into_inner());
+        }
+    }
+
+    /// Sets the bounds, and applies them to every actor.
+    pub fn bound(&mut self, limits: SeenLimits) {
+        self.limits = limits;
+        self.forget(self.actors.len().saturating_sub(limits.actors_max), None);
+        let share = self.share();
+        self.actors.values_mut().for_each(|epochs| epochs.shrink_to(share));
+    }
+
+    /// Forgets the actors with the fewest ids, which a client can invent at the lowest cost. Their ids count as new.
+    fn forget(&mut self, count: usize, except: Option<u64>) {
+        if count == 0 {
             return;
         }
-        let intervals = self.intervals.entry((actor, epoch)).or_default();
-        let (mut first, mut last) = sequences.into_inner();
+        let mut sizes: Vec<(u64, u64)> = self.actors.iter().map(|(&actor, epochs)| (epochs.ids(), actor)).collect();
+        sizes.retain(|(_, actor)| Some(*actor) != except);
+        sizes.sort_unstable();
+        for (_, actor) in sizes.into_iter().take(count) {
+            self.actors.remove(&actor);
+        }
+    }
+
+    /// Returns the number of intervals that each actor may have. It changes only when the number of actors doubles.
+    fn share(&self) -> usize {
+        let SeenLimits { intervals, actor_intervals_min, .. } = self.limits;
+        (intervals / self.actors.len().next_power_of_two()).max(actor_intervals_min)
+    }
+
+    /// Returns the highest epoch of the ids of `actor`; `None` if there are none.
+    #[must_use]
+    pub fn highest_epoch(&self, actor: u64) -> Option<u64> {
+        self.actors.get(&actor)?.epochs.last_key_value().map(|(&epoch, _)| epoch)
+    }
+
+    /// Returns all ids in ascending order, as actor, epoch and interval of sequences.
+    pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RangeInclusive<u64>)> + '_ {
+        self.actors.iter().flat_map(|(&actor, epochs)| {
+            epochs.epochs.iter().flat_map(move |(&epoch, intervals)| {
+                intervals.iter().map(move |(&first, &last)| (actor, epoch, first..=last))
+            })
+        })
+    }
+}
+
+impl Epochs {
+    fn contains(&self, epoch: u64, sequence: u64) -> bool {
+        if self.is_retired(epoch) {
+            return true;
+        }
+        let Some(intervals) = self.epochs.get(&epoch) else { return false };
+        intervals.range(..=sequence).next_back().is_some_and(|(_, &last)| sequence <= last)
+    }
+
+    /// Returns true if all ids of `epoch` count as inserted.
+    fn is_retired(&self, epoch: u64) -> bool {
+        self.epochs.first_key_value().is_some_and(|(&lowest, first)| epoch <= lowest && is_whole(first))
+    }
+
+    /// Returns the number of ids, with those that count as inserted.
+    fn ids(&self) -> u64 {
+        let intervals = self.epochs.values().flatten();
+        intervals.fold(0, |ids: u64, (&first, &last)| ids.saturating_add(last - first).saturating_add(1))
+    }
+
+    fn insert(&mut self, epoch: u64, (mut first, mut last): (u64, u64)) {
+        if self.is_retired(epoch) {
+            return;
+        }
+        let intervals = self.epochs.entry(epoch).or_default();
         // All intervals that overlap or touch the new one are merged into it.
         while let Some((&other_first, &other_last)) = intervals.range(..=last.saturating_add(1)).next_back() {
             if other_last.saturating_add(1) < first {
                 break;
             }
             intervals.remove(&other_first);
+            self.intervals -= 1;
             first = first.min(other_first);
             last = last.max(other_last);
         }
         intervals.insert(first, last);
+        self.intervals += 1;
+        if (first, last) == WHOLE {
+            self.retire(epoch);
+        }
     }
 
-    /// Returns the highest epoch of the ids of `actor`; `None` if there are none.
-    #[must_use]
-    pub fn highest_epoch(&self, actor: u64) -> Option<u64> {
-        self.intervals.range((actor, 0)..=(actor, u64::MAX)).next_back().map(|(&(_, epoch), _)| epoch)
+    /// Removes intervals until at most `share` are left; the highest epoch is never retired.
+    fn shrink_to(&mut self, share: usize) {
+        let epochs_max = if share == usize::MAX { share } else { EPOCHS_MAX.min(share) };
+        while self.epochs.len() > epochs_max && self.retire_lowest() {}
+        while self.intervals > share && (self.close_lowest_gap() || self.retire_lowest()) {}
     }
 
-    /// Returns all ids in ascending order, as actor, epoch and interval of sequences.
-    pub fn intervals(&self) -> impl Iterator<Item = (u64, u64, RangeInclusive<u64>)> + '_ {
-        self.intervals.iter().flat_map(|(&(actor, epoch), intervals)| {
-            intervals.iter().map(move |(&first, &last)| (actor, epoch, first..=last))
-        })
+    /// Closes the lowest gap of the epoch with the most intervals; returns false if no epoch has a gap.
+    fn close_lowest_gap(&mut self) -> bool {
+        let most = self.epochs.iter_mut().max_by_key(|(_, intervals)| intervals.len());
+        let Some((&epoch, intervals)) = most.filter(|(_, intervals)| intervals.len() > 1) else { return false };
+        let mut lowest = intervals.iter().map(|(&first, &last)| (first, last));
+        let (Some((first, _)), Some((second, last))) = (lowest.next(), lowest.next()) else { return false };
+        intervals.remove(&second);
+        intervals.insert(first, last);
+        self.intervals -= 1;
+        if (first, last) == WHOLE {
+            self.retire(epoch);
+        }
+        true
     }
+
+    /// Retires the lowest epoch that is not retired, unless no other is left; returns false if none is.
+    fn retire_lowest(&mut self) -> bool {
+        let mut open = self.epochs.iter().filter(|(_, intervals)| !is_whole(intervals)).map(|(&epoch, _)| epoch);
+        let (Some(lowest), Some(_)) = (open.next(), open.next()) else { return false };
+        self.retire(lowest);
+        true
+    }
+
+    /// Makes all ids of `epoch` and of the epochs below count as inserted.
+    fn retire(&mut self, epoch: u64) {
+        self.epochs = self.epochs.split_off(&epoch);
+        self.epochs.insert(epoch, BTreeMap::from([WHOLE]));
+        self.intervals = self.epochs.values().map(BTreeMap::len).sum();
+    }
+}
+
+fn is_whole(intervals: &BTreeMap<u64, u64>) -> bool {
+    intervals.first_key_value() == Some((&WHOLE.0, &WHOLE.1))
 }
 
 #[cfg(test)]
@@ -113,7 +277,72 @@ mod tests {
         assert_eq!(intervals, [(7, 1, 0..=5), (7, 1, u64::MAX..=u64::MAX)]);
     }
 
+    const FEW: SeenLimits = SeenLimits { actors_max: 4, intervals: 16, actor_intervals_min: 2 };
+
+    fn total(seen: &SeenIds) -> usize {
+        seen.intervals().count()
+    }
+
+    #[test]
+    fn gaps_beyond_the_share_close_from_the_lowest() {
+        let mut seen = SeenIds::new(SeenLimits { intervals: 3, ..FEW });
+        for sequence in [10, 20, 30, 40, 50] {
+            assert!(seen.insert(id(1, sequence)));
+        }
+        let left: Vec<_> = seen.intervals().map(|(.., sequences)| sequences).collect();
+        assert_eq!(left, [10..=30, 40..=40, 50..=50]);
+        assert!(seen.contains(id(1, 15)), "an id in a closed gap counts as inserted");
+        assert!(!seen.contains(id(1, 45)));
+    }
+
+    #[test]
+    fn the_lowest_epochs_are_retired_and_the_highest_one_is_kept() {
+        let mut seen = SeenIds::new(SeenLimits { intervals: 3, ..FEW });
+        for epoch in 1..=9 {
+            assert!(seen.insert(TrajectoryId { actor: 1, epoch, sequence: 0 }));
+        }
+        assert!(total(&seen) <= 3);
+        assert_eq!(seen.highest_epoch(1), Some(9));
+        assert!(seen.contains(TrajectoryId { actor: 1, epoch: 2, sequence: 77 }));
+        assert!(!seen.contains(TrajectoryId { actor: 1, epoch: 9, sequence: 1 }));
+        seen.insert_interval(1, 2, 0..=5);
+        assert!(seen.contains(TrajectoryId { actor: 1, epoch: 1, sequence: 0 }), "a retired epoch stays retired");
+    }
+
+    #[test]
+    fn a_new_actor_is_admitted_at_the_expense_of_those_with_the_fewest_ids() {
+        let mut seen = SeenIds::new(FEW);
+        for sequence in 0..100 {
+            seen.insert(id(50, sequence));
+        }
+        for invented in 1000..2000 {
+            assert!(seen.insert(id(invented, 7)));
+            assert!(seen.contains(id(invented, 7)));
+        }
+        assert!((0..100).all(|sequence| seen.contains(id(50, sequence))));
+        assert!(seen.insert(id(60, 0)));
+    }
+
     proptest! {
+        #[test]
+        fn the_intervals_are_bounded_whatever_is_inserted(
+            ids in prop::collection::vec((0_u64..9, 0_u64..9, any::<u64>()), 0..400),
+        ) {
+            let mut seen = SeenIds::new(FEW);
+            for (actor, epoch, sequence) in ids {
+                let id = TrajectoryId { actor, epoch, sequence };
+                let was_new = !seen.contains(id);
+                prop_assert_eq!(seen.insert(id), was_new);
+                prop_assert!(seen.contains(id));
+                // The highest epoch of an actor is kept beside its retired ones.
+                prop_assert!(total(&seen) <= FEW.intervals + FEW.actors_max);
+                let mut read = SeenIds::default();
+                seen.intervals().for_each(|(actor, epoch, sequences)| read.insert_interval(actor, epoch, sequences));
+                read.bound(FEW);
+                prop_assert_eq!(&read, &seen);
+            }
+        }
+
         #[test]
         fn the_intervals_agree_with_a_set_of_ids(sequences in prop::collection::vec((0_u64..3, 0_u64..40), 0..200)) {
             let mut seen = SeenIds::default();

@@ -155,7 +155,7 @@ impl Window {
         }
         // Exact to 2^53 items, far above any capacity that fits in memory.
         let c = self.items_min as f64;
-        let growth = ((inserted_items as f64 / c).powf(self.exponent) - 1.0) / self.exponent;
+        let growth = (libm::pow(inserted_items as f64 / c, self.exponent) - 1.0) / self.exponent;
         let items = c * (1.0 + self.slope * growth);
         // Float to integer casts saturate; the bounds below hold for any rounding.
         (items as u64).clamp(self.items_min, self.capacity_items.min(inserted_items))

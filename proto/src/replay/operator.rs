@@ -42,7 +42,7 @@ pub struct ServerStats {
 }
 
 /// The target of a quarantine or a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Suspect {
     /// One trajectory.
     Trajectory(TrajectoryId),

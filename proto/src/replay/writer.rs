@@ -161,8 +161,8 @@ impl Writer {
         });
     }
 
-    /// Returns the time since the server became unreachable or stopped storing trajectories; `None` while it works, even
-    /// if its rate limiter blocks inserts. See [`UploadStatus::away_for`].
+    /// Returns the time since the server became unreachable or stopped storing trajectories; `None` while it works,
+    /// even if its rate limiter blocks inserts. See [`UploadStatus::away_for`].
     #[must_use]
     pub fn away_for(&self) -> Option<Duration> {
         self.status.borrow().away_for(Instant::now().into_std())
@@ -206,5 +206,7 @@ impl Writer {
     }
 }
 
+#[cfg(test)]
+mod outbox_tests;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,3 @@
-mod interrupted;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,7 +66,7 @@ fn pass(copied: usize, dropped: usize) -> Pass {
 #[tokio::test]
 async fn an_empty_folder_is_filled_from_the_archive() {
     let bench = Bench::new();
-    (1..4).for_each(|number| bench.write(number, &format!("segment {number}")));
+    (1..4).for_each(|number| bench.write(number, format!("segment {number}")));
     assert_eq!(bench.archive().keep_up().await.unwrap(), pass(3, 0));
     let fresh = tempfile::tempdir().unwrap();
     assert_eq!(bench.archive_of(&fresh).restore().await.unwrap(), 3);
@@ -121,7 +119,7 @@ async fn an_emptied_folder_removes_nothing_from_the_archive() {
 #[tokio::test]
 async fn filling_a_folder_goes_on_where_it_was_interrupted() {
     let bench = Bench::new();
-    (1..4).for_each(|number| bench.write(number, &format!("segment {number}")));
+    (1..4).for_each(|number| bench.write(number, format!("segment {number}")));
     bench.archive().keep_up().await.unwrap();
     for number in 2..4 {
         bench.remove(number);

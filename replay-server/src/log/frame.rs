@@ -10,6 +10,7 @@
 use std::io;
 
 use super::SegmentNumber;
+use crate::defect::{Defect, Planted};
 
 /// The format of the files that this code writes and reads.
 pub const FORMAT: u32 = 3;
@@ -31,6 +32,9 @@ const COPY_BYTES: usize = CHECKSUM_AT + size_of::<u32>();
 
 /// The random key of a segment's tags.
 pub type Salt = [u8; 32];
+
+/// The size of a frame, and its payload if that is intact.
+type FrameAt<'a> = Result<(usize, Option<&'a [u8]>), Fault>;
 
 /// The prologue of one segment, which is needed to read and write its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +124,7 @@ impl Prologue {
     }
 
     /// Returns the size of the frame at `offset`, and its payload if that is intact.
-    fn frame_at<'a>(&self, bytes: &'a [u8], offset: usize) -> Result<(usize, Option<&'a [u8]>), Fault> {
+    fn frame_at<'a>(&self, bytes: &'a [u8], offset: usize) -> FrameAt<'a> {
         let (header, rest) = bytes[offset..].split_at_checked(HEADER_BYTES).ok_or(Fault::Torn)?;
         let (words, _) = header.as_chunks::<4>();
         let (length, checksum) = (u32::from_le_bytes(words[0]), u32::from_le_bytes(words[1]));
@@ -209,13 +213,20 @@ pub enum Fault {
 /// # Errors
 /// No frame can be read.
 pub fn scan(number: SegmentNumber, bytes: &[u8]) -> Result<Scan<'_>, Unreadable> {
+    scan_with(number, bytes, Planted::default())
+}
+
+/// Does what [`scan`] does, unless a defect is planted.
+pub(super) fn scan_with(number: SegmentNumber, bytes: &[u8], planted: Planted) -> Result<Scan<'_>, Unreadable> {
     let prologue = Prologue::decode(number, bytes)?;
     let mut scan = Scan { prologue, frames: Vec::new(), damage: Vec::new(), tail: None };
     let mut offset = PROLOGUE_BYTES;
     // The start of the current damage, which no intact frame has followed yet.
     let mut damaged: Option<(usize, Fault)> = None;
     while offset < bytes.len() {
-        let fault = match prologue.frame_at(bytes, offset) {
+        let at = prologue.frame_at(bytes, offset);
+        let at = if planted.is(Defect::ResynchronisedInside) { untagged(bytes, offset, at) } else { at };
+        let fault = match at {
             Ok((extent, Some(payload))) => {
                 let damage = damaged.take();
                 let damage = damage.map(|(start, fault)| Damage { offset: start, length: offset - start, fault });
@@ -238,6 +249,23 @@ pub fn scan(number: SegmentNumber, bytes: &[u8]) -> Result<Scan<'_>, Unreadable>
     }
     scan.tail = damaged.map(|(start, fault)| Damage { offset: start, length: bytes.len() - start, fault });
     Ok(scan)
+}
+
+/// The planted defect of an earlier format: a frame is whatever has a matching checksum, and a damaged payload is
+/// searched.
+fn untagged<'a>(bytes: &'a [u8], offset: usize, tagged: FrameAt<'a>) -> FrameAt<'a> {
+    match tagged {
+        Ok((_, Some(_))) => tagged,
+        Ok((_, None)) => Err(Fault::Payload),
+        Err(fault) => {
+            let (header, rest) = bytes[offset..].split_at_checked(HEADER_BYTES).ok_or(fault)?;
+            let (words, _) = header.as_chunks::<4>();
+            let length = u32::from_le_bytes(words[0]) as usize;
+            let payload = rest.get(..length).filter(|payload| !payload.is_empty()).ok_or(fault)?;
+            let is_whole = crc32c::crc32c(payload) == u32::from_le_bytes(words[1]);
+            if is_whole { Ok((HEADER_BYTES + length, Some(payload))) } else { Err(fault) }
+        }
+    }
 }
 
 #[cfg(test)]

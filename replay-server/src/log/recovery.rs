@@ -11,10 +11,12 @@ use experience::TrajectoryId;
 
 use super::fields::UnreadableRecord;
 use super::frame::{self, Unreadable};
+use super::head::Head;
 use super::operator_record::OperatorRecord;
 use super::record::{Record, UnixMillis};
 use super::volume::{Volume, VolumeFile};
-use super::{Log, LogSettings, OpenSegment, SegmentNumber};
+use super::{DamagedHead, Log, LogSettings, OpenSegment, SegmentNumber};
+use crate::defect::Defect;
 
 /// The number of frames that a thread decodes before it passes them on.
 const CHUNK_FRAMES: usize = 256;
@@ -44,6 +46,15 @@ pub enum OpenError {
         name: String,
         /// The format of the file.
         found: u32,
+    },
+    /// No head of the log can be read.
+    #[error(
+        "no head of the replay log can be read, the first is that of {name}: restore the log from a copy, or accept the loss \
+         of ids, quarantines and settings with replay.damaged_head=accept"
+    )]
+    Head {
+        /// The first file whose head is damaged.
+        name: String,
     },
     /// The log holds trajectories of another game.
     #[error("the replay log holds trajectories of {found}, this run plays {expected}: use another run")]
@@ -123,11 +134,12 @@ pub(super) fn open<V: Volume, T: Send>(
     let threads = settings.threads;
     let mut log = Log::empty(volume, settings);
     let mut repairs = Vec::new();
+    let (mut heads, mut is_begun) = (0, false);
     for (index, &number) in numbers.iter().enumerate() {
         let name = number.file_name();
         let bytes = log.volume.read(&name).map_err(io("read", &name))?;
         let is_last = index + 1 == numbers.len();
-        let scan = match frame::scan(number, &bytes) {
+        let scan = match frame::scan_with(number, &bytes, log.settings.planted) {
             Ok(scan) => scan,
             Err(Unreadable::Format(found)) => return Err(OpenError::Format { name, found }),
             Err(fault @ (Unreadable::Torn | Unreadable::Prologue)) => {
@@ -147,6 +159,7 @@ pub(super) fn open<V: Volume, T: Send>(
         };
         let mut size = bytes.len();
         let mut has_head = false;
+        is_begun |= number == SegmentNumber::FIRST;
         decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
             let length = frame::HEADER_BYTES + payload.len();
             let used = match decoded {
@@ -175,6 +188,7 @@ pub(super) fn open<V: Volume, T: Send>(
         }
         file.sync().map_err(io("sync", &name))?;
         // A segment that lost its head is not appended to: the next segment has a new head.
+        heads += usize::from(has_head);
         if is_last && (size as u64) < log.settings.segment_bytes && has_head {
             log.open = Some(OpenSegment { file, prologue: scan.prologue });
         }
@@ -188,6 +202,20 @@ pub(super) fn open<V: Volume, T: Send>(
         }
         log.segments.push_back((number, size as u64));
     }
+    // A head includes the state of all earlier ones, and the records behind it that of later ones. That of the first
+    // segment is empty.
+    let may_lose = log.settings.damaged_head == DamagedHead::Accept || heads > 0 || is_begun;
+    // A file that is no longer than the beginning of the first one was being created, and holds nothing.
+    let empty = Head { game: log.settings.game.clone(), ..Head::default() };
+    let beginning =
+        frame::PROLOGUE_BYTES + frame::HEADER_BYTES + Record::encode_head(&empty).map_or(0, |head| head.len());
+    if let Some((first, _)) = log.segments.iter().find(|(_, bytes)| *bytes > beginning as u64)
+        && !may_lose
+        && !log.settings.planted.is(Defect::DamagedHeadIgnored)
+    {
+        return Err(OpenError::Head { name: first.file_name() });
+    }
+    log.state.seen.bound(log.settings.seen);
     log.volume.sync().map_err(io("sync", "."))?;
     log.synced = log.state.counters;
     Ok((log, repairs))

@@ -1,12 +1,11 @@
 use proto::replay::Suspect;
-use replay::SeenIds;
+use replay::{SeenIds, SeenLimits};
 
 use super::*;
 
 mod format;
 mod group_commit;
 pub(crate) mod memory;
-pub(crate) mod power;
 
 pub(crate) use memory::Memory;
 
@@ -33,7 +32,9 @@ fn all_read_back(sequences: std::ops::Range<u64>) -> Vec<Recovered<Vec<u8>>> {
 }
 
 fn settings(segment_bytes: u64) -> LogSettings {
-    LogSettings { game: "test".into(), segment_bytes, threads: NonZeroUsize::MIN, salt_seed: [9; 32] }
+    let (threads, planted) = (NonZeroUsize::MIN, Planted::default());
+    let (seen, damaged_head) = (SeenLimits::default(), DamagedHead::default());
+    LogSettings { game: "test".into(), segment_bytes, threads, salt_seed: [9; 32], seen, damaged_head, planted }
 }
 
 type Opened<V> = (Log<V>, Vec<Recovered<Vec<u8>>>, Vec<Repair>);

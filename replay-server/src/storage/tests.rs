@@ -15,10 +15,10 @@ use weights::WeightsVersion;
 use super::*;
 use crate::config::{MAIN, SelectorName, TableKeys, TableSection};
 use crate::log::committer::{Ack, Committer, LogCommand, LogEvent};
+use crate::log::power_disk::{Faults, PowerDisk};
 use crate::log::tests::Memory;
-use crate::log::tests::power::{Faults, PowerDisk};
 use crate::log::{Counters, Entry};
-use crate::table_service::{Command, Inserted, LOG_COMMANDS_MAX, Refusal, Sampled, TableService};
+use crate::table_service::{Clock, Command, Inserted, LOG_COMMANDS_MAX, Refusal, Sampled, TableService};
 
 const ITEMS: u64 = 4;
 const CAPACITY_ITEMS: u64 = 60;
@@ -117,7 +117,8 @@ enum Survival {
 }
 
 fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Counters), String> {
-    let (log, restored, _) = restore(disk.clone(), settings, [5; 32]).map_err(|error| format!("{error:?}"))?;
+    let (log, restored, _) =
+        restore(disk.clone(), settings, Startup::in_tests()).map_err(|error| format!("{error:?}"))?;
     let counters = log.state().counters;
     let seen: u64 = log.state().seen.intervals().map(|(_, _, ids)| ids.end() - ids.start() + 1).sum();
     assert_eq!(counters.trajectories, seen, "what was counted is what was seen");
@@ -129,7 +130,7 @@ fn start(disk: &PowerDisk, settings: &Settings, ack: Ack) -> Result<(Server, Cou
     let held = restored.tables.iter().map(|table| table.table().trajectories()).max();
     assert_eq!(Some(restored.segments.trajectories()), held.map(|held| held as u64));
     let (to_log, commands) = sync_channel(LOG_COMMANDS_MAX);
-    let tables = TableService::new(restored, settings, to_log);
+    let tables = TableService::new(restored, settings, to_log, Clock::start());
     let committer = Committer::new(log, ack);
     let (waiting, batches, revising) = (Vec::new(), Vec::new(), Vec::new());
     Ok((Server { tables, commands, committer, waiting, batches, revising }, counters))
@@ -384,7 +385,7 @@ impl World {
                 let room = self.rng.random_range(0..700);
                 self.disk.set_faults(Faults { room: Some(room), ..Faults::default() });
             }
-            91..93 => self.disk.set_faults(Faults { sync: 0.5, cut: 0.3, room: None }),
+            91..93 => self.disk.set_faults(Faults { sync: 0.5, cut: 0.3, ..Faults::default() }),
             93..96 => self.disk.set_faults(Faults::default()),
             96 | 97 => self.crash(End::Process),
             98 => self.crash(End::Machine),
@@ -556,7 +557,8 @@ fn a_trajectory_of_another_game_is_refused_by_name() {
 /// Writes each entry with its own commit; returns the files.
 fn files_of(entries: &[Entry]) -> BTreeMap<String, Vec<u8>> {
     let memory = Memory::default();
-    let (mut log, _, _) = restore(memory.clone(), &Settings { segment_bytes: 1 << 20, ..settings() }, [5; 32]).unwrap();
+    let (mut log, _, _) =
+        restore(memory.clone(), &Settings { segment_bytes: 1 << 20, ..settings() }, Startup::in_tests()).unwrap();
     for entry in entries {
         log.commit(std::slice::from_ref(entry), 0).unwrap();
     }
@@ -579,7 +581,7 @@ fn revision_entry(sequence: u64, revision: u64) -> Entry {
 
 /// Restores the tables, and returns the revision of each trajectory of each, oldest first.
 fn restored_revisions(files: BTreeMap<String, Vec<u8>>) -> Vec<Vec<u64>> {
-    let (_, restored, _) = restore(Memory::with(files), &settings(), [5; 32]).unwrap();
+    let (_, restored, _) = restore(Memory::with(files), &settings(), Startup::in_tests()).unwrap();
     let revisions = |table: &TableState| {
         let mut held: Vec<_> = table.table().held().collect();
         held.reverse();
@@ -645,7 +647,7 @@ fn revisions_of_removed_trajectories_have_no_effect_at_a_restart() {
 
 /// Restores the tables; returns the trajectories of each, and how many of them are of revision 1.
 fn restored_counts(files: BTreeMap<String, Vec<u8>>) -> Vec<(usize, usize)> {
-    let (_, restored, repairs) = restore(Memory::with(files), &settings(), [5; 32]).unwrap();
+    let (_, restored, repairs) = restore(Memory::with(files), &settings(), Startup::in_tests()).unwrap();
     assert_eq!(repairs, []);
     let count = |table: &TableState| {
         let revised = table.table().held().filter(|held| held.revision == 1).count();

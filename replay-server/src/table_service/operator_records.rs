@@ -11,6 +11,7 @@ use replay::{ItemKey, PriorityUpdate, QuarantineChange, RateLimiterCounts};
 use super::commands::{Refusal, Reply};
 use super::{IN_LOG_MAX, TableService, TableState};
 use crate::config::{LiveTable, TableIndex};
+use crate::defect::Defect;
 use crate::log::{Entry, OperatorRecord, TableCounters};
 
 /// The maximum number of records that wait for the log. If the queue is full or the log fails, a reported trajectory is
@@ -177,7 +178,10 @@ impl TableService {
         let state = &mut self.tables[table.0];
         let update = state.update_priorities(&priorities)?;
         if update.updated > 0 {
-            let record = OperatorRecord::Priorities { table: state.name().to_owned(), updates: priorities };
+            // A request takes no more of the log than it changes.
+            let is_all_logged = self.planted.is(Defect::UnknownPrioritiesLogged);
+            let updates = if is_all_logged { priorities } else { state.retain_held(priorities) };
+            let record = OperatorRecord::Priorities { table: state.name().to_owned(), updates };
             self.record(record, Continuation::nothing());
         }
         Ok(update)

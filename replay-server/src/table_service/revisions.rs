@@ -73,6 +73,10 @@ impl TableService {
             Ok((trajectory, replaced)) => {
                 let (id, revision) = (trajectory.id(), revised.revision + 1);
                 let revising = InLog { trajectory, revision, at, replaced, record_bytes, reply };
+                let is_over = self.memory_bytes_max.is_some_and(|max| self.exceeds(max, revising.bytes()));
+                if is_over {
+                    return refuse(revising.reply, Refusal::TooManyRevisions(self.revisions.in_log.len()));
+                }
                 self.in_flight_bytes += revising.bytes();
                 self.revisions.in_log.insert(id, revising);
                 self.append(Entry::Revision { id, content });

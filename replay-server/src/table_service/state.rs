@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::commands::Sampled;
 use crate::config::{NamedTable, TableSection};
+use crate::defect::Planted;
 use crate::log::SegmentNumber;
 use crate::metrics::TableMetrics;
 
@@ -206,6 +207,12 @@ impl TableState {
     /// The first invalid priority.
     pub fn update_priorities(&mut self, priorities: &[(ItemKey, f64)]) -> Result<PriorityUpdate, InvalidPriority> {
         self.table.update_priorities(priorities)
+    }
+
+    /// Keeps the updates of items that the table holds, and of several for one item the last one.
+    pub(super) fn retain_held(&mut self, priorities: Vec<(ItemKey, f64)>) -> Vec<(ItemKey, f64)> {
+        let latest: BTreeMap<ItemKey, f64> = priorities.into_iter().collect();
+        latest.into_iter().filter(|(key, _)| self.table.holds_item(*key)).collect()
     }
 
     /// Checks that this table admits one item after the `items_before` that are in flight. Always succeeds if inserts
@@ -434,6 +441,8 @@ pub struct Restored {
     pub segments: Segments,
     /// The size of the log, in bytes.
     pub log_bytes: u64,
+    /// The defect that a simulation plants.
+    pub planted: Planted,
 }
 
 /// The segments of the log that still hold trajectories of a table.

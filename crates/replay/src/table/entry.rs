@@ -222,9 +222,9 @@ impl ItemWeights {
             Selector::Prioritised { exponent } if priority > 0.0 => {
                 // The bounds are beyond any useful priority; the lower one ensures that an item with a priority above
                 // zero can be drawn.
-                priority.powf(exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
+                libm::pow(priority, exponent).clamp(f64::MIN_POSITIVE, WEIGHT_MAX)
             }
-            Selector::Prioritised { exponent } => priority.powf(exponent),
+            Selector::Prioritised { exponent } => libm::pow(priority, exponent),
             Selector::MinHeap | Selector::MaxHeap => priority,
             Selector::Uniform | Selector::Fifo | Selector::Lifo | Selector::StalenessAware { .. } => 1.0,
         }
@@ -236,6 +236,6 @@ impl ItemWeights {
         let version = entry.last_weights_version;
         // Exact to 2^53 versions.
         let newer = (i128::from(version.0) - i128::from(self.base.0)) as f64;
-        Some((newer / half_life_versions).exp2().min(WEIGHT_MAX))
+        Some(libm::exp2(newer / half_life_versions).min(WEIGHT_MAX))
     }
 }

@@ -63,6 +63,12 @@ impl Table {
         Ok(update)
     }
 
+    /// Returns true if the table holds the item. O(plies of the trajectory).
+    pub fn holds_item(&mut self, key: ItemKey) -> bool {
+        let at = self.find(key.trajectory);
+        at.is_some_and(|at| self.entries[at].trajectory.full_plies().any(|ply| ply == key.ply))
+    }
+
     fn set_priority(&mut self, key: ItemKey, priority: f64) -> Option<()> {
         let at = self.find(key.trajectory)?;
         let weigh = self.weigh();

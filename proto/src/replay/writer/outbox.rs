@@ -13,9 +13,6 @@ use crate::replay::order::{Fault, InsertReplies, InsertReply};
 use crate::replay::v1::insert_request::Message;
 use crate::replay::{Answer, InsertWait, Origin, v1};
 
-#[cfg(test)]
-mod tests;
-
 /// The shortest heartbeat interval: a server that requests a shorter one gets this.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(20);
 
@@ -53,16 +50,17 @@ pub struct UploadStatus {
     pub stats: WriterStats,
     /// The highest epoch that the server has stored, if it is not below the new one of the outbox.
     pub epoch_taken: Option<u64>,
-    /// The time of the last sign that the server stores trajectories, or of the loss of the stream; `None` while no sign
-    /// is due.
+    /// The time of the last sign that the server stores trajectories, or of the loss of the stream; `None` while no
+    /// sign is due.
     pub silent_since: Option<Instant>,
     /// The longest time between two signs of a server that stores trajectories; zero without a stream.
     pub silence_max: Duration,
 }
 
 impl UploadStatus {
-    /// Returns the time for which the server has been away: there is no stream, or trajectories are owed to a server that
-    /// neither answers any nor reports that they wait for their turn or for a rate limiter. `None` while it is not away.
+    /// Returns the time for which the server has been away: there is no stream, or trajectories are owed to a server
+    /// that neither answers any nor reports that they wait for their turn or for a rate limiter. `None` while it is not
+    /// away.
     #[must_use]
     pub fn away_for(&self, now: Instant) -> Option<Duration> {
         let silent_for = now.saturating_duration_since(self.silent_since?);
@@ -299,8 +297,8 @@ impl Outbox {
         self.status.epoch_taken.is_none() && self.stream.order.may_send() && self.sent < self.items.len()
     }
 
-    /// Records a sign at `now` that the server stores trajectories: the next one is due while trajectories are owed to a
-    /// server that gives signs.
+    /// Records a sign at `now` that the server stores trajectories: the next one is due while trajectories are owed to
+    /// a server that gives signs.
     fn expect_sign_after(&mut self, now: Instant) {
         let silence_max = self.stream.order.silence_max().filter(|_| !self.items.is_empty());
         self.status.silent_since = silence_max.map(|_| now);

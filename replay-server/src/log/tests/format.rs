@@ -74,9 +74,35 @@ fn a_segment_with_a_damaged_beginning_is_named_and_kept_unchanged_and_the_log_go
     let (name, mut bytes) = memory.files().pop_first().unwrap();
     bytes[..frame::PROLOGUE_BYTES].fill(0);
     let damaged = Memory::with([(name.clone(), bytes.clone())].into());
-    let (mut log, entries, repairs) = open(&damaged, 1 << 20).unwrap();
+    let refused = open(&damaged, 1 << 20).map(drop).unwrap_err();
+    assert!(refused.to_string().contains(&name), "{refused}");
+    let open =
+        |memory: &Memory| open_with(memory, LogSettings { damaged_head: DamagedHead::Accept, ..settings(1 << 20) });
+    let (mut log, entries, repairs) = open(&damaged).unwrap();
     assert_eq!((entries.len(), repairs.len(), repairs[0].cut), (0, 1, false));
     assert_eq!(log.commit(&[entry(9)], 0).unwrap(), SegmentNumber(2));
     assert_eq!(damaged.files()[&name], bytes);
-    assert_eq!(open(&damaged, 1 << 20).unwrap().1, [read_back(9)]);
+    assert_eq!(open(&damaged).unwrap().1, [read_back(9)]);
+}
+
+#[test]
+fn a_log_is_not_opened_without_any_head_unless_its_first_segment_is_there() {
+    let memory = Memory::default();
+    let (mut log, _, _) = open(&memory, 300).unwrap();
+    log.commit(&[Entry::Operator(OperatorRecord::Quarantine(Suspect::Actor(7)))], 0).unwrap();
+    for sequence in 0..9 {
+        log.commit(&[entry(sequence)], 0).unwrap();
+    }
+    let damage = |memory: &Memory| {
+        let mut files = memory.files();
+        files.values_mut().for_each(|bytes| bytes[frame::PROLOGUE_BYTES + frame::HEADER_BYTES + 2] ^= 1);
+        Memory::with(files)
+    };
+    let whole = open(&damage(&memory), 300).unwrap().0;
+    assert_eq!((&whole.state().seen, &whole.state().quarantined_actors), (&log.state().seen, &[7].into()));
+    log.drop_before(log.segment()).unwrap();
+    let damaged = damage(&memory);
+    assert!(matches!(open(&damaged, 300).map(drop).unwrap_err(), OpenError::Head { .. }));
+    let accepted = LogSettings { damaged_head: DamagedHead::Accept, ..settings(300) };
+    assert_eq!(open_with(&damaged, accepted).unwrap().0.state().quarantined_actors, [].into());
 }

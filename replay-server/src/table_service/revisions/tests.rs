@@ -11,7 +11,7 @@ use crate::log::SegmentNumber;
 use crate::log::committer::{LogCommand, LogEvent};
 use crate::log::tests::Memory;
 use crate::storage;
-use crate::table_service::{Command, LOG_COMMANDS_MAX};
+use crate::table_service::{Clock, Command, LOG_COMMANDS_MAX};
 
 /// A service whose log the test answers.
 struct Bench {
@@ -41,9 +41,9 @@ impl Bench {
         (config.replay.main.capacity_items, config.replay.main.window_items_min) = (8, 8);
         config.replay.main.min_items = 4;
         let settings = config.settings().unwrap();
-        let (_, restored, _) = storage::restore(Memory::default(), &settings, [0; 32]).unwrap();
+        let (_, restored, _) = storage::restore(Memory::default(), &settings, storage::Startup::in_tests()).unwrap();
         let (to_log, log) = sync_channel(LOG_COMMANDS_MAX);
-        Self { service: TableService::new(restored, &settings, to_log), log }
+        Self { service: TableService::new(restored, &settings, to_log, Clock::start()), log }
     }
 
     /// Returns a service that holds the trajectories 0 and 1.
@@ -205,4 +205,15 @@ fn a_choice_is_a_trajectory_of_older_weights_with_its_revision_and_counts_as_no_
     assert_eq!(chosen, [Some((0, 1)), Some((1, 0))].into());
     assert_eq!((choose(3), choose(1)), (Some((1, 0)), None));
     assert_eq!(bench.service.stats(TableIndex::MAIN), before);
+}
+
+#[test]
+fn a_revision_beyond_the_memory_limit_is_refused() {
+    let mut bench = Bench::holding();
+    bench.service.memory_bytes_max = Some(1);
+    let mut first = bench.revise(trajectory(0, 3), 0);
+    let mut second = bench.revise(trajectory(1, 3), 0);
+    assert_eq!(second.try_recv().unwrap(), Err(Refusal::TooManyRevisions(1)));
+    bench.commit();
+    assert_eq!(first.try_recv().unwrap(), Ok(1), "one always passes while the tables are full");
 }

@@ -1,18 +1,19 @@
-//! A simulated disk that keeps only synced data at a power loss.
+//! A simulated disk in memory that keeps only synced data at a power loss, and whose operations fail.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::log::{Volume, VolumeFile};
+use super::{Volume, VolumeFile};
 
 /// Files whose unsynced bytes may be lost, torn or garbage after [`PowerDisk::lose_power`]; each unsynced change of a
-/// name may be lost independently.
+/// name may be lost independently. Clones are the same disk.
 #[derive(Debug, Clone)]
-pub(crate) struct PowerDisk(Arc<Mutex<State>>);
+pub struct PowerDisk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -22,17 +23,23 @@ struct State {
     faults: Faults,
     rng: ChaCha8Rng,
     handles_valid_from: u64,
+    failures: u64,
 }
 
 /// The faults of the disk.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Faults {
+pub struct Faults {
     /// The free space in bytes; `None` for unlimited.
-    pub(crate) room: Option<usize>,
+    pub room: Option<usize>,
     /// The probability that a sync fails.
-    pub(crate) sync: f64,
+    pub sync: f64,
     /// The probability that a truncation or removal fails.
-    pub(crate) cut: f64,
+    pub cut: f64,
+    /// The probability that any operation fails (EIO); an append then writes a part of its bytes.
+    pub io: f64,
+    /// The number of operations after which every later one fails without effect, as if the process were dead;
+    /// `None` for unlimited.
+    pub operations_left: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +56,9 @@ struct Inode {
     safety: Vec<Safety>,
 }
 
+/// An open file of a [`PowerDisk`].
 #[derive(Debug)]
-pub(crate) struct PowerFile {
+pub struct PowerFile {
     disk: PowerDisk,
     inode: usize,
     /// The number of the process's start at which the file was opened.
@@ -58,7 +66,8 @@ pub(crate) struct PowerFile {
 }
 
 impl PowerDisk {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Creates an empty disk without faults, whose later faults follow from `seed`.
+    pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             inodes: Vec::new(),
             names: BTreeMap::new(),
@@ -66,19 +75,59 @@ impl PowerDisk {
             faults: Faults::default(),
             rng: ChaCha8Rng::seed_from_u64(seed),
             handles_valid_from: 0,
+            failures: 0,
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+    /// Creates a disk on which these files are durable.
+    pub fn with(seed: u64, files: BTreeMap<String, Vec<u8>>) -> Self {
+        let disk = Self::new(seed);
+        let state = &mut *disk.state();
+        for (number, (name, content)) in files.into_iter().enumerate() {
+            let safety = vec![Safety::Durable; content.len()];
+            state.inodes.push(Inode { content, safety });
+            state.names.insert(name, number);
+        }
+        state.durable_names.clone_from(&state.names);
+        disk.clone()
     }
 
-    pub(crate) fn set_faults(&self, faults: Faults) {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+
+    /// Sets the faults of all later operations.
+    pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
+    /// Makes all later faults follow from `seed`, whatever happened before.
+    pub fn reseed(&self, seed: u64) {
+        self.state().rng = ChaCha8Rng::seed_from_u64(seed);
+    }
+
+    /// Returns the number of operations that failed so far.
+    pub fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
+    /// Returns the content of all files, as a process reads it.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.state();
+        state.names.iter().map(|(name, &inode)| (name.clone(), state.inodes[inode].content.clone())).collect()
+    }
+
+    /// Flips bits of one byte of a file, which no later operation notices; returns false if there is no such byte.
+    pub fn rot(&self, name: &str, offset: usize, bits: u8) -> bool {
+        let state = &mut *self.state();
+        let Some(&inode) = state.names.get(name) else { return false };
+        let Some(byte) = state.inodes[inode].content.get_mut(offset) else { return false };
+        *byte ^= bits;
+        true
+    }
+
     /// Simulates the end of the process: its written data is kept, its open files become invalid.
-    pub(crate) fn end_process(&self) {
+    pub fn end_process(&self) {
         let state = &mut *self.state();
         state.handles_valid_from += 1;
         // More lenient than some disks: pages that could not be written are retried.
@@ -88,7 +137,7 @@ impl PowerDisk {
     }
 
     /// Simulates a power loss and a restart of the machine.
-    pub(crate) fn lose_power(&self) {
+    pub fn lose_power(&self) {
         self.end_process();
         let state = &mut *self.state();
         let all: Vec<String> = state.names.keys().chain(state.durable_names.keys()).cloned().collect();
@@ -104,6 +153,24 @@ impl PowerDisk {
         for inode in &mut state.inodes {
             inode.lose_power(&mut state.rng);
         }
+    }
+}
+
+impl State {
+    /// Fails with this probability.
+    fn may_fail(&mut self, probability: f64, what: &str) -> io::Result<()> {
+        let is_dead = self.faults.operations_left == Some(0);
+        self.faults.operations_left = self.faults.operations_left.map(|left| left.saturating_sub(1));
+        if is_dead || probability > 0.0 && self.rng.random_bool(probability.min(1.0)) {
+            self.failures += 1;
+            return Err(io::Error::other(format!("{what} failed")));
+        }
+        Ok(())
+    }
+
+    fn full(&mut self) -> io::Error {
+        self.failures += 1;
+        io::ErrorKind::StorageFull.into()
     }
 }
 
@@ -133,25 +200,34 @@ impl Inode {
         }
         self.safety.fill(Safety::Durable);
     }
+
+    fn sync(&mut self, becomes: Safety) {
+        let written = self.safety.iter_mut().filter(|safety| **safety == Safety::Written);
+        written.for_each(|safety| *safety = becomes);
+    }
 }
 
 impl Volume for PowerDisk {
     type File = PowerFile;
 
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.state().names.keys().cloned().collect())
+        let state = &mut *self.state();
+        state.may_fail(state.faults.io, "list")?;
+        Ok(state.names.keys().cloned().collect())
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        let state = self.state();
+        let state = &mut *self.state();
+        state.may_fail(state.faults.io, "read")?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(state.inodes[inode].content.clone())
     }
 
     fn create(&self, name: &str) -> io::Result<PowerFile> {
         let state = &mut *self.state();
+        state.may_fail(state.faults.io, "create")?;
         if state.faults.room == Some(0) {
-            return Err(io::ErrorKind::StorageFull.into());
+            return Err(state.full());
         }
         // As with `O_CREAT` and a truncation, an existing file keeps its inode.
         let new = state.inodes.len();
@@ -164,24 +240,21 @@ impl Volume for PowerDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<PowerFile> {
-        let state = self.state();
+        let state = &mut *self.state();
+        state.may_fail(state.faults.io, "open")?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(PowerFile { disk: self.clone(), inode, opened_at: state.handles_valid_from })
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let state = &mut *self.state();
-        if state.rng.random_bool(state.faults.cut) {
-            return Err(io::Error::other("remove failed"));
-        }
+        state.may_fail(state.faults.cut.max(state.faults.io), "remove")?;
         state.names.remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> io::Result<()> {
         let state = &mut *self.state();
-        if state.rng.random_bool(state.faults.sync) {
-            return Err(io::Error::other("sync of the folder failed"));
-        }
+        state.may_fail(state.faults.sync.max(state.faults.io), "sync of the folder")?;
         state.durable_names = state.names.clone();
         Ok(())
     }
@@ -198,38 +271,37 @@ impl PowerFile {
 impl VolumeFile for PowerFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let state = &mut *self.disk.state();
+        let error = state.may_fail(state.faults.io, "append").err();
+        let taken = if error.is_some() { state.rng.random_range(0..=bytes.len()) } else { bytes.len() };
         // A disk that runs full writes the first part of the data.
-        let fits = state.faults.room.unwrap_or(usize::MAX).min(bytes.len());
+        let fits = state.faults.room.unwrap_or(usize::MAX).min(taken);
         state.faults.room = state.faults.room.map(|room| room - fits);
         let inode = self.inode(state);
         inode.content.extend_from_slice(&bytes[..fits]);
         inode.safety.resize(inode.content.len(), Safety::Written);
-        if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        match error {
+            Some(error) => Err(error),
+            None if fits < bytes.len() => Err(state.full()),
+            None => Ok(()),
+        }
     }
 
     fn sync(&mut self) -> io::Result<()> {
         let state = &mut *self.disk.state();
-        let fails = state.rng.random_bool(state.faults.sync);
-        let becomes = if fails { Safety::Lost } else { Safety::Durable };
-        let written = self.inode(state).safety.iter_mut().filter(|safety| **safety == Safety::Written);
-        written.for_each(|safety| *safety = becomes);
-        if fails { Err(io::Error::other("sync failed")) } else { Ok(()) }
+        let synced = state.may_fail(state.faults.sync.max(state.faults.io), "sync");
+        self.inode(state).sync(if synced.is_err() { Safety::Lost } else { Safety::Durable });
+        synced
     }
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         let state = &mut *self.disk.state();
-        if state.rng.random_bool(state.faults.cut) {
-            return Err(io::Error::other("cut failed"));
-        }
+        state.may_fail(state.faults.cut.max(state.faults.io), "cut")?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
         let inode = self.inode(state);
-        inode.content.truncate(length as usize);
-        inode.safety.truncate(length as usize);
+        inode.content.truncate(length);
+        inode.safety.truncate(length);
         // As on a real disk, this truncates and syncs.
-        self.inode(state)
-            .safety
-            .iter_mut()
-            .filter(|safety| **safety == Safety::Written)
-            .for_each(|safety| *safety = Safety::Durable);
+        inode.sync(Safety::Durable);
         Ok(())
     }
 }

@@ -1,18 +1,23 @@
 //! An outbox, an insert stream and the table service against a log that works, is full or hangs, in virtual time.
 
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
 
-use proto::replay::{EpochUse, InsertWait, Outbox};
+use proto::replay::{EpochUse, InsertWait, Origin, Outbox, v1};
 use proto::security::Caller;
 use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
 
-use super::tests::{GAME, trajectory};
-use super::*;
-use crate::Config;
+use super::{Config, GAME, INSERT_CREDIT, TableKeys};
+use crate::config::Settings;
+use crate::insert_stream::{InsertStream, Looked, Received};
+use crate::leases::Actors;
 use crate::log::committer::{LogCommand, LogEvent};
 use crate::log::tests::Memory;
-use crate::log::{Entry, SegmentNumber};
-use crate::table_service::{Command, LOG_COMMANDS_MAX, Reply, TableService};
+use crate::log::{Entry, SegmentNumber, UnixMillis};
+use crate::quota::Quota;
+use crate::storage::{self, Startup};
+use crate::table_service::{Clock, Command, Inserted, LOG_COMMANDS_MAX, Reply, TableService};
 
 /// The time between two steps.
 const STEP: Duration = Duration::from_millis(100);
@@ -58,11 +63,11 @@ impl Upload {
         let now = Instant::now();
         let mut config = Config::default();
         let main = config.replay.main.clone();
-        config.replay.main = crate::config::TableKeys { min_items, samples_per_insert: 2.0, error_items: 8.0, ..main };
+        config.replay.main = TableKeys { min_items, samples_per_insert: 2.0, error_items: 8.0, ..main };
         let settings = config.settings().unwrap();
-        let (_, restored, _) = storage::restore(Memory::default(), &settings, [0; 32]).unwrap();
+        let (_, restored, _) = storage::restore(Memory::default(), &settings, Startup::in_tests()).unwrap();
         let (to_log, log) = sync_channel(LOG_COMMANDS_MAX);
-        let service = TableService::new(restored, &settings, to_log);
+        let service = TableService::new(restored, &settings, to_log, Clock::start());
         let origin = Origin { actor: 1, epoch: 1, game: GAME.to_owned() };
         let outbox = Outbox::new(origin, EpochUse::New, now);
         let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
@@ -86,7 +91,7 @@ impl Upload {
 
     fn step(&mut self, disk: Disk) {
         while self.outbox.unacknowledged() < IN_FLIGHT {
-            self.outbox.accept(trajectory(self.sequence), None, self.now);
+            self.outbox.accept(super::message(self.sequence).try_into().unwrap(), None, self.now);
             self.sequence += 1;
         }
         let stepped = self.exchange(disk);

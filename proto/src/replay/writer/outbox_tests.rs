@@ -1,5 +1,8 @@
-use super::*;
-use crate::replay::InsertWait;
+use std::time::{Duration, Instant};
+
+use super::outbox::{EpochUse, Outbox, Received, WriterStats};
+use crate::replay::v1::insert_request::Message;
+use crate::replay::{Answer, InsertWait, Origin, v1};
 use crate::scripted::trajectory;
 
 const SECOND: Duration = Duration::from_secs(1);

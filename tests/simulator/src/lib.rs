@@ -1,0 +1,35 @@
+//! A simulator of the replay service: server, actors, learner, reanalysis, operator and hostile clients on one thread,
+//! in virtual time, from one seed.
+//!
+//! A seed becomes a [`plan`]: a list of steps, each with its own random number. The [`world`] executes the steps one
+//! after the other against the real table service and the real log, on a disk that lies, and an [`oracle`] compares
+//! what the server promised with what it holds. After the last step all faults stop, and every honest actor must make
+//! progress. [`run`] executes a plan and returns its digest, which is the same on every machine; [`shrink`] removes
+//! steps from a failing plan as long as it fails. No thread, socket, file or clock of the machine is used. Start with
+//! [`run::run`].
+
+mod actor;
+mod attack;
+mod bus;
+mod checks;
+mod commits;
+mod content;
+mod disk_faults;
+mod insert_stream;
+mod learner;
+mod operator;
+pub mod oracle;
+pub mod plan;
+pub mod run;
+mod sample_stream;
+mod server;
+mod settings;
+mod settle;
+pub mod shrink;
+mod trace;
+pub mod world;
+
+#[cfg(test)]
+mod planted;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The command line of the simulator: runs seeds, shrinks the failing ones and prints their stories.
+
+#![allow(clippy::print_stdout, reason = "a person called it")]
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use replay_server::defect::Defect;
+use simulator::plan::plan;
+use simulator::run::{Outcome, Story, run_with};
+use simulator::shrink::shrink;
+
+/// The runs that shrinking a plan may take.
+const SHRINK_RUNS_MAX: usize = 1_500;
+
+/// The number of events in the printed story, from the end.
+const STORY_EVENTS: usize = 120;
+
+/// Simulates the replay service with its clients and disks, one run for each seed.
+#[derive(Parser)]
+struct Arguments {
+    /// The number of seeds.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Minutes after which no other seed is begun.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Runs each seed twice and compares the digests.
+    #[arg(long)]
+    twice: bool,
+    /// Goes on after a failing seed, and only names it.
+    #[arg(long)]
+    all: bool,
+    /// Plants a defect of the server, by its name.
+    #[arg(long, value_parser = defect)]
+    defect: Option<Defect>,
+}
+
+/// Returns the defect of a name.
+fn defect(name: &str) -> Result<Defect, String> {
+    let named = Defect::ALL.into_iter().find(|defect| format!("{defect:?}") == name);
+    named.ok_or_else(|| format!("is none of {:?}", Defect::ALL))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let start = Instant::now();
+    let limit = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
+    let mut fired = BTreeMap::<&'static str, u64>::new();
+    let (mut seeds, mut events, mut failed) = (0_u64, 0, 0_u64);
+    for seed in arguments.first..arguments.first.saturating_add(arguments.seeds) {
+        if limit.is_some_and(|limit| start.elapsed() > limit) {
+            break;
+        }
+        let outcome = run_with(seed, &plan(seed), Story::Untold, arguments.defect);
+        seeds += 1;
+        events += outcome.events;
+        outcome.fired.iter().for_each(|(branch, times)| *fired.entry(branch).or_default() += times);
+        let again = || run_with(seed, &plan(seed), Story::Untold, arguments.defect);
+        if arguments.twice && again().digest != outcome.digest {
+            println!("seed {seed} has two digests");
+            failed += 1;
+        }
+        if let Some(violation) = &outcome.violation {
+            println!("seed {seed}: {violation}");
+            failed += 1;
+            if !arguments.all {
+                tell(seed, &outcome, arguments.defect);
+                break;
+            }
+        }
+    }
+    for (branch, times) in &fired {
+        println!("{branch:<60} {times:>12}");
+    }
+    println!("{seeds} seeds, {events} events, {failed} failed, {:.1} s", start.elapsed().as_secs_f64());
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Shrinks a failing seed and prints its story.
+fn tell(seed: u64, outcome: &Outcome, defect: Option<Defect>) {
+    let Some(violation) = &outcome.violation else { return };
+    let steps = shrink(seed, &plan(seed), violation.promise, defect, SHRINK_RUNS_MAX);
+    let told = run_with(seed, &steps, Story::Told, defect);
+    let skipped = told.story.len().saturating_sub(STORY_EVENTS);
+    println!("shrunk to {} steps: {:?}", steps.len(), steps.iter().map(|step| step.kind).collect::<Vec<_>>());
+    if skipped > 0 {
+        println!("({skipped} earlier events are left out)");
+    }
+    told.story.iter().skip(skipped).for_each(|sentence| println!("  {sentence}"));
+}

@@ -1,0 +1,352 @@
+//! What the server has promised, and the trajectories that it may hold.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use experience::{Trajectory, TrajectoryId};
+use proto::replay::Suspect;
+use replay::ItemKey;
+
+use crate::content::items;
+
+/// The id of the first hostile actor.
+pub(crate) const HOSTILE: u64 = 900;
+
+/// The number of tables of the simulated server.
+pub(crate) const TABLES: usize = 2;
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{promise}: {what}")]
+pub struct Violation {
+    /// The promise.
+    pub promise: Promise,
+    /// What contradicts it.
+    pub what: String,
+}
+
+/// The promises that are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Promise {
+    /// What is acknowledged is held until a rule of the table removes it.
+    Held,
+    /// Each id is stored once, with the content that was acknowledged first.
+    Once,
+    /// No game of an honest actor is taken for another one.
+    Own,
+    /// Revisions are durable and in order.
+    Revisions,
+    /// Quarantines are durable.
+    Quarantine,
+    /// Priorities are durable.
+    Priorities,
+    /// Settings of tables are durable.
+    Settings,
+    /// The counts of the rate limiters are durable.
+    Counts,
+    /// Samples per insert stay inside their band.
+    Ratio,
+    /// Memory stays within its limit.
+    Memory,
+    /// A table holds no more than its capacity.
+    Capacity,
+    /// The log takes entries on a disk without faults.
+    Writable,
+    /// The size of the log is bounded by what the tables hold.
+    LogBytes,
+    /// A server starts from every log that it has written.
+    Start,
+    /// An honest actor's new games become samples once faults stop.
+    Liveness,
+    /// Nothing panics.
+    Panic,
+}
+
+impl std::fmt::Display for Promise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// The result of a check.
+pub(crate) type Checked = Result<(), Violation>;
+
+/// Fails a check.
+pub(crate) fn broken(promise: Promise, what: String) -> Checked {
+    Err(Violation { promise, what })
+}
+
+/// A trajectory that the server has stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    /// Its content, without revisions.
+    pub(crate) content: Trajectory,
+    /// For each table, true once it was removed.
+    pub(crate) gone: [bool; TABLES],
+    /// True if its record was damaged, so that a restart may lose it.
+    pub(crate) damaged: bool,
+}
+
+/// A state that the log keeps, as far as it is known for certain.
+#[derive(Debug, Clone)]
+pub(crate) struct Durable<T> {
+    /// The state that a restart must restore; `None` if the last change is unresolved.
+    pub(crate) known: Option<T>,
+    /// The number of changes that are on their way to the log.
+    in_flight: u32,
+    /// The number of changes that were requested.
+    pub(crate) requests: u64,
+}
+
+impl<T> Default for Durable<T> {
+    fn default() -> Self {
+        Self { known: None, in_flight: 0, requests: 0 }
+    }
+}
+
+impl<T> Durable<T> {
+    /// A change is on its way to the log.
+    pub(crate) fn sent(&mut self) {
+        (self.known, self.in_flight) = (None, self.in_flight + 1);
+    }
+
+    /// The oldest change on its way is durable.
+    pub(crate) fn committed(&mut self, state: T) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.known = (self.in_flight == 0).then_some(state);
+    }
+
+    /// The oldest change on its way has failed, and may survive or not.
+    pub(crate) fn failed(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.known = None;
+    }
+
+    /// The process has ended, with all changes on their way.
+    fn crashed(&mut self) {
+        self.in_flight = 0;
+    }
+}
+
+/// What the server has promised.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Oracle {
+    /// The trajectories that were seen in a table, in the order in which they entered.
+    pub(crate) sequence: VecDeque<TrajectoryId>,
+    pub(crate) stored: BTreeMap<TrajectoryId, Stored>,
+    /// What was sent under each id and is not stored for certain.
+    pub(crate) offered: BTreeMap<TrajectoryId, Vec<Trajectory>>,
+    /// Acknowledged as new since the last check of the tables.
+    pub(crate) fresh: Vec<TrajectoryId>,
+    /// For each suspect, whether it is in quarantine.
+    pub(crate) quarantine: BTreeMap<Suspect, Durable<bool>>,
+    /// The last acknowledged revision of trajectories.
+    pub(crate) revisions: BTreeMap<TrajectoryId, Revised>,
+    /// The settings of each table.
+    pub(crate) settings: [Durable<BTreeMap<String, String>>; TABLES],
+    /// The item with the highest priority, and whether its record is durable.
+    pub(crate) top: Option<Top>,
+    /// The counts of the main table.
+    pub(crate) counts: Counts,
+    /// True if a rule without an exact model may have removed trajectories.
+    pub(crate) may_remove: bool,
+}
+
+/// The revisions of one trajectory.
+#[derive(Debug, Clone)]
+pub(crate) struct Revised {
+    /// The last acknowledged one.
+    pub(crate) certain: u64,
+    /// The searches of each revision that was sent.
+    pub(crate) sent: BTreeMap<u64, Vec<Trajectory>>,
+}
+
+/// The item of the highest priority.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Top {
+    pub(crate) key: ItemKey,
+    pub(crate) durable: bool,
+}
+
+/// Counts of the main table.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Items of all trajectories that entered the table.
+    pub(crate) inserted: u64,
+    /// Samples drawn.
+    pub(crate) sampled: u64,
+    /// Samples that survive a crash.
+    pub(crate) sampled_durable: u64,
+    /// True if a record with counts may have been damaged.
+    pub(crate) damaged: bool,
+}
+
+impl Oracle {
+    /// Records what was sent under an id.
+    pub(crate) fn offer(&mut self, trajectory: &Trajectory) {
+        if self.stored.get(&trajectory.id()).is_some_and(|stored| !stored.damaged) {
+            return;
+        }
+        let offered = self.offered.entry(trajectory.id()).or_default();
+        if !offered.contains(trajectory) {
+            offered.push(trajectory.clone());
+        }
+    }
+
+    /// Records an acknowledgement as new.
+    pub(crate) fn acknowledged(&mut self, id: TrajectoryId, content: &Trajectory) -> Checked {
+        if items(content) == 0 && !self.stored.contains_key(&id) {
+            // It may be acknowledged without being stored: nothing of it could be sampled.
+            return Ok(());
+        }
+        match self.stored.get(&id) {
+            // A client that sends two games under one id is told of either.
+            Some(stored) if !stored.damaged && id.actor < HOSTILE && !same_episode(&stored.content, content) => {
+                broken(Promise::Once, format!("{id} was acknowledged as new, and is stored with another content"))
+            }
+            _ => {
+                self.fresh.push(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Records that an honest actor was answered that its trajectory was stored before.
+    pub(crate) fn repeated(&self, id: TrajectoryId, content: &Trajectory) -> Checked {
+        match self.stored.get(&id) {
+            Some(stored) if !stored.damaged && !same_episode(&stored.content, content) => {
+                broken(Promise::Own, format!("{id} was answered as a duplicate of another game"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the trajectories that a table holds, oldest first, with those that it must hold.
+    pub(crate) fn check_held(&mut self, table: usize, held: &[Trajectory], capacity_items: u64) -> Checked {
+        let unique: BTreeSet<TrajectoryId> = held.iter().map(Trajectory::id).collect();
+        if unique.len() < held.len() {
+            return broken(Promise::Once, format!("table {table} holds one trajectory twice"));
+        }
+        // What a restart has read back although it was removed before stands at the front.
+        let is_back = |trajectory: &&Trajectory| {
+            self.stored.get(&trajectory.id()).is_some_and(|stored| stored.gone[table] && !stored.damaged)
+        };
+        let back = held.iter().take_while(is_back).count();
+        let mut rest = held[back..].iter().peekable();
+        // The items of everything that entered later than the trajectory at hand.
+        let mut later: u64 =
+            self.sequence.iter().filter_map(|id| self.stored.get(id)).map(|stored| items(&stored.content)).sum();
+        later += held.iter().filter(|held| !self.stored.contains_key(&held.id())).map(items).sum::<u64>();
+        let mut found = false;
+        for id in &self.sequence {
+            let Some(stored) = self.stored.get_mut(id) else { continue };
+            later -= items(&stored.content);
+            if rest.peek().is_some_and(|next| next.id() == *id) {
+                rest.next();
+                found = true;
+                stored.gone[table] = false;
+                continue;
+            }
+            if stored.gone[table] || stored.damaged {
+                stored.gone[table] = true;
+                continue;
+            }
+            if found {
+                return broken(Promise::Held, format!("{id} is missing between others in table {table}"));
+            }
+            if later < capacity_items && !self.may_remove {
+                let what = format!("{id} left table {table}, and only {later} items entered after it");
+                return broken(Promise::Held, what);
+            }
+            stored.gone[table] = true;
+        }
+        for trajectory in rest {
+            self.enter(trajectory)?;
+        }
+        self.check_contents(held)
+    }
+
+    /// Records that a trajectory has entered the tables.
+    pub(crate) fn enter(&mut self, trajectory: &Trajectory) -> Checked {
+        let id = trajectory.id();
+        if self.stored.get(&id).is_some_and(|stored| !stored.damaged) {
+            return broken(Promise::Once, format!("{id} entered twice, or out of its order"));
+        }
+        let offered = self.offered.remove(&id).unwrap_or_default();
+        let Some(content) = offered.into_iter().find(|offered| same_episode(offered, trajectory)) else {
+            return broken(Promise::Once, format!("{id} is held, and this content was never sent"));
+        };
+        self.sequence.retain(|other| *other != id);
+        self.sequence.push_back(id);
+        self.stored.insert(id, Stored { content, gone: [false; TABLES], damaged: false });
+        Ok(())
+    }
+
+    fn check_contents(&mut self, held: &[Trajectory]) -> Checked {
+        for trajectory in held {
+            let id = trajectory.id();
+            let Some(stored) = self.stored.get(&id) else { continue };
+            if !same_episode(&stored.content, trajectory) {
+                return broken(Promise::Once, format!("{id} is held with another content"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that everything acknowledged since the last check has entered the tables, and forgets what all tables
+    /// have removed.
+    pub(crate) fn check_fresh(&mut self) -> Checked {
+        for id in std::mem::take(&mut self.fresh) {
+            if !self.stored.contains_key(&id) {
+                return broken(Promise::Held, format!("{id} was acknowledged and is in no table"));
+            }
+        }
+        let is_gone = |id: &TrajectoryId| self.stored.get(id).is_none_or(|stored| stored.gone == [true; TABLES]);
+        while self.sequence.front().is_some_and(is_gone) {
+            self.sequence.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Forgets what only the process in memory held.
+    pub(crate) fn crashed(&mut self) {
+        self.fresh.clear();
+        self.quarantine.values_mut().for_each(Durable::crashed);
+        self.settings.iter_mut().for_each(Durable::crashed);
+        self.top = self.top.filter(|top| top.durable);
+    }
+
+    /// Returns the oracle of a disk that was restored from a copy, whose promises were `self`: what was sent later may
+    /// be sent again.
+    pub(crate) fn restored(mut self, later: &Self) -> Self {
+        self.crashed();
+        for content in later.offered.values().flatten().chain(later.stored.values().map(|stored| &stored.content)) {
+            self.offer(content);
+        }
+        self
+    }
+
+    /// Returns the ids that some table holds, oldest first.
+    pub(crate) fn held(&self) -> Vec<TrajectoryId> {
+        let is_held = |id: &&TrajectoryId| self.is_held(**id);
+        self.sequence.iter().filter(is_held).copied().collect()
+    }
+
+    pub(crate) fn is_held(&self, id: TrajectoryId) -> bool {
+        self.stored.get(&id).is_some_and(|stored| stored.gone != [true; TABLES])
+    }
+
+    /// Returns true if a suspect is known to be in quarantine, false if it is known not to be.
+    pub(crate) fn is_quarantined(&self, id: TrajectoryId) -> Option<bool> {
+        let known = |suspect| self.quarantine.get(&suspect).map_or(Some(false), |state| state.known);
+        match (known(Suspect::Trajectory(id)), known(Suspect::Actor(id.actor))) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// Returns true if two trajectories are the same episode, whatever searched it.
+pub(crate) fn same_episode(a: &Trajectory, b: &Trajectory) -> bool {
+    a == b || a.revised_by(b).is_ok()
+}

@@ -1,0 +1,68 @@
+//! Executes a plan.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use replay_server::defect::Defect;
+
+use crate::oracle::{Checked, Promise, Violation};
+use crate::plan::Step;
+use crate::trace::Trace;
+use crate::world::World;
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The first broken promise, if there is one.
+    pub violation: Option<Violation>,
+    /// The digest of everything that happened.
+    pub digest: blake3::Hash,
+    /// The number of events.
+    pub events: u64,
+    /// How often each branch was taken.
+    pub fired: BTreeMap<&'static str, u64>,
+    /// The events as sentences, if they were asked for.
+    pub story: Vec<String>,
+}
+
+/// Whether a run keeps its events as sentences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Story {
+    /// Keeps them.
+    Told,
+    /// Drops them.
+    Untold,
+}
+
+/// Executes the steps of a plan in the world of a seed, and then the end without faults.
+#[must_use]
+pub fn run(seed: u64, steps: &[Step], story: Story) -> Outcome {
+    run_with(seed, steps, story, None)
+}
+
+/// Does what [`run`] does, with a defect of the server.
+#[must_use]
+pub fn run_with(seed: u64, steps: &[Step], story: Story, defect: Option<Defect>) -> Outcome {
+    let trace = if story == Story::Told { Trace::with_story() } else { Trace::default() };
+    let mut world = World::new(seed, trace, defect);
+    let checked = catch_unwind(AssertUnwindSafe(|| execute(&mut world, seed, steps)));
+    let checked = checked.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text");
+        Err(Violation { promise: Promise::Panic, what: text.to_owned() })
+    });
+    if let Err(violation) = &checked {
+        world.note("violation", format!("broken: {violation}"));
+    }
+    let (digest, events) = (world.trace.digest(), world.trace.events());
+    let (story, fired) = world.trace.into_parts();
+    Outcome { violation: checked.err(), digest, events, fired, story }
+}
+
+fn execute(world: &mut World, seed: u64, steps: &[Step]) -> Checked {
+    world.start()?;
+    for &step in steps {
+        world.step(step)?;
+    }
+    world.settle(seed)
+}

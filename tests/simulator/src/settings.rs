@@ -1,0 +1,55 @@
+//! The settings of the simulated server, small enough that a short run reaches every bound.
+
+use std::time::Duration;
+
+use replay::SeenLimits;
+use replay_server::config::{SelectorName, TableKeys, TableSection};
+use replay_server::{Config, Settings};
+
+use crate::content::{GAME, LIMITS};
+
+/// The memory limit of the server, in bytes; several times what honest clients fill.
+pub(crate) const MEMORY_BYTES_MAX: u64 = 120_000;
+
+/// The size at which a segment is closed, in bytes.
+pub(crate) const SEGMENT_BYTES: u64 = 3_000;
+
+/// The bounds of the ids seen: enough for all actors, and for as many epochs of each as a run has.
+pub(crate) const SEEN: SeenLimits = SeenLimits { actors_max: 32, intervals: 128, actor_intervals_min: 8 };
+
+/// The heartbeat interval of actors.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// The name of the table whose first draw is the item of the highest priority.
+pub(crate) const GREATEST: &str = "greatest";
+
+/// The window of that table, in items.
+pub(crate) const WINDOW_ITEMS: usize = 90;
+
+/// Returns the settings.
+pub(crate) fn settings() -> Settings {
+    let mut config = Config::default();
+    GAME.clone_into(&mut config.run.game);
+    config.replay.main.min_items = 4;
+    config.replay.main.samples_per_insert = 2.0;
+    config.replay.main.error_items = 40.0;
+    config.replay.main.capacity_items = 60;
+    config.replay.main.window_items_min = 20;
+    config.replay.tables = vec![TableSection {
+        name: GREATEST.to_owned(),
+        keys: TableKeys {
+            selector: SelectorName::MaxHeap,
+            min_items: 1,
+            samples_per_insert: 8.0,
+            error_items: 1e6,
+            capacity_items: WINDOW_ITEMS as u64,
+            window_items_min: WINDOW_ITEMS as u64,
+            ..TableKeys::default()
+        },
+        blocks_inserts: false,
+    }];
+    config.replay.memory_bytes_max = MEMORY_BYTES_MAX;
+    let settings = config.settings().expect("the settings are valid");
+    // The size of a segment is below the minimum of the configuration.
+    Settings { segment_bytes: SEGMENT_BYTES, heartbeat: HEARTBEAT, limits: LIMITS, seen: SEEN, ..settings }
+}
