@@ -31,5 +31,3 @@ pub mod world;
 
 #[cfg(test)]
 mod planted;
-#[cfg(test)]
-mod tests;

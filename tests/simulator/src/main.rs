@@ -57,11 +57,11 @@ fn main() -> ExitCode {
         if limit.is_some_and(|limit| start.elapsed() > limit) {
             break;
         }
-        let outcome = run_with(seed, &plan(seed), Story::Untold, arguments.defect);
+        let outcome = run_with(seed, &plan(seed), Story::Dropped, arguments.defect);
         seeds += 1;
         events += outcome.events;
         outcome.fired.iter().for_each(|(branch, times)| *fired.entry(branch).or_default() += times);
-        let again = || run_with(seed, &plan(seed), Story::Untold, arguments.defect);
+        let again = || run_with(seed, &plan(seed), Story::Dropped, arguments.defect);
         if arguments.twice && again().digest != outcome.digest {
             println!("seed {seed} has two digests");
             failed += 1;
@@ -86,11 +86,11 @@ fn main() -> ExitCode {
 fn tell(seed: u64, outcome: &Outcome, defect: Option<Defect>) {
     let Some(violation) = &outcome.violation else { return };
     let steps = shrink(seed, &plan(seed), violation.promise, defect, SHRINK_RUNS_MAX);
-    let told = run_with(seed, &steps, Story::Told, defect);
-    let skipped = told.story.len().saturating_sub(STORY_EVENTS);
+    let run = run_with(seed, &steps, Story::Kept, defect);
+    let skipped = run.story.len().saturating_sub(STORY_EVENTS);
     println!("shrunk to {} steps: {:?}", steps.len(), steps.iter().map(|step| step.kind).collect::<Vec<_>>());
     if skipped > 0 {
         println!("({skipped} earlier events are left out)");
     }
-    told.story.iter().skip(skipped).for_each(|sentence| println!("  {sentence}"));
+    run.story.iter().skip(skipped).for_each(|sentence| println!("  {sentence}"));
 }

@@ -8,7 +8,7 @@ use crate::run::{Story, run_with};
 
 /// Asserts that one of the first `seeds` seeds finds the defect, by one of these promises.
 fn is_found(defect: Defect, seeds: u64, promises: &[Promise]) {
-    let found = (0..seeds).find_map(|seed| run_with(seed, &plan(seed), Story::Untold, Some(defect)).violation);
+    let found = (0..seeds).find_map(|seed| run_with(seed, &plan(seed), Story::Dropped, Some(defect)).violation);
     let found = found.unwrap_or_else(|| panic!("{defect:?} is not found within {seeds} seeds"));
     assert!(promises.contains(&found.promise), "{defect:?} is found as {found}");
 }

@@ -29,9 +29,9 @@ pub struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Story {
     /// Keeps them.
-    Told,
+    Kept,
     /// Drops them.
-    Untold,
+    Dropped,
 }
 
 /// Executes the steps of a plan in the world of a seed, and then the end without faults.
@@ -43,7 +43,7 @@ pub fn run(seed: u64, steps: &[Step], story: Story) -> Outcome {
 /// Does what [`run`] does, with a defect of the server.
 #[must_use]
 pub fn run_with(seed: u64, steps: &[Step], story: Story, defect: Option<Defect>) -> Outcome {
-    let trace = if story == Story::Told { Trace::with_story() } else { Trace::default() };
+    let trace = if story == Story::Kept { Trace::with_story() } else { Trace::default() };
     let mut world = World::new(seed, trace, defect);
     let checked = catch_unwind(AssertUnwindSafe(|| execute(&mut world, seed, steps)));
     let checked = checked.unwrap_or_else(|panic| {
@@ -65,4 +65,44 @@ fn execute(world: &mut World, seed: u64, steps: &[Step]) -> Checked {
         world.step(step)?;
     }
     world.settle(seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{STEPS, plan};
+
+    /// The seeds that every run of the tests executes: a minute on one core.
+    const SEEDS_IN_CI: u64 = 60;
+
+    #[test]
+    fn no_seed_breaks_a_promise_and_each_repeats_bit_for_bit() {
+        for seed in 0..SEEDS_IN_CI {
+            let steps = plan(seed);
+            let [first, second] = [Story::Dropped, Story::Kept].map(|story| run(seed, &steps, story));
+            assert_eq!(
+                first.violation, None,
+                "seed {seed}: see it with `cargo xtask simulate --first {seed} --seeds 1`"
+            );
+            assert_eq!(first.digest, second.digest, "seed {seed} has two digests");
+            assert!(first.events >= 500, "seed {seed} has {} events", first.events);
+        }
+    }
+
+    #[test]
+    fn a_plan_without_steps_ends_with_progress_of_every_actor() {
+        let outcome = run(1, &[], Story::Kept);
+        assert_eq!(outcome.violation, None, "{:?}", outcome.story);
+        assert!(outcome.fired.contains_key("progress"));
+    }
+
+    #[test]
+    fn steps_may_be_removed_from_a_plan_in_any_place() {
+        let steps = plan(3);
+        for removed in 1..6 {
+            let kept: Vec<_> =
+                steps.iter().enumerate().filter(|(at, _)| at % 6 >= removed).map(|(_, step)| *step).collect();
+            assert_eq!(run(3, &kept, Story::Dropped).violation, None, "{} of {STEPS} steps", kept.len());
+        }
+    }
 }

@@ -13,7 +13,7 @@ pub fn shrink(seed: u64, steps: &[Step], promise: Promise, defect: Option<Defect
     let mut runs = 0;
     let mut fails = |steps: &[Step]| {
         runs += 1;
-        let violation = run_with(seed, steps, Story::Untold, defect).violation;
+        let violation = run_with(seed, steps, Story::Dropped, defect).violation;
         (violation.is_some_and(|violation| violation.promise == promise), runs < runs_max)
     };
     let mut steps = steps.to_vec();
