@@ -184,8 +184,7 @@ impl<V: Volume> Log<V> {
 
     fn empty(volume: V, settings: LogSettings) -> Self {
         let salts = ChaCha8Rng::from_seed(settings.salt_seed);
-        // Exact until all records are read: a gap that closes early would hide records that fill it.
-        let seen = SeenIds::new(SeenLimits::UNBOUNDED);
+        let seen = SeenIds::new(settings.seen);
         let state = Head { game: settings.game.clone(), seen, ..Head::default() };
         Self {
             volume,
@@ -356,9 +355,9 @@ impl<V: Volume> Log<V> {
         for entry in entries {
             match entry {
                 Entry::Trajectory { id, items, .. } => {
-                    if self.state.seen.insert(*id) {
-                        self.state.counters.count(*items);
-                    }
+                    // It is new even if its gap has closed since it was admitted.
+                    self.state.seen.insert(*id);
+                    self.state.counters.count(*items);
                 }
                 // The head needs nothing of it: a segment is dropped once no trajectory of it or of an earlier one is
                 // held, and a revision comes behind its trajectory.

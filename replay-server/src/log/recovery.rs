@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use experience::TrajectoryId;
+use replay::{SeenIds, SeenLimits};
 
 use super::fields::UnreadableRecord;
 use super::frame::{self, Unreadable};
@@ -135,6 +136,8 @@ pub(super) fn open<V: Volume, T: Send>(
     let mut log = Log::empty(volume, settings);
     let mut repairs = Vec::new();
     let (mut heads, mut is_begun) = (0, false);
+    // The ids of records are exact, those of heads are not: a gap may close over a trajectory that is on its way.
+    let mut read = SeenIds::new(SeenLimits::UNBOUNDED);
     for (index, &number) in numbers.iter().enumerate() {
         let name = number.file_name();
         let bytes = log.volume.read(&name).map_err(io("read", &name))?;
@@ -167,7 +170,7 @@ pub(super) fn open<V: Volume, T: Send>(
                 Ok(Decoded::Head(_)) if offset != frame::PROLOGUE_BYTES => Err("a head inside a file".to_owned()),
                 Ok(decoded) => {
                     has_head |= matches!(decoded, Decoded::Head(_));
-                    replay(&mut log, number, decoded, &mut apply)?
+                    replay(&mut log, number, decoded, &mut read, &mut apply)?
                 }
                 Err(error) => Err(format!("a record that cannot be read: {error}")),
             };
@@ -226,6 +229,7 @@ fn replay<V: Volume, T>(
     log: &mut Log<V>,
     number: SegmentNumber,
     decoded: Decoded<T>,
+    read: &mut SeenIds,
     apply: &mut impl FnMut(SegmentNumber, Recovered<T>),
 ) -> Result<Result<(), String>, OpenError> {
     match decoded {
@@ -237,7 +241,7 @@ fn replay<V: Volume, T>(
         }
         // A trajectory is written twice only if a commit failed, could not be truncated and was retried: it counts
         // once.
-        Decoded::Trajectory { id, .. } if log.state.seen.contains(id) => {}
+        Decoded::Trajectory { id, .. } if !read.insert(id) => {}
         Decoded::Trajectory { id, items, inserted, content } => {
             log.state.seen.insert(id);
             log.state.counters.count(items);

@@ -213,11 +213,11 @@ impl TableService {
         let InLog { trajectory, inserted, since } = stored;
         let id = trajectory.id();
         metrics::inserted_after(now.saturating_duration_since(since));
-        if self.seen.insert(id) {
-            self.segments.push(segment);
-            for table in &mut self.tables {
-                table.insert(trajectory.clone(), inserted.since_1970());
-            }
+        // It is new even if its gap has closed since it was admitted.
+        self.seen.insert(id);
+        self.segments.push(segment);
+        for table in &mut self.tables {
+            table.insert(trajectory.clone(), inserted.since_1970());
         }
         for (index, reply) in self.replies.remove(&id).into_iter().flatten().enumerate() {
             self.common.duplicates += u64::from(index > 0);

@@ -49,7 +49,7 @@ impl World {
         }
         let is_whole = !files.iter().any(|(name, bytes)| is_damaged(name, bytes));
         let is_begun = files.iter().any(|(name, _)| *name == SegmentNumber::FIRST.file_name());
-        if is_whole && !is_begun && self.rng.random_bool(0.5) {
+        if is_whole && !is_begun && self.rng.random_bool(0.8) {
             return self.rot_all_heads();
         }
         let (name, bytes) = &files[self.rng.random_range(0..files.len())];

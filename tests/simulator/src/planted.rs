@@ -18,7 +18,7 @@ fn acknowledgements_before_the_sync_are_found() {
     is_found(
         Defect::AcknowledgedBeforeSync,
         10,
-        &[Promise::Counts, Promise::Held, Promise::Settings, Promise::Quarantine],
+        &[Promise::Once, Promise::Counts, Promise::Held, Promise::Settings, Promise::Quarantine],
     );
 }
 
@@ -27,7 +27,7 @@ fn names_that_are_not_synced_are_found() {
     is_found(
         Defect::DirectoryNotSynced,
         20,
-        &[Promise::Counts, Promise::Held, Promise::Settings, Promise::Quarantine, Promise::Start],
+        &[Promise::Once, Promise::Counts, Promise::Held, Promise::Settings, Promise::Quarantine, Promise::Start],
     );
 }
 
@@ -88,7 +88,7 @@ fn lost_revisions_are_found() {
 
 #[test]
 fn bytes_of_failed_commits_are_found() {
-    is_found(Defect::FailedCommitNotCut, 10, &[Promise::Held, Promise::Counts]);
+    is_found(Defect::FailedCommitNotCut, 10, &[Promise::Held, Promise::Counts, Promise::Once]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn unbounded_ids_are_found() {
 fn an_ignored_head_is_found() {
     is_found(
         Defect::DamagedHeadIgnored,
-        100,
+        400,
         &[Promise::Counts, Promise::Settings, Promise::Quarantine, Promise::Once, Promise::Own],
     );
 }
