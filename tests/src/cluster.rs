@@ -26,8 +26,8 @@ blocks = 1
 [selfplay]
 games = 16
 full_simulations = 24
-fast_simulations = 8
-full_search_probability = 0.5
+# A game without a full search has no items: it is acknowledged and not stored.
+full_search_probability = 1.0
 
 [replay]
 min_items = 200

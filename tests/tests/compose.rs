@@ -23,9 +23,9 @@ const SMALL_WITH_ACTORS_AS_THE_BOTTLENECK: &str = "
     blocks = 1
     [selfplay]
     games = 16
-    full_simulations = 100
-    fast_simulations = 25
-    full_search_probability = 0.5
+    full_simulations = 60
+    # A game without a full search has no items: it is acknowledged and not stored.
+    full_search_probability = 1.0
     [replay]
     min_items = 200
     samples_per_insert = 2
