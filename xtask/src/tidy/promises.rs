@@ -42,7 +42,7 @@ fn rows(specification: &str) -> impl Iterator<Item = (usize, &str)> {
 fn exists(test: &str, sources: &[Source]) -> bool {
     let package = test.split("::").next().unwrap_or(test).replace('_', "-");
     let name = test.rsplit("::").next().unwrap_or(test);
-    let folders = [format!("{package}/"), format!("crates/{package}/")];
+    let folders = ["", "crates/", "tests/"].map(|parent| format!("{parent}{package}/"));
     sources
         .iter()
         .filter(|source| folders.iter().any(|folder| source.path.starts_with(folder)))
