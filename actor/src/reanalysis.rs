@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(revised.trajectory, by_hand(&trajectory(4), 3));
         assert_ne!(revised.trajectory, trajectory(4));
         assert_eq!(revised.trajectory.last_weights_version(), WeightsVersion(3));
-        // The script holds the trajectory of version 2 for ever, so the next weights search it again. They may arrive in
-        // the middle of a trajectory, whose steps are then of both versions.
+        // The script holds the trajectory of version 2 for ever, so the next weights search it again. They may arrive
+        // in the middle of a trajectory, whose steps are then of both versions.
         bench.publish(4);
         let is_of_next = |step: Step| step.kind == StepKind::Opening || step.weights_version == WeightsVersion(4);
         let by_next = async {

@@ -1,9 +1,9 @@
 //! `zerofleet bench learner`: everything around the training steps of a learner, at the speed of an accelerator.
 //!
-//! A real learner draws Connect Four from a real replay server, makes batches, publishes weights and writes checkpoints,
-//! but its steps compute nothing and take a fixed time (`learner.simulated_step_us`). The share of its time in which the
-//! training thread waits for data, publications or checkpoints is what an accelerator of that speed would lose. Start
-//! with [`run`].
+//! A real learner draws Connect Four from a real replay server, makes batches, publishes weights and writes
+//! checkpoints, but its steps compute nothing and take a fixed time (`learner.simulated_step_us`). The share of its
+//! time in which the training thread waits for data, publications or checkpoints is what an accelerator of that speed
+//! would lose. Start with [`run`].
 
 use std::io::Write;
 use std::net::SocketAddr;

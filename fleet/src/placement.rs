@@ -76,8 +76,8 @@ pub enum Place {
     Configured,
     /// The CPU, in place of `auto`.
     Cpu,
-    /// The GPU of this number in [`Accelerators::Cuda`] is the only one that the process sees. It compares that GPU with
-    /// the CPU, as `auto` does.
+    /// The GPU of this number in [`Accelerators::Cuda`] is the only one that the process sees. It compares that GPU
+    /// with the CPU, as `auto` does.
     Gpu(usize),
 }
 
@@ -129,9 +129,9 @@ impl Placement {
 /// Places the processes of a run, with `actors` self-play processes if that number is given.
 ///
 /// The learner has the first GPU. With one GPU, one actor shares it; with more, there is one actor on each of the
-/// others. An inference server has the first GPU for evaluation, and the actors then use none: their evaluators are only
-/// used while the server is away. The arena is on the CPU by default, where it may use a tenth of one core: on a GPU it
-/// would take turns with self-play. With `arena.device=auto` it compares the last GPU with the CPU.
+/// others. An inference server has the first GPU for evaluation, and the actors then use none: their evaluators are
+/// only used while the server is away. The arena is on the CPU by default, where it may use a tenth of one core: on a
+/// GPU it would take turns with self-play. With `arena.device=auto` it compares the last GPU with the CPU.
 ///
 /// # Errors
 /// [`ConfigError`] names a key of the actors that is out of range.

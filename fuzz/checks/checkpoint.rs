@@ -15,8 +15,8 @@ const OPERATIONS_MAX: usize = 24;
 const NAMES: [&str; 3] = ["weights.safetensors", "moments", CONTENTS];
 const CONTENTS: &str = "checkpoint.json";
 
-/// Checks that the newest whole checkpoint is found whatever is done to the files, that no other is taken for whole, and
-/// that nothing whole is renamed.
+/// Checks that the newest whole checkpoint is found whatever is done to the files, that no other is taken for whole,
+/// and that nothing whole is renamed.
 ///
 /// The input is a sequence of operations: writes, damages of the files, and reads.
 pub(crate) fn check(bytes: &[u8]) {

@@ -18,8 +18,8 @@ const REQUESTS_MAX: usize = 3;
 /// The longest text of a status, which is a header.
 const STATUS_BYTES_MAX: usize = 4 << 10;
 
-/// Checks that any bytes are messages of an evaluation stream or end it, that accepted positions are unpacked as a naive
-/// reader unpacks them, and that each request and its answer fit into a message.
+/// Checks that any bytes are messages of an evaluation stream or end it, that accepted positions are unpacked as a
+/// naive reader unpacks them, and that each request and its answer fit into a message.
 ///
 /// The first byte chooses between a stream, whose messages are preceded by their lengths as two little-endian bytes,
 /// and a request for a search.

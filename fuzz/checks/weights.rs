@@ -24,8 +24,8 @@ const TOLERANCE: f32 = 2e-3;
 /// assembled from their chunks, and that the answers of both are probabilities and agree.
 ///
 /// The manifest comes first, behind its length in two bytes. Then a byte chooses the file: the other bytes, or a valid
-/// one of that network, of which the other bytes change numbers and header: three of each four for the position, one for
-/// the value.
+/// one of that network, of which the other bytes change numbers and header: three of each four for the position, one
+/// for the value.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first_chunk::<2>() else { return };
     let (message, rest) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*length))));

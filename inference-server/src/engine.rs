@@ -40,8 +40,8 @@ const VERSIONS_AHEAD_MAX: u64 = 16;
 pub struct EvalRequest {
     /// The client: each client gets the same share of every batch.
     pub client: u64,
-    /// The weights version that must answer; `None` means the newest. One of the next few versions is waited for, at most
-    /// for the configured time.
+    /// The weights version that must answer; `None` means the newest. One of the next few versions is waited for, at
+    /// most for the configured time.
     pub version: Option<u64>,
     /// The positions, at least one.
     pub batch: Arc<Batch>,
@@ -198,7 +198,8 @@ impl Handle {
             if let Some(version) = versions.get(wanted) {
                 return Ok(version);
             }
-            // An older version will not be loaded again, and one far ahead may never come. Before the first one any may.
+            // An older version will not be loaded again, and one far ahead may never come. Before the first one any
+            // may.
             let newest_version = *newest.borrow_and_update();
             let may_come = newest_version.is_none_or(|newest| wanted > newest && wanted - newest <= VERSIONS_AHEAD_MAX);
             if may_come && reserved.is_none() {

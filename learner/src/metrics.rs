@@ -46,8 +46,8 @@ pub(crate) fn spent(phase: &'static str, time: Duration) {
     gauge!("zerofleet_learner_seconds_total", "phase" => phase).increment(time.as_secs_f64());
 }
 
-/// Adds to the time of a part of the preparing threads, summed over them: `wait` (no samples have arrived), `prepare` (replaying
-/// positions, making targets) or `hand_over` (the training thread has enough batches).
+/// Adds to the time of a part of the preparing threads, summed over them: `wait` (no samples have arrived), `prepare`
+/// (replaying positions, making targets) or `hand_over` (the training thread has enough batches).
 pub(crate) fn prepared(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_prepare_seconds_total", "part" => part).increment(time.as_secs_f64());
 }

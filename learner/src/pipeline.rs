@@ -38,8 +38,8 @@ const REPORTS_MAX: usize = 64;
 /// Mixed into the seed of the run, so that these draws differ from every other random stream of the run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Draws batches of segments of `1 + unroll_steps` steps from the replay servers until drained, and sends them the newest
-/// version. Closes `drawn` on return.
+/// Draws batches of segments of `1 + unroll_steps` steps from the replay servers until drained, and sends them the
+/// newest version. Closes `drawn` on return.
 pub(crate) async fn draw(
     settings: &Settings,
     newest: NewestWeights,
@@ -356,8 +356,8 @@ mod tests {
         join(threads);
     }
 
-    /// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each draw
-    /// has 16 positions, so that two random streams do not agree by chance.
+    /// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each
+    /// draw has 16 positions, so that two random streams do not agree by chance.
     fn ten_batches(targets: Targets, threads: usize) -> Vec<(Examples, f64)> {
         let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads);
         let feeder = std::thread::spawn(move || {

@@ -42,8 +42,8 @@ impl Item {
     }
 }
 
-/// Items in the order of a batch's rows, and the distances of their values from their targets: 0 to 2 in games scored by
-/// their outcome, any in environments with rewards.
+/// Items in the order of a batch's rows, and the distances of their values from their targets: 0 to 2 in games scored
+/// by their outcome, any in environments with rewards.
 type Errors = (Vec<Item>, Vec<f32>);
 
 /// The training and preparing threads' end of the queue of value errors.

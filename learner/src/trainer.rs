@@ -1,9 +1,9 @@
 //! The trait [`Trainer`]: a backend that takes training steps, one queued ahead of the other, and copies its state.
 //!
-//! Everything else of the learner depends on the backend through this file alone, except the choice of the device, which
-//! makes the trainer. A backend stays on the thread that made it; its [`Snapshot`]s are read by another one.
-//! [`network_torch::Trainer`] is the backend of libtorch. A second one without libtorch (issue 25) takes the plain numbers
-//! of [`Examples`] and returns those of [`Trained`].
+//! Everything else of the learner depends on the backend through this file alone, except the choice of the device,
+//! which makes the trainer. A backend stays on the thread that made it; its [`Snapshot`]s are read by another one.
+//! [`network_torch::Trainer`] is the backend of libtorch. A second one without libtorch (issue 25) takes the plain
+//! numbers of [`Examples`] and returns those of [`Trained`].
 
 #[cfg(test)]
 mod conformance;
@@ -20,8 +20,8 @@ pub(crate) type Files = Vec<(String, Vec<u8>)>;
 
 /// Trains one network: its weights, their average, the optimiser, the position in the schedule.
 ///
-/// The contract: results are collected in the order in which steps were queued; a step that is not finite changes nothing,
-/// not even for a step that was queued after it; a restored trainer goes on as if it had not stopped.
+/// The contract: results are collected in the order in which steps were queued; a step that is not finite changes
+/// nothing, not even for a step that was queued after it; a restored trainer goes on as if it had not stopped.
 pub(crate) trait Trainer {
     /// Gives a training step to the device, and measures its parts with `clock`.
     ///

@@ -1,8 +1,9 @@
 //! The writing thread, which encodes, hashes and writes weights and checkpoints while training continues.
 //!
 //! The training thread gives it copies of its state, at most one of each kind at a time, so that memory is bounded by
-//! one publication and one checkpoint: with P parameters and running statistics, copies of 4 P bytes and of 16 P with AdamW,
-//! and as much again for the encoded bytes of the one that is being written. Jobs are done in order, so versions are numbered in the order of their steps.
+//! one publication and one checkpoint: with P parameters and running statistics, copies of 4 P bytes and of 16 P with
+//! AdamW, and as much again for the encoded bytes of the one that is being written. Jobs are done in order, so versions
+//! are numbered in the order of their steps.
 
 use std::time::Instant;
 

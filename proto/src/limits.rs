@@ -37,7 +37,8 @@ pub const SAMPLES_PER_BATCH_MAX: usize = 4096;
 
 /// The largest number of steps that a segment unrolls: the learner requests the K steps of MuZero's unroll, 5 to 10 in
 /// the papers, and the steps of the return behind the last of them, 5 to 50. The limit is twice the longest episode of
-/// CartPole, so that returns may reach to the end of such an episode (Monte Carlo). Longer episodes need n-step returns.
+/// CartPole, so that returns may reach to the end of such an episode (Monte Carlo). Longer episodes need n-step
+/// returns.
 pub const UNROLL_STEPS_MAX: usize = 1024;
 
 /// The maximum credit of a sampler, in batches: they are buffered in memory.

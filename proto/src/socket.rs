@@ -21,8 +21,8 @@ pub(crate) trait Attached: Unpin {
     /// Receives the error of a read.
     fn read_failed(&self, _error: &io::Error) {}
 
-    /// Ready with an error when the connection must end. Reads and writes both ask: HTTP/2 stops reading while an answer
-    /// to the client cannot be written.
+    /// Ready with an error when the connection must end. Reads and writes both ask: HTTP/2 stops reading while an
+    /// answer to the client cannot be written.
     fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }

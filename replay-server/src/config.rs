@@ -63,10 +63,10 @@ pub struct ReplaySection {
     pub archive: String,
     /// The time between two copies, in seconds: the maximum age of the trajectories that a loss of the disk may lose.
     pub archive_seconds: u64,
-    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: three quarters of the machine's memory
-    /// or of the smaller limit of its container. Above the limit, inserts are rejected with a retryable error, unless
-    /// every table is full, so that each insert evicts an older trajectory, and what is in flight takes less than a
-    /// quarter of the limit.
+    /// The memory limit of all tables and of trajectories in flight, in bytes; 0: three quarters of the machine's
+    /// memory or of the smaller limit of its container. Above the limit, inserts are rejected with a retryable error,
+    /// unless every table is full, so that each insert evicts an older trajectory, and what is in flight takes less
+    /// than a quarter of the limit.
     pub memory_bytes_max: u64,
     /// What happens at a start if no head of the log can be read, so that the ids seen, quarantines of actors and
     /// changed settings of tables are lost: `refuse` or `accept`.
@@ -164,8 +164,8 @@ pub struct Settings {
     pub commit: CommitSettings,
     /// The destination and interval of the copies of the log.
     pub archive: Option<ArchiveSettings>,
-    /// The memory limit of all tables and of trajectories in flight, in bytes; without one, [`run`](crate::run) uses that
-    /// of the machine.
+    /// The memory limit of all tables and of trajectories in flight, in bytes; without one, [`run`](crate::run) uses
+    /// that of the machine.
     pub memory_bytes_max: Option<u64>,
     /// What happens if no head of the log can be read.
     pub damaged_head: DamagedHead,

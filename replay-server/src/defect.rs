@@ -10,7 +10,7 @@ pub enum Defect {
     DirectoryNotSynced,
     /// After a damaged record, any bytes with a matching checksum are taken for a frame, also inside a payload.
     ResynchronisedInside,
-    /// The highest epoch of an actor is not told, and the actor starts again at the first one if it lost its home.
+    /// `ready` carries no highest epoch, and the actor starts again at the first one if it lost its home.
     EpochReused,
     /// The ids seen are not restored.
     DuplicatesNotChecked,

@@ -190,7 +190,7 @@ impl InsertStream {
         self.order.ready(highest_epoch)
     }
 
-    /// Returns the message that tells the client why trajectories wait, if it reads such messages.
+    /// Returns the message with the reason for which trajectories wait, if the client reads such messages.
     pub fn waiting(&self, wait: InsertWait) -> Option<v1::InsertResponse> {
         self.order.reads_waiting().then(|| wait.into())
     }

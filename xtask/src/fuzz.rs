@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: builds the fuzz targets with libFuzzer and the address sanitiser, and runs each for some minutes.
+//! `cargo xtask fuzz`: builds the fuzz targets with libFuzzer and the address sanitiser, and runs each for some
+//! minutes.
 //!
 //! Every bin of `fuzz/Cargo.toml` is a target; `fuzz/README.md` describes them. What a run finds stays below
 //! `target/fuzz`, and the committed corpus is only read.

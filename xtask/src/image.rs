@@ -1,8 +1,8 @@
 //! `cargo xtask image`: builds one small image per process, from binaries built on this machine.
 //!
 //! An image has up to four layers, ordered by how often they change: the files of the system (`zerofleet/system`), the
-//! CPU half of libtorch (`zerofleet/libtorch`, only below the images of processes that are linked with it), its CUDA half
-//! (`zerofleet/cuda`, only below the images for GPUs, whose names end in `-gpu`), and a binary. On `scratch` the
+//! CPU half of libtorch (`zerofleet/libtorch`, only below the images of processes that are linked with it), its CUDA
+//! half (`zerofleet/cuda`, only below the images for GPUs, whose names end in `-gpu`), and a binary. On `scratch` the
 //! first holds the libraries that the binaries load, copied from this machine, so that no registry is needed; on a
 //! Debian base it is empty. An image is built in the same way whether or not a registry is reachable, because the
 //! result must not depend on the network.
@@ -184,8 +184,8 @@ fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour
     let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
     let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
     libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
-    // One build each, because the features of a package are those that any package of the same build asks for: `cli` would
-    // be linked with libtorch.
+    // One build each, because the features of a package are those that any package of the same build asks for: `cli`
+    // would be linked with libtorch.
     for (packages, feature) in [(cpu, ""), (gpu, "/torch")] {
         let mut command = workspace::cargo(root);
         command.arg("build").args(profile);
@@ -276,8 +276,8 @@ impl Stage {
         self.build(layer.image, layer.name, &recipe(&content)?)
     }
 
-    /// Copies the licences of the wheels of a half of libtorch. An installation that is older than this rule has none of
-    /// the CPU half, and one of the user's own has none at all.
+    /// Copies the licences of the wheels of a half of libtorch. An installation that is older than this rule has none
+    /// of the CPU half, and one of the user's own has none at all.
     fn licenses(&self, folder: &Path, layer: &Layer<'_>) -> Result<()> {
         let (from, to) = (folder.join(libtorch::LICENSES), self.context(layer.name).join("licenses"));
         fs::create_dir_all(&to).with_context(|| format!("create {}", to.display()))?;

@@ -1,10 +1,10 @@
 //! Installs libtorch in `.libtorch`, from the Python package index, which has wheels for every platform that we build
 //! on.
 //!
-//! libtorch has two halves. Every program needs the CPU half, with which it is linked. The CUDA half, for NVIDIA GPUs, lies
-//! flat beside it with everything that it loads at run time; programs open it if it is there. A wheel is a zip file, of
-//! which a few files are extracted (see `wheels`). A stamp lists the extracted files, so that a missing or damaged file is
-//! detected and fetched again. Start with [`ensure`].
+//! libtorch has two halves. Every program needs the CPU half, with which it is linked. The CUDA half, for NVIDIA GPUs,
+//! lies flat beside it with everything that it loads at run time; programs open it if it is there. A wheel is a zip
+//! file, of which a few files are extracted (see `wheels`). A stamp lists the extracted files, so that a missing or
+//! damaged file is detected and fetched again. Start with [`ensure`].
 
 mod gpu;
 mod needed;
@@ -68,8 +68,8 @@ pub enum Halves {
 /// nothing if it is, unless a GPU cannot be used.
 ///
 /// # Errors
-/// A message that names the missing part (Python, pip, network, room on the disk, a wheel for this platform, a driver, a
-/// GPU) and the remedy.
+/// A message that names the missing part (Python, pip, network, room on the disk, a wheel for this platform, a driver,
+/// a GPU) and the remedy.
 pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     if let Some(folder) = workspace::chosen_libtorch(root) {
         accept(&folder)?;

@@ -59,8 +59,8 @@ impl Python {
         let mut command = self.pip("download");
         // Wheels have hundreds of megabytes: none stays in pip's cache, and none goes through a small `/tmp`.
         command.arg("--no-cache-dir").env("TMPDIR", folder);
-        // One version of Python, so that there is one wheel for each platform: none of the files that we extract depends
-        // on it.
+        // One version of Python, so that there is one wheel for each platform: none of the files that we extract
+        // depends on it.
         command.args(["--require-hashes", "--python-version", "3.12"]);
         run(command.arg("--dest").arg(folder).arg("--requirement").arg(listed), 6).map_err(|complaint| {
             let name = line.split_whitespace().next().unwrap_or_default();

@@ -25,6 +25,9 @@ use counts::Counts;
 /// The maximum number of lines of a source file, without inline tests; a longer file has more than one subject.
 const LINES_MAX: usize = 700;
 
+/// The maximum width of a comment, as that of the code, which rustfmt wraps.
+const COMMENT_COLUMNS_MAX: usize = 120;
+
 /// The maximum number of lines of inline tests; longer ones belong in `foo/tests.rs`.
 const INLINE_TEST_LINES_MAX: usize = 150;
 
@@ -67,6 +70,7 @@ pub fn violations(root: &Path) -> Result<Vec<String>> {
         found.extend(generated(source));
         if has_extension(&source.path, "rs") {
             found.extend(marks_without_issue(source));
+            found.extend(wide_comments(source));
             found.extend(too_long(source));
             found.extend(misplaced_tests(source));
         }
@@ -155,6 +159,16 @@ fn marks_without_issue(source: &Source) -> Vec<String> {
     places.map(|place| format!("{place}: a mark of unfinished work names its issue: `(#12)`")).collect()
 }
 
+/// Finds comments that are wider than the code; rows of tables cannot be wrapped.
+fn wide_comments(source: &Source) -> Vec<String> {
+    let is_wide = |line: &str| {
+        let text = line.trim_start();
+        text.starts_with("//") && !text.contains(" |") && line.chars().count() > COMMENT_COLUMNS_MAX
+    };
+    let places = lines_where(source, is_wide);
+    places.map(|place| format!("{place}: a comment is wider than {COMMENT_COLUMNS_MAX} columns")).collect()
+}
+
 fn too_long(source: &Source) -> Option<String> {
     let lines = source.text.lines().count() - inline_test_lines(source);
     match (lines > LINES_MAX, LONG_FILES.contains(&source.path.as_str())) {
@@ -190,7 +204,7 @@ mod tests {
     use std::fs;
 
     use super::{Source, generated, links, machine_paths, marks_without_issue, misplaced_tests};
-    use super::{empty_name, promises, too_long, violations};
+    use super::{empty_name, promises, too_long, violations, wide_comments};
     use crate::workspace;
 
     fn source(path: &str, text: &str) -> Source {
@@ -207,6 +221,14 @@ mod tests {
     fn paths_of_one_machine_are_named_by_line() {
         let text = format!("fine\nsee {}name/x\nhttps://site/{}x", concat!("/ho", "me/"), concat!("ro", "ot/"));
         assert_eq!(machine_paths(&source("a.md", &text)), ["a.md:2: a path of one machine"]);
+    }
+
+    #[test]
+    fn wide_comments_are_named_by_line_unless_they_are_rows_of_a_table() {
+        let word = "w".repeat(117);
+        let text = format!("// {word}\n/// {word}\n    // {word}\nlet code = \"{word}\";\n//! | {word} |\n");
+        let wide = wide_comments(&source("a.rs", &text));
+        assert_eq!(wide, [2, 3].map(|line| format!("a.rs:{line}: a comment is wider than 120 columns")));
     }
 
     #[test]

@@ -71,9 +71,9 @@ fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
     )
 }
 
-/// Returns the features of the programs. Where an accelerator may work, an Apple GPU or the CUDA half of libtorch, every
-/// program that evaluates can use it; everywhere else the CPU kernel is the faster evaluator, and only the learner is
-/// linked with libtorch.
+/// Returns the features of the programs. Where an accelerator may work, an Apple GPU or the CUDA half of libtorch,
+/// every program that evaluates can use it; everywhere else the CPU kernel is the faster evaluator, and only the
+/// learner is linked with libtorch.
 fn features(programs: &[(&str, &str)], halves: Halves) -> String {
     let mut features = "learner/torch".to_owned();
     if cfg!(target_os = "macos") || halves == Halves::CpuAndCuda {

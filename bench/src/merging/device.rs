@@ -173,8 +173,8 @@ fn attributes() -> Attributes {
     Attributes { name: "simulated".into(), weights_version: 1, preferred_batch: BATCH_MAX, max_batch: BATCH_MAX }
 }
 
-/// The device without an engine: each thread submits a batch of its own, and as many threads as batches may be in flight
-/// do so at a time; the others wait.
+/// The device without an engine: each thread submits a batch of its own, and as many threads as batches may be in
+/// flight do so at a time; the others wait.
 pub(super) struct Separate {
     timeline: Mutex<Timeline>,
     free: Mutex<usize>,

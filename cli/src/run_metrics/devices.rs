@@ -9,8 +9,8 @@ use service::devices::CPU;
 use super::{Processes, RunMetrics};
 use crate::screen::number;
 
-/// The order of devices and their identity: the CPU last, then the number, the identity, and the name of a device without
-/// an identity.
+/// The order of devices and their identity: the CPU last, then the number, the identity, and the name of a device
+/// without an identity.
 type Key = (bool, Option<String>, Option<String>, String);
 
 /// A device at one time, and the processes that compute on it. Values that no process reports are missing: all of them

@@ -37,8 +37,8 @@
 //! | 6 | seed | 8 bytes: the seed from which the rules recompute the episode; absent if it is 0 |
 //!
 //! Truncation and seed stand in every part too, since they belong to the episode: a part is complete without its
-//! trajectory. Reserved, and rejected until a version implements them: 3 search simulations, 4 root values. A new column
-//! needs no new format.
+//! trajectory. Reserved, and rejected until a version implements them: 3 search simulations, 4 root values. A new
+//! column needs no new format.
 //!
 //! The encoding of a whole trajectory is unique: the width of actions and the form of policies are those that take the
 //! fewest bytes, runs are of maximum length, and nothing follows the last column. Observations are the exception, since

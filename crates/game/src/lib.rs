@@ -4,7 +4,8 @@
 //! A game has a [`Spec`] with its [`Players`] and [`ObservationShape`], is played in [`Action`]s by a [`Player`], ends
 //! with an [`Outcome`], and has at least one [`Symmetry`]; [`Error`] rejects an action from outside. [`mix`] is for
 //! hashes. [`Environments`] are many episodes that advance together, by rules or outside this process. The crate is
-//! deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy. Start with [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
+//! deliberately independent of search, tensors, evaluators and processes, and reads no clock and no entropy. Start with
+//! [`Game`]; every implementation passes the conformance suite in `crates/games/tests`.
 
 mod action;
 mod chance;

@@ -6,8 +6,8 @@ use crate::{Action, Environments, EnvironmentsError, Game, Play, Player, Spec, S
 
 /// Runs N episodes by the rules of a [`Game`].
 ///
-/// A step allocates nothing. Rules that take long can be stepped on several threads; passing a step on to another thread
-/// takes some ten microseconds, in which simple rules play a thousand actions. Environment `i` belongs to shard
+/// A step allocates nothing. Rules that take long can be stepped on several threads; passing a step on to another
+/// thread takes some ten microseconds, in which simple rules play a thousand actions. Environment `i` belongs to shard
 /// `i % shards`, so that the first environments of a batch also occupy every thread.
 pub struct RulesEnvironments<G: Game> {
     game: G,

@@ -20,8 +20,8 @@ pub struct Unroll {
     pub to: Slot,
 }
 
-/// A learned model of an environment (Schrittwieser et al. 2020), which keeps its latent states in a pool on its device:
-/// a call names slots, and only priors, values and rewards reach the caller.
+/// A learned model of an environment (Schrittwieser et al. 2020), which keeps its latent states in a pool on its
+/// device: a call names slots, and only priors, values and rewards reach the caller.
 ///
 /// The pool belongs to one thread's searches. New weights are a new model with an empty pool, so searches under way
 /// are finished with the old one or begun again.

@@ -269,8 +269,8 @@ fn assert_answered(evaluator: &mut dyn Evaluator, version: u64, batch: &Batch) {
     assert_eq!(answers(evaluator, batch).unwrap(), answers(&mut Alone(version), batch).unwrap());
 }
 
-/// Evaluates `rounds` batches of pseudo-random sizes up to `positions_max` on each of `threads` threads, of the versions
-/// in turns, and compares the answers with those of one thread.
+/// Evaluates `rounds` batches of pseudo-random sizes up to `positions_max` on each of `threads` threads, of the
+/// versions in turns, and compares the answers with those of one thread.
 fn evaluate_from_threads(bench: &Bench, versions: &[u64], threads: usize, rounds: usize, positions_max: u64) {
     thread::scope(|scope| {
         for index in 0..threads {

@@ -158,8 +158,8 @@ impl Kernel {
     /// It computes in floating point; bfloat16 is not checked against float32.
     ///
     /// # Errors
-    /// Same as [`choose_latent_variant`] and [`LatentNetwork::new`]: [`Error::Unsupported`] means that another evaluator
-    /// is needed, and so does [`Error::Unavailable`].
+    /// Same as [`choose_latent_variant`] and [`LatentNetwork::new`]: [`Error::Unsupported`] means that another
+    /// evaluator is needed, and so does [`Error::Unavailable`].
     pub fn latent_evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<LatentEvaluator, Error> {
         // The state is consistent even if another thread panicked: each part is assigned at once.
         let mut packed = self.latent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Evaluates residual towers and MuZero networks on the CPU, without libtorch: for self-play, play and the arena where there is no
-//! accelerator.
+//! Evaluates residual towers and MuZero networks on the CPU, without libtorch: for self-play, play and the arena where
+//! there is no accelerator.
 //!
 //! A position is a stack of pixels with a border of zeros, so that a 3×3 convolution is nine matrix products on
 //! shifted views of the same memory (`planes`); in float32 the convolutions of the blocks need fewer products thanks to

@@ -181,8 +181,8 @@ impl Trunk {
         }
     }
 
-    /// Computes the stream of a part; `next` is the layer after the trunk, and `done` is called after each stage with the
-    /// planes it wrote.
+    /// Computes the stream of a part; `next` is the layer after the trunk, and `done` is called after each stage with
+    /// the planes it wrote.
     pub(crate) fn compute(
         &self,
         multipliers: &Multipliers,

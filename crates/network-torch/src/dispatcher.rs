@@ -1,8 +1,8 @@
 //! Calls operators of libtorch by name, for those that tch does not wrap, through libtorch's stable C interface
 //! (`torch/csrc/stable/c/shim.h`, `torch/csrc/stable/stableivalue_conversions.h`).
 //!
-//! A value is passed as 64 bits: a number as its bits, a tensor as a handle and a list as a list of such values, both of
-//! which the dispatcher takes over, an optional value as a block of C++ memory, which the dispatcher frees.
+//! A value is passed as 64 bits: a number as its bits, a tensor as a handle and a list as a list of such values, both
+//! of which the dispatcher takes over, an optional value as a block of C++ memory, which the dispatcher frees.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -61,8 +61,8 @@ fn some(tensor: &Tensor) -> Result<u64, Error> {
 
 /// Calls an operator without results.
 fn call(name: &CStr, overload: &CStr, stack: &mut [u64]) -> Result<(), Error> {
-    // SAFETY: both names are C strings, and the stack holds one value for each argument of the schema, which the callers
-    // below state.
+    // SAFETY: both names are C strings, and the stack holds one value for each argument of the schema, which the
+    // callers below state.
     let status = unsafe { torch_call_dispatcher(name.as_ptr(), overload.as_ptr(), stack.as_mut_ptr(), ABI_VERSION) };
     // A device whose memory runs out is not told apart here: the operators below allocate next to nothing.
     if status == 0 { Ok(()) } else { Err(Error::Libtorch(format!("{} failed", name.to_string_lossy()))) }

@@ -34,9 +34,9 @@ impl Examples {
 
 /// Positions and the K steps that follow each, as plain numbers.
 ///
-/// States behind a terminal end are absorbing: any actions lead from one to the next, rewards and values are 0, policies
-/// have no weight. Of states behind a limit of time nothing is known: neither their values nor the rewards of actions
-/// taken in them have a weight.
+/// States behind a terminal end are absorbing: any actions lead from one to the next, rewards and values are 0,
+/// policies have no weight. Of states behind a limit of time nothing is known: neither their values nor the rewards of
+/// actions taken in them have a weight.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnrolledBatch {
     /// K: the number of steps after each position; 0 for an AlphaZero network of returns.
@@ -52,8 +52,8 @@ pub struct UnrolledBatch {
     pub policy_weights: Vec<f32>,
     /// Values for the player to move, `[B, K + 1]`, before the transform.
     pub values: Vec<f32>,
-    /// The weight of each value, and of the reward of the action that is taken in its state, `[B, K + 1]`: 0 where there
-    /// is no value target.
+    /// The weight of each value, and of the reward of the action that is taken in its state, `[B, K + 1]`: 0 where
+    /// there is no value target.
     pub value_weights: Vec<f32>,
     /// The rewards of the actions, of the player who took each, `[B, K]`, before the transform.
     pub rewards: Vec<f32>,

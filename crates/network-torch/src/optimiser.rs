@@ -239,9 +239,9 @@ mod tests {
         in_one_pass(optimiser, settings, &gradient, moments, parameters)
     }
 
-    /// Ten steps with random gradients by libtorch in float32 and by `formula` in float64, one parameter at a time, with
-    /// a refused step after each.
-    /// `formula` takes the step, the gradient, the weight decay of this parameter, its moments and itself.
+    /// Ten steps with random gradients by libtorch in float32 and by `formula` in float64, one parameter at a time,
+    /// with a refused step after each. `formula` takes the step, the gradient, the weight decay of this parameter, its
+    /// moments and itself.
     fn agrees(optimiser: Optimiser, apply: Apply, formula: fn(i32, f64, f64, &mut [f64; 2], &mut f64)) {
         let mut rng = ChaCha8Rng::seed_from_u64(31);
         let mut draw = || -> Vec<f32> { (0..7).map(|_| rng.random_range(-1.0..1.0)).collect() };

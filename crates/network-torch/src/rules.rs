@@ -111,9 +111,9 @@ impl DeviceRules {
         planes_multiple: 1,
     };
 
-    /// The rules of Apple's GPUs. In libtorch 2.11, batch norms on channels-last activations have wrong gradients there,
-    /// batch norms of bfloat16 activations with float32 parameters abort the process, and two submitting threads can
-    /// crash it.
+    /// The rules of Apple's GPUs. In libtorch 2.11, batch norms on channels-last activations have wrong gradients
+    /// there, batch norms of bfloat16 activations with float32 parameters abort the process, and two submitting threads
+    /// can crash it.
     pub const MPS: Self = Self {
         memory_format: MemoryFormat::ChannelsFirst,
         bf16_inference: true,

@@ -58,8 +58,8 @@ pub struct TrainerSettings {
     /// The kernel of stem and tower.
     pub tower: TrainingKernel,
     /// The most positions that are run through the network at once; a larger batch is split into micro-batches of about
-    /// equal size whose gradients are added. 0 splits a batch only after the device ran out of memory for it. Each micro-batch
-    /// has its own statistics of batch norms and moves the running ones.
+    /// equal size whose gradients are added. 0 splits a batch only after the device ran out of memory for it. Each
+    /// micro-batch has its own statistics of batch norms and moves the running ones.
     pub micro_batch: usize,
 }
 
@@ -159,8 +159,8 @@ pub struct Trained {
 /// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
 ///
 /// A step is queued by [`queue`](Self::queue) and its results are read by [`collect`](Self::collect), or both are done
-/// by [`step`](Self::step). The device decides by itself whether a step is applied: one whose losses or gradient are not
-/// finite changes nothing, and the next one, which may be queued already, is computed as if it had not been taken.
+/// by [`step`](Self::step). The device decides by itself whether a step is applied: one whose losses or gradient are
+/// not finite changes nothing, and the next one, which may be queued already, is computed as if it had not been taken.
 ///
 /// It uses no random numbers: on a CPU the same batches give the same weights, bit for bit with the same number of
 /// threads.
@@ -281,8 +281,8 @@ impl Trainer {
     /// Waits for the oldest queued step and returns its results; `None` if no step is queued.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics, average and
-    /// moments unchanged. [`Error::Libtorch`] if the device fails.
+    /// [`Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics, average
+    /// and moments unchanged. [`Error::Libtorch`] if the device fails.
     pub fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
         self.collect_in_laps(&mut Laps::new(clock))
     }

@@ -12,13 +12,13 @@ use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VAL
 ///
 /// Observations `[P, 1, 1]` are vectors, and the network is dense with H = `channels` hidden units. A dense layer is a
 /// matrix, layer norm, and ReLU. Representation: `[P]` to `[H]`, then blocks of two dense layers, whose input is added
-/// before the last ReLU. Dynamics: the same on `[H + A]`, a latent state and the action as one-hot vector. Heads: a dense
-/// layer to 64, then a matrix.
+/// before the last ReLU. Dynamics: the same on `[H + A]`, a latent state and the action as one-hot vector. Heads: a
+/// dense layer to 64, then a matrix.
 ///
 /// Other observations `[P, H, W]` are planes, and the network is residual with C = `channels`. The trunks are those of
-/// [`Layers`](crate::Layers), stem and blocks. The dynamics' stem takes `[C + 4, H, W]`: a latent state, and four planes
-/// into which a matrix maps the one-hot action, so that an action that names a cell can mark it. The heads are those of
-/// [`Layers`](crate::Layers), the reward's like the value's.
+/// [`Layers`](crate::Layers), stem and blocks. The dynamics' stem takes `[C + 4, H, W]`: a latent state, and four
+/// planes into which a matrix maps the one-hot action, so that an action that names a cell can mark it. The heads are
+/// those of [`Layers`](crate::Layers), the reward's like the value's.
 ///
 /// With a value prefix (Ye et al. 2021, section 4.2) the reward head has an LSTM (Hochreiter & Schmidhuber 1997) of 64
 /// units between its hidden layer and its output, and its logits are those of the prefix: the sum of the rewards of the

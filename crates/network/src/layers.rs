@@ -91,8 +91,8 @@ pub enum LayerKind {
     },
     /// A matrix with a bias.
     Linear,
-    /// A matrix without bias, then layer norm (Ba et al. 2016): for each position `(y − μ) / √(σ² + ε) · γ + β` with the
-    /// mean μ and the variance σ² of its outputs and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
+    /// A matrix without bias, then layer norm (Ba et al. 2016): for each position `(y − μ) / √(σ² + ε) · γ + β` with
+    /// the mean μ and the variance σ² of its outputs and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
     Dense,
 }
 

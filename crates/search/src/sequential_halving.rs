@@ -109,8 +109,8 @@ impl SequentialHalving {
         self.plan(scores, look);
     }
 
-    /// True if newer scores may still exchange actions of this phase for dropped ones. In the first phase none is visited
-    /// and all have the same value, so that no score changes the order.
+    /// True if newer scores may still exchange actions of this phase for dropped ones. In the first phase none is
+    /// visited and all have the same value, so that no score changes the order.
     pub(crate) fn is_rank_open(&self, look: impl Fn(usize) -> Candidate) -> bool {
         let waits = |&action: &usize| self.waits(look(action));
         self.base > 0 && self.dropped.iter().any(waits) && self.considered.iter().any(waits)

@@ -7,8 +7,8 @@
 //! [`LatentEpisodes`] and [`latent::analyse`] do the same with search in a learned model, the former also in
 //! environments outside this process; [`Reanalysis`] searches the positions of stored trajectories again.
 //!
-//! One driver (`leaf_batcher`) runs [`search::Tree`] where the rules are the transition, one (`latent`) where a model is.
-//! The crate uses no tokio, no clock and no network.
+//! One driver (`leaf_batcher`) runs [`search::Tree`] where the rules are the transition, one (`latent`) where a model
+//! is. The crate uses no tokio, no clock and no network.
 
 pub mod analysis;
 mod analyst;

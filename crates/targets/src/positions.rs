@@ -1,4 +1,5 @@
-//! AlphaZero's targets: the position under a symmetry, its search policy, and the outcome mixed with the search's value.
+//! AlphaZero's targets: the position under a symmetry, its search policy, and the outcome mixed with the search's
+//! value.
 
 use experience::Segment;
 use game::{Action, Game, Outcome};

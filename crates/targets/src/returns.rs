@@ -41,8 +41,8 @@ pub(super) struct Horizon {
 
 /// Returns the return from step `from` of `played` for the player of that step:
 ///
-/// `Σ_{i<n} sᵢ γⁱ r_{from+i} + sₙ γⁿ v_{from+n}`, with `sᵢ` = 1 where the same player chooses action `from + i`, else −1
-/// (Schrittwieser et al. 2020, appendix G).
+/// `Σ_{i<n} sᵢ γⁱ r_{from+i} + sₙ γⁿ v_{from+n}`, with `sᵢ` = 1 where the same player chooses action `from + i`, else
+/// −1 (Schrittwieser et al. 2020, appendix G).
 ///
 /// Where the step after n rewards was not searched, the next searched one takes its place; where none is at hand, the
 /// last searched one before it. At the end of the episode the value is 0, or that of the truncated end. `None` if there

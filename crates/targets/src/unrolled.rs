@@ -3,16 +3,15 @@
 //! before it (Schrittwieser et al. 2020, appendix G).
 //!
 //! In an episode scored by rewards a value is an n-step return ([`n_step_return`]). In one scored by its outcome it is
-//! the outcome, mixed with the search's value; the action that ends the game has the outcome as reward, so that a search
-//! by learned dynamics, which has no other sign of the end, finds the won game behind it.
+//! the outcome, mixed with the search's value; the action that ends the game has the outcome as reward, so that a
+//! search by learned dynamics, which has no other sign of the end, finds the won game behind it.
 //!
 //! A model with chance also learns from the observations of the states after the actions, that of the end included.
 //!
-//! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, rewards and values are
-//! 0. The consistency loss compares states before the end with their observations; it has no weight at the end and
-//!    behind
-//! it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither the values of
-//! states nor the rewards of actions taken in them have a weight.
+//! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, and rewards and
+//! values are zero. The consistency loss compares states before the end with their observations; it has no weight at
+//! the end and behind it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither
+//! the values of states nor the rewards of actions taken in them have a weight.
 
 use experience::{Episode, Segment, Step};
 use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};

@@ -12,8 +12,8 @@ use crate::wiring::Role;
 /// The name of the GPU of an Apple machine.
 const MPS: &str = "mps";
 impl Machine {
-    /// Describes this machine. The program `learner` tries every GPU that its driver lists; without that program, all of
-    /// them count as usable.
+    /// Describes this machine. The program `learner` tries every GPU that its driver lists; without that program, all
+    /// of them count as usable.
     #[must_use]
     pub fn here() -> Self {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();

@@ -24,8 +24,9 @@ pub(crate) struct Networks {
     unfinished_of_all: Unfinished,
 }
 
-/// The memory for unfinished messages, in KiB. Streams have their own, since a server may stop reading one in the middle
-/// of a message, for as long as the rate limiter blocks inserts; the requests that would unblock it must not wait for that.
+/// The memory for unfinished messages, in KiB. Streams have their own, since a server may stop reading one in the
+/// middle of a message, for as long as the rate limiter blocks inserts; the requests that would unblock it must not
+/// wait for that.
 #[derive(Debug, Clone)]
 struct Unfinished {
     of_requests: Arc<Semaphore>,

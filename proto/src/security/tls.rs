@@ -74,8 +74,8 @@ pub(super) fn server(files: &[Vec<u8>]) -> Result<ServerTls, Fault> {
 }
 
 /// Verifies client certificates by the authorities of the third file, and by the revocation lists of the fourth. A
-/// certificate whose authority has no list there is accepted, and so is one whose list is out of date: a list that
-/// nobody renews must not stop a fleet.
+/// certificate whose authority has no list there is accepted, and so is one whose list is out of date: an expired
+/// list must not stop a fleet.
 fn client_verifier(files: &[Vec<u8>]) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(files, 2)?), provider());
     match files.get(3) {

@@ -54,8 +54,8 @@ struct VersionStore {
     retired: VecDeque<Retired>,
 }
 
-/// A version that is no longer kept. A fetch holds no version itself: a client that stops reading, and is then no longer
-/// asked, would hold it for as long as its connection lasts.
+/// A version that is no longer kept. A fetch holds no version itself: a client that stops reading, and is then no
+/// longer asked, would hold it for as long as its connection lasts.
 #[derive(Debug, Clone)]
 struct Retired {
     version: Arc<Published>,

@@ -66,7 +66,7 @@ impl InsertCall {
                     return Ok(Some(waiting));
                 },
                 () = until(next_look.map(Instant::from_std)) => match self.stream.look(now())? {
-                    // The client hears nothing from tables that do not reply.
+                    // Without a reply of the tables, nothing is sent to the client.
                     Looked::FindWait if self.wait.is_none() => self.wait = self.service.handle.ask(Command::InsertWait),
                     Looked::FindWait | Looked::Nothing => {}
                 },

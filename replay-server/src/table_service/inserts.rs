@@ -105,8 +105,8 @@ impl TableService {
         self.arrivals.push_back(arrival);
     }
 
-    /// Returns true if memory has no room for a trajectory or a revision on its way to the tables. Full tables remove as
-    /// much as they take, but nothing removes what waits for them.
+    /// Returns true if memory has no room for a trajectory or a revision on its way to the tables. Full tables remove
+    /// as much as they take, but nothing removes what waits for them.
     pub(super) fn exceeds(&self, bytes_max: u64, bytes: u64) -> bool {
         let is_full = || self.tables.iter().all(TableState::is_full);
         // One trajectory always passes, however large.

@@ -8,8 +8,8 @@ use crate::Fault;
 /// A learned model that has learned the rules exactly: its latent states are positions, and an evaluator gives their
 /// priors and values.
 ///
-/// An illegal action has the prior 0 and loses at once (between two players; alone it ends the episode). A position that
-/// is over has its exact value, 0 if it was scored by rewards, and absorbs every action without a reward; the last
+/// An illegal action has the prior 0 and loses at once (between two players; alone it ends the episode). A position
+/// that is over has its exact value, 0 if it was scored by rewards, and absorbs every action without a reward; the last
 /// observation of a truncated episode is valued by the evaluator.
 pub struct RulesModel<G: Game, E> {
     game: G,

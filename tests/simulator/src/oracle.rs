@@ -199,7 +199,7 @@ impl Oracle {
             return Ok(());
         }
         match self.stored.get(&id) {
-            // A client that sends two games under one id is told of either.
+            // A client that sends two games under one id may get the answer of either.
             Some(stored) if !stored.damaged && id.actor < HOSTILE && !same_episode(&stored.content, content) => {
                 broken(Promise::Once, format!("{id} was acknowledged as new, and is stored with another content"))
             }

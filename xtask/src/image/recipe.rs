@@ -97,8 +97,8 @@ impl Stages {
         Ok(format!("FROM {base}\n{root}COPY --chown={USER}:{USER} owned/ /\n{instructions}"))
     }
 
-    /// Returns the recipe of the image with both halves of libtorch, above that with the CPU half; `root` holds what else
-    /// of the system the CUDA half loads.
+    /// Returns the recipe of the image with both halves of libtorch, above that with the CPU half; `root` holds what
+    /// else of the system the CUDA half loads.
     pub(super) fn cuda(&self, torch: &str, content: &str) -> Result<String> {
         let instructions = self.instructions(CUDA)?;
         Ok(format!("FROM {torch}\nCOPY root/ /\n{COPY_LIBTORCH}{instructions}LABEL {CONTENT}=\"{content}\"\n"))

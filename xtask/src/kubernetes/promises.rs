@@ -132,8 +132,8 @@ impl<'a> Documents<'a> {
         found.extend(unused.into_iter().map(|image| format!("no pod runs zerofleet/{image}")));
     }
 
-    /// Checks that a container that requests a GPU, and no other, runs an image with CUDA, and that its device is named:
-    /// under `auto` a pod without a working GPU would compute on its CPU.
+    /// Checks that a container that requests a GPU, and no other, runs an image with CUDA, and that its device is
+    /// named: under `auto` a pod without a working GPU would compute on its CPU.
     fn wrong_gpus(&self, found: &mut Vec<String>) {
         for workload in self.workloads() {
             for container in containers(workload) {

@@ -74,8 +74,8 @@ fn parse(text: &str) -> Vec<String> {
     names.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())).collect()
 }
 
-/// Resolves the names that each library loads: `loads` holds the libraries of the folder, and `is_on_system` is true for
-/// names that the loader finds elsewhere.
+/// Resolves the names that each library loads: `loads` holds the libraries of the folder, and `is_on_system` is true
+/// for names that the loader finds elsewhere.
 fn resolve(loads: &BTreeMap<String, Vec<String>>, is_on_system: &dyn Fn(&str) -> bool) -> Checked {
     let has_cuda = loads.keys().any(|name| is_cuda(name));
     let opened = OPENED.iter().filter(|(opener, _)| has_cuda && loads.contains_key(*opener));

@@ -170,8 +170,8 @@ const fn cuda(
     Wheel { requirement, download_mb, root, cpu: &[], cuda }
 }
 
-/// The names that libraries of the CUDA half open at run time, each with one library that does. Names of NVIDIA's driver
-/// are left out.
+/// The names that libraries of the CUDA half open at run time, each with one library that does. Names of NVIDIA's
+/// driver are left out.
 pub(super) const OPENED: &[(&str, &str)] = &[
     ("libtorch_cpu.so", "libtorch_cuda_linalg.so"),
     ("libtorch_cpu.so", "libcaffe2_nvrtc.so"),

@@ -1,9 +1,9 @@
 //! The column of observations, for environments that rules cannot recompute.
 //!
 //! An observation is a stack of F frames, the oldest first, and consecutive observations share all but one frame. Each
-//! frame is stored once: observation k of an episode is made of the frames k to k + F − 1, and an episode of P plies has
-//! P + F frames, because it has P + 1 observations. Frames are compressed in blocks of 16, the last of which may have
-//! fewer. All integers are little-endian, and `n` is a number in LEB128:
+//! frame is stored once: observation k of an episode is made of the frames k to k + F − 1, and an episode of P plies
+//! has P + F frames, because it has P + 1 observations. Frames are compressed in blocks of 16, the last of which may
+//! have fewer. All integers are little-endian, and `n` is a number in LEB128:
 //!
 //! | field | bytes |
 //! |---|---|

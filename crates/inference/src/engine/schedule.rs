@@ -1,10 +1,10 @@
 //! The rule by which a device thread forms batches: which size, and whether to wait for more positions. It is pure:
 //! times are arguments, and nothing here waits.
 //!
-//! Evaluating threads take turns: with a depth of two, one third of all games is computed, one third is queued behind it
-//! and one third is searched. The *target* is that third, rounded to a batch size. While the device has work, the rule
-//! waits for the target, because a batch that is full costs less for each position; shortly before the device would run
-//! out of work it submits what waits. It therefore never waits while the device has nothing to do.
+//! Evaluating threads take turns: with a depth of two, one third of all games is computed, one third is queued behind
+//! it and one third is searched. The *target* is that third, rounded to a batch size. While the device has work, the
+//! rule waits for the target, because a batch that is full costs less for each position; shortly before the device
+//! would run out of work it submits what waits. It therefore never waits while the device has nothing to do.
 
 use std::collections::HashMap;
 use std::time::Duration;

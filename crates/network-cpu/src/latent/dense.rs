@@ -268,8 +268,8 @@ impl Trunk {
         Self { input: Layer::new(path, &trunk.input, inputs), blocks: trunk.blocks.iter().map(block).collect() }
     }
 
-    /// Replaces the first `rows` rows of the stream by their next states if there are actions, else by the states of the
-    /// observations.
+    /// Replaces the first `rows` rows of the stream by their next states if there are actions, else by the states of
+    /// the observations.
     fn compute(
         &self,
         multiplier: &Multiplier,

@@ -49,8 +49,8 @@ impl LatentNetwork {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an architecture that the kernel does not support, [`Error::Unavailable`] for a path
-    /// that this machine does not have, [`Error::Network`] for another model and for bytes that are not exactly those of
-    /// such a network, which names the tensor.
+    /// that this machine does not have, [`Error::Network`] for another model and for bytes that are not exactly those
+    /// of such a network, which names the tensor.
     pub fn new(architecture: &Architecture, bytes: &[u8], path: KernelVariant) -> Result<Self, Error> {
         Error::check_latent(architecture)?;
         Self::from_folded(&FoldedLatent::from_safetensors(architecture, bytes)?, path)
@@ -146,8 +146,8 @@ impl LatentNetwork {
         }
     }
 
-    /// Computes the states of observations `[rows, P, H, W]`, at most those of a [pass](Self::pass), and the predictions
-    /// in them.
+    /// Computes the states of observations `[rows, P, H, W]`, at most those of a [pass](Self::pass), and the
+    /// predictions in them.
     pub(crate) fn initial<'a>(
         &self,
         workspace: &'a mut Workspace,

@@ -315,8 +315,8 @@ fn rescale_of(format: Format, planes: &mut Planes, position: usize, channels: us
     }
 }
 
-/// Replaces `means` by the mean of the atoms of each row of logits `[rows, padded]`, numbered from −n to n. A row with a
-/// number that is not finite has the mean NaN.
+/// Replaces `means` by the mean of the atoms of each row of logits `[rows, padded]`, numbered from −n to n. A row with
+/// a number that is not finite has the mean NaN.
 #[inline(always)]
 pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {
     let atoms = 2 * bound + 1;

@@ -61,9 +61,9 @@ struct Distance {
 impl Distance {
     /// Whether the path rounds no more than its format does.
     ///
-    /// Float32 rounds by less than an atom in 10⁵. Bfloat16 rounds to 8 bits: a hundredth of an atom in most states, and
-    /// tens of times that in a few of many, since layer norms and the rescaling of states divide by the spread of the
-    /// units, which may be small.
+    /// Float32 rounds by less than an atom in 10⁵. Bfloat16 rounds to 8 bits: a hundredth of an atom in most states,
+    /// and tens of times that in a few of many, since layer norms and the rescaling of states divide by the spread of
+    /// the units, which may be small.
     fn is_rounding_of(self, path: KernelVariant) -> bool {
         let [root_mean_square, largest] = if path.is_bf16() { [0.05, 0.5] } else { [3e-5, 3e-5] };
         self.root_mean_square <= root_mean_square && self.largest <= largest

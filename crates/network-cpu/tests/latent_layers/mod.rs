@@ -1,5 +1,5 @@
-//! MuZero networks as tensors by name, computed in float64 by the definition of their layers. Nothing is shared with the
-//! kernel, not even the names and order of layers.
+//! MuZero networks as tensors by name, computed in float64 by the definition of their layers. Nothing is shared with
+//! the kernel, not even the names and order of layers.
 
 #![allow(clippy::expect_used, reason = "what cannot be made ends the test")]
 

@@ -1,6 +1,7 @@
 //! Opens the CUDA half of libtorch at run time, so that one binary serves machines with and without CUDA.
 //!
-//! The half lies beside the CPU half, where `cargo xtask libtorch --cuda` puts it, or elsewhere on the path of the loader.
+//! The half lies beside the CPU half, where `cargo xtask libtorch --cuda` puts it, or elsewhere on the path of the
+//! loader.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -31,8 +32,8 @@ pub(super) fn load() -> Result<(), String> {
     }
     let builtins = folder_of(OF_THE_RUNTIME).map(|folder| folder.join(BUILTINS));
     if let Some(builtins) = builtins.filter(|builtins| builtins.exists()) {
-        // The compiler that cuDNN uses opens this library by name, but has no path of its own to search: it is found only
-        // if it is loaded already.
+        // The compiler that cuDNN uses opens this library by name, but has no path of its own to search: it is found
+        // only if it is loaded already.
         open(&builtins)?;
     }
     Ok(())

@@ -75,8 +75,8 @@ fn bar(precision: Precision, purpose: Purpose, rules: DeviceRules) -> f64 {
 /// with squeeze-and-excitation and global pooling. Returns the largest relative difference.
 ///
 /// # Errors
-/// The human-readable reason why the device called `name` cannot be used: an operation that fails, or a difference above
-/// the bar. NaN counts as a difference.
+/// The human-readable reason why the device called `name` cannot be used: an operation that fails, or a difference
+/// above the bar. NaN counts as a difference.
 pub(crate) fn probe(
     subject: &dyn Subject,
     name: &str,

@@ -214,8 +214,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Copies the slices to `device` in one transfer. From pinned memory nothing waits for it: libtorch keeps that memory
-    /// until the transfer has ended, and then uses it for a later batch.
+    /// Copies the slices to `device` in one transfer. From pinned memory nothing waits for it: libtorch keeps that
+    /// memory until the transfer has ended, and then uses it for a later batch.
     fn upload<T: Element + Copy>(slices: &[&[T]], device: Device, pins: bool) -> Result<Self, Error> {
         let joined = Tensor::f_from_slice(&slices.concat())?;
         let tensor = match device {
