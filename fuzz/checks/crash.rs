@@ -9,16 +9,14 @@ use std::num::NonZeroUsize;
 
 use experience::TrajectoryId;
 use proto::replay::Suspect;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use replay::SeenLimits;
 use replay_server::defect::Planted;
+use replay_server::log::power_disk::{Burst, Faults, PowerDisk};
 use replay_server::log::{
     DamagedHead, EncodedTrajectory, Entry, Log, LogSettings, OperatorRecord, Recovered, SegmentNumber, UnixMillis,
 };
-
-use lying_disk::{Disk, Faults, Random};
-
-#[path = "lying_disk.rs"]
-mod lying_disk;
 
 /// The maximum number of operations of one input.
 const OPERATIONS_MAX: usize = 200;
@@ -37,7 +35,7 @@ pub(crate) fn check(bytes: &[u8]) {
         let Some(operation) = input.byte() else { break };
         run.operate(operation, &mut input);
     }
-    run.disk.fail(Faults::default());
+    run.disk.set_faults(Faults::default());
     run.start(Interruption::PowerLoss);
     // The log still accepts records, and keeps them.
     let entries = [run.new_trajectory(0)];
@@ -128,8 +126,8 @@ struct Model {
 }
 
 struct Run {
-    disk: Disk,
-    log: Option<Log<Disk>>,
+    disk: PowerDisk,
+    log: Option<Log<PowerDisk>>,
     model: Model,
     /// True if records are written first and synced later; otherwise each commit syncs.
     writes_first: bool,
@@ -141,7 +139,7 @@ struct Run {
 impl Run {
     fn new(how: u8) -> Self {
         Self {
-            disk: Disk::new(u64::from(how)),
+            disk: PowerDisk::new(u64::from(how)),
             log: None,
             model: Model::default(),
             writes_first: how & 1 == 1,
@@ -151,7 +149,7 @@ impl Run {
         }
     }
 
-    fn log(&mut self) -> &mut Log<Disk> {
+    fn log(&mut self) -> &mut Log<PowerDisk> {
         self.log.as_mut().expect("the log is open between operations")
     }
 
@@ -213,8 +211,8 @@ impl Run {
                 let _ = self.log().drop_before(number);
             }
             13 => {
-                let faults = Faults { after: u32::from(argument & 15), count: 1 + u32::from(argument >> 4) };
-                self.disk.fail(faults);
+                let burst = Burst { after: u32::from(argument & 15), count: 1 + u32::from(argument >> 4) };
+                self.disk.set_faults(Faults { burst, ..Faults::default() });
             }
             14 => self.start(Interruption::Kill),
             _ => self.start(Interruption::PowerLoss),
@@ -275,7 +273,7 @@ impl Run {
         }
         for attempt in 0.. {
             if attempt == STARTS_MAX {
-                self.disk.fail(Faults::default());
+                self.disk.set_faults(Faults::default());
             }
             self.disk.end_process();
             self.starts = self.starts.wrapping_add(1);
@@ -380,7 +378,12 @@ impl Model {
     }
 
     /// Compares an opened log with the promises; from then on everything that was read is durable.
-    fn compare(&mut self, log: &Log<Disk>, recovered: &[(SegmentNumber, Recovered<Vec<u8>>)], after: Interruption) {
+    fn compare(
+        &mut self,
+        log: &Log<PowerDisk>,
+        recovered: &[(SegmentNumber, Recovered<Vec<u8>>)],
+        after: Interruption,
+    ) {
         let (mut trajectories, mut suspects, mut revisions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (segment, record) in recovered {
             match record {
@@ -477,6 +480,6 @@ fn time_of(id: TrajectoryId) -> UnixMillis {
 
 /// Content that differs between ids and revisions, and hardly compresses.
 fn content_of(id: TrajectoryId, revision: u64) -> Vec<u8> {
-    let mut random = Random::new(id.sequence << 8 ^ id.actor ^ revision << 32 ^ 0x9e37_79b9);
-    (0..20 + id.sequence % 90).map(|_| random.next() as u8).collect()
+    let mut rng = ChaCha8Rng::seed_from_u64(id.sequence << 8 ^ id.actor ^ revision << 32);
+    (0..20 + id.sequence % 90).map(|_| rng.random()).collect()
 }

@@ -10,8 +10,8 @@
 //!
 //! States behind a terminal end are absorbing: actions drawn at random lead from one to the next, and rewards and
 //! values are zero. The consistency loss compares states before the end with their observations; it has no weight at
-//! the end and behind it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: neither
-//! the values of states nor the rewards of actions taken in them have a weight.
+//! the end and behind it. Behind an end that is not one of the rules (truncation, resignation) nothing is known: the
+//! values of states and the rewards of actions taken in them have no weight.
 
 use experience::{Episode, Segment, Step};
 use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};

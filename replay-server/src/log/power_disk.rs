@@ -40,6 +40,18 @@ pub struct Faults {
     /// The number of operations after which every later one fails without effect, as if the process were dead;
     /// `None` for unlimited.
     pub operations_left: Option<u32>,
+    /// A countdown to failures.
+    pub burst: Burst,
+}
+
+/// A countdown: `count` operations fail after `after` others; none with a count of 0. An operation that fails may have
+/// been done in part: a file is created, a truncation is not synced.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Burst {
+    /// The operations that succeed before.
+    pub after: u32,
+    /// The operations that fail.
+    pub count: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +66,8 @@ enum Safety {
 struct Inode {
     content: Vec<u8>,
     safety: Vec<Safety>,
+    /// The content before a truncation that was not synced, which a power loss may bring back.
+    before_truncation: Option<(Vec<u8>, Vec<Safety>)>,
 }
 
 /// An open file of a [`PowerDisk`].
@@ -85,7 +99,7 @@ impl PowerDisk {
         let state = &mut *disk.state();
         for (number, (name, content)) in files.into_iter().enumerate() {
             let safety = vec![Safety::Durable; content.len()];
-            state.inodes.push(Inode { content, safety });
+            state.inodes.push(Inode { content, safety, before_truncation: None });
             state.names.insert(name, number);
         }
         state.durable_names.clone_from(&state.names);
@@ -157,6 +171,27 @@ impl PowerDisk {
 }
 
 impl State {
+    /// Counts an operation; returns the error with which it fails in a burst.
+    fn burst(&mut self) -> Option<io::Error> {
+        let Burst { after, count } = &mut self.faults.burst;
+        if *count == 0 {
+            return None;
+        }
+        if *after > 0 {
+            *after -= 1;
+            return None;
+        }
+        *count -= 1;
+        self.failures += 1;
+        let is_full = self.rng.random();
+        Some(if is_full { io::ErrorKind::StorageFull.into() } else { io::Error::other("input/output error") })
+    }
+
+    /// Fails in a burst.
+    fn fails_in_burst(&mut self) -> io::Result<()> {
+        self.burst().map_or(Ok(()), Err)
+    }
+
     /// Fails with this probability.
     fn may_fail(&mut self, probability: f64, what: &str) -> io::Result<()> {
         let is_dead = self.faults.operations_left == Some(0);
@@ -176,6 +211,14 @@ impl State {
 
 impl Inode {
     fn lose_power(&mut self, rng: &mut impl Rng) {
+        if let Some((content, safety)) = self.before_truncation.take()
+            && rng.random()
+        {
+            // What was appended after the truncation lies over the old bytes.
+            let kept = self.content.len().min(content.len());
+            self.content.extend_from_slice(&content[kept..]);
+            self.safety.extend_from_slice(&safety[kept..]);
+        }
         let durable = self.safety.iter().rposition(|&safety| safety == Safety::Durable).map_or(0, |last| last + 1);
         // The file may end anywhere in its unsynced part, including its previous end.
         let end = match rng.random_range(0..3) {
@@ -204,6 +247,9 @@ impl Inode {
     fn sync(&mut self, becomes: Safety) {
         let written = self.safety.iter_mut().filter(|safety| **safety == Safety::Written);
         written.for_each(|safety| *safety = becomes);
+        if becomes == Safety::Durable {
+            self.before_truncation = None;
+        }
     }
 }
 
@@ -212,12 +258,14 @@ impl Volume for PowerDisk {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let state = &mut *self.state();
+        state.fails_in_burst()?;
         state.may_fail(state.faults.io, "list")?;
         Ok(state.names.keys().cloned().collect())
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let state = &mut *self.state();
+        state.fails_in_burst()?;
         state.may_fail(state.faults.io, "read")?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(state.inodes[inode].content.clone())
@@ -225,7 +273,13 @@ impl Volume for PowerDisk {
 
     fn create(&self, name: &str) -> io::Result<PowerFile> {
         let state = &mut *self.state();
-        state.may_fail(state.faults.io, "create")?;
+        let burst = state.burst();
+        match burst {
+            // The creation leaves an empty file, or none.
+            Some(error) if state.rng.random() => return Err(error),
+            Some(_) => {}
+            None => state.may_fail(state.faults.io, "create")?,
+        }
         if state.faults.room == Some(0) {
             return Err(state.full());
         }
@@ -236,11 +290,12 @@ impl Volume for PowerDisk {
             state.inodes.push(Inode::default());
         }
         state.inodes[inode] = Inode::default();
-        Ok(PowerFile { disk: self.clone(), inode, opened_at: state.handles_valid_from })
+        burst.map_or_else(|| Ok(PowerFile { disk: self.clone(), inode, opened_at: state.handles_valid_from }), Err)
     }
 
     fn open(&self, name: &str) -> io::Result<PowerFile> {
         let state = &mut *self.state();
+        state.fails_in_burst()?;
         state.may_fail(state.faults.io, "open")?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(PowerFile { disk: self.clone(), inode, opened_at: state.handles_valid_from })
@@ -248,12 +303,14 @@ impl Volume for PowerDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let state = &mut *self.state();
+        state.fails_in_burst()?;
         state.may_fail(state.faults.cut.max(state.faults.io), "remove")?;
         state.names.remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync(&self) -> io::Result<()> {
         let state = &mut *self.state();
+        state.fails_in_burst()?;
         state.may_fail(state.faults.sync.max(state.faults.io), "sync of the folder")?;
         state.durable_names = state.names.clone();
         Ok(())
@@ -271,7 +328,7 @@ impl PowerFile {
 impl VolumeFile for PowerFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let state = &mut *self.disk.state();
-        let error = state.may_fail(state.faults.io, "append").err();
+        let error = state.fails_in_burst().and_then(|()| state.may_fail(state.faults.io, "append")).err();
         let taken = if error.is_some() { state.rng.random_range(0..=bytes.len()) } else { bytes.len() };
         // A disk that runs full writes the first part of the data.
         let fits = state.faults.room.unwrap_or(usize::MAX).min(taken);
@@ -288,20 +345,29 @@ impl VolumeFile for PowerFile {
 
     fn sync(&mut self) -> io::Result<()> {
         let state = &mut *self.disk.state();
-        let synced = state.may_fail(state.faults.sync.max(state.faults.io), "sync");
+        let synced =
+            state.fails_in_burst().and_then(|()| state.may_fail(state.faults.sync.max(state.faults.io), "sync"));
         self.inode(state).sync(if synced.is_err() { Safety::Lost } else { Safety::Durable });
         synced
     }
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         let state = &mut *self.disk.state();
-        state.may_fail(state.faults.cut.max(state.faults.io), "cut")?;
+        let burst = state.burst();
+        match burst {
+            Some(error) if state.rng.random() => return Err(error),
+            Some(_) => {}
+            None => state.may_fail(state.faults.cut.max(state.faults.io), "cut")?,
+        }
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let inode = self.inode(state);
+        if burst.is_some() {
+            inode.before_truncation.get_or_insert_with(|| (inode.content.clone(), inode.safety.clone()));
+        }
         inode.content.truncate(length);
         inode.safety.truncate(length);
         // As on a real disk, this truncates and syncs.
-        inode.sync(Safety::Durable);
-        Ok(())
+        inode.sync(if burst.is_some() { Safety::Lost } else { Safety::Durable });
+        burst.map_or(Ok(()), Err)
     }
 }
