@@ -1,15 +1,12 @@
 //! Actors: they finish games, upload them and keep each until it is acknowledged.
 //!
-//! A model of the actor's writer, router, epoch file and spool for one server; the order of messages is that of the
-//! real client.
+//! A model of the actor's router, epoch file and spool for one server; each upload is the client's state machine.
 
-use std::collections::VecDeque;
+use std::time::Instant;
 
 use experience::{Trajectory, TrajectoryId};
 use prost::Message as _;
-use proto::replay::order::{InsertReplies, InsertReply};
-use proto::replay::v1::insert_request::Message;
-use proto::replay::{Answer, Origin, v1};
+use proto::replay::{EpochUse, Origin, Outbox, Received, v1};
 use rand::RngExt;
 use replay_server::defect::Defect;
 
@@ -52,22 +49,10 @@ pub(crate) struct Process {
 struct Uplink {
     number: u64,
     epoch: u64,
-    /// True while the server may have stored this epoch before.
-    is_unchecked: bool,
     next_sequence: u64,
-    items: VecDeque<Item>,
-    sent: usize,
-    stream: Option<(StreamId, InsertReplies)>,
+    outbox: Outbox,
+    stream: Option<StreamId>,
     retry_ns: u64,
-    heartbeat_ns: u64,
-}
-
-/// An unacknowledged trajectory.
-#[derive(Debug, Clone)]
-struct Item {
-    trajectory: Trajectory,
-    /// True if it may have been sent before.
-    resent: bool,
 }
 
 /// How the process of an actor ends.
@@ -97,50 +82,59 @@ impl Actor {
     }
 
     /// Starts the process, if it is down.
-    fn start(&mut self, first_epoch: u64) {
+    fn start(&mut self, first_epoch: u64, now: Instant) {
         if self.process.is_some() {
             return;
         }
         let Some(epoch) = self.home.next_epoch(0, first_epoch) else { return };
         let mut process = Process { uplinks: Vec::new(), next_uplink: 0 };
-        process.open(epoch, true, Vec::new());
+        process.open(outbox(self.id, epoch, EpochUse::New, Vec::new(), now), epoch);
         let mut spool = self.home.spool.clone();
         spool.sort_by_key(Trajectory::id);
-        for epoch in spool.chunk_by(|a, b| a.id().epoch == b.id().epoch) {
-            let items = epoch.iter().map(|trajectory| Item { trajectory: trajectory.clone(), resent: true });
-            process.open(epoch[0].id().epoch, false, items.collect());
+        for trajectories in spool.chunk_by(|a, b| a.id().epoch == b.id().epoch) {
+            let epoch = trajectories[0].id().epoch;
+            process.open(outbox(self.id, epoch, EpochUse::Known, trajectories.to_vec(), now), epoch);
         }
         self.process = Some(process);
     }
 
     /// Returns the number of unacknowledged games of this run.
     pub(crate) fn unacknowledged(&self) -> usize {
-        self.process.as_ref().map_or(0, |process| process.uplinks[0].items.len())
+        self.process.as_ref().map_or(0, |process| process.uplinks[0].outbox.unacknowledged())
     }
 }
 
+/// Returns the outbox of these trajectories of an epoch.
+fn outbox(actor: u64, epoch: u64, epoch_use: EpochUse, trajectories: Vec<Trajectory>, now: Instant) -> Outbox {
+    let mut outbox = Outbox::new(Origin { actor, epoch, game: GAME.to_owned() }, epoch_use, now);
+    trajectories.into_iter().for_each(|trajectory| outbox.accept(trajectory, None, now));
+    outbox
+}
+
 impl Process {
-    fn open(&mut self, epoch: u64, is_unchecked: bool, items: Vec<Item>) {
+    fn open(&mut self, outbox: Outbox, epoch: u64) {
         let number = self.next_uplink;
         self.next_uplink += 1;
-        self.uplinks.push(Uplink {
-            number,
-            epoch,
-            is_unchecked,
-            next_sequence: 0,
-            items: items.into(),
-            sent: 0,
-            stream: None,
-            retry_ns: 0,
-            heartbeat_ns: 0,
-        });
+        self.uplinks.push(Uplink { number, epoch, next_sequence: 0, outbox, stream: None, retry_ns: 0 });
     }
 }
 
 impl Uplink {
-    fn broke(&mut self, now_ns: u64) {
-        self.items.iter_mut().take(self.sent).for_each(|item| item.resent = true);
-        (self.sent, self.stream, self.retry_ns) = (0, None, now_ns + RETRY_NS);
+    fn broke(&mut self, now_ns: u64, now: Instant) {
+        self.outbox.broke(now);
+        (self.stream, self.retry_ns) = (None, now_ns + RETRY_NS);
+    }
+
+    /// Gives all unacknowledged trajectories ids of a new epoch, under which none was sent.
+    fn begin_epoch(&mut self, actor: u64, epoch: u64, now: Instant) {
+        let before = std::mem::replace(&mut self.outbox, outbox(actor, epoch, EpochUse::New, Vec::new(), now));
+        self.epoch = epoch;
+        self.next_sequence = 0;
+        for trajectory in before.into_unacknowledged() {
+            let id = TrajectoryId { actor, epoch, sequence: self.next_sequence };
+            self.next_sequence += 1;
+            self.outbox.accept(trajectory.with_id(id), None, now);
+        }
     }
 }
 
@@ -160,19 +154,19 @@ impl World {
 
     /// Lets an actor finish a game; returns its id, unless as many as it keeps are unacknowledged.
     pub(crate) fn play(&mut self, index: usize, items: Items) -> Option<TrajectoryId> {
-        let first_epoch = self.first_epoch();
+        let (first_epoch, now) = (self.first_epoch(), self.instant());
         let actor = &mut self.actors[index];
-        actor.start(first_epoch);
+        actor.start(first_epoch, now);
         let id = actor.id;
         let uplink = &mut actor.process.as_mut()?.uplinks[0];
-        if uplink.items.len() >= UNACKNOWLEDGED_MAX {
+        if uplink.outbox.unacknowledged() >= UNACKNOWLEDGED_MAX {
             return None;
         }
         self.serial += 1;
         let id = TrajectoryId { actor: id, epoch: uplink.epoch, sequence: uplink.next_sequence };
         let trajectory = content::game(id, self.serial, self.newest, items, &mut self.rng);
         uplink.next_sequence += 1;
-        uplink.items.push_back(Item { trajectory, resent: false });
+        uplink.outbox.accept(trajectory, None, now);
         self.note("game", format!("actor {} finishes game {id}", id.actor));
         Some(id)
     }
@@ -180,103 +174,72 @@ impl World {
     /// Lets an actor open streams, send what it may and send heartbeats.
     pub(crate) fn pump(&mut self, index: usize) {
         let is_up = self.server.as_ref().is_some_and(|server| !server.draining);
+        let now = self.instant();
         let Self { actors, bus, now_ns, .. } = self;
-        let actor = &mut actors[index];
-        let Some(process) = &mut actor.process else { return };
-        for uplink in &mut process.uplinks {
-            let Some((stream, order)) = &mut uplink.stream else {
-                let is_needed = uplink.number == 0 || !uplink.items.is_empty();
-                if is_needed && is_up && *now_ns >= uplink.retry_ns {
-                    let stream = bus.open(Client::Actor { index, uplink: uplink.number }, Service::Insert);
-                    let origin = Origin { actor: actor.id, epoch: uplink.epoch, game: GAME.to_owned() };
-                    bus.send_to_server(stream, request(Message::Hello(origin.into())));
-                    uplink.stream = Some((stream, InsertReplies::default()));
+        let Some(process) = &mut actors[index].process else { return };
+        for Uplink { number, outbox, stream, retry_ns, .. } in &mut process.uplinks {
+            let Some(id) = *stream else {
+                let is_needed = *number == 0 || outbox.unacknowledged() > 0;
+                if is_needed && is_up && *now_ns >= *retry_ns {
+                    let opened = bus.open(Client::Actor { index, uplink: *number }, Service::Insert);
+                    bus.send_to_server(opened, message(&outbox.open()));
+                    *stream = Some(opened);
                 }
                 continue;
             };
-            while order.may_send()
-                && let Some(item) = uplink.items.get(uplink.sent)
-            {
-                order.sent(item.trajectory.id().sequence);
-                bus.send_to_server(*stream, request(Message::Trajectory(item.trajectory.clone().into())));
-                uplink.sent += 1;
+            while let Some(request) = outbox.next_request(now) {
+                bus.send_to_server(id, message(&request));
             }
-            if let Some(heartbeat) = order.heartbeat()
-                && *now_ns >= uplink.heartbeat_ns
-            {
-                bus.send_to_server(*stream, request(Message::Heartbeat(v1::Heartbeat {})));
-                uplink.heartbeat_ns = *now_ns + u64::try_from(heartbeat.as_nanos()).unwrap_or(u64::MAX);
+            if outbox.next_heartbeat().is_some_and(|due| due <= now) {
+                bus.send_to_server(id, message(&outbox.heartbeat(now)));
             }
         }
     }
 
     /// Handles a packet of an insert stream at its actor.
     pub(crate) fn actor_message(&mut self, index: usize, number: u64, id: StreamId, packet: Packet) -> Checked {
-        let (now_ns, first_epoch) = (self.now_ns, self.first_epoch());
+        let (now_ns, now, first_epoch) = (self.now_ns, self.instant(), self.first_epoch());
         let actor = &mut self.actors[index];
         let Some(process) = &mut actor.process else { return Ok(()) };
         let Some(at) = process.uplinks.iter().position(|uplink| uplink.number == number) else { return Ok(()) };
         let uplink = &mut process.uplinks[at];
-        let Some((_, order)) = uplink.stream.as_mut().filter(|(stream, _)| *stream == id) else { return Ok(()) };
+        if uplink.stream != Some(id) {
+            return Ok(());
+        }
         let Packet::Message(bytes) = packet else {
-            uplink.broke(now_ns);
+            uplink.broke(now_ns, now);
             self.bus.client_left(id);
             self.trace.fired("actor reconnects");
             return Ok(());
         };
         let reply = v1::InsertResponse::decode(bytes.as_slice()).map_err(|error| error.to_string());
-        match reply.and_then(|reply| order.receive(reply).map_err(|fault| fault.to_string())) {
+        match reply.and_then(|reply| uplink.outbox.receive(reply, now).map_err(|fault| fault.to_string())) {
             Err(fault) => return broken(Promise::Own, format!("actor {} received {fault}", actor.id)),
-            Ok(InsertReply::Ready { highest_epoch }) => {
-                let is_taken = uplink.is_unchecked && highest_epoch > 0 && highest_epoch >= uplink.epoch;
-                uplink.is_unchecked = false;
-                if is_taken {
-                    let Some(epoch) = actor.home.next_epoch(highest_epoch, first_epoch) else { return Ok(()) };
-                    uplink.broke(now_ns);
-                    (uplink.epoch, uplink.next_sequence, uplink.is_unchecked) = (epoch, 0, true);
-                    for item in &mut uplink.items {
-                        let sequence = uplink.next_sequence;
-                        uplink.next_sequence += 1;
-                        let id = TrajectoryId { epoch, sequence, ..item.trajectory.id() };
-                        *item = Item { trajectory: item.trajectory.with_id(id), resent: false };
-                    }
-                    self.bus.send_to_server(id, Packet::End("the client has another epoch".to_owned()));
-                    self.bus.client_left(id);
-                    self.note(
-                        "epoch taken",
-                        format!("an actor has epoch {epoch} instead of one at most {highest_epoch}"),
-                    );
+            Ok(Received::EpochTaken) => {
+                let highest = uplink.outbox.status().epoch_taken.unwrap_or_default();
+                let Some(epoch) = actor.home.next_epoch(highest, first_epoch) else { return Ok(()) };
+                uplink.broke(now_ns, now);
+                uplink.begin_epoch(actor.id, epoch, now);
+                self.bus.send_to_server(id, Packet::End("the client has another epoch".to_owned()));
+                self.bus.client_left(id);
+                self.note("epoch taken", format!("an actor has epoch {epoch} instead of one at most {highest}"));
+            }
+            Ok(Received::Answered) => {
+                let stats = uplink.outbox.status().stats;
+                if stats.collisions > 0 {
+                    let what =
+                        format!("a game of actor {} was answered as a duplicate when it was first sent", actor.id);
+                    return broken(Promise::Own, what);
+                }
+                if stats.refused > 0 {
+                    return broken(Promise::Own, format!("a game of actor {} was refused", actor.id));
+                }
+                // The spool is removed once it is uploaded.
+                if at > 0 && process.uplinks[1..].iter().all(|uplink| uplink.outbox.unacknowledged() == 0) {
+                    actor.home.spool.clear();
                 }
             }
-            // Model actors stay at their server, whatever it waits for.
-            Ok(InsertReply::Waiting(_)) => {}
-            Ok(InsertReply::Answer(answer)) => return self.settle_answer(index, at, &answer),
-        }
-        self.pump(index);
-        Ok(())
-    }
-
-    fn settle_answer(&mut self, index: usize, at: usize, answer: &Answer) -> Checked {
-        let actor = &mut self.actors[index];
-        let Some(process) = &mut actor.process else { return Ok(()) };
-        let uplink = &mut process.uplinks[at];
-        let is_answered = |item: &Item| item.trajectory.id().sequence == answer.sequence();
-        let Some(position) = uplink.items.iter().take(uplink.sent).position(is_answered) else { return Ok(()) };
-        uplink.sent -= 1;
-        let Some(Item { trajectory, resent }) = uplink.items.remove(position) else { return Ok(()) };
-        match answer {
-            Answer::Duplicate { .. } if !resent => {
-                let what = format!("{} was sent for the first time and answered as a duplicate", trajectory.id());
-                return broken(Promise::Own, what);
-            }
-            Answer::Refused { fault, .. } => {
-                return broken(Promise::Own, format!("{} was refused: {fault}", trajectory.id()));
-            }
-            _ => {}
-        }
-        // The spool is removed once it is uploaded.
-        if at > 0 && process.uplinks[1..].iter().all(|uplink| uplink.items.is_empty()) {
-            actor.home.spool.clear();
+            Ok(Received::Ready | Received::Waiting(_)) => {}
         }
         self.pump(index);
         Ok(())
@@ -288,8 +251,8 @@ impl World {
         let actor = &mut self.actors[index];
         let Some(process) = actor.process.take() else { return Ok(()) };
         if end == End::Drain {
-            let items = process.uplinks.into_iter().flat_map(|uplink| uplink.items);
-            actor.home.spool = items.map(|item| item.trajectory).collect();
+            let uplinks = process.uplinks.into_iter();
+            actor.home.spool = uplinks.flat_map(|uplink| uplink.outbox.into_unacknowledged()).collect();
         }
         if end == End::HomeLost {
             actor.home = Home::default();
@@ -301,6 +264,6 @@ impl World {
     }
 }
 
-fn request(message: Message) -> Packet {
-    Packet::Message(v1::InsertRequest { message: Some(message), trace: String::new() }.encode_to_vec())
+fn message(request: &v1::InsertRequest) -> Packet {
+    Packet::Message(request.encode_to_vec())
 }

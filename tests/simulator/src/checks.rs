@@ -11,7 +11,7 @@ use replay_server::log::{Entry, OperatorRecord, Record};
 use replay_server::table_service::Command;
 
 use crate::bus::{Client, Packet, StreamId};
-use crate::insert_stream::{Answered, Promise as Answer};
+use crate::insert_call::{Answered, Promise as Answer};
 use crate::oracle::{Checked, Promise, TABLES, broken};
 use crate::sample_stream::Answered as Sampled;
 use crate::settings::{GREATEST, MEMORY_BYTES_MAX, SEEN, SEGMENT_BYTES};
@@ -126,10 +126,7 @@ impl World {
             {
                 self.answer_insert(id, answered)?;
             }
-            let stream = self.server.as_ref().and_then(|server| server.inserts.get(&id));
-            if stream.is_some_and(crate::insert_stream::InsertStream::is_done) {
-                self.end_stream(id, "everything is answered".to_owned());
-            }
+            self.end_if_done(id);
         }
         for id in samples {
             while let Some(answered) =

@@ -15,7 +15,7 @@ mod checks;
 mod commits;
 mod content;
 mod disk_faults;
-mod insert_stream;
+mod insert_call;
 mod learner;
 mod operator;
 pub mod oracle;

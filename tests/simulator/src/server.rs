@@ -10,6 +10,8 @@ use proto::replay::v1;
 use rand::{Rng as _, RngExt};
 use replay_server::config::TableIndex;
 use replay_server::defect::Planted;
+use replay_server::insert_stream::{INSERT_CREDIT, Looked, Received};
+use replay_server::leases::Actors;
 use replay_server::log::committer::{Ack, Committer, LogCommand};
 use replay_server::log::power_disk::{Faults, PowerDisk};
 use replay_server::log::{OpenError, UnixMillis};
@@ -19,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::bus::{Packet, StreamId};
 use crate::checks::After;
-use crate::insert_stream::{Asked, InsertStream};
+use crate::insert_call::InsertCall;
 use crate::operator::Call;
 use crate::oracle::{Checked, Promise, broken};
 use crate::sample_stream::SampleStream;
@@ -32,7 +34,8 @@ pub(crate) struct Server {
     /// What the log has not taken yet.
     pub(crate) queue: VecDeque<LogCommand>,
     pub(crate) committer: Committer<PowerDisk>,
-    pub(crate) inserts: BTreeMap<StreamId, InsertStream>,
+    actors: Actors,
+    pub(crate) inserts: BTreeMap<StreamId, InsertCall>,
     pub(crate) samples: BTreeMap<StreamId, SampleStream>,
     pub(crate) calls: Vec<Call>,
     /// The items of the trajectories between the tables and the disk.
@@ -98,6 +101,7 @@ impl World {
             commands,
             queue: VecDeque::new(),
             committer: Committer::new(log, Ack::Fsync),
+            actors: Actors::new(self.settings.heartbeat, INSERT_CREDIT),
             inserts: BTreeMap::new(),
             samples: BTreeMap::new(),
             calls: Vec::new(),
@@ -159,6 +163,7 @@ impl World {
         self.apply(Command::Drain)?;
         if let Some(server) = &mut self.server {
             server.draining = true;
+            server.inserts.values_mut().for_each(|call| call.stream.drain());
         }
         for _ in 0..100 {
             self.commit(64)?;
@@ -199,44 +204,75 @@ impl World {
 
     /// Handles a packet of an insert stream at the server.
     pub(crate) fn insert_message(&mut self, id: StreamId, packet: Packet) -> Checked {
-        let now_ns = self.now_ns;
+        let (now, wall) = (self.instant(), UnixMillis(self.wall_ms()));
         let Some(server) = &mut self.server else { return Ok(()) };
-        let stream = server.inserts.entry(id).or_insert_with(|| InsertStream::new(now_ns));
+        let new = || InsertCall::new(&self.settings, server.actors.clone(), now);
+        let call = server.inserts.entry(id).or_insert_with(new);
         let Packet::Message(bytes) = packet else {
-            stream.client_ended();
-            if stream.is_done() {
-                self.end_stream(id, "the client has ended it".to_owned());
-            }
+            call.stream.client_ended();
+            self.end_if_done(id);
             return Ok(());
         };
         let message = v1::InsertRequest::decode(bytes.as_slice()).map_err(|error| error.to_string());
-        match message.and_then(|message| stream.receive(message, now_ns)) {
+        match message.and_then(|message| call.receive(message, now, wall)) {
             Err(reason) => self.end_stream(id, reason),
-            Ok(Asked::Nothing) => {}
-            Ok(Asked::Ready(actor)) => {
+            Ok(Received::Nothing) => {}
+            Ok(Received::Hello(origin)) => {
+                let actor = origin.actor;
                 let highest = self.ask(|reply| Command::HighestEpoch(actor, reply)).unwrap_or(0);
-                let ready = self.server.as_ref().and_then(|server| server.inserts.get(&id)).map(|s| s.ready(highest));
                 self.note("hello", format!("actor {actor} opens stream {id}; its highest epoch is {highest}"));
-                if let Some(ready) = ready {
-                    self.bus.send_to_client(id, Packet::Message(ready.encode_to_vec()));
-                }
+                self.respond(id, |call| Some(call.stream.ready(highest)));
             }
-            Ok(Asked::Refused(response)) => {
+            Ok(Received::Refused(response)) => {
                 self.note("refused", format!("a trajectory of stream {id} is refused"));
-                self.bus.send_to_client(id, Packet::Message(response.encode_to_vec()));
+                self.respond(id, |_| Some(response));
                 return self.apply(Command::CountRefused);
             }
-            Ok(Asked::Insert(trajectory)) => {
-                let inserted = UnixMillis(self.wall_ms());
+            Ok(Received::Insert { trajectory, content, inserted }) => {
+                let reply = call.reply();
                 self.oracle.offer(&trajectory);
-                let content = storage::encode(&trajectory, inserted).expect("it is within the limits of a record");
-                let reply = self.server.as_ref().and_then(|server| server.inserts.get(&id)).map(InsertStream::reply);
-                let Some(reply) = reply else { return Ok(()) };
                 self.note("trajectory arrives", format!("{} arrives on stream {id}", trajectory.id()));
                 return self.apply(Command::Insert { trajectory, content, inserted, reply });
             }
         }
         Ok(())
+    }
+
+    /// Sends a response of an insert stream to its client.
+    fn respond(&mut self, id: StreamId, response: impl FnOnce(&InsertCall) -> Option<v1::InsertResponse>) {
+        let call = self.server.as_ref().and_then(|server| server.inserts.get(&id));
+        if let Some(response) = call.and_then(response) {
+            self.bus.send_to_client(id, Packet::Message(response.encode_to_vec()));
+        }
+    }
+
+    /// Ends an insert stream whose end is reached.
+    pub(crate) fn end_if_done(&mut self, id: StreamId) {
+        let call = self.server.as_ref().and_then(|server| server.inserts.get(&id));
+        if let Some(end) = call.and_then(|call| call.stream.end()) {
+            let reason =
+                end.map_or_else(|status| status.message().to_owned(), |()| "everything is answered".to_owned());
+            self.end_stream(id, reason);
+        }
+    }
+
+    /// Makes the checks of leases that are due: silent clients lose their streams, the others receive the reason for
+    /// which inserts wait.
+    fn look_at_inserts(&mut self) {
+        let now = self.instant();
+        let Some(server) = &self.server else { return };
+        for id in server.inserts.keys().copied().collect::<Vec<_>>() {
+            let call = self.server.as_mut().and_then(|server| server.inserts.get_mut(&id));
+            match call.map(|call| call.look(now)) {
+                Some(Err(reason)) => self.end_stream(id, reason),
+                Some(Ok(Looked::FindWait)) => {
+                    let Some(wait) = self.ask(Command::InsertWait) else { continue };
+                    self.trace.fired("wait reported");
+                    self.respond(id, |call| call.stream.waiting(wait));
+                }
+                Some(Ok(Looked::Nothing)) | None => {}
+            }
+        }
     }
 
     /// Handles a packet of a sample stream at the server.
@@ -274,13 +310,10 @@ impl World {
 
     /// The server's periodic work.
     pub(crate) fn tick(&mut self) -> Checked {
-        let now_ns = self.now_ns;
-        let Some(server) = &self.server else { return Ok(()) };
-        let silent: Vec<StreamId> =
-            server.inserts.iter().filter(|(_, stream)| stream.is_silent(now_ns)).map(|(&id, _)| id).collect();
-        for id in silent {
-            self.end_stream(id, "nothing came for three heartbeats".to_owned());
+        if self.server.is_none() {
+            return Ok(());
         }
+        self.look_at_inserts();
         self.note("tick", "the server ticks");
         self.apply(Command::Tick)?;
         self.check_tables(After::Expiry)
