@@ -19,6 +19,7 @@ mod quota;
 mod request_body;
 mod request_limits;
 mod scope;
+mod shared_by_key;
 mod tls;
 mod tokens;
 mod watched;

@@ -273,7 +273,9 @@ impl From<Refusal> for Status {
             }
             Refusal::StaleRevision { .. } => Self::aborted(message),
             Refusal::OlderWeights { .. } => Self::failed_precondition(message),
-            Refusal::TooManyRevisions(_) | Refusal::RevisionNotStored(_) => exhausted(message),
+            Refusal::TooManyRevisions(_) | Refusal::OverMemory { .. } | Refusal::RevisionNotStored(_) => {
+                exhausted(message)
+            }
             Refusal::Draining => draining(),
         }
     }

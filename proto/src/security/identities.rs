@@ -1,11 +1,11 @@
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
 use super::scope::Holder;
+use super::shared_by_key::SharedByKey;
 use crate::status::retry_after;
 
 /// The delay after which a client may try again: a connection that is refused is closed within some seconds.
@@ -16,14 +16,14 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Identities {
     places: usize,
-    open: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
+    open: SharedByKey<Arc<str>, Semaphore>,
 }
 
 impl Identities {
     /// Shares out the places of a server.
     pub(crate) fn new(connections_max: usize) -> Self {
         let places = (connections_max - connections_max / 4).min(Semaphore::MAX_PERMITS);
-        Self { places, open: Mutex::default() }
+        Self { places, open: SharedByKey::default() }
     }
 
     /// Takes a place for a connection of `holder`.
@@ -31,23 +31,11 @@ impl Identities {
     /// # Errors
     /// `RESOURCE_EXHAUSTED`: that many connections are open.
     pub(super) fn place(&self, holder: &Holder) -> Result<OwnedSemaphorePermit, Status> {
-        self.of(&holder.name).try_acquire_owned().map_err(|_| {
+        let open = self.open.get_or_make(Arc::clone(&holder.name), || Semaphore::new(self.places));
+        open.try_acquire_owned().map_err(|_| {
             let Self { places, .. } = self;
             let message = format!("{places} connections of {} are open, three quarters of all", holder.name);
             retry_after(Status::resource_exhausted(message), RETRY_AFTER)
-        })
-    }
-
-    fn of(&self, name: &Arc<str>) -> Arc<Semaphore> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.len() == open.capacity() {
-            open.retain(|_, places| places.strong_count() > 0);
-        }
-        let entry = open.entry(Arc::clone(name)).or_default();
-        entry.upgrade().unwrap_or_else(|| {
-            let places = Arc::new(Semaphore::new(self.places));
-            *entry = Arc::downgrade(&places);
-            places
         })
     }
 }
@@ -76,14 +64,5 @@ mod tests {
             places.pop();
             assert!(identities.place(&holder("actor")).is_ok());
         }
-    }
-
-    #[test]
-    fn names_without_connections_are_forgotten() {
-        let identities = Identities::new(10);
-        for number in 0..10_000 {
-            drop(identities.place(&holder(&number.to_string())).unwrap());
-        }
-        assert!(identities.open.lock().unwrap().len() < 1000);
     }
 }

@@ -1,12 +1,12 @@
 //! What is shared by all connections from one address: places for new connections, and memory for unfinished messages.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::request_limits::Messages;
+use super::shared_by_key::SharedByKey;
 
 /// Connections of one network without an accepted call: all processes of a large machine may start at once.
 pub(crate) const NEWCOMERS_MAX: usize = 64;
@@ -20,7 +20,7 @@ const UNFINISHED_KIB_OF_ALL: usize = 256 << 10;
 /// The networks from which connections are open.
 #[derive(Debug)]
 pub(crate) struct Networks {
-    open: Mutex<HashMap<Prefix, Weak<Network>>>,
+    open: SharedByKey<Prefix, Network>,
     unfinished_of_all: Unfinished,
 }
 
@@ -50,7 +50,7 @@ pub(super) type UnfinishedPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Default for Networks {
     fn default() -> Self {
-        Self { open: Mutex::default(), unfinished_of_all: Unfinished::new(UNFINISHED_KIB_OF_ALL) }
+        Self { open: SharedByKey::default(), unfinished_of_all: Unfinished::new(UNFINISHED_KIB_OF_ALL) }
     }
 }
 
@@ -72,21 +72,11 @@ impl Unfinished {
 impl Networks {
     /// The network of `address`.
     pub(crate) fn of(&self, address: IpAddr) -> Arc<Network> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.len() == open.capacity() {
-            open.retain(|_, network| network.strong_count() > 0);
-        }
-        let entry = open.entry(Prefix::of(address)).or_default();
-        if let Some(network) = entry.upgrade() {
-            return network;
-        }
-        let network = Arc::new(Network {
+        self.open.get_or_make(Prefix::of(address), || Network {
             newcomers: Arc::new(Semaphore::new(NEWCOMERS_MAX)),
             unfinished: Unfinished::new(UNFINISHED_KIB),
             unfinished_of_all: self.unfinished_of_all.clone(),
-        });
-        *entry = Arc::downgrade(&network);
-        network
+        })
     }
 }
 
@@ -130,15 +120,6 @@ mod tests {
         let four = of("192.0.2.1");
         assert!(Arc::ptr_eq(&four, &of("::ffff:192.0.2.1")));
         assert!(!Arc::ptr_eq(&four, &of("192.0.2.2")));
-    }
-
-    #[test]
-    fn networks_without_connections_are_forgotten() {
-        let networks = Networks::default();
-        for number in 0..100_000_u32 {
-            networks.of(IpAddr::V4(number.into()));
-        }
-        assert!(networks.open.lock().unwrap().len() < 1000);
     }
 
     #[test]

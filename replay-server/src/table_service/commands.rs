@@ -110,6 +110,17 @@ pub enum Refusal {
     /// As many revisions are in flight to the disk as the server keeps; nothing was changed.
     #[error("{0} revisions are on their way to the log already: try again later")]
     TooManyRevisions(usize),
+    /// The memory of tables and of what is in flight has no room for a revision; nothing was changed.
+    #[error(
+        "the revision of trajectory {id} finds no room in the {bytes_max} bytes of replay.memory_bytes_max: raise it, or \
+         lower the capacity of tables"
+    )]
+    OverMemory {
+        /// The trajectory.
+        id: TrajectoryId,
+        /// The limit.
+        bytes_max: u64,
+    },
     /// The log cannot store a revision now; nothing was changed.
     #[error("the revision cannot be stored now ({0}): try again later")]
     RevisionNotStored(String),
@@ -127,6 +138,7 @@ impl Refusal {
             Self::OlderWeights { .. } => ReviseRefusal::Older,
             Self::OtherEpisode(_) | Self::Setting(_) | Self::Priority(_) => ReviseRefusal::Invalid,
             Self::TooManyRevisions(_)
+            | Self::OverMemory { .. }
             | Self::RevisionNotStored(_)
             | Self::Draining
             | Self::NotDurable(_)

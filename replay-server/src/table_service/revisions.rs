@@ -73,9 +73,10 @@ impl TableService {
             Ok((trajectory, replaced)) => {
                 let (id, revision) = (trajectory.id(), revised.revision + 1);
                 let revising = InLog { trajectory, revision, at, replaced, record_bytes, reply };
-                let is_over = self.memory_bytes_max.is_some_and(|max| self.exceeds(max, revising.bytes()));
-                if is_over {
-                    return refuse(revising.reply, Refusal::TooManyRevisions(self.revisions.in_log.len()));
+                if let Some(bytes_max) = self.memory_bytes_max
+                    && self.exceeds(bytes_max, revising.bytes())
+                {
+                    return refuse(revising.reply, Refusal::OverMemory { id, bytes_max });
                 }
                 self.in_flight_bytes += revising.bytes();
                 self.revisions.in_log.insert(id, revising);

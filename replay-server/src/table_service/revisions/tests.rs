@@ -212,8 +212,10 @@ fn a_revision_beyond_the_memory_limit_is_refused() {
     let mut bench = Bench::holding();
     bench.service.memory_bytes_max = Some(1);
     let mut first = bench.revise(trajectory(0, 3), 0);
-    let mut second = bench.revise(trajectory(1, 3), 0);
-    assert_eq!(second.try_recv().unwrap(), Err(Refusal::TooManyRevisions(1)));
+    let revised = trajectory(1, 3);
+    let id = revised.id();
+    let mut second = bench.revise(revised, 0);
+    assert_eq!(second.try_recv().unwrap(), Err(Refusal::OverMemory { id, bytes_max: 1 }));
     bench.commit();
     assert_eq!(first.try_recv().unwrap(), Ok(1), "one always passes while the tables are full");
 }
