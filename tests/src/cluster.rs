@@ -113,6 +113,20 @@ impl Cluster {
         Ok((process, serves))
     }
 
+    /// Returns a further actor with this name and id. The caller starts it.
+    ///
+    /// # Errors
+    /// A binary is missing, or no port is free.
+    pub fn another_actor(&self, name: &str, id: u64) -> anyhow::Result<Process> {
+        let [admin] = reserve_ports().context("find a free port")?;
+        let (replay, learner) = (vec![self.replay_endpoint()], self.learner_endpoint());
+        let wiring = Wiring { replay, learner, inference: None };
+        let sets = wiring.sets(Role::Actor).into_iter().chain([format!("actor.id={id}")]).collect();
+        let mut process = process(Role::Actor.program(), admin, self.directory.path(), None, sets)?;
+        process.rename(name);
+        Ok(process)
+    }
+
     /// Returns an inference server for the weights of the cluster's learner, and its address. The caller starts it and
     /// configures the actor with its address.
     ///
@@ -139,6 +153,11 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// The processes, in the order of [`Self::ROLES`].
+    pub fn processes(&mut self) -> &mut [Process; 4] {
+        &mut self.processes
     }
 
     /// The process of a role.

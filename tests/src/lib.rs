@@ -6,13 +6,16 @@
 pub mod chaos;
 mod cluster;
 pub mod compose;
+pub mod growth;
 mod inference;
 mod installation;
 mod process;
 mod prometheus;
 mod python;
+pub mod soak;
 mod training_run;
 pub mod trajectories;
+mod usage;
 
 pub use cluster::{Cluster, SEED, SMALL_TIC_TAC_TOE};
 pub use compose::Compose;

@@ -171,6 +171,12 @@ impl Process {
         self.admin
     }
 
+    /// The id that the system gave the process; `None` if it was not started.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Kills the process (SIGKILL) and waits for its end.
     ///
     /// # Errors
@@ -241,6 +247,14 @@ impl Process {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.get("readyz").is_ok()
+    }
+
+    /// Checks that the process reports to be healthy.
+    ///
+    /// # Errors
+    /// It does not answer, or reports the reason for which it is not healthy.
+    pub fn healthy(&self) -> anyhow::Result<()> {
+        self.get("healthz").map(drop)
     }
 
     /// Waits until the process is ready.

@@ -72,6 +72,9 @@ enum Chore {
     Fuzz(fuzz::Options),
     /// Kill, pause, cut off and slow down the processes of a fleet for some minutes (Linux, as root).
     Chaos(suite::ChaosOptions),
+    /// Run a fleet under load for some hours, and fail if a process grows in memory, descriptors, threads, disk or
+    /// latency (Linux).
+    Soak(suite::SoakOptions),
     /// Simulate the replay service with its clients and disks, on one thread and in virtual time, once for each seed;
     /// a failing seed is shrunk and its story printed.
     Simulate(suite::SimulateOptions),
@@ -113,6 +116,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Sanitise => suite::sanitise(&root),
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Chaos(options) => suite::chaos(&root, &options),
+        Chore::Soak(options) => suite::soak(&root, &options),
         Chore::Simulate(options) => suite::simulate(&root, &options),
     }
 }

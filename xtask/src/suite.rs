@@ -1,5 +1,6 @@
-//! `cargo xtask test`: runs every test of the workspace and prints a summary line. `cargo xtask chaos` and `sanitise`
-//! run tests under injected faults and under the address sanitiser, `cargo xtask simulate` runs the simulator.
+//! `cargo xtask test`: runs every test of the workspace and prints a summary line. `cargo xtask chaos`, `soak` and
+//! `sanitise` run tests under injected faults, for hours and under the address sanitiser; `cargo xtask simulate` runs
+//! the simulator.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -116,6 +117,31 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
     if let Some(report) = &options.report {
         // The test runs in another folder than the caller.
         test.env("ZEROFLEET_CHAOS_REPORT", std::path::absolute(report)?);
+    }
+    workspace::run(&mut test)
+}
+
+/// The duration of a soak, and the place of its report.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+pub struct SoakOptions {
+    /// Hours of load. Growth is judged in runs of at least twenty minutes.
+    #[arg(long, default_value_t = 2.0)]
+    pub hours: f64,
+    /// The folder for all samples (`soak.csv`) and the table of growths (`soak.md`); the table is printed, too.
+    #[arg(long, value_name = "FOLDER")]
+    pub report: Option<PathBuf>,
+}
+
+/// Runs a fleet under load for some hours; fails if a process grows in memory, descriptors, threads, disk or latency.
+///
+/// # Errors
+/// The build fails, a quantity grows by more than is allowed, or a process fails.
+pub fn soak(root: &Path, options: &SoakOptions) -> Result<()> {
+    let mut test = prepared(root, &["--bins", "--test", "soak"])?;
+    test.args(["--workspace", "--test", "soak", "--", "--nocapture"]);
+    test.env("ZEROFLEET_SOAK_SECONDS", ((options.hours * 3600.0).ceil() as u64).to_string());
+    if let Some(report) = &options.report {
+        test.env("ZEROFLEET_SOAK_REPORT", std::path::absolute(report)?);
     }
     workspace::run(&mut test)
 }
