@@ -9,7 +9,6 @@
 mod fan_out;
 mod load;
 pub mod publisher;
-pub(crate) mod replay_server;
 mod scaling;
 
 use std::io::Write;

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -186,11 +186,7 @@ impl Server {
     /// # Errors
     /// An invalid setting, a folder that cannot be written.
     async fn start(args: &Args, threads: usize, folder: &Path, weights: &Published) -> anyhow::Result<Self> {
-        let path = folder.join("weights.json");
-        std::fs::write(&path, serde_json::to_vec(&weights.manifest)?)
-            .with_context(|| format!("write {}", path.display()))?;
-        let beside = path.with_extension("safetensors");
-        std::fs::write(&beside, &weights.bytes).with_context(|| format!("write {}", beside.display()))?;
+        let path = write_weights(folder, weights)?;
         let mut sets = vec![
             format!("run.game={}", args.game),
             format!("inference.weights={}", path.display()),
@@ -219,6 +215,26 @@ impl Server {
         self.running.finished().await?;
         Ok(stats.evaluator)
     }
+}
+
+/// Writes weights into `folder`, and returns the path of their manifest.
+///
+/// # Errors
+/// The folder cannot be written to.
+pub(crate) fn write_weights(folder: &Path, weights: &Published) -> anyhow::Result<PathBuf> {
+    let path = folder.join("weights.json");
+    std::fs::write(&path, serde_json::to_vec(&weights.manifest)?)
+        .with_context(|| format!("write {}", path.display()))?;
+    let beside = path.with_extension("safetensors");
+    std::fs::write(&beside, &weights.bytes).with_context(|| format!("write {}", beside.display()))?;
+    Ok(path)
+}
+
+/// Returns the introduction of a client that requests evaluations by a network of this architecture.
+pub(crate) fn hello(architecture: &Architecture) -> Hello {
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let shape = ObservationShape { planes, height, width };
+    Hello { name: "bench".into(), game: architecture.game.clone(), shape, actions }
 }
 
 /// The load that callers make.
@@ -253,10 +269,7 @@ impl Loaded {
 
 /// Loads the fast path from one client with one stream.
 async fn fast(server: &Server, architecture: &Architecture, load: Load, time: Duration) -> Loaded {
-    let (planes, height, width) = (architecture.planes, architecture.height, architecture.width);
-    let shape = ObservationShape { planes, height, width };
-    let hello = Hello { name: "bench".into(), game: architecture.game.clone(), shape, actions: architecture.actions };
-    let settings = EvaluationsSettings { endpoint: server.endpoint.clone(), hello };
+    let settings = EvaluationsSettings { endpoint: server.endpoint.clone(), hello: hello(architecture) };
     let client = Evaluations::start(settings).expect("the server has a valid endpoint");
     client.up().await;
     let request = |caller| {

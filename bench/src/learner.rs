@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use crate::fleet::publisher::{tower, tower_name};
-use crate::fleet::replay_server::ReplayServer;
 use crate::output::Destination;
 use crate::replay::{games::Games, load};
 use crate::report::{Report, Unit};
+use crate::server_process::ServerProcess;
 use crate::training_run::{Reading, TemporaryFolder, Window, cpu_seconds, of_threads};
 use crate::usage;
 use fleet::Role;
@@ -87,7 +87,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
     let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
     let server = runtime.block_on(async {
-        let server = ReplayServer::start(folder.path()).await?;
+        let server = ServerProcess::replay(folder.path(), &[]).await?;
         load::fill(&server.endpoint, &games, args.positions).await?;
         anyhow::Ok(server)
     })?;

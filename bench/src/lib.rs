@@ -2,13 +2,15 @@
 //! `zerofleet-bench`, which `zerofleet bench` runs.
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
-//! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`], [`learner`]
-//! and [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the number and the duration of the turns of
+//! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`], [`learner`],
+//! [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the number and the duration of the turns of
 //! each measurement. Start with [`Bench`].
 
 mod accelerator;
+pub mod attack;
 pub mod fleet;
 pub mod hardware;
+pub mod hostile;
 pub mod inference;
 pub mod kernel;
 pub mod learner;
@@ -24,6 +26,7 @@ pub mod report;
 pub mod search;
 pub mod selfplay;
 mod series;
+mod server_process;
 mod threads;
 mod training_run;
 mod turns;
@@ -71,6 +74,11 @@ enum Part {
     /// Serves weights to subscribers; started by `fleet` in a process of its own.
     #[command(hide = true)]
     Publisher(self::fleet::publisher::Args),
+    /// An honest client of the replay server and of the inference server, beside hostile ones.
+    Hostile(hostile::Args),
+    /// Attacks a server; started by `hostile` in a process of its own.
+    #[command(hide = true)]
+    Attack(attack::Args),
     /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
     Learner(self::learner::Args),
     /// A real training run: the device of all data, and the gain from an accelerator.
@@ -96,6 +104,8 @@ impl Bench {
             Part::Phases(args) => phases::run(&args, &mut io::stdout().lock()),
             Part::Fleet(args) => self::fleet::run(&args, &mut io::stdout().lock()),
             Part::Publisher(args) => self::fleet::publisher::run(&args, &mut io::stdout().lock()),
+            Part::Hostile(args) => hostile::run(&args, &mut io::stdout().lock()),
+            Part::Attack(args) => attack::run(&args, &mut io::stdout().lock()),
             Part::Learner(args) => self::learner::run(&args, &mut io::stdout().lock()),
             Part::Placement(args) => placement::run(&args, &mut io::stdout().lock()),
         }

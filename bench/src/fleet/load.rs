@@ -6,10 +6,10 @@ use proto::replay::Writer;
 use tokio::task::JoinSet;
 
 use super::publisher::tower;
-use super::replay_server::ReplayServer;
 use crate::replay::games::Games;
 use crate::replay::load::{close, writer};
 use crate::report::{Report, Unit, Value, bytes, number, percentiles_us, value_of};
+use crate::server_process::ServerProcess;
 use crate::usage;
 
 /// The deadline of every wait.
@@ -71,7 +71,7 @@ const REPLAY_CORES: &str = "cores of replay server";
 pub(super) async fn measure(args: &LoadArgs, folder: &Path, seed: u64, report: &mut Report) -> anyhow::Result<()> {
     let games = &Games::new(args.steps, seed)?;
     describe(report, args, games.mean_wire_bytes());
-    let server = ReplayServer::start(folder).await?;
+    let server = ServerProcess::replay(folder, &[]).await?;
     let before = usage::memory(server.id());
     let begun = Instant::now();
     let writers: Vec<Writer> =
@@ -186,7 +186,7 @@ impl Actor {
 /// Inserts with all actors at one rate; their first inserts are spread over the interval.
 async fn insert_at(
     args: &LoadArgs,
-    server: &ReplayServer,
+    server: &ServerProcess,
     games: &Games,
     actors: Vec<Actor>,
     rate: f64,

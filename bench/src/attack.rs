@@ -1,0 +1,295 @@
+//! Hostile clients of a server, in a process of their own: `zerofleet-bench attack`, which `bench hostile` starts.
+//!
+//! Each kind repeats one behaviour as fast as it can until standard input ends. The process prints a line once the
+//! attack has begun, and at the end the number of its requests.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::weights::WeightsVersion;
+use anyhow::{Context, ensure};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use clap::ValueEnum as _;
+use experience::{Step, StepKind, Trajectory, TrajectoryId};
+use futures::stream::{self, StreamExt as _};
+use game::{Action, Outcome};
+use http_body_util::{BodyExt as _, StreamBody};
+use inference::Batch;
+use proto::inference::{Evaluations, EvaluationsSettings};
+use proto::replay::v1::insert_request::Message;
+use proto::replay::v1::replay_client::ReplayClient;
+use proto::replay::{Origin, v1};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
+use tonic::body::Body;
+use tonic::client::GrpcService as _;
+use tonic::codegen::http;
+
+use crate::hostile::weights;
+use crate::inference::hello;
+use crate::network::random_positions;
+use crate::replay::games::Games;
+use crate::replay::load::writer;
+
+/// The subcommand with which this program starts itself as hostile clients.
+pub const COMMAND: &str = "attack";
+/// The address from which silent connections come, other than that of honest clients.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// Silent connections that are attempted, more than a server takes from one address.
+const SILENT: usize = 256;
+/// Messages that are sent by half.
+const HALF_SENT: usize = 1_024;
+/// The announced size of such a message.
+const HALF_SENT_BYTES: usize = 4 << 20;
+/// Concurrent streams of forged ids, and writers of trajectories without items.
+const STREAMS: u64 = 4;
+/// Forged trajectories sent ahead in a stream.
+const AHEAD: usize = 256;
+/// Requests for a future version in flight, and the positions of each.
+const FUTURE: (u64, usize) = (256, 8);
+/// The pause before an attempt that failed is repeated.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// The behaviour of hostile clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// Connections that send nothing.
+    Silent,
+    /// Messages of which half is sent.
+    HalfSent,
+    /// Trajectories of random actors, epochs and sequence numbers.
+    ForgedIds,
+    /// Trajectories without a full search.
+    NoItems,
+    /// Evaluations by the version after the newest, which is never published.
+    FutureVersions,
+}
+
+/// Options of the hidden command.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// The behaviour.
+    #[arg(long, value_enum)]
+    pub kind: Kind,
+    /// The server.
+    #[arg(long)]
+    pub endpoint: String,
+    /// The file of the token.
+    #[arg(long)]
+    pub token: PathBuf,
+    /// The seed of ids and games.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Attacks until standard input ends.
+///
+/// # Errors
+/// An invalid endpoint, or a token that cannot be read.
+pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    service::descriptors::raise_limit();
+    let section = service::SecuritySection { token_file: args.token.clone(), ..service::SecuritySection::default() };
+    proto::security::use_credentials(&section)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let _on_it = runtime.enter();
+    let count = Arc::new(AtomicU64::new(0));
+    let _attackers = attackers(args, &count)?;
+    writeln!(out, "attacking")?;
+    out.flush()?;
+    std::io::stdin().lock().read_to_end(&mut Vec::new()).context("wait for the end")?;
+    writeln!(out, "{}", count.load(Ordering::Relaxed))?;
+    Ok(())
+}
+
+fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>> {
+    let (endpoint, games) = (args.endpoint.clone(), Games::new(30, args.seed)?);
+    let mut tasks = JoinSet::new();
+    match args.kind {
+        Kind::Silent => {
+            let address: SocketAddr = endpoint.trim_start_matches("http://").parse().context("read --endpoint")?;
+            for _ in 0..SILENT {
+                tasks.spawn(stay_silent(address, Arc::clone(count)));
+            }
+        }
+        Kind::HalfSent => {
+            for _ in 0..HALF_SENT {
+                tasks.spawn(send_half(proto::channel(&endpoint)?, Arc::clone(count)));
+            }
+        }
+        Kind::ForgedIds => {
+            for stream in 0..STREAMS {
+                let client = ReplayClient::new(proto::channel(&endpoint)?);
+                let rng = ChaCha8Rng::seed_from_u64(args.seed ^ stream);
+                tasks.spawn(forge(client, games.clone(), rng, Arc::clone(count)));
+            }
+        }
+        Kind::NoItems => {
+            for actor in 0..STREAMS {
+                tasks.spawn(insert_nothing(endpoint.clone(), actor + 1_000, Arc::clone(count)));
+            }
+        }
+        Kind::FutureVersions => {
+            let architecture = weights()?.manifest.architecture;
+            let client = Evaluations::start(EvaluationsSettings { endpoint, hello: hello(&architecture) })?;
+            for caller in 0..FUTURE.0 {
+                let batch = random_positions(&architecture, caller, FUTURE.1);
+                tasks.spawn(request_a_future_version(client.clone(), batch, Arc::clone(count)));
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+async fn stay_silent(address: SocketAddr, count: Arc<AtomicU64>) {
+    loop {
+        let connected = async {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((ELSEWHERE, 0).into())?;
+            let mut stream = socket.connect(address).await?;
+            count.fetch_add(1, Ordering::Relaxed);
+            // Until the server closes the connection.
+            while stream.read(&mut [0; 64]).await? > 0 {}
+            std::io::Result::Ok(())
+        };
+        // A refused connection is attempted again like one that was closed.
+        let _ = connected.await;
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Calls `Insert` with the first half of a message, until the server ends the call.
+async fn send_half(mut channel: proto::Channel, count: Arc<AtomicU64>) {
+    let mut half = BytesMut::new();
+    half.put_u8(0);
+    half.put_u32(HALF_SENT_BYTES as u32);
+    half.put_bytes(0, HALF_SENT_BYTES / 2);
+    let half = half.freeze();
+    loop {
+        let frame: Result<_, tonic::Status> = Ok(http_body::Frame::data(Bytes::clone(&half)));
+        let body = StreamBody::new(stream::iter([frame]).chain(stream::pending()));
+        let request = http::Request::post("/zerofleet.replay.v1.Replay/Insert")
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Body::new(body))
+            .expect("the parts of the request are valid");
+        count.fetch_add(1, Ordering::Relaxed);
+        if let Ok(answer) = channel.call(request).await {
+            let _ = answer.into_body().collect().await;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Sends trajectories of random ids over a stream for each forged actor, until the server ends it.
+async fn forge(mut client: ReplayClient<proto::Channel>, games: Games, mut rng: ChaCha8Rng, count: Arc<AtomicU64>) {
+    loop {
+        let (actor, epoch) = (rng.next_u64(), rng.next_u64() >> 8);
+        let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);
+        let request = |message| v1::InsertRequest { message: Some(message), trace: String::new() };
+        let origin = Origin { actor, epoch, game: "connect_four".to_owned() };
+        let _ = sender.send(request(Message::Hello(origin.into()))).await;
+        let requests = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
+        let answers = client.insert(requests).await;
+        if let Ok(answers) = answers {
+            let mut answers = answers.into_inner();
+            let reading = async { while let Ok(Some(_)) = answers.message().await {} };
+            let sending = async {
+                loop {
+                    let forged = games.trajectory(actor, epoch, rng.next_u64());
+                    if sender.send(request(Message::Trajectory(forged.into()))).await.is_err() {
+                        return;
+                    }
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            tokio::select! { () = reading => (), () = sending => () }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn insert_nothing(endpoint: String, actor: u64, count: Arc<AtomicU64>) {
+    let writer = writer(&endpoint, actor, 1, 1_024);
+    for sequence in 0.. {
+        let fast = StepKind::Fast { value: 0.5 };
+        let steps = [0, 1, 2, 3, 4, 5].map(|action| Step {
+            action: Action(action),
+            reward: 0.0,
+            kind: fast.clone(),
+            weights_version: WeightsVersion(1),
+        });
+        let id = TrajectoryId { actor, epoch: 1, sequence };
+        let trajectory = Trajectory::of(id, "connect_four", &steps, Outcome::Draw).expect("its steps are valid");
+        if writer.insert(trajectory).await.is_err() {
+            return;
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+async fn request_a_future_version(client: Evaluations, batch: Batch, count: Arc<AtomicU64>) {
+    loop {
+        client.up().await;
+        // The server's only version is 1.
+        let refused = client.evaluate(&batch, Some(2), Some(Duration::from_secs(60))).await.is_err();
+        count.fetch_add(u64::from(refused), Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Hostile clients in a child process, which is killed on drop.
+#[derive(Debug)]
+pub(crate) struct Attackers {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Attackers {
+    /// Starts this program again as hostile clients, and waits until they attack.
+    ///
+    /// # Errors
+    /// The process cannot be started, or ends at once.
+    pub(crate) fn start(kind: Kind, endpoint: &str, token: &Path, seed: u64) -> anyhow::Result<Self> {
+        let kind = kind.to_possible_value().context("a kind without a name")?;
+        let mut command = Command::new(std::env::current_exe().context("find this program")?);
+        command.args([COMMAND, "--kind", kind.get_name(), "--endpoint", endpoint, "--seed", &seed.to_string()]);
+        command.arg("--token").arg(token).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().context("start hostile clients")?;
+        let output = BufReader::new(process.stdout.take().context("read the output of hostile clients")?);
+        let mut attackers = Self { process, output };
+        attackers.read_line()?;
+        Ok(attackers)
+    }
+
+    /// Ends the attack, and returns the number of its requests.
+    ///
+    /// # Errors
+    /// The process has ended before.
+    pub(crate) fn stop(mut self) -> anyhow::Result<u64> {
+        drop(self.process.stdin.take());
+        self.read_line()?.parse().context("read the number of hostile requests")
+    }
+
+    fn read_line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).context("read the output of hostile clients")?;
+        ensure!(!line.is_empty(), "the hostile clients have ended");
+        Ok(line.trim().to_owned())
+    }
+}
+
+impl Drop for Attackers {
+    fn drop(&mut self) {
+        // A process that was stopped ends by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
