@@ -3,6 +3,7 @@
 //! Each kind repeats one behaviour as fast as it can until standard input ends. The process prints a line once the
 //! attack has begun, and at the end the number of its requests.
 
+use std::future::poll_fn;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::weights::WeightsVersion;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use clap::ValueEnum as _;
 use experience::{Step, StepKind, Trajectory, TrajectoryId};
@@ -101,10 +102,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let _on_it = runtime.enter();
     let count = Arc::new(AtomicU64::new(0));
-    let _attackers = attackers(args, &count)?;
+    let mut attackers = attackers(args, &count)?;
     writeln!(out, "attacking")?;
     out.flush()?;
     std::io::stdin().lock().read_to_end(&mut Vec::new()).context("wait for the end")?;
+    if let Some(ended) = attackers.try_join_next() {
+        bail!("a hostile client has ended: {ended:?}");
+    }
     writeln!(out, "{}", count.load(Ordering::Relaxed))?;
     Ok(())
 }
@@ -181,7 +185,10 @@ async fn send_half(mut channel: proto::Channel, count: Arc<AtomicU64>) {
             .body(Body::new(body))
             .expect("the parts of the request are valid");
         count.fetch_add(1, Ordering::Relaxed);
-        if let Ok(answer) = channel.call(request).await {
+        // The answer, also an error, comes when the server ends the call.
+        if poll_fn(|context| channel.poll_ready(context)).await.is_ok()
+            && let Ok(answer) = channel.call(request).await
+        {
             let _ = answer.into_body().collect().await;
         }
         tokio::time::sleep(RETRY).await;
@@ -238,9 +245,9 @@ async fn insert_nothing(endpoint: String, actor: u64, count: Arc<AtomicU64>) {
 async fn request_a_future_version(client: Evaluations, batch: Batch, count: Arc<AtomicU64>) {
     loop {
         client.up().await;
-        // The server's only version is 1.
-        let refused = client.evaluate(&batch, Some(2), Some(Duration::from_secs(60))).await.is_err();
-        count.fetch_add(u64::from(refused), Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
+        // The server's only version is 1, so that the request is refused or times out.
+        let _ = client.evaluate(&batch, Some(2), Some(Duration::from_secs(60))).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -281,7 +288,7 @@ impl Attackers {
     fn read_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line).context("read the output of hostile clients")?;
-        ensure!(!line.is_empty(), "the hostile clients have ended");
+        ensure!(!line.is_empty(), "the hostile clients have failed");
         Ok(line.trim().to_owned())
     }
 }

@@ -44,7 +44,7 @@ impl Games {
     /// Returns one of the games, as the trajectory with this actor, epoch and sequence number.
     pub(crate) fn trajectory(&self, actor: u64, epoch: u64, sequence: u64) -> Trajectory {
         // The cast is exact: the remainder is below `COUNT`.
-        let trajectory = &self.0[(sequence.wrapping_add(actor * 37) % COUNT as u64) as usize];
+        let trajectory = &self.0[(sequence.wrapping_add(actor.wrapping_mul(37)) % COUNT as u64) as usize];
         trajectory.with_id(TrajectoryId { actor, epoch, sequence })
     }
 }
