@@ -1,0 +1,141 @@
+//! A running replay server ends the streams of a client whose token or certificate is revoked.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use proto::replay::v1::insert_request::Message;
+use proto::replay::v1::replay_client::ReplayClient;
+use proto::replay::{Origin, v1};
+use proto::security::Credentials;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use service::SecuritySection;
+use tests::{Cluster, Role, SMALL_TIC_TAC_TOE};
+use tonic::Streaming;
+
+/// The time that docs/security.md promises.
+const PROMISED: Duration = Duration::from_secs(30);
+/// Names of clients, their tokens, and the SHA-256 of each.
+const CLIENTS: [(&str, &str); 3] = [
+    ("one", "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"),
+    ("two", "3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3"),
+    ("three", "8b5b9db0c13db24256c829aa364aa90c6d2eba318b9232a4ab9313b954d3555f"),
+];
+
+/// The authority of all certificates, in a folder of their files.
+struct Authority<'a> {
+    folder: &'a Path,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl<'a> Authority<'a> {
+    fn new(folder: &'a Path) -> Self {
+        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(Vec::new()).unwrap());
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        std::fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { folder, issuer: Issuer::new(params, key) }
+    }
+
+    /// Writes a certificate of `name` and its key.
+    fn certify(&self, file: &str, name: &str, serial: u64) -> [PathBuf; 2] {
+        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(vec![name.to_owned()]).unwrap());
+        params.serial_number = Some(SerialNumber::from(serial));
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        [self.replace(&format!("{file}.pem"), &certificate), self.replace(&format!("{file}.key"), &key.serialize_pem())]
+    }
+
+    /// Replaces the list of revoked certificates.
+    fn revoke(&self, serials: &[u64]) -> PathBuf {
+        let revoked = |&serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2030, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        self.replace("crl.pem", &params.signed_by(&self.issuer).unwrap().pem().unwrap())
+    }
+
+    /// Replaces the list of accepted tokens.
+    fn accept(&self, clients: &[(&str, &str)]) -> PathBuf {
+        let lines = clients.iter().map(|(name, digest)| format!("{name} act {digest}\n"));
+        self.replace("tokens", &lines.collect::<String>())
+    }
+
+    /// Replaces a file by a rename, as docs/security.md asks for.
+    fn replace(&self, name: &str, text: &str) -> PathBuf {
+        let (path, new) = (self.folder.join(name), self.folder.join("new"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        path
+    }
+}
+
+/// Opens an insert stream as the client of this index, and waits for the first answer.
+async fn stream(endpoint: &str, authority: &Authority<'_>, client: usize) -> Streaming<v1::InsertResponse> {
+    let (name, _) = CLIENTS[client];
+    let [client_certificate, client_key] = authority.certify(name, name, client as u64 + 1);
+    let (ca, token_file) = (authority.folder.join("ca.pem"), authority.replace(&format!("{name}.token"), name));
+    let section = SecuritySection { ca, client_certificate, client_key, token_file, ..SecuritySection::default() };
+    let channel = proto::channel_with(endpoint, Credentials::open(&section).unwrap()).unwrap();
+    let origin = Origin { actor: client as u64, epoch: 1, game: "tic_tac_toe".to_owned() };
+    let hello = v1::InsertRequest { message: Some(Message::Hello(origin.into())), trace: String::new() };
+    let requests = tokio_stream::StreamExt::chain(tokio_stream::once(hello), tokio_stream::pending());
+    let mut answers = ReplayClient::new(channel).insert(requests).await.unwrap().into_inner();
+    answers.message().await.unwrap().unwrap();
+    answers
+}
+
+/// Waits until the stream ends; returns false if it is still open at the deadline.
+async fn ends(stream: &mut Streaming<v1::InsertResponse>, deadline: Instant) -> bool {
+    let end = async { while let Ok(Some(_)) = stream.message().await {} };
+    tokio::time::timeout_at(deadline.into(), end).await.is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_token_and_a_revoked_certificate_end_their_streams_and_no_others_within_thirty_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path());
+    let [certificate, key] = authority.certify("server", "127.0.0.1", 100);
+    let files = [
+        ("certificate", certificate),
+        ("key", key),
+        ("client_ca", folder.path().join("ca.pem")),
+        ("crl", authority.revoke(&[])),
+        ("tokens", authority.accept(&CLIENTS)),
+    ];
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    for (key, path) in files {
+        cluster.process(Role::Replay).argue(&["--set", &format!("security.{key}={}", path.display())]);
+    }
+    cluster.start(&[Role::Replay]).unwrap();
+    let endpoint = cluster.replay_endpoint().replace("http://", "https://");
+    let mut streams = Vec::new();
+    for client in 0..CLIENTS.len() {
+        streams.push(stream(&endpoint, &authority, client).await);
+    }
+    let [mut without_token, mut without_certificate, mut accepted] = streams.try_into().unwrap();
+
+    authority.accept(&CLIENTS[1..]);
+    authority.revoke(&[2]);
+    let deadline = Instant::now() + PROMISED;
+    let (token, certificate) =
+        tokio::join!(ends(&mut without_token, deadline), ends(&mut without_certificate, deadline));
+    assert!(token, "the stream of the removed token is open");
+    assert!(certificate, "the stream of the revoked certificate is open");
+    assert!(
+        !ends(&mut accepted, Instant::now() + Duration::from_millis(200)).await,
+        "another client's stream has ended"
+    );
+}
