@@ -1,9 +1,10 @@
 //! `zerofleet replay`: inspects a live replay server, or the log of a run.
 //!
 //! Every command sends requests to a server. With `--run`, this is the live server of a run in training, or else one
-//! that this process starts on the run's log, whose lock it holds, and drains at the end. Only `verify` reads files
-//! itself; it changes nothing. Start with [`Args::run`].
+//! that this process starts on the run's log, whose lock it holds, and drains at the end. Only `verify` and
+//! `drill` read files themselves; they change nothing. Start with [`Args::run`].
 
+mod drill;
 mod export;
 mod show;
 mod source;
@@ -20,11 +21,12 @@ use game::{ObservationRange, ObservationShape};
 use games::GameKind;
 use games::recorded::Described;
 use proto::replay::{Inspector, ListOrder, ListQuery, MAIN_TABLE, Quarantine, Suspect, TableChange};
+use replay_server::Settings;
 use replay_server::verify::{Verified, verify as verify_log};
 
 use crate::client_security::LiveServer;
 use show::{id_text, parse_id};
-use source::{RunArgs, Source};
+use source::{OwnServer, RunArgs, Source};
 
 /// Inspects a live replay server, or the log of a run.
 #[derive(Debug, Clone, clap::Args)]
@@ -68,6 +70,9 @@ enum Request {
         #[command(flatten)]
         run: RunArgs,
     },
+    /// Restores the archive of a replay log into another folder, checks the log there and serves it; reports what the
+    /// archive holds and lacks. Changes neither the archive nor the run. Fails if anything is damaged.
+    Drill(drill::Args),
     /// Exports a table's trajectories to a file: Parquet with a row per position, or text with a line per game.
     Export {
         #[command(flatten)]
@@ -178,6 +183,7 @@ impl Request {
     async fn send(self, out: &mut impl Write) -> anyhow::Result<()> {
         match self {
             Self::Verify { run } => verify(&run, out),
+            Self::Drill(drill) => drill.run(out).await,
             Self::Actors { server, json } => {
                 let actors = Inspector::new(server.reach()?)?.actors().await?;
                 if json {
@@ -228,10 +234,15 @@ async fn with_server(
 ) -> anyhow::Result<()> {
     let (inspector, own) = source.open().await?;
     let result = request(&inspector).await;
-    let Some((running, drain)) = own else { return result };
-    drain.start();
-    let finished = running.finished().await;
+    let Some(own) = own else { return result };
+    let finished = finish(own).await;
     result.and(finished)
+}
+
+/// Drains a server that this process started.
+async fn finish((running, drain): OwnServer) -> anyhow::Result<()> {
+    drain.start();
+    running.finished().await
 }
 
 fn name(suspect: Suspect) -> String {
@@ -284,7 +295,15 @@ fn verify(run: &RunArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = run.settings()?;
     // A record that a server is writing would look like damage at the end.
     let _lock = service::directory::lock(&settings.directory).context("lock the log")?;
-    let Verified { trajectories, items, revisions, others, segments, bytes, damage } = verify_log(&settings)?;
+    report_verified(&settings, out)
+}
+
+/// Reads a log to the end, and prints its contents and damage.
+///
+/// # Errors
+/// The log cannot be read or is damaged.
+fn report_verified(settings: &Settings, out: &mut impl Write) -> anyhow::Result<()> {
+    let Verified { trajectories, items, revisions, others, segments, bytes, damage } = verify_log(settings)?;
     writeln!(
         out,
         "{trajectories} trajectories of {items} positions, {revisions} revisions and {others} other records in {segments} \

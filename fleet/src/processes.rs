@@ -14,7 +14,7 @@ use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
 use crate::placement::Place;
 use crate::plan::Plan;
-use crate::run_directory::{Inference, read_json};
+use crate::run_directory::{Inference, archive_of_replay_server, read_json};
 use crate::wiring::{self, Role, Wiring};
 
 /// Timeout of one scrape; the metrics of a process that takes longer are missing from this round.
@@ -146,8 +146,7 @@ impl Fleet {
                 sets.push(format!("run.directory={}", run.of_replay_server(number).display()));
                 name = format!("{name}-{number}");
                 if !config.replay.archive.is_empty() {
-                    // In a common folder, each server would read the logs of the others as its own.
-                    sets.push(format!("replay.archive={}/{name}", config.replay.archive.trim_end_matches('/')));
+                    sets.push(format!("replay.archive={}", archive_of_replay_server(&config.replay.archive, number)));
                 }
             }
             start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;

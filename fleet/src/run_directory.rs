@@ -18,6 +18,13 @@ pub struct RunDirectory {
     path: PathBuf,
 }
 
+/// Returns the archive of the replay server `number` of a run whose setting `replay.archive` is `archive`: in a common
+/// folder, each server would read the logs of the others as its own.
+#[must_use]
+pub fn archive_of_replay_server(archive: &str, number: usize) -> String {
+    if number == 1 { archive.to_owned() } else { format!("{}/replay-server-{number}", archive.trim_end_matches('/')) }
+}
+
 impl RunDirectory {
     /// Returns the run `name` below `runs`, without touching the file system.
     pub fn new(runs: &Path, name: &str) -> anyhow::Result<Self> {

@@ -17,6 +17,7 @@ mod folder;
 mod store;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::Path;
@@ -123,14 +124,34 @@ pub struct Pass {
     pub dropped: usize,
 }
 
+/// The segments that were copied out of an archive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// The number of segments.
+    pub segments: usize,
+    /// Their total size.
+    pub bytes: u64,
+}
+
 impl Archive {
+    /// Opens the archive at `url` of the log in `folder`, with the credentials in the environment of this process.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Address`].
+    pub fn of_process(url: &str, folder: &Path) -> Result<Self, ArchiveError> {
+        // A variable that is not Unicode cannot be a credential.
+        let variable = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
+        Self::open(url, std::env::vars_os().filter_map(variable), folder)
+    }
+
     /// Opens the archive at `url` of the log in `folder`. The credentials for S3 come from `env`, as
     /// `AWS_ACCESS_KEY_ID` and related variables.
     ///
     /// # Errors
     /// [`ArchiveError::Address`].
     pub fn open(url: &str, env: impl Iterator<Item = (String, String)>, folder: &Path) -> Result<Self, ArchiveError> {
-        let address = |reason: String| ArchiveError::Address { url: url.to_owned(), reason };
+        let shown = if url.contains('@') { "the address" } else { url };
+        let address = |reason: String| ArchiveError::Address { url: shown.to_owned(), reason };
         let parsed = Self::address(url).map_err(address)?;
         let (store, prefix) = object_store::parse_url_opts(&parsed, env).map_err(|error| address(error.to_string()))?;
         // The keys of `RandomState` come from the system's entropy.
@@ -144,6 +165,10 @@ impl Archive {
     /// A human-readable reason why the address is invalid or unsupported.
     pub fn address(url: &str) -> Result<Url, String> {
         let parsed = url.parse::<Url>().map_err(|error| error.to_string())?;
+        // The address is logged.
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err("credentials belong into the environment, not into the address".to_owned());
+        }
         match parsed.scheme() {
             "file" if parsed.host_str().is_none_or(str::is_empty) => Ok(parsed),
             "file" => Err("a folder has no host: file:///FOLDER".to_owned()),
@@ -193,6 +218,24 @@ impl<S: Store, F: Folder> Archive<S, F> {
         self.copied.pop_last();
         self.is_known = true;
         Ok(came)
+    }
+
+    /// Copies every segment into the folder, which has none, without becoming the owner of the archive or changing
+    /// anything in it. The owner may drop and copy segments meanwhile.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub async fn copy_out(&self) -> Result<Copied, ArchiveError> {
+        let mut copied = Copied::default();
+        for &number in self.stored().await?.keys() {
+            let name = number.file_name();
+            let found = self.store.get(&name).await.map_err(store("read", &name))?;
+            // The owner drops the oldest segments.
+            let Some(bytes) = found else { continue };
+            self.folder.place(&name, &bytes).await.map_err(disk("write", &name))?;
+            copied = Copied { segments: copied.segments + 1, bytes: copied.bytes + bytes.len() as u64 };
+        }
+        Ok(copied)
     }
 
     /// Runs one pass: copies the segments that have grown and removes those that the log has dropped.
@@ -399,6 +442,19 @@ fn agree(number: SegmentNumber, here: &[u8], there: &[u8]) -> bool {
     let frames: BTreeMap<usize, &[u8]> = here.frames.into_iter().collect();
     let differs = |(offset, payload): &(usize, &[u8])| frames.get(offset).is_some_and(|other| other != payload);
     here.prologue == there.prologue && !there.frames.iter().any(differs)
+}
+
+/// Refuses a folder whose restore from an archive was interrupted: it holds a part of a log.
+///
+/// # Errors
+/// The marker of the restore exists.
+pub fn check_restored(folder: &Path) -> anyhow::Result<()> {
+    let (is_restoring, folder) = (folder.join(RESTORING).exists(), folder.display());
+    anyhow::ensure!(
+        !is_restoring,
+        "the restore of {folder} from its archive is incomplete: set replay.archive again, or take the folder away"
+    );
+    Ok(())
 }
 
 /// Runs a pass at this interval until the drain fires, then returns the archive. A failing store is logged once, and

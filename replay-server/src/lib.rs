@@ -136,10 +136,11 @@ pub async fn start_with(
 
 /// Opens the archive, if one is configured, and fills an empty folder from it.
 async fn restored_archive(settings: &Settings) -> anyhow::Result<Option<(Archive, Duration)>> {
-    let Some(ArchiveSettings { url, interval }) = &settings.archive else { return Ok(None) };
-    // A variable that is not Unicode cannot be a credential.
-    let env = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    let mut archive = Archive::open(url, env, &settings.directory)?;
+    let Some(ArchiveSettings { url, interval }) = &settings.archive else {
+        archive::check_restored(&settings.directory)?;
+        return Ok(None);
+    };
+    let mut archive = Archive::of_process(url, &settings.directory)?;
     match archive.restore().await {
         Ok(0) => {}
         Ok(segments) => {

@@ -36,6 +36,11 @@ impl TrainingRun {
         Ok(Self { supervisor, directory: runs.join("first") })
     }
 
+    /// Overrides a setting of the run file, for the next start: `replay.archive_seconds=1`.
+    pub fn set(&mut self, setting: &str) {
+        self.supervisor.argue(&["--set", setting]);
+    }
+
     /// Starts or resumes the run.
     ///
     /// # Errors
@@ -59,7 +64,12 @@ impl TrainingRun {
     ///
     /// # Errors
     /// The condition does not hold by the deadline, or the supervisor has ended.
-    pub fn until(&mut self, what: &str, deadline: Duration, holds: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
+    pub fn until(
+        &mut self,
+        what: &str,
+        deadline: Duration,
+        mut holds: impl FnMut(&Self) -> bool,
+    ) -> anyhow::Result<()> {
         wait_until(what, deadline, || {
             ensure!(self.supervisor.is_running(), "the supervisor has ended: {}", self.output());
             Ok(holds(self))

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::client_security::{LiveServer, reach_run};
 use fleet::config::load_run;
-use fleet::run_directory::RunDirectory;
+use fleet::run_directory::{RunDirectory, archive_of_replay_server};
 
 /// The arguments that name a live server or a run.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,9 +52,19 @@ impl RunArgs {
         Ok(Settings { archive: None, ..config.settings()? })
     }
 
+    /// Returns the archive of the run's replay server; `None` if it has none.
+    ///
+    /// # Errors
+    /// A run that does not exist, or whose configuration is invalid.
+    pub(super) fn archive(&self) -> anyhow::Result<Option<String>> {
+        let run = RunDirectory::existing(&self.runs, &self.run)?;
+        let archive = load_run::<Config>(&run)?.replay.archive;
+        Ok((!archive.is_empty()).then(|| archive_of_replay_server(&archive, self.replay_server.get())))
+    }
+
     /// Returns the client of the live replay server of a run in training; `None` if the run's progress lists no such
     /// server.
-    fn live(&self) -> anyhow::Result<Option<Inspector>> {
+    pub(super) fn live(&self) -> anyhow::Result<Option<Inspector>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let Some(progress) = run.progress()? else { return Ok(None) };
         let Some(address) = progress.replay.get(self.replay_server.get() - 1) else { return Ok(None) };
@@ -91,22 +101,29 @@ impl Source {
 
 /// Starts a server on the log of a run, or connects to the server that has it open.
 async fn start(run: &RunArgs) -> anyhow::Result<(Inspector, Option<OwnServer>)> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
-    let drain = Drain::new();
-    let started = replay_server::start(run.settings()?, listener, drain.clone()).await;
-    let running = match started {
-        Ok(running) => running,
+    match serve(run.settings()?).await {
+        Ok((inspector, own)) => Ok((inspector, Some(own))),
         Err(error) => {
             if is_in_use(&error)
                 && let Some(inspector) = run.live()?
             {
                 return Ok((inspector, None));
             }
-            return Err(error.context(format!("open the replay log of run {}", run.run)));
+            Err(error.context(format!("open the replay log of run {}", run.run)))
         }
-    };
+    }
+}
+
+/// Starts a server with these settings, which the caller has to drain.
+///
+/// # Errors
+/// A log that another process uses, or that cannot be read.
+pub(super) async fn serve(settings: Settings) -> anyhow::Result<(Inspector, OwnServer)> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen on loopback")?;
+    let drain = Drain::new();
+    let running = replay_server::start(settings, listener, drain.clone()).await?;
     let inspector = Inspector::new(&format!("http://{}", running.address))?;
-    Ok((inspector, Some((running, drain))))
+    Ok((inspector, (running, drain)))
 }
 
 /// Returns true if another process uses the directory of the log.

@@ -112,6 +112,43 @@ fn a_run_whose_server_does_not_run_is_shown_listed_and_printed_move_by_move() {
 }
 
 #[test]
+fn a_drill_restores_an_archive_elsewhere_and_changes_neither_it_nor_the_run() {
+    let run = Run::new();
+    let (archive, folder) = (run.runs.path().join("archive"), run.runs.path().join("restored"));
+    let none = run.replay("drill").unwrap_err().to_string();
+    assert!(none.contains("use --archive URL"), "{none}");
+    std::fs::create_dir(&archive).unwrap();
+    let line = format!("drill --archive file://{}", archive.display());
+    assert!(run.replay(&line).unwrap_err().to_string().ends_with("is empty"));
+
+    std::fs::copy(run.segment(), archive.join(run.segment().file_name().unwrap())).unwrap();
+    std::fs::write(archive.join("owner"), "0123456789abcdef").unwrap();
+    let output = run.replay(&format!("{line} --into {}", folder.display())).unwrap();
+    for part in [
+        "restored 1 files of ",
+        "\n2 trajectories of 8 positions, ",
+        "\nall checksums are valid\n",
+        "listed 2 trajectories in ",
+    ] {
+        assert!(output.contains(part), "{part}: {output}");
+    }
+    assert!(folder.is_dir(), "the named folder stays");
+    assert_eq!(std::fs::read_to_string(archive.join("owner")).unwrap(), "0123456789abcdef");
+    assert_eq!(std::fs::read_dir(&archive).unwrap().count(), 2);
+    assert!(run.replay("stats").unwrap().contains("of 2 trajectories"));
+    let again = format!("{:#}", run.replay(&format!("{line} --into {}", folder.display())).unwrap_err());
+    assert!(again.contains("make the folder") && again.contains("exists"), "{again}");
+
+    let copy = archive.join(run.segment().file_name().unwrap());
+    let mut bytes = std::fs::read(&copy).unwrap();
+    let last = bytes.len() - 10;
+    bytes[last] ^= 1;
+    std::fs::write(&copy, bytes).unwrap();
+    let damaged = run.replay(&line).unwrap_err().to_string();
+    assert!(damaged.contains("is damaged in 1 places"), "{damaged}");
+}
+
+#[test]
 fn a_bad_actor_is_taken_out_of_sampling_and_back_over_restarts() {
     let run = Run::new();
     assert_eq!(run.replay("quarantine --actor 2").unwrap(), "actor 2 is quarantined: 8 fewer positions\n");

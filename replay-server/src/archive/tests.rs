@@ -117,6 +117,18 @@ async fn an_emptied_folder_removes_nothing_from_the_archive() {
 }
 
 #[tokio::test]
+async fn a_copy_of_the_archive_is_complete_and_does_not_become_its_owner() {
+    let (bench, elsewhere) = (Bench::new(), tempfile::tempdir().unwrap());
+    (1..4).for_each(|number| bench.write(number, format!("segment {number}")));
+    bench.archive().keep_up().await.unwrap();
+    let owner = bench.objects().get(OWNER).await.unwrap();
+    let copied = bench.archive_of(&elsewhere).copy_out().await.unwrap();
+    assert_eq!(copied, Copied { segments: 3, bytes: 27 });
+    assert_eq!(files(&elsewhere), files(&bench.folder));
+    assert_eq!(bench.objects().get(OWNER).await.unwrap(), owner);
+}
+
+#[tokio::test]
 async fn filling_a_folder_goes_on_where_it_was_interrupted() {
     let bench = Bench::new();
     (1..4).for_each(|number| bench.write(number, format!("segment {number}")));
@@ -125,7 +137,11 @@ async fn filling_a_folder_goes_on_where_it_was_interrupted() {
         bench.remove(number);
     }
     std::fs::write(bench.folder.path().join(RESTORING), "").unwrap();
+    // Without the archive, the folder is not taken for a log.
+    let refused = check_restored(bench.folder.path()).unwrap_err().to_string();
+    assert!(refused.contains("is incomplete: set replay.archive again"), "{refused}");
     assert_eq!(bench.archive().restore().await.unwrap(), 2);
+    check_restored(bench.folder.path()).unwrap();
     let names: Vec<_> = files(&bench.folder).into_keys().collect();
     assert_eq!(names, [1, 2, 3].map(|number| SegmentNumber(number).file_name()));
 }
@@ -251,10 +267,13 @@ fn an_invalid_archive_address_is_refused_with_the_reason() {
         ("backup", "relative URL"),
         ("ftp://host/folder", "ftp is neither file nor s3"),
         ("file://host/folder", "file:///FOLDER"),
+        ("s3://user:secret@bucket/prefix", "credentials belong into the environment"),
     ] {
         let reason = Archive::address(url).unwrap_err();
         assert!(reason.contains(expected), "{url}: {reason}");
     }
+    let logged = Archive::of_process("s3://user:secret@bucket", Path::new("/")).unwrap_err().to_string();
+    assert!(!logged.contains("secret"), "{logged}");
     Archive::address("file:///tmp/archive").unwrap();
     assert_eq!(Archive::address("s3://bucket/prefix").is_ok(), cfg!(feature = "s3"));
 }

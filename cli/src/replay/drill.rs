@@ -1,0 +1,96 @@
+//! `zerofleet replay drill`: restores an archive into another folder, checks the log there and serves it, so that a
+//! restore is known to work before a disk is lost. Archive, owner and run are only read.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+use proto::replay::ListQuery;
+use replay_server::archive::{Archive, Copied};
+use replay_server::{Config, Settings};
+use service::config::Sources;
+
+use super::source::{RunArgs, serve};
+use super::{finish, report_verified};
+
+/// The arguments that name an archive.
+#[derive(Debug, Clone, clap::Args)]
+#[group(id = "of", required = true, multiple = false, args = ["run", "config"])]
+pub(super) struct Args {
+    #[command(flatten)]
+    run: Option<RunArgs>,
+    /// Run file of a replay server, where there is no folder of the run.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The archive [default: `replay.archive` of the run].
+    #[arg(long, value_name = "URL")]
+    archive: Option<String>,
+    /// A new folder for the restored log, which stays [default: a temporary folder].
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
+}
+
+impl Args {
+    /// Restores, checks and serves the log, and prints what it holds and what it lacks.
+    ///
+    /// # Errors
+    /// No archive, a folder that is not new, an archive that cannot be read, a damaged log.
+    pub(super) async fn run(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        let (settings, archive) = self.settings()?;
+        let Some(url) = self.archive.clone().or(archive) else {
+            bail!("no archive is configured (replay.archive); use --archive URL")
+        };
+        let temporary = tempfile::tempdir().context("make a temporary folder")?;
+        let folder = self.into.clone().unwrap_or_else(|| temporary.path().join("replay"));
+        std::fs::create_dir(&folder).with_context(|| format!("make the folder {}", folder.display()))?;
+        let settings = Settings { directory: folder.clone(), archive: None, ..settings };
+        restore(&url, &folder, out).await?;
+        report_verified(&settings, out)?;
+
+        let begun = Instant::now();
+        let (inspector, own) = serve(settings).await.context("start a replay server on the restored log")?;
+        let restored = inspector.list(ListQuery::default()).await;
+        finish(own).await?;
+        let restored = restored.context("list the restored trajectories")?;
+        let seconds = begun.elapsed().as_secs_f64();
+        writeln!(out, "a replay server started on it and listed {} trajectories in {seconds:.1} s", restored.len())?;
+        if let Some(live) = self.run.as_ref().map(RunArgs::live).transpose()?.flatten() {
+            // The list is newer than the copy: what came in since the last pass would be lost with the disk.
+            let restored: BTreeSet<_> = restored.into_iter().collect();
+            let live = live.list(ListQuery::default()).await.context("list the trajectories of the live server")?;
+            let missing = live.iter().filter(|id| !restored.contains(*id)).count();
+            writeln!(
+                out,
+                "the live server holds {} trajectories, {missing} of which are newer than the archive",
+                live.len()
+            )?;
+        }
+        if self.into.is_some() {
+            writeln!(out, "the restored log stays in {}", folder.display())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the settings of the replay server and its archive, if it has one.
+    fn settings(&self) -> anyhow::Result<(Settings, Option<String>)> {
+        let Some(run) = &self.run else {
+            let sources = Sources { file: self.config.clone(), env: std::env::vars_os(), sets: Vec::new() };
+            let settings = sources.layers()?.load::<Config>()?.settings()?;
+            let archive = settings.archive.as_ref().map(|archive| archive.url.clone());
+            return Ok((settings, archive));
+        };
+        Ok((run.settings()?, run.archive()?))
+    }
+}
+
+/// Copies the segments of the archive into `folder`.
+async fn restore(url: &str, folder: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let Copied { segments, bytes } = Archive::of_process(url, folder)?.copy_out().await?;
+    ensure!(segments > 0, "the archive {url} is empty");
+    let seconds = begun.elapsed().as_secs_f64();
+    writeln!(out, "restored {segments} files of {:.1} MB from {url} in {seconds:.1} s", bytes as f64 / 1e6)?;
+    Ok(())
+}
