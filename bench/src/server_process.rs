@@ -26,8 +26,8 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts an empty replay server of Connect Four that keeps its log in `folder` and whose rate limiter never blocks,
-    /// and waits until it serves. `sets` are further settings.
+    /// Starts an empty replay server of Connect Four that keeps its log in `folder` and whose rate limiter never
+    /// blocks, and waits until it serves. `sets` are further settings.
     ///
     /// # Errors
     /// The server is not built, or does not start.

@@ -6,7 +6,6 @@
 pub mod chaos;
 mod cluster;
 pub mod compose;
-pub mod growth;
 mod inference;
 mod installation;
 mod process;
@@ -15,6 +14,7 @@ mod python;
 pub mod soak;
 mod training_run;
 pub mod trajectories;
+pub mod trend;
 mod usage;
 
 pub use cluster::{Cluster, SEED, SMALL_TIC_TAC_TOE};

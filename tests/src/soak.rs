@@ -24,9 +24,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::cluster::{Cluster, SMALL_TIC_TAC_TOE};
-use crate::growth::{Growth, Quantity, Samples, percentile};
 use crate::process::{Output, Process};
 use crate::trajectories::{won, writer};
+use crate::trend::{Quantity, Samples, Trend, percentile};
 use crate::usage::{self, disk_bytes};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -144,10 +144,10 @@ impl Soak {
         Ok(())
     }
 
-    /// Returns the growth of every quantity.
+    /// Returns the trend of every quantity.
     #[must_use]
-    pub fn growths(&self) -> Vec<Growth> {
-        self.samples.growths()
+    pub fn trends(&self) -> Vec<Trend> {
+        self.samples.trends()
     }
 
     /// Drains all processes.

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tests::growth::Growth;
 use tests::soak::Soak;
+use tests::trend::Trend;
 
 /// Default duration, which is short enough for CI.
 const SECONDS: u64 = 12;
@@ -23,16 +23,16 @@ async fn a_fleet_under_load_grows_in_no_resource() {
     let mut soak = Soak::start(folder.as_deref()).unwrap();
     let interval = (length / 12).min(Duration::from_secs(10));
     let result = soak.run(length, interval).await;
-    let growths = soak.growths();
-    let table = Growth::table(&growths);
+    let trends = soak.trends();
+    let table = Trend::table(&trends);
     eprintln!("{table}");
     // What was sampled until a failure shows how it came about.
     if let Some(folder) = folder {
         std::fs::write(folder.join("soak.md"), &table).unwrap();
     }
     result.unwrap();
-    assert!(growths.len() >= 30, "each process, folder and client has samples: {}", growths.len());
+    assert!(trends.len() >= 30, "each process, folder and client has samples: {}", trends.len());
     soak.finish().unwrap();
-    let excessive: Vec<_> = growths.iter().filter(|growth| growth.is_excessive()).collect();
+    let excessive: Vec<_> = trends.iter().filter(|trend| trend.is_excessive()).collect();
     assert!(length < JUDGED_FROM || excessive.is_empty(), "{table}");
 }

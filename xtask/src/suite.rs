@@ -127,7 +127,7 @@ pub struct SoakOptions {
     /// Hours of load. Growth is judged in runs of at least twenty minutes.
     #[arg(long, default_value_t = 2.0)]
     pub hours: f64,
-    /// The folder for all samples (`soak.csv`) and the table of growths (`soak.md`); the table is printed, too.
+    /// The folder for all samples (`soak.csv`) and the table of trends (`soak.md`); the table is printed, too.
     #[arg(long, value_name = "FOLDER")]
     pub report: Option<PathBuf>,
 }

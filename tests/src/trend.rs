@@ -1,7 +1,7 @@
 //! Decides whether a quantity that was sampled for a long time has grown.
 //!
 //! A sawtooth (a log that is cut, a heap that is trimmed) defeats a fitted slope, and a start-up defeats a comparison
-//! with the first sample. [`Growth`] compares the median of the last quarter of the samples with that of the second.
+//! with the first sample. [`Trend`] compares the median of the last quarter of the samples with that of the second.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,7 +60,7 @@ pub struct Samples(BTreeMap<Key, Vec<f64>>);
 
 /// The change of one quantity.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Growth {
+pub struct Trend {
     /// What was sampled.
     pub key: Key,
     /// The median of the second quarter of the samples, and that of the last quarter.
@@ -75,21 +75,21 @@ impl Samples {
         self.0.entry((name.to_owned(), quantity)).or_default().push(value);
     }
 
-    /// Returns the growth of each quantity that has at least four samples.
+    /// Returns the trend of each quantity that has at least four samples.
     #[must_use]
-    pub fn growths(&self) -> Vec<Growth> {
-        let growth = |(key, values): (&Key, &Vec<f64>)| {
+    pub fn trends(&self) -> Vec<Trend> {
+        let trend = |(key, values): (&Key, &Vec<f64>)| {
             let quarter = values.len() / 4;
             let early = median(values.get(quarter..2 * quarter)?)?;
             let late = median(values.get(values.len() - quarter..)?)?;
             let greatest = values.iter().copied().fold(f64::MIN, f64::max);
-            Some(Growth { key: key.clone(), medians: [early, late], greatest })
+            Some(Trend { key: key.clone(), medians: [early, late], greatest })
         };
-        self.0.iter().filter_map(growth).collect()
+        self.0.iter().filter_map(trend).collect()
     }
 }
 
-impl Growth {
+impl Trend {
     /// Returns true if the growth is more than its quantity allows.
     #[must_use]
     pub fn is_excessive(&self) -> bool {
@@ -97,15 +97,15 @@ impl Growth {
         late - early > fixed + share * early
     }
 
-    /// Returns the growths as a table in Markdown.
+    /// Returns the trends as a table in Markdown.
     #[must_use]
-    pub fn table(growths: &[Self]) -> String {
+    pub fn table(trends: &[Self]) -> String {
         let mut table = String::from(
             "| of | quantity | second quarter | last quarter | growth | allowed | greatest |\n|---|---|---|---|---|---|---|\n",
         );
-        for growth @ Self { key: (name, quantity), medians: [early, late], greatest } in growths {
+        for trend @ Self { key: (name, quantity), medians: [early, late], greatest } in trends {
             let (fixed, share) = quantity.allowed();
-            let mark = if growth.is_excessive() { " EXCESSIVE" } else { "" };
+            let mark = if trend.is_excessive() { " EXCESSIVE" } else { "" };
             let cells =
                 [*early, *late, late - early, fixed + share * early, *greatest].map(|cell| format!("{cell:.1}"));
             let [early, late, grown, allowed, greatest] = cells;
@@ -132,19 +132,19 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
     use super::*;
 
-    fn growth(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Growth {
+    fn trend(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Trend {
         let mut samples = Samples::default();
         values.into_iter().for_each(|value| samples.add("server", quantity, value));
-        samples.growths().pop().unwrap()
+        samples.trends().pop().unwrap()
     }
 
     #[test]
     fn a_start_up_a_sawtooth_and_a_single_peak_are_no_growth() {
         let start_up = (0..100).map(|at| if at < 20 { f64::from(at) * 10.0 } else { 200.0 });
-        assert!(!growth(Quantity::Memory, start_up).is_excessive());
+        assert!(!trend(Quantity::Memory, start_up).is_excessive());
         let sawtooth = (0..100).map(|at| 40.0 + f64::from(at % 10) * 30.0);
-        assert!(!growth(Quantity::Disk, sawtooth).is_excessive());
-        let peak = growth(Quantity::Descriptors, (0..100).map(|at| if at == 90 { 500.0 } else { 30.0 }));
+        assert!(!trend(Quantity::Disk, sawtooth).is_excessive());
+        let peak = trend(Quantity::Descriptors, (0..100).map(|at| if at == 90 { 500.0 } else { 30.0 }));
         assert!(!peak.is_excessive());
         assert_eq!(peak.greatest, 500.0);
     }
@@ -160,14 +160,14 @@ mod tests {
         ];
         for (quantity, per_sample) in leaks {
             let values = (0..100).map(|at| 50.0 + f64::from(at) * per_sample);
-            assert!(growth(quantity, values).is_excessive(), "{quantity}");
+            assert!(trend(quantity, values).is_excessive(), "{quantity}");
         }
     }
 
     #[test]
     fn the_table_marks_what_has_grown() {
-        let rows = [growth(Quantity::Threads, [4.0; 8]), growth(Quantity::Threads, (0..40).map(f64::from))];
-        let table = Growth::table(&rows);
+        let rows = [trend(Quantity::Threads, [4.0; 8]), trend(Quantity::Threads, (0..40).map(f64::from))];
+        let table = Trend::table(&rows);
         assert_eq!(table.matches("EXCESSIVE").count(), 1, "{table}");
         assert_eq!(table.lines().count(), 4, "{table}");
     }
