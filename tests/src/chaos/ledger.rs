@@ -1,10 +1,11 @@
 //! Compares the stored trajectories with the acknowledged ones.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use experience::TrajectoryId;
 
-use super::witness::{EPOCH, WITNESS};
+use super::watch::Acknowledged;
 
 /// Maximum number of sequence numbers reported per epoch; the first few are enough to find the fault.
 const SHOWN_MAX: usize = 5;
@@ -58,20 +59,18 @@ impl Ledger {
         faults
     }
 
-    /// Returns a message for each epoch of an actor that holds fewer trajectories than were acknowledged;
-    /// `acknowledged` holds their number by epoch.
+    /// Returns a message for each start of an actor of which fewer trajectories are held than were acknowledged.
     #[must_use]
-    pub fn lost(&self, actor: u64, acknowledged: &BTreeMap<u64, u64>) -> Vec<String> {
-        let held = |epoch| self.sequences.get(&(actor, epoch)).map_or(0, Vec::len) as u64;
-        let lost = acknowledged.iter().filter(|&(&epoch, &count)| held(epoch) < count);
-        lost.map(|(&epoch, count)| format!("actor {actor}, epoch {epoch}: {count} acknowledged, {} held", held(epoch)))
-            .collect()
-    }
-
-    /// Returns a message if fewer than `acknowledged` trajectories of the witness are held.
-    #[must_use]
-    pub fn lost_to_witness(&self, acknowledged: u64) -> Vec<String> {
-        self.lost(WITNESS, &BTreeMap::from([(EPOCH, acknowledged)]))
+    pub fn lost(&self, actor: u64, acknowledged: &[Acknowledged]) -> Vec<String> {
+        let held = |epochs: &RangeInclusive<u64>| {
+            let of_start = self.sequences.range((actor, *epochs.start())..=(actor, *epochs.end()));
+            of_start.map(|(_, sequences)| sequences.len() as u64).sum::<u64>()
+        };
+        let lost = acknowledged.iter().filter(|start| held(&start.epochs) < start.count);
+        lost.map(|Acknowledged { epochs, count }| {
+            format!("actor {actor}, epochs {epochs:?}: {count} acknowledged, {} held", held(epochs))
+        })
+        .collect()
     }
 }
 
@@ -99,11 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_that_was_acknowledged_and_is_not_held_is_lost() {
-        let ledger = Ledger::new([ids(1, 1, &[0, 1, 2]), ids(WITNESS, EPOCH, &[0, 1])].concat());
-        assert!(ledger.lost(1, &BTreeMap::from([(1, 3)])).is_empty());
-        assert_eq!(ledger.lost(1, &BTreeMap::from([(1, 4), (2, 1)])).len(), 2);
-        assert!(ledger.lost_to_witness(2).is_empty());
-        assert_eq!(ledger.lost_to_witness(3).len(), 1);
+    fn a_tail_that_was_acknowledged_and_is_not_held_is_lost_whatever_epochs_the_start_has() {
+        let ledger = Ledger::new([ids(1, 1, &[0, 1, 2]), ids(1, 2, &[0, 1]), ids(1, 4, &[0])].concat());
+        let start = |epochs, count| Acknowledged { epochs, count };
+        assert!(ledger.lost(1, &[start(0..=2, 5), start(3..=4, 1)]).is_empty());
+        assert_eq!(ledger.lost(1, &[start(0..=2, 6), start(3..=4, 2), start(5..=5, 1)]).len(), 3);
     }
 }

@@ -48,7 +48,7 @@ impl Plan {
     /// Returns the durations of the faults for a test of this length.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
-        if self.length >= WHOLE_FROM { Lengths::whole() } else { Lengths::short() }
+        if self.length >= WHOLE_FROM { Lengths::Whole } else { Lengths::Short }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The Linux calls of the chaos test: network namespaces and tunnels. On other systems every call fails as not
-//! supported.
+//! The Linux calls of the chaos test: network namespaces, tunnels, frozen file systems and limits of processes. On
+//! other systems every call fails as not supported.
 
 use std::fs::File;
 use std::io;
@@ -54,6 +54,88 @@ pub(super) fn open_tunnel(name: &str) -> io::Result<File> {
     #[cfg(not(target_os = "linux"))]
     {
         let _ = name;
+        Err(missing())
+    }
+}
+
+/// The requests of Linux's `linux/fs.h` that freeze and thaw a file system.
+#[cfg(target_os = "linux")]
+const FREEZE: libc::Ioctl = 0xC004_5877_u32 as libc::Ioctl;
+#[cfg(target_os = "linux")]
+const THAW: libc::Ioctl = 0xC004_5878_u32 as libc::Ioctl;
+
+/// Makes every write to the file system of `folder` wait.
+pub(super) fn freeze(folder: &File) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd as _;
+        // SAFETY: the descriptor is open for the duration of the call, which reads no argument.
+        done(unsafe { libc::ioctl(folder.as_raw_fd(), FREEZE, 0) })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = folder;
+        Err(missing())
+    }
+}
+
+/// Ends the effect of [`freeze`].
+pub(super) fn thaw(folder: &File) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd as _;
+        // SAFETY: the descriptor is open for the duration of the call, which reads no argument.
+        done(unsafe { libc::ioctl(folder.as_raw_fd(), THAW, 0) })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = folder;
+        Err(missing())
+    }
+}
+
+/// Returns the major and minor number of a device.
+pub(super) fn device_numbers(device: u64) -> (u32, u32) {
+    #[cfg(target_os = "linux")]
+    {
+        (libc::major(device), libc::minor(device))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = device;
+        (0, 0)
+    }
+}
+
+/// A resource of a process that can be limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resource {
+    /// The number of a new descriptor, exclusive.
+    Descriptors,
+    /// The bytes of the address space.
+    AddressSpace,
+}
+
+/// Sets the soft limit of a resource of a running process; returns the limit before.
+pub(super) fn limit(process: u32, resource: Resource, limit: u64) -> io::Result<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let resource = match resource {
+            Resource::Descriptors => libc::RLIMIT_NOFILE,
+            Resource::AddressSpace => libc::RLIMIT_AS,
+        };
+        let process = libc::pid_t::try_from(process).map_err(io::Error::other)?;
+        let mut before = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the new limit is absent, and the place for the present one outlives the call.
+        done(unsafe { libc::prlimit64(process, resource, std::ptr::null(), &raw mut before) })?;
+        let new = libc::rlimit64 { rlim_cur: limit.min(before.rlim_max), ..before };
+        // SAFETY: the new limit outlives the call, and the place for the old one is absent.
+        done(unsafe { libc::prlimit64(process, resource, &raw const new, std::ptr::null_mut()) })?;
+        Ok(before.rlim_cur)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (process, resource, limit);
         Err(missing())
     }
 }
