@@ -6,6 +6,7 @@
 //! and the acknowledged trajectories of the actors, with the stored ones. [`Recoveries`] formats the table in the docs.
 //! Start with `tests/tests/chaos.rs`.
 
+mod cgroup;
 pub mod checker;
 mod clock;
 mod disk;

@@ -63,7 +63,8 @@ impl Run {
             if start.elapsed() >= self.plan.length {
                 break;
             }
-            faults.retain(|fault| self.machine.lacks(fault.kind).is_none());
+            let is_wanted = |kind: Kind| kind.to_string().contains(&self.plan.faults);
+            faults.retain(|fault| self.machine.lacks(fault.kind).is_none() && is_wanted(fault.kind));
             if faults.is_empty() {
                 continue;
             }
@@ -126,6 +127,9 @@ fn under_any_faults_no_acknowledged_trajectory_is_lost_or_doubled_and_all_actors
     eprintln!("ZEROFLEET_CHAOS_SEED={} ZEROFLEET_CHAOS_SECONDS={}", plan.seed, plan.length.as_secs());
     let Some(network) = network(plan.seed) else { return };
     let machine = machine();
+    let is_known =
+        Kind::ALL.iter().any(|kind| machine.lacks(*kind).is_none() && kind.to_string().contains(&plan.faults));
+    assert!(is_known, "no fault that this machine can inject is named `{}`", plan.faults);
     let mut fleet = Fleet::new(network, &machine, plan.length).unwrap();
     fleet.enter().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

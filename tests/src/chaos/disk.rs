@@ -1,28 +1,33 @@
 //! A small disk for one replay server, which can be slow, hang or be full: an ext4 file system in a file.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
+use super::cgroup::Group;
 use super::system;
 use crate::process::run;
 
-/// The version 1 hierarchy of the controller of block devices. Under version 2 there is no slow disk.
-const CONTROLLER: &str = "/sys/fs/cgroup/blkio";
 /// Reads and writes per second of a slow disk; a sync needs about two.
 const SLOW_OPERATIONS: u32 = 4;
 const FILLER: &str = "filler";
+/// Freezes the file system until the standard input ends: a test that is killed leaves nothing frozen, which would keep
+/// processes from ending.
+const FREEZE: &str = r#"trap "" INT TERM; fsfreeze --freeze "$0" && echo frozen; read line; fsfreeze --unfreeze "$0""#;
 
 /// A mounted disk, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Disk {
     folder: PathBuf,
-    /// The control group of a process on a slow disk.
-    group: PathBuf,
+    /// The group of a process on a slow disk; `None` if there are no groups for block devices.
+    group: Option<Group>,
+    /// The process that keeps the disk frozen.
+    freezer: Option<Child>,
 }
 
 impl Disk {
@@ -36,26 +41,34 @@ impl Disk {
         fs::create_dir(&folder).context("make the folder of a disk")?;
         run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&folder))?;
-        let name = format!("zerofleet-chaos-{}-{}", std::process::id(), fs::metadata(&folder)?.dev());
-        Ok(Self { folder, group: Path::new(CONTROLLER).join(name) })
+        let name = folder.file_name().and_then(OsStr::to_str).context("a disk has a name")?.to_owned();
+        let group = Group::new("blkio", &name).ok();
+        Ok(Self { folder, group, freezer: None })
     }
 
-    /// Returns true if this user may limit the speed of disks.
-    pub(super) fn may_be_slow() -> bool {
-        let test = Path::new(CONTROLLER).join(format!("zerofleet-chaos-{}", std::process::id()));
-        fs::create_dir(&test).and_then(|()| fs::remove_dir(&test)).is_ok()
+    /// Gives the calling thread, and the threads and processes that it starts afterwards, mounts of their own: the
+    /// system unmounts the disks when the last of them has ended, also if the test is killed.
+    ///
+    /// # Errors
+    /// This user may not mount.
+    pub(super) fn keep_private() -> anyhow::Result<()> {
+        system::unshare_mounts().context("make a mount namespace")?;
+        run(Command::new("mount").args(["--make-rprivate", "/"]))?;
+        Ok(())
+    }
+
+    /// Returns true if the disk can be slow.
+    pub(super) fn may_be_slow(&self) -> bool {
+        self.group.is_some()
     }
 
     /// Limits the operations of a process on this disk.
     pub(super) fn slow_down(&self, process: u32) -> anyhow::Result<()> {
-        if !self.group.exists() {
-            fs::create_dir(&self.group).context("make a control group")?;
-        }
         self.limit(SLOW_OPERATIONS)?;
-        fs::write(self.group.join("cgroup.procs"), process.to_string()).context("limit the process")
+        self.group.as_ref().context("slow disks need a group")?.take(process)
     }
 
-    /// Ends the limit. Without one, the process may stay in its group.
+    /// Ends the limit.
     pub(super) fn speed_up(&self) -> anyhow::Result<()> {
         self.limit(0)
     }
@@ -64,21 +77,31 @@ impl Disk {
     fn limit(&self, operations: u32) -> anyhow::Result<()> {
         let device = fs::metadata(&self.folder).context("look at a disk")?.dev();
         let (major, minor) = system::device_numbers(device);
-        let rule = format!("{major}:{minor} {operations}");
-        for file in ["blkio.throttle.write_iops_device", "blkio.throttle.read_iops_device"] {
-            fs::write(self.group.join(file), &rule).context("limit a disk")?;
-        }
-        Ok(())
+        let (rule, group) = (format!("{major}:{minor} {operations}"), self.group.as_ref());
+        let group = group.context("slow disks need a group")?;
+        group.set("blkio.throttle.write_iops_device", &rule)?;
+        group.set("blkio.throttle.read_iops_device", &rule)
     }
 
     /// Makes every write and sync wait until [`thaw`](Self::thaw). A process that waits cannot be killed.
-    pub(super) fn freeze(&self) -> anyhow::Result<()> {
-        system::freeze(&File::open(&self.folder)?).context("freeze a disk")
+    pub(super) fn freeze(&mut self) -> anyhow::Result<()> {
+        let mut command = Command::new("sh");
+        command.args(["-c", FREEZE]).arg(&self.folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut freezer = command.spawn().context("start to freeze a disk")?;
+        let mut answer = String::new();
+        let output = freezer.stdout.take().context("the output is a pipe")?;
+        BufReader::new(output).read_line(&mut answer).context("freeze a disk")?;
+        self.freezer = Some(freezer);
+        ensure!(answer == "frozen\n", "the disk cannot be frozen");
+        Ok(())
     }
 
     /// Ends the wait.
-    pub(super) fn thaw(&self) -> anyhow::Result<()> {
-        system::thaw(&File::open(&self.folder)?).context("thaw a disk")
+    pub(super) fn thaw(&mut self) -> anyhow::Result<()> {
+        let Some(mut freezer) = self.freezer.take() else { return Ok(()) };
+        // Waiting closes the standard input first.
+        ensure!(freezer.wait().context("thaw a disk")?.success(), "the disk cannot be thawed");
+        Ok(())
     }
 
     /// Fills the free space.
@@ -98,13 +121,9 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Each repair fails if there is nothing to repair. A frozen disk would keep its process from ending.
+        // A frozen or slow disk would keep its process from ending. The unmount is lazy, since one may be left.
         let _ = self.thaw();
-        if self.group.exists() {
-            let _ = self.speed_up();
-        }
-        // Both fail while a process is left; then the group and the lazily unmounted disk go with the machine.
+        let _ = self.speed_up();
         let _ = Command::new("umount").arg("--lazy").arg(&self.folder).status();
-        let _ = fs::remove_dir(&self.group);
     }
 }

@@ -114,9 +114,9 @@ pub enum Kind {
     DiskHung,
     /// The disk of a replay server is full.
     DiskFull,
-    /// The process can open two more descriptors.
+    /// The process can open no further descriptor.
     Descriptors,
-    /// The process can allocate one more mebibyte of address space. It may end, and is then started again.
+    /// The process gets no further address space. It may end, and is then started again.
     Memory,
     /// The wall clock jumps, and jumps back at the repair.
     WallClock,

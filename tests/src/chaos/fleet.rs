@@ -9,6 +9,7 @@ use fleet::Role;
 use fleet::wiring::{self, Wiring};
 use tempfile::TempDir;
 
+use super::cgroup::Group;
 use super::checker::{Listing, violations_of_listing};
 use super::clock::WallClock;
 use super::disk::Disk;
@@ -416,8 +417,9 @@ impl Site<'_> {
         process.run_in(namespace.clone());
         let clock = machine.faketime.as_deref();
         let clock = clock.map(|library| WallClock::of(&mut process, library, directory.join(format!("{name}.clock"))));
+        let memory = Group::new("memory", &name).ok();
         let watch = Watch::start(name, namespace, ADMIN, promises(service, directory))?;
-        Ok(Member { service, process, watch, disk, clock: clock.transpose()?, limited: None })
+        Ok(Member { service, process, watch, disk, clock: clock.transpose()?, limited: None, memory, reloads: 0 })
     }
 }
 

@@ -17,15 +17,21 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Looks at the machine. The calling thread, and the threads and processes that it starts afterwards, are the only
+    /// ones that see disks mounted afterwards.
     #[must_use]
     pub fn inspect() -> Self {
-        let has_disks = tempfile::tempdir().is_ok_and(|folder| Disk::mount(folder.path().join("disk"), 8).is_ok());
+        let try_disk = || -> anyhow::Result<bool> {
+            let folder = tempfile::tempdir()?;
+            Disk::keep_private()?;
+            Ok(Disk::mount(folder.path().join("disk"), 8)?.may_be_slow())
+        };
+        let disk = try_disk();
         Self {
             faketime: clock::library(),
             has_time_namespaces: clock::has_namespaces(),
-            has_disks,
-            has_slow_disks: has_disks && Disk::may_be_slow(),
+            has_disks: disk.is_ok(),
+            has_slow_disks: disk.unwrap_or(false),
         }
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context, ensure};
 
+use super::cgroup::Group;
 use super::clock::{self, WallClock};
 use super::disk::Disk;
 use super::fault::{Fault, Kind, Service};
@@ -16,10 +17,10 @@ use crate::process::Process;
 
 /// The link of [`Kind::Slow`], with delay and loss per direction.
 const SLOW: Link = Link::Slow { delay: std::time::Duration::from_millis(100), loss: 0.02 };
-/// Descriptors that a process may still open under [`Kind::Descriptors`].
-const DESCRIPTORS_LEFT: u64 = 2;
-/// Bytes that a process may still allocate under [`Kind::Memory`].
-const BYTES_LEFT: u64 = 1 << 20;
+/// Bytes of pages that a process may get under [`Kind::Memory`], those of its files and sockets included.
+const NEW_MEMORY_BYTES: u64 = 1 << 20;
+/// The line in the log of a process that uses renewed files.
+const RELOADED: &str = "reloaded changed files of [security]";
 const PAGE_BYTES: u64 = 4 << 10;
 
 /// A process, its host, and the thread that watches it.
@@ -32,6 +33,10 @@ pub(super) struct Member {
     pub(super) clock: Option<WallClock>,
     /// The limit before a fault, to be restored.
     pub(super) limited: Option<(Resource, u64)>,
+    /// The group that limits its memory; `None` if there are no such groups.
+    pub(super) memory: Option<Group>,
+    /// How often the process had read renewed certificates before the last renewal.
+    pub(super) reloads: usize,
 }
 
 /// What faults affect besides the process itself.
@@ -72,13 +77,19 @@ impl Member {
                 self.kill(around)?;
             }
             Kind::Kill | Kind::MonotonicClock => self.kill(around)?,
-            Kind::DiskSlow => self.disk()?.slow_down(self.id()?)?,
+            Kind::DiskSlow => {
+                let id = self.id()?;
+                self.disk()?.slow_down(id)?;
+            }
             Kind::DiskHung => self.disk()?.freeze()?,
             Kind::DiskFull => self.disk()?.fill()?,
             Kind::Descriptors => self.limit(Resource::Descriptors)?,
             Kind::Memory => self.limit(Resource::AddressSpace)?,
             Kind::WallClock => self.clock()?.set(fault.clock_seconds)?,
-            Kind::Certificates => secrets.renew(service)?,
+            Kind::Certificates => {
+                self.reloads = self.count_reloads();
+                secrets.renew(service)?;
+            }
         }
         Ok(())
     }
@@ -105,9 +116,18 @@ impl Member {
             Kind::Descriptors | Kind::Memory => self.lift(around)?,
             Kind::WallClock => self.clock()?.set(0)?,
             Kind::MonotonicClock => clock::set_monotonic(&mut self.process, fault.clock_seconds)?,
-            Kind::Kill | Kind::Certificates => {}
+            Kind::Kill => {}
+            Kind::Certificates => {
+                // Files are checked when a connection arrives, as it does at these servers at any time.
+                let is_asked = matches!(service, Service::Replay(_) | Service::Learner);
+                ensure!(!is_asked || self.count_reloads() > self.reloads, "{service} has not read its new certificate");
+            }
         }
         if kind.ends_process() { self.process.start() } else { Ok(()) }
+    }
+
+    fn count_reloads(&self) -> usize {
+        self.process.log_text().lines().filter(|line| line.contains(RELOADED)).count()
     }
 
     fn kill(&mut self, around: Around) -> anyhow::Result<()> {
@@ -115,13 +135,18 @@ impl Member {
         self.process.kill()
     }
 
-    /// Limits a resource to little more than what the process uses now.
+    /// Limits a resource to what the process uses now.
     fn limit(&mut self, resource: Resource) -> anyhow::Result<()> {
         let id = self.id()?;
         let limit = match resource {
-            Resource::Descriptors => unused_descriptor(id)? + DESCRIPTORS_LEFT,
-            Resource::AddressSpace => address_space(id)? + BYTES_LEFT,
+            Resource::Descriptors => unused_descriptor(id)?,
+            Resource::AddressSpace => address_space(id)?,
         };
+        if let (Resource::AddressSpace, Some(memory)) = (resource, &self.memory) {
+            memory.take(id)?;
+            let limit = memory.get("memory.usage_in_bytes")? + NEW_MEMORY_BYTES;
+            memory.set("memory.limit_in_bytes", &limit.to_string())?;
+        }
         self.limited = Some((resource, system::limit(id, resource, limit).context("limit a process")?));
         Ok(())
     }
@@ -129,6 +154,9 @@ impl Member {
     /// Lifts the limit, and starts the process again if it has ended.
     fn lift(&mut self, around: Around) -> anyhow::Result<()> {
         let limited = self.limited.take();
+        if let Some(memory) = &self.memory {
+            memory.set("memory.limit_in_bytes", "-1")?;
+        }
         if self.process.is_running() {
             let (resource, before) = limited.context("the process was limited")?;
             // It may end at this moment.
@@ -145,8 +173,8 @@ impl Member {
         self.process.id().context("the process was started")
     }
 
-    fn disk(&self) -> anyhow::Result<&Disk> {
-        self.disk.as_ref().context("the process has a disk of its own")
+    fn disk(&mut self) -> anyhow::Result<&mut Disk> {
+        self.disk.as_mut().context("the process has a disk of its own")
     }
 
     fn clock(&self) -> anyhow::Result<&WallClock> {

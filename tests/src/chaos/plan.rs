@@ -26,6 +26,8 @@ pub struct Plan {
     pub seed: u64,
     /// The time within which every actor must rejoin after a repair: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
     pub rejoin_max: Duration,
+    /// The only kinds of faults to inject are those whose names contain this text: `ZEROFLEET_CHAOS_FAULTS`.
+    pub faults: String,
     /// The file for the table of recovery times, as Markdown: `ZEROFLEET_CHAOS_REPORT`.
     pub report: Option<PathBuf>,
 }
@@ -36,11 +38,12 @@ impl Plan {
     /// # Errors
     /// A variable is set to a value that is not a number.
     pub fn from_environment() -> anyhow::Result<Self> {
-        let rejoin = number("ZEROFLEET_CHAOS_REJOIN_SECONDS", REJOIN_SECONDS)?;
+        let rejoin = parsed("ZEROFLEET_CHAOS_REJOIN_SECONDS", REJOIN_SECONDS)?;
         Ok(Self {
-            length: Duration::from_secs(number("ZEROFLEET_CHAOS_SECONDS", SECONDS)?),
-            seed: number("ZEROFLEET_CHAOS_SEED", SEED)?,
+            length: Duration::from_secs(parsed("ZEROFLEET_CHAOS_SECONDS", SECONDS)?),
+            seed: parsed("ZEROFLEET_CHAOS_SEED", SEED)?,
             rejoin_max: Duration::try_from_secs_f64(rejoin)?,
+            faults: parsed("ZEROFLEET_CHAOS_FAULTS", String::new())?,
             report: std::env::var_os("ZEROFLEET_CHAOS_REPORT").map(PathBuf::from),
         })
     }
@@ -52,9 +55,9 @@ impl Plan {
     }
 }
 
-fn number<T: FromStr>(name: &str, otherwise: T) -> anyhow::Result<T> {
+fn parsed<T: FromStr>(name: &str, otherwise: T) -> anyhow::Result<T> {
     match std::env::var(name) {
-        Ok(text) => text.parse().map_err(|_| anyhow!("{name}: `{text}` is no number")),
+        Ok(text) => text.parse().map_err(|_| anyhow!("{name}: `{text}` cannot be used")),
         Err(_) => Ok(otherwise),
     }
 }

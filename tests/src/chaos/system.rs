@@ -1,5 +1,5 @@
-//! The Linux calls of the chaos test: network namespaces, tunnels, frozen file systems and limits of processes. On
-//! other systems every call fails as not supported.
+//! The Linux calls of the chaos test: namespaces, tunnels and limits of processes. On other systems every call fails as not
+//! supported.
 
 use std::fs::File;
 use std::io;
@@ -11,6 +11,17 @@ pub(super) fn unshare_network() -> io::Result<()> {
     {
         // SAFETY: the call takes a number and changes only the calling thread.
         done(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+    }
+    #[cfg(not(target_os = "linux"))]
+    Err(missing())
+}
+
+/// Gives the calling thread, and the threads and processes that it starts afterwards, a mount namespace of their own.
+pub(super) fn unshare_mounts() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: the call takes a number and changes only the calling thread.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) })
     }
     #[cfg(not(target_os = "linux"))]
     Err(missing())
@@ -54,42 +65,6 @@ pub(super) fn open_tunnel(name: &str) -> io::Result<File> {
     #[cfg(not(target_os = "linux"))]
     {
         let _ = name;
-        Err(missing())
-    }
-}
-
-/// The requests of Linux's `linux/fs.h` that freeze and thaw a file system.
-#[cfg(target_os = "linux")]
-const FREEZE: libc::Ioctl = 0xC004_5877_u32 as libc::Ioctl;
-#[cfg(target_os = "linux")]
-const THAW: libc::Ioctl = 0xC004_5878_u32 as libc::Ioctl;
-
-/// Makes every write to the file system of `folder` wait.
-pub(super) fn freeze(folder: &File) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd as _;
-        // SAFETY: the descriptor is open for the duration of the call, which reads no argument.
-        done(unsafe { libc::ioctl(folder.as_raw_fd(), FREEZE, 0) })
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = folder;
-        Err(missing())
-    }
-}
-
-/// Ends the effect of [`freeze`].
-pub(super) fn thaw(folder: &File) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd as _;
-        // SAFETY: the descriptor is open for the duration of the call, which reads no argument.
-        done(unsafe { libc::ioctl(folder.as_raw_fd(), THAW, 0) })
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = folder;
         Err(missing())
     }
 }
@@ -147,5 +122,5 @@ fn done(result: libc::c_int) -> io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn missing() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "only Linux has network namespaces")
+    io::Error::new(io::ErrorKind::Unsupported, "only Linux has this")
 }
