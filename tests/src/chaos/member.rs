@@ -1,6 +1,7 @@
 //! A process of the fleet, and the faults that are injected into it.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
@@ -13,12 +14,14 @@ use super::secrets::Secrets;
 use super::switch::{Host, Link};
 use super::system::{self, Resource};
 use super::watch::Watch;
-use crate::process::Process;
+use crate::process::{Process, wait_until};
 
 /// The link of [`Kind::Slow`], with delay and loss per direction.
-const SLOW: Link = Link::Slow { delay: std::time::Duration::from_millis(100), loss: 0.02 };
+const SLOW: Link = Link::Slow { delay: Duration::from_millis(100), loss: 0.02 };
 /// Bytes of pages that a process may get under [`Kind::Memory`], those of its files and sockets included.
 const NEW_MEMORY_BYTES: u64 = 1 << 20;
+/// The time limit for the use of renewed files, which are checked once a second.
+const RELOAD_DEADLINE: Duration = Duration::from_secs(10);
 /// The line in the log of a process that uses renewed files.
 const RELOADED: &str = "reloaded changed files of [security]";
 const PAGE_BYTES: u64 = 4 << 10;
@@ -119,8 +122,10 @@ impl Member {
             Kind::Kill => {}
             Kind::Certificates => {
                 // Files are checked when a connection arrives, as it does at these servers at any time.
-                let is_asked = matches!(service, Service::Replay(_) | Service::Learner);
-                ensure!(!is_asked || self.count_reloads() > self.reloads, "{service} has not read its new certificate");
+                if matches!(service, Service::Replay(_) | Service::Learner) {
+                    let read = || Ok(self.count_reloads() > self.reloads);
+                    wait_until(&format!("{service} has read its new certificate"), RELOAD_DEADLINE, read)?;
+                }
             }
         }
         if kind.ends_process() { self.process.start() } else { Ok(()) }

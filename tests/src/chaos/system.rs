@@ -1,5 +1,5 @@
-//! The Linux calls of the chaos test: namespaces, tunnels and limits of processes. On other systems every call fails as not
-//! supported.
+//! The Linux calls of the chaos test: namespaces, tunnels and limits of processes. On other systems every call fails as
+//! not supported.
 
 use std::fs::File;
 use std::io;
