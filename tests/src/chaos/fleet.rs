@@ -37,6 +37,9 @@ const ADMIN: u16 = 9100;
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// The time limit of a drain.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
+/// The time within which an actor must have sent again what its server could not write, and the interval between looks.
+const GAPS_DEADLINE: Duration = Duration::from_secs(10);
+const GAPS_INTERVAL: Duration = Duration::from_millis(100);
 /// The size of the disk of a replay server: what it stores without faults, and some more for each minute.
 const DISK_MEBIBYTES: u64 = 48;
 const DISK_MEBIBYTES_PER_MINUTE: u64 = 3;
@@ -251,11 +254,19 @@ impl Fleet {
     pub async fn check(&self, witnesses: &Witnesses) -> anyhow::Result<Vec<String>> {
         // The acknowledgements are read before the lists, so that these contain all of them.
         let acknowledged: Vec<_> = self.members.iter().map(|member| member.watch.acknowledged()).collect();
-        let listings = self.list(witnesses).await?;
-        let history = witnesses.history().operations();
-        let mut faults: Vec<String> =
-            listings.iter().flat_map(|listing| violations_of_listing(&history, listing)).collect();
-        let ledger = Ledger::new(listings.into_iter().flat_map(|listing| listing.ids));
+        let (start, mut faults) = (Instant::now(), Vec::new());
+        let ledger = loop {
+            let listings = self.list(witnesses).await?;
+            let history = witnesses.history().operations();
+            faults.extend(listings.iter().flat_map(|listing| violations_of_listing(&history, listing)));
+            let ledger = Ledger::new(listings.into_iter().flat_map(|listing| listing.ids));
+            // A server that could not write for a moment may store later trajectories of an actor first: those before
+            // are not acknowledged, and the actor sends them again.
+            if ledger.missing().is_empty() || start.elapsed() > GAPS_DEADLINE {
+                break ledger;
+            }
+            tokio::time::sleep(GAPS_INTERVAL).await;
+        };
         faults.extend(ledger.faults());
         for (member, acknowledged) in self.members.iter().zip(acknowledged) {
             if let Service::Actor(actor) = member.service {

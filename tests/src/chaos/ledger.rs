@@ -40,23 +40,35 @@ impl Ledger {
         self.sequences.is_empty()
     }
 
-    /// Returns the sequence numbers that occur twice or are missing below the highest: actors number their trajectories
-    /// without gaps, and these are acknowledged in order.
+    /// Returns the sequence numbers that occur twice, and the [missing](Self::missing) ones.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        for ((actor, epoch), sequences) in &self.sequences {
-            let doubled: Vec<_> = sequences.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
+        let doubled = self.of_each_epoch("doubled", |sequences| {
+            sequences.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect()
+        });
+        [doubled, self.missing()].concat()
+    }
+
+    /// Returns the sequence numbers that are missing below the highest of their epoch: actors number their trajectories
+    /// without gaps, and send them in order.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        self.of_each_epoch("missing", |sequences| {
             let last = sequences.last().copied().unwrap_or(0);
-            let missing: Vec<_> = (0..last).filter(|sequence| sequences.binary_search(sequence).is_err()).collect();
-            for (what, those) in [("doubled", doubled), ("missing", missing)] {
-                if !those.is_empty() {
-                    let shown = &those[..those.len().min(SHOWN_MAX)];
-                    faults.push(format!("actor {actor}, epoch {epoch}: {} {what}: {shown:?} …", those.len()));
-                }
-            }
-        }
-        faults
+            (0..last).filter(|sequence| sequences.binary_search(sequence).is_err()).collect()
+        })
+    }
+
+    /// Returns a message for each epoch in which `find` finds sequence numbers.
+    fn of_each_epoch(&self, what: &str, find: impl Fn(&[u64]) -> Vec<u64>) -> Vec<String> {
+        let found = self.sequences.iter().map(|(epoch, sequences)| (epoch, find(sequences)));
+        found
+            .filter(|(_, those)| !those.is_empty())
+            .map(|((actor, epoch), those)| {
+                let shown = &those[..those.len().min(SHOWN_MAX)];
+                format!("actor {actor}, epoch {epoch}: {} {what}: {shown:?} …", those.len())
+            })
+            .collect()
     }
 
     /// Returns a message for each start of an actor of which fewer trajectories are held than were acknowledged.
@@ -93,8 +105,8 @@ mod tests {
     fn a_gap_and_a_duplicate_are_reported_with_actor_epoch_and_sequence() {
         let faults = Ledger::new([ids(1, 1, &[0, 1, 3]), ids(2, 5, &[0, 1, 1])].concat()).faults();
         assert_eq!(faults.len(), 2);
-        assert!(faults[0].contains("actor 1, epoch 1: 1 missing: [2]"), "{}", faults[0]);
-        assert!(faults[1].contains("actor 2, epoch 5: 1 doubled: [1]"), "{}", faults[1]);
+        assert!(faults[0].contains("actor 2, epoch 5: 1 doubled: [1]"), "{}", faults[0]);
+        assert!(faults[1].contains("actor 1, epoch 1: 1 missing: [2]"), "{}", faults[1]);
     }
 
     #[test]

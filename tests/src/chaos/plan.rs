@@ -10,8 +10,9 @@ use super::schedule::Lengths;
 
 /// Default duration of the faults, which is short enough for CI.
 const SECONDS: u64 = 25;
-/// Default seed, so that every run of CI has the same faults.
-const SEED: u64 = 7;
+/// Default seed, so that every run of CI has the same faults: ten kinds in the default duration, three of them of
+/// disks.
+const SEED: u64 = 2_335;
 /// Default limit, generous because the machine may be under other load. The chore sets 5.
 const REJOIN_SECONDS: f64 = 20.0;
 /// Duration of the test from which faults last as long as in the field.
