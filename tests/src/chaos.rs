@@ -1,18 +1,28 @@
 //! The parts of the chaos test: a fleet of real processes on a virtual network, and faults injected into both.
 //!
-//! [`Network`] forwards packets between hosts, and [`Schedule`] generates the faults and their times from a seed.
-//! [`Fleet`] injects the faults and watches the processes. [`Witness`] and [`Ledger`] compare the acknowledged
-//! trajectories with the stored ones, and [`Recoveries`] formats the table in the docs. Start with
-//! `tests/tests/chaos.rs`.
+//! [`Network`] forwards packets between hosts, [`Schedule`] generates the faults and their times from a seed, and
+//! [`Machine`] tells which of them can be injected here. [`Fleet`] injects the faults and watches the processes.
+//! [`Witnesses`] are clients that record their operations in a [`History`]; [`checker`] and [`Ledger`] compare these,
+//! and the acknowledged trajectories of the actors, with the stored ones. [`Recoveries`] formats the table in the docs.
+//! Start with `tests/tests/chaos.rs`.
 
+mod cgroup;
+pub mod checker;
+mod clock;
+mod disk;
 mod fault;
 mod fleet;
+mod growth;
+mod history;
 mod ledger;
+mod machine;
+mod member;
 mod namespace;
 mod network;
 mod plan;
 mod recovery;
 mod schedule;
+mod secrets;
 mod switch;
 mod system;
 mod watch;
@@ -20,12 +30,14 @@ mod witness;
 
 pub use fault::{Fault, Kind, Service};
 pub use fleet::Fleet;
+pub use history::{Call, Disturbance, History, Inserted, Operation};
 pub use ledger::Ledger;
+pub use machine::Machine;
 pub use namespace::Namespace;
 pub use network::Network;
 pub use plan::Plan;
 pub use recovery::{Recoveries, Recovery};
 pub use schedule::{Lengths, Round, Schedule};
 pub use switch::{Host, Link};
-pub use watch::Watch;
-pub use witness::Witness;
+pub use watch::{Acknowledged, Watch};
+pub use witness::Witnesses;

@@ -1,6 +1,6 @@
 //! Starts, queries and ends one real process.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -91,6 +91,9 @@ pub struct Process {
     /// The admin port; zero if the process has none.
     admin: u16,
     namespace: Option<Arc<Namespace>>,
+    /// The command line that starts the program; empty if it is started directly.
+    launcher: Vec<OsString>,
+    variables: Vec<(&'static str, OsString)>,
     child: Option<Child>,
     /// The ports on which the process listens, reserved before its first start.
     ports: Vec<ReservedPort>,
@@ -115,7 +118,8 @@ impl Process {
     pub fn without_admin(name: &str, program: &str, arguments: Vec<OsString>, logs: &Path) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let (name, program) = (name.to_owned(), self::program(program)?);
-        Ok(Self { name, arguments, program, log, admin: 0, namespace: None, child: None, ports: Vec::new() })
+        let (launcher, variables, ports) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { name, arguments, program, log, admin: 0, namespace: None, launcher, variables, child: None, ports })
     }
 
     /// Keeps these ports reserved for the process, also while it does not run.
@@ -128,15 +132,35 @@ impl Process {
         self.namespace = Some(namespace);
     }
 
+    /// Starts the program by this command line from its next start on. It must execute the program in its own process.
+    pub(crate) fn launch_with(&mut self, launcher: Vec<OsString>) {
+        self.launcher = launcher;
+    }
+
+    /// Sets an environment variable from the next start on.
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.variables.push((name, value.into()));
+    }
+
+    /// Returns the id of the process, if it was started.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Starts the process, which appends to its log.
     ///
     /// # Errors
     /// The log cannot be opened, or the process cannot be started.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log).context("open the log")?;
-        let mut command = Command::new(&self.program);
+        let line: Vec<&OsStr> =
+            self.launcher.iter().map(OsString::as_os_str).chain([self.program.as_os_str()]).collect();
+        let mut command = Command::new(line[0]);
         command
+            .args(&line[1..])
             .args(&self.arguments)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("OMP_NUM_THREADS", "1")
             .env("MKL_NUM_THREADS", "1")
             // The pipe carries no data: its end-of-file shows that the test has ended, see `--exit-with-parent`.

@@ -1,10 +1,14 @@
-//! Kills, removes, pauses, disconnects and slows down any process at any time, on a virtual network.
+//! Injects faults of processes, network, disks, limits, clocks and certificates into a fleet at any time.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use tests::chaos::{Fleet, Network, Plan, Recoveries, Round, Schedule, Witness};
+use anyhow::Context;
+use tests::chaos::checker::violations;
+use tests::chaos::{Disturbance, Fleet, Kind, Machine, Network, Plan, Recoveries, Round, Schedule, Witnesses};
+use tokio::runtime::Runtime;
 
 /// Returns the network; `None` if this machine cannot create one, which fails the test if `ZEROFLEET_CHAOS_SECONDS` is
 /// set.
@@ -20,57 +24,135 @@ fn network(seed: u64) -> Option<Network> {
     }
 }
 
+/// Returns what this machine can inject, and prints what it cannot.
+#[allow(clippy::print_stderr, reason = "the output of tests must show what was left out")]
+fn machine() -> Machine {
+    let machine = Machine::inspect();
+    for kind in Kind::ALL {
+        if let Some(reason) = machine.lacks(kind) {
+            eprintln!("left out: {kind}: {reason}");
+        }
+    }
+    machine
+}
+
+/// Returns the path of the histories: beside the report, else among the temporary files of the build.
+fn histories(plan: &Plan) -> PathBuf {
+    let otherwise = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{}.md", plan.seed));
+    plan.report.clone().unwrap_or(otherwise).with_extension("jsonl")
+}
+
+/// A run of the test and what it has found so far.
+struct Run {
+    plan: Plan,
+    machine: Machine,
+    fleet: Fleet,
+    witnesses: Witnesses,
+    recoveries: Recoveries,
+    disturbances: Vec<Disturbance>,
+    broken: Vec<String>,
+    told_once: BTreeSet<String>,
+}
+
+impl Run {
+    /// Injects round after round, and checks after each that every process works and nothing is lost.
+    #[allow(clippy::print_stderr, reason = "a long test shows how far it is")]
+    fn rounds(&mut self, runtime: &Runtime) -> anyhow::Result<()> {
+        let start = Instant::now();
+        for Round(mut faults) in Schedule::new(self.plan.seed, self.plan.lengths()) {
+            if start.elapsed() >= self.plan.length {
+                break;
+            }
+            let is_wanted = |kind: Kind| kind.to_string().contains(&self.plan.faults);
+            faults.retain(|fault| self.machine.lacks(fault.kind).is_none() && is_wanted(fault.kind));
+            if faults.is_empty() {
+                continue;
+            }
+            let names: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let what = names.join(", and ");
+            eprint!("{:7.1} s  {what}", start.elapsed().as_secs_f64());
+            let may_fail = faults.iter().any(|fault| fault.kind != Kind::Certificates);
+            let from = self.witnesses.history().now();
+            // Until the round has ended, any request may fail.
+            self.disturbances.push(Disturbance { what: what.clone(), from, to: Duration::MAX, may_fail });
+            self.round(&what, &Round(faults), runtime)?;
+            let to = self.witnesses.history().now();
+            self.disturbances.last_mut().context("there is a round")?.to = to;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::print_stderr, reason = "a long test shows how far it is")]
+    fn round(&mut self, what: &str, round: &Round, runtime: &Runtime) -> anyhow::Result<()> {
+        let healed = self.fleet.suffer(round)?;
+        let recovery = self.fleet.recover(round, healed, &self.witnesses)?;
+        let [service, actors, training] =
+            [recovery.service, recovery.actors, recovery.training].map(|time| time.as_secs_f64());
+        eprintln!(": back in {service:.1} s, actors in {actors:.1} s, training in {training:.1} s");
+        match round.0[..] {
+            [fault] => self.recoveries.after(fault.service, fault.kind, recovery),
+            _ => self.recoveries.after_two(recovery),
+        }
+        if recovery.actors > self.plan.rejoin_max {
+            self.broken.push(format!("{what}: actors were back after {actors:.1} s"));
+        }
+        for violation in runtime.block_on(self.fleet.check(&self.witnesses))? {
+            // A loss is permanent: it is reported with its cause.
+            if self.told_once.insert(violation.clone()) {
+                self.broken.push(format!("{what}: {violation}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends every process and checks the whole history.
+    #[allow(clippy::print_stderr, reason = "the output of the test is part of its report")]
+    fn finish(&mut self, runtime: &Runtime) -> anyhow::Result<()> {
+        runtime.block_on(self.witnesses.finish())?;
+        self.broken.extend(runtime.block_on(self.fleet.check(&self.witnesses))?);
+        let (listings, ledger) = runtime.block_on(self.fleet.finish(&self.witnesses))?;
+        self.broken.extend(ledger.faults());
+        let operations = self.witnesses.history().operations();
+        self.broken.extend(violations(&operations, &listings, &self.disturbances));
+        eprintln!("{} trajectories, {} operations of witnesses", ledger.len(), operations.len());
+        Ok(())
+    }
+}
+
 /// The test prints its seed and faults even if it passes, so that they can be repeated.
 #[test]
-#[allow(clippy::print_stderr, reason = "a failed test shows its seed, and a long one how far it is")]
+#[allow(clippy::print_stderr, reason = "a failed test shows its seed and what it found")]
 fn under_any_faults_no_acknowledged_trajectory_is_lost_or_doubled_and_all_actors_rejoin() {
     let plan = Plan::from_environment().unwrap();
     eprintln!("ZEROFLEET_CHAOS_SEED={} ZEROFLEET_CHAOS_SECONDS={}", plan.seed, plan.length.as_secs());
     let Some(network) = network(plan.seed) else { return };
-    let mut fleet = Fleet::new(network).unwrap();
+    let machine = machine();
+    let is_known =
+        Kind::ALL.iter().any(|kind| machine.lacks(*kind).is_none() && kind.to_string().contains(&plan.faults));
+    assert!(is_known, "no fault that this machine can inject is named `{}`", plan.faults);
+    let mut fleet = Fleet::new(network, &machine, plan.length).unwrap();
     fleet.enter().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _on_it = runtime.enter();
     fleet.start().unwrap();
-    let witness = Witness::start(&fleet.replay_endpoint());
+    let witnesses = fleet.witnesses();
+    let (recoveries, disturbances, broken, told_once) = Default::default();
+    let mut run = Run { plan, machine, fleet, witnesses, recoveries, disturbances, broken, told_once };
 
-    let start = Instant::now();
-    let (mut recoveries, mut broken, mut told_once) = (Recoveries::default(), Vec::new(), BTreeSet::new());
-    for round in Schedule::new(plan.seed, plan.lengths()).take_while(|_| start.elapsed() < plan.length) {
-        let Round(faults) = &round;
-        let names: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        eprint!("{:7.1} s  {}", start.elapsed().as_secs_f64(), names.join(", and "));
-        let healed = fleet.suffer(&round).unwrap();
-        let recovery = fleet.recover(&round, healed, &witness).unwrap();
-        let [service, actors, training] =
-            [recovery.service, recovery.actors, recovery.training].map(|time| time.as_secs_f64());
-        eprintln!(": back in {service:.1} s, actors in {actors:.1} s, training in {training:.1} s");
-        match faults[..] {
-            [fault] => recoveries.after(fault.service, fault.kind, recovery),
-            _ => recoveries.after_two(recovery),
-        }
-        if recovery.actors > plan.rejoin_max {
-            broken.push(format!("{}: actors were back after {actors:.1} s", names.join(", and ")));
-        }
-        for what in runtime.block_on(fleet.check(&witness)).unwrap() {
-            // A loss is permanent: it is reported with its cause.
-            if told_once.insert(what.clone()) {
-                broken.push(format!("{}: {what}", names.join(", and ")));
-            }
-        }
+    let ended = run.rounds(&runtime).and_then(|()| run.finish(&runtime));
+    let path = histories(&run.plan);
+    run.witnesses.history().write(&path, &run.disturbances).unwrap();
+    eprintln!("histories: {}", path.display());
+    for (service, errors) in run.fleet.errors() {
+        eprintln!("{service}: {} errors in its log, the last of them {:?}", errors.len(), errors.last());
     }
-
-    broken.extend(runtime.block_on(fleet.check(&witness)).unwrap());
-    let acknowledged = witness.acknowledged();
-    drop(witness);
-    let ledger = runtime.block_on(fleet.finish()).unwrap();
-    broken.extend(ledger.faults());
-    broken.extend(ledger.lost_to_witness(acknowledged));
-    eprintln!("{} trajectories, {acknowledged} of them of the witness; {:?}", ledger.len(), fleet.errors());
-    let table = recoveries.table();
+    let table = run.recoveries.table();
     eprintln!("{table}");
-    if let Some(path) = plan.report {
+    if let Some(path) = &run.plan.report {
         std::fs::write(path, table).unwrap();
     }
-    assert!(broken.is_empty(), "seed {}:\n{}", plan.seed, broken.join("\n"));
+    if let Err(error) = ended {
+        run.broken.push(format!("{error:#}"));
+    }
+    assert!(run.broken.is_empty(), "seed {}:\n{}", run.plan.seed, run.broken.join("\n"));
 }

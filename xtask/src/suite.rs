@@ -97,7 +97,10 @@ pub struct ChaosOptions {
     /// Seconds after the repair of a fault within which every actor must have another trajectory acknowledged.
     #[arg(long, default_value_t = 5.0)]
     pub rejoin_seconds: f64,
-    /// The file for the table of recovery times, as Markdown; it is printed, too.
+    /// Inject only faults whose name contains this text, as `disk` or `killed`: docs/recovery.md lists them.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub faults: String,
+    /// The file for the table of recovery times, as Markdown; it is printed, too. The histories are written beside it.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -114,6 +117,7 @@ pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
     test.env("ZEROFLEET_CHAOS_SECONDS", (options.minutes * 60).to_string());
     test.env("ZEROFLEET_CHAOS_SEED", options.seed.to_string());
     test.env("ZEROFLEET_CHAOS_REJOIN_SECONDS", options.rejoin_seconds.to_string());
+    test.env("ZEROFLEET_CHAOS_FAULTS", &options.faults);
     if let Some(report) = &options.report {
         // The test runs in another folder than the caller.
         test.env("ZEROFLEET_CHAOS_REPORT", std::path::absolute(report)?);

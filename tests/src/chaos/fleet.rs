@@ -9,14 +9,22 @@ use fleet::Role;
 use fleet::wiring::{self, Wiring};
 use tempfile::TempDir;
 
-use super::fault::{Fault, Kind, Service};
+use super::cgroup::Group;
+use super::checker::{Listing, violations_of_listing};
+use super::clock::WallClock;
+use super::disk::Disk;
+use super::fault::{Fault, Service};
+use super::growth::{At, Growth, all_grow, grow_while};
 use super::ledger::Ledger;
+use super::machine::Machine;
+use super::member::{Around, Member, host};
 use super::network::Network;
 use super::recovery::Recovery;
 use super::schedule::Round;
-use super::switch::{Host, Link};
-use super::watch::{Promises, Seen, Watch};
-use super::witness::Witness;
+use super::secrets::Secrets;
+use super::switch::Host;
+use super::watch::{Promises, Watch};
+use super::witness::Witnesses;
 use crate::cluster::{SEED, SMALL_TIC_TAC_TOE, print_log};
 use crate::process::{Output, Process};
 use crate::trajectories::list;
@@ -27,14 +35,14 @@ const HOME: Host = Host(0);
 const ADMIN: u16 = 9100;
 /// Starting libtorch on a busy machine takes a while.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// The time within which every process must work again after a repair.
-const RECOVERY_DEADLINE: Duration = Duration::from_secs(90);
 /// The time limit of a drain.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
-/// The interval between polls.
-const POLL: Duration = Duration::from_millis(20);
-/// The link of [`Kind::Slow`], with delay and loss per direction.
-const SLOW: Link = Link::Slow { delay: Duration::from_millis(100), loss: 0.02 };
+/// The time within which an actor must have sent again what its server could not write, and the interval between looks.
+const GAPS_DEADLINE: Duration = Duration::from_secs(10);
+const GAPS_INTERVAL: Duration = Duration::from_millis(100);
+/// The size of the disk of a replay server: what it stores without faults, and some more for each minute.
+const DISK_MEBIBYTES: u64 = 48;
+const DISK_MEBIBYTES_PER_MINUTE: u64 = 3;
 
 const INSERTED: &str = "zerofleet_actor_inserted_total";
 const STEPS: &str = "zerofleet_learner_steps_total";
@@ -43,25 +51,19 @@ const ARENA_VERSION: &str = "zerofleet_arena_weights_version";
 
 /// The settings in addition to the small run file. No process waits for the rate limiter, so that a recovery time is
 /// that of the affected process, and two cores can bear the load.
-const SETTINGS: [&str; 8] = [
-    "security.insecure_bind=true",
+const SETTINGS: [&str; 10] = [
     "replay.actor_inserts_per_second_max=20",
     "replay.samples_per_insert=4",
     "replay.error_items=100000",
+    // Nothing leaves the window, so that everything is listed.
+    "replay.window_items_min=4000000",
+    "replay.archive_seconds=2",
     "actor.unacknowledged_max=16",
+    "actor.replay_away_seconds_max=2",
     "arena.cpu_share=0.2",
     "arena.positions=50",
     "inference.threads=1",
 ];
-
-/// A process, its host, and the thread that watches it.
-#[derive(Debug)]
-struct Member {
-    service: Service,
-    host: Host,
-    process: Process,
-    watch: Watch,
-}
 
 /// All processes of a run on a network of their own, in a run directory that is deleted at the end. Their logs are
 /// printed if the test panics.
@@ -70,6 +72,7 @@ pub struct Fleet {
     // Fields are dropped in this order: the processes end before the network and the directory are removed.
     members: Vec<Member>,
     network: Network,
+    secrets: Secrets,
     directory: TempDir,
 }
 
@@ -81,19 +84,32 @@ impl Fleet {
         services + 1
     }
 
-    /// Writes the run file and creates the processes without starting them.
+    /// Writes the run file and the credentials, and creates the processes without starting them. The calling process
+    /// uses the credentials of an operator from then on. `length` is the duration of the test.
     ///
     /// # Errors
     /// A binary is missing, or the run directory cannot be made.
-    pub fn new(network: Network) -> anyhow::Result<Self> {
+    pub fn new(network: Network, machine: &Machine, length: Duration) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("make the run directory")?;
         let run = format!(
             "[run]\ngame = \"tic_tac_toe\"\nseed = {SEED}\ndirectory = \"{}\"\n{SMALL_TIC_TAC_TOE}",
             directory.path().display()
         );
         std::fs::write(directory.path().join("config.toml"), run).context("write config.toml")?;
-        let members = Service::all().into_iter().map(|service| member(service, &network, directory.path()));
-        Ok(Self { members: members.collect::<anyhow::Result<_>>()?, network, directory })
+        let names: Vec<String> =
+            Service::all().into_iter().map(|service| host(service).address().to_string()).collect();
+        let secrets = Secrets::new(&directory.path().join("secrets"), &names)?;
+        proto::security::use_credentials(&secrets.of_operator())?;
+        let minutes = length.as_secs().div_ceil(60);
+        let site = Site {
+            network: &network,
+            secrets: &secrets,
+            machine,
+            directory: directory.path(),
+            disk_mebibytes: DISK_MEBIBYTES + DISK_MEBIBYTES_PER_MINUTE * minutes,
+        };
+        let members = Service::all().into_iter().map(|service| site.member(service)).collect::<anyhow::Result<_>>()?;
+        Ok(Self { members, network, secrets, directory })
     }
 
     /// Moves the calling thread, and the threads and processes that it starts afterwards, into a network namespace that
@@ -114,7 +130,7 @@ impl Fleet {
         for member in &mut self.members {
             member.watch.begin_run(0.0);
             member.process.start()?;
-            if matches!(member.service, Service::Replay | Service::Learner | Service::Inference) {
+            if matches!(member.service, Service::Replay(_) | Service::Learner | Service::Inference) {
                 member.process.ready(START_DEADLINE)?;
             }
         }
@@ -124,10 +140,11 @@ impl Fleet {
         Ok(())
     }
 
-    /// Returns the endpoint of the replay server.
+    /// Starts clients of all replay servers and of the learner. Must be called on a runtime whose threads have
+    /// [entered](Self::enter) the network.
     #[must_use]
-    pub fn replay_endpoint(&self) -> String {
-        endpoint(Service::Replay)
+    pub fn witnesses(&self) -> Witnesses {
+        Witnesses::start(&replay_endpoints(), &endpoint(Service::Learner), self.directory().join("weights"))
     }
 
     /// The run directory.
@@ -155,40 +172,23 @@ impl Fleet {
         Ok(Instant::now())
     }
 
-    fn strike(&mut self, Fault { service, kind, .. }: Fault) -> anyhow::Result<()> {
-        let floor = if service == Service::Learner { self.checkpointed() } else { 0.0 };
-        let member = &mut self.members[usize::from(service.index())];
-        ensure!(member.process.is_running(), "{service} has ended by itself");
-        match kind {
-            Kind::Pause => member.process.pause(),
-            Kind::Cut => self.network.set(member.host, Link::Cut),
-            Kind::Slow => self.network.set(member.host, SLOW),
-            Kind::Kill | Kind::Vanish => {
-                if kind == Kind::Vanish {
-                    self.network.set(member.host, Link::Cut);
-                }
-                member.watch.begin_run(floor);
-                member.process.kill()?;
-            }
-        }
-        Ok(())
+    fn strike(&mut self, fault: Fault) -> anyhow::Result<()> {
+        let checkpointed = self.checkpointed(fault.service);
+        let around = Around { network: &self.network, secrets: &self.secrets, checkpointed };
+        self.members[usize::from(fault.service.index())].strike(fault, around)
     }
 
-    fn heal(&mut self, Fault { service, kind, .. }: Fault) -> anyhow::Result<()> {
-        let member = &mut self.members[usize::from(service.index())];
-        match kind {
-            Kind::Pause => member.process.resume(),
-            Kind::Cut | Kind::Slow | Kind::Kill | Kind::Vanish => self.network.set(member.host, Link::Good),
-        }
-        if kind.ends_process() { member.process.start() } else { Ok(()) }
+    fn heal(&mut self, fault: Fault) -> anyhow::Result<()> {
+        let checkpointed = self.checkpointed(fault.service);
+        let around = Around { network: &self.network, secrets: &self.secrets, checkpointed };
+        self.members[usize::from(fault.service.index())].heal(fault, around)
     }
 
     /// Waits until all processes work again after a round whose last repair was at `healed`.
     ///
     /// # Errors
     /// A process does not work again by the deadline.
-    pub fn recover(&self, Round(faults): &Round, healed: Instant, witness: &Witness) -> anyhow::Result<Recovery> {
-        let before = witness.acknowledged();
+    pub fn recover(&self, Round(faults): &Round, healed: Instant, witnesses: &Witnesses) -> anyhow::Result<Recovery> {
         // Growth is measured from zero only after a single fault: with two, the restarted process may have counted
         // before the other was repaired.
         let begins = |service| matches!(faults[..], [fault] if fault.service == service && fault.kind.ends_process());
@@ -198,25 +198,25 @@ impl Fleet {
             Some(if begins(service) && at.metric == INSERTED { at.anew(healed) } else { at.since(healed) })
         };
         let own: Vec<Growth> = faults.iter().filter_map(|fault| work(fault.service)).collect();
-        let actors: Vec<Growth> = Service::all()
-            .into_iter()
-            .filter(|service| matches!(service, Service::Actor(_)))
-            .filter_map(&work)
-            .collect();
+        let actors: Vec<Growth> = Service::actors().into_iter().filter_map(&work).collect();
         let training: Vec<Growth> = work(Service::Learner).into_iter().collect();
-        let asks_witness = faults.iter().any(|fault| fault.service == Service::Replay);
+        let struck = faults.iter().filter_map(|fault| match fault.service {
+            Service::Replay(server) => Some(server),
+            _ => None,
+        });
+        let before: Vec<(u8, u64)> = struck.map(|server| (server, witnesses.acknowledged(server))).collect();
         let (owns, acting) = (own.len(), actors.len());
         let mut growths: Vec<Growth> = own.into_iter().chain(actors).chain(training).collect();
 
         let mut witnessed = None;
         let times = grow_while(&mut growths, || {
-            if witnessed.is_none() && witness.acknowledged() > before {
+            if witnessed.is_none() && before.iter().all(|&(server, count)| witnesses.acknowledged(server) > count) {
                 witnessed = Some(healed.elapsed());
             }
             witnessed.is_some()
         })?;
         let greatest = |times: &[Duration]| times.iter().max().copied().unwrap_or_default();
-        let seen = if asks_witness { witnessed.unwrap_or_default() } else { Duration::ZERO };
+        let seen = if before.is_empty() { Duration::ZERO } else { witnessed.unwrap_or_default() };
         Ok(Recovery {
             service: greatest(&times[..owns]).max(seen),
             actors: greatest(&times[owns..][..acting]),
@@ -224,11 +224,11 @@ impl Fleet {
         })
     }
 
-    /// Returns the counter of a service's own work; `None` for the replay server, whose work the witness measures.
+    /// Returns the counter of a service's own work; `None` for a replay server, whose work the witnesses measure.
     fn own_work(&self, service: Service) -> Option<At<'_>> {
-        let last_actor = Service::all().into_iter().rfind(|service| matches!(service, Service::Actor(_)));
+        let last_actor = Service::actors().into_iter().next_back();
         let (of, metric) = match service {
-            Service::Replay => return None,
+            Service::Replay(_) => return None,
             Service::Learner => (service, STEPS),
             Service::Inference => (last_actor?, BY_SERVER),
             Service::Actor(_) => (service, INSERTED),
@@ -237,8 +237,11 @@ impl Fleet {
         Some(At { watch: &self.members[usize::from(of.index())].watch, metric })
     }
 
-    /// Returns the training step of the newest finished checkpoint.
-    fn checkpointed(&self) -> f64 {
+    /// Returns the training step of the newest finished checkpoint of the learner, and 0 for other services.
+    fn checkpointed(&self, service: Service) -> f64 {
+        if service != Service::Learner {
+            return 0.0;
+        }
         let entries = std::fs::read_dir(self.directory().join("checkpoints")).into_iter().flatten().flatten();
         let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok());
         steps.max().map_or(0.0, f64::from)
@@ -247,14 +250,24 @@ impl Fleet {
     /// Checks that every acknowledged trajectory is stored exactly once; returns the violations since the last check.
     ///
     /// # Errors
-    /// The replay server does not answer.
-    pub async fn check(&self, witness: &Witness) -> anyhow::Result<Vec<String>> {
-        // The acknowledgements are read before the list, so that the list contains all of them.
+    /// A replay server does not answer.
+    pub async fn check(&self, witnesses: &Witnesses) -> anyhow::Result<Vec<String>> {
+        // The acknowledgements are read before the lists, so that these contain all of them.
         let acknowledged: Vec<_> = self.members.iter().map(|member| member.watch.acknowledged()).collect();
-        let rest = witness.rest(RECOVERY_DEADLINE).await?;
-        let ledger = Ledger::new(list(&self.replay_endpoint()).await.context("list what is stored")?);
-        let mut faults = ledger.faults();
-        faults.extend(ledger.lost_to_witness(rest.acknowledged));
+        let (start, mut faults) = (Instant::now(), Vec::new());
+        let ledger = loop {
+            let listings = self.list(witnesses).await?;
+            let history = witnesses.history().operations();
+            faults.extend(listings.iter().flat_map(|listing| violations_of_listing(&history, listing)));
+            let ledger = Ledger::new(listings.into_iter().flat_map(|listing| listing.ids));
+            // A server that could not write for a moment may store later trajectories of an actor first: those before
+            // are not acknowledged, and the actor sends them again.
+            if ledger.missing().is_empty() || start.elapsed() > GAPS_DEADLINE {
+                break ledger;
+            }
+            tokio::time::sleep(GAPS_INTERVAL).await;
+        };
+        faults.extend(ledger.faults());
         for (member, acknowledged) in self.members.iter().zip(acknowledged) {
             if let Service::Actor(actor) = member.service {
                 faults.extend(ledger.lost(u64::from(actor), &acknowledged));
@@ -264,25 +277,55 @@ impl Fleet {
         Ok(faults)
     }
 
-    /// Drains every process, actors first; returns the trajectories that are then stored, or spooled by an actor for
-    /// its next start.
+    /// Lists what each replay server holds.
+    async fn list(&self, witnesses: &Witnesses) -> anyhow::Result<Vec<Listing>> {
+        let mut listings = Vec::new();
+        for (server, endpoint) in (0..).zip(replay_endpoints()) {
+            let invoked = witnesses.history().now();
+            let ids = list(&endpoint).await.context("list what is stored")?;
+            listings.push(Listing { server, invoked, returned: witnesses.history().now(), ids });
+        }
+        Ok(listings)
+    }
+
+    /// Drains every process, actors first. Returns what each replay server holds then, and all trajectories that are
+    /// held, or spooled by an actor for its next start.
     ///
     /// # Errors
-    /// A process does not drain.
-    pub async fn finish(&mut self) -> anyhow::Result<Ledger> {
+    /// A process does not drain, or an archive does not hold what its server does.
+    pub async fn finish(&mut self, witnesses: &Witnesses) -> anyhow::Result<(Vec<Listing>, Ledger)> {
         self.end(|service| matches!(service, Service::Actor(_)))?;
-        let endpoint = self.replay_endpoint();
-        let held = list(&endpoint).await.context("list what is stored")?;
-        let table = proto::replay::stats(&endpoint).await?;
-        ensure!(table.trajectories_inserted_total == held.len() as u64, "{table:?}, but {} are held", held.len());
+        let listings = self.list(witnesses).await?;
+        let held: Vec<TrajectoryId> = listings.iter().flat_map(|listing| listing.ids.iter().copied()).collect();
+        for (endpoint, listing) in replay_endpoints().iter().zip(&listings) {
+            let (table, listed) = (proto::replay::stats(endpoint).await?, listing.ids.len());
+            ensure!(table.trajectories_inserted_total == listed as u64, "{table:?}, but {listed} are held");
+        }
         let spooled = (0..super::fault::ACTORS).flat_map(|actor| self.spooled(u64::from(actor)));
         // A trajectory that was stored but not acknowledged is sent again, and counts once.
         let spooled: Vec<TrajectoryId> = spooled.filter(|id| !held.contains(id)).collect();
         self.end(|service| service == Service::Arena)?;
         self.end(|service| service == Service::Inference)?;
         self.end(|service| service == Service::Learner)?;
-        self.end(|service| service == Service::Replay)?;
-        Ok(Ledger::new(held.into_iter().chain(spooled)))
+        self.end(|service| matches!(service, Service::Replay(_)))?;
+        self.restore(&listings, witnesses).await?;
+        Ok((listings, Ledger::new(held.into_iter().chain(spooled))))
+    }
+
+    /// Starts every replay server with an empty folder, and checks that its archive holds all that it held.
+    async fn restore(&mut self, before: &[Listing], witnesses: &Witnesses) -> anyhow::Result<()> {
+        for member in self.members.iter_mut().filter(|member| matches!(member.service, Service::Replay(_))) {
+            let empty = self.directory.path().join(format!("{}-restored", member.process.name()));
+            member.process.argue(&["--set", &format!("replay.directory={}", empty.display())]);
+            member.process.start()?;
+            member.process.ready(START_DEADLINE)?;
+        }
+        let restored = self.list(witnesses).await?;
+        for (before, restored) in before.iter().zip(&restored) {
+            let (held, server) = (before.ids.len(), before.server);
+            ensure!(before.ids == restored.ids, "the archive of {server} has {} of {held}", restored.ids.len());
+        }
+        self.end(|service| matches!(service, Service::Replay(_)))
     }
 
     fn end(&mut self, who: impl Fn(Service) -> bool) -> anyhow::Result<()> {
@@ -305,17 +348,15 @@ impl Fleet {
         self.directory().join("actors").join(actor.to_string())
     }
 
-    /// Returns the lines of all logs at level ERROR, which means that a person must act.
+    /// Returns the lines at level ERROR, which means that a person must act, of every log that has some.
     #[must_use]
-    pub fn errors(&self) -> Vec<String> {
+    pub fn errors(&self) -> Vec<(Service, Vec<String>)> {
         let of = |member: &Member| {
             let text = member.process.log_text();
-            text.lines()
-                .filter(|line| line.contains("ERROR"))
-                .map(|line| format!("{}: {line}", member.service))
-                .collect()
+            let lines = text.lines().filter(|line| line.contains("ERROR")).map(str::to_owned);
+            (member.service, lines.collect::<Vec<_>>())
         };
-        self.members.iter().flat_map(|member| -> Vec<String> { of(member) }).collect()
+        self.members.iter().map(of).filter(|(_, lines)| !lines.is_empty()).collect()
     }
 }
 
@@ -328,47 +369,74 @@ impl Drop for Fleet {
 }
 
 fn endpoint(service: Service) -> String {
-    format!("http://{}", listen(service))
+    format!("https://{}", listen(service))
 }
 
-fn host(service: Service) -> Host {
-    Host(service.index() + 1)
+fn replay_endpoints() -> Vec<String> {
+    Service::replay_servers().into_iter().map(endpoint).collect()
 }
 
 fn listen(service: Service) -> String {
     let port = match service {
-        Service::Replay => 7001,
+        Service::Replay(_) => 7001,
         Service::Learner => 7002,
         _ => 7003,
     };
     format!("{}:{port}", host(service).address())
 }
 
-fn member(service: Service, network: &Network, directory: &Path) -> anyhow::Result<Member> {
-    let (replay, learner) = (vec![endpoint(Service::Replay)], endpoint(Service::Learner));
-    let mut wiring = Wiring { replay, learner, inference: None };
-    let mut sets: Vec<String> = SETTINGS.iter().map(|&set| set.to_owned()).collect();
-    if let Service::Actor(actor) = service {
-        sets.push(format!("actor.id={actor}"));
-        wiring.inference = (actor + 1 == super::fault::ACTORS).then(|| endpoint(Service::Inference));
+/// What the processes of a fleet are made of.
+struct Site<'a> {
+    network: &'a Network,
+    secrets: &'a Secrets,
+    machine: &'a Machine,
+    directory: &'a Path,
+    disk_mebibytes: u64,
+}
+
+impl Site<'_> {
+    /// Creates a process without starting it.
+    fn member(&self, service: Service) -> anyhow::Result<Member> {
+        let &Self { network, secrets, machine, directory, disk_mebibytes } = self;
+        let name = service.to_string().replace(' ', "-");
+        let (replay, learner) = (replay_endpoints(), endpoint(Service::Learner));
+        let mut wiring = Wiring { replay, learner, inference: None };
+        let mut sets: Vec<String> = SETTINGS.iter().map(|&set| set.to_owned()).collect();
+        sets.extend(secrets.settings(service));
+        let mut disk = None;
+        match service {
+            Service::Actor(actor) => {
+                sets.push(format!("actor.id={actor}"));
+                wiring.inference = (actor + 1 == super::fault::ACTORS).then(|| endpoint(Service::Inference));
+            }
+            Service::Replay(_) => {
+                let folder = directory.join(format!("{name}-disk"));
+                sets.push(format!("replay.directory={}", folder.join("log").display()));
+                sets.push(format!("replay.archive=file://{}", directory.join(format!("{name}-archive")).display()));
+                disk = if machine.has_disks() { Some(Disk::mount(folder, disk_mebibytes)?) } else { None };
+            }
+            _ => {}
+        }
+        let role = service.role();
+        let listen = matches!(role, Role::Replay | Role::Learner | Role::Inference).then(|| listen(service));
+        let sets = sets.into_iter().chain(wiring.sets(role));
+        let mut arguments = wiring::arguments(&directory.join("config.toml"), listen.as_deref(), sets);
+        // An interrupted run leaves no process behind in its namespaces.
+        arguments.push("--exit-with-parent".into());
+        let namespace = network.namespace(host(service));
+        let mut process = Process::new(&name, role.program(), arguments, ADMIN, directory)?;
+        process.run_in(namespace.clone());
+        let clock = machine.faketime.as_deref();
+        let clock = clock.map(|library| WallClock::of(&mut process, library, directory.join(format!("{name}.clock"))));
+        let memory = Group::new("memory", &name).ok();
+        let watch = Watch::start(name, namespace, ADMIN, promises(service, directory))?;
+        Ok(Member { service, process, watch, disk, clock: clock.transpose()?, limited: None, memory, reloads: 0 })
     }
-    let role = service.role();
-    let listen = matches!(role, Role::Replay | Role::Learner | Role::Inference).then(|| listen(service));
-    let sets = sets.into_iter().chain(wiring.sets(role));
-    let mut arguments = wiring::arguments(&directory.join("config.toml"), listen.as_deref(), sets);
-    // An interrupted run leaves no process behind in its namespaces.
-    arguments.push("--exit-with-parent".into());
-    let name = service.to_string().replace(' ', "-");
-    let namespace = network.namespace(host(service));
-    let mut process = Process::new(&name, role.program(), arguments, ADMIN, directory)?;
-    process.run_in(namespace.clone());
-    let watch = Watch::start(name, namespace, ADMIN, promises(service, directory))?;
-    Ok(Member { service, host: host(service), process, watch })
 }
 
 fn promises(service: Service, directory: &Path) -> Promises {
     let never_falls = match service {
-        Service::Replay => None,
+        Service::Replay(_) => None,
         Service::Learner => Some("zerofleet_learner_weights_version"),
         Service::Inference => Some("zerofleet_inference_weights_version"),
         Service::Actor(_) => Some("zerofleet_actor_weights_version"),
@@ -381,70 +449,4 @@ fn promises(service: Service, directory: &Path) -> Promises {
     };
     let falls_to_floor = (service == Service::Learner).then_some(STEPS);
     Promises { never_falls, falls_to_floor, acknowledged }
-}
-
-/// A metric of a process.
-#[derive(Debug, Clone, Copy)]
-struct At<'a> {
-    watch: &'a Watch,
-    metric: &'static str,
-}
-
-impl<'a> At<'a> {
-    /// Returns the condition that the metric grows beyond its first value read after `since`.
-    fn since(self, since: Instant) -> Growth<'a> {
-        Growth { at: self, since, start_count: self.watch.start_count(), from: None }
-    }
-
-    /// Returns the same condition after a restart, when any value above zero is growth.
-    fn anew(self, since: Instant) -> Growth<'a> {
-        Growth { from: Some(0.0), ..self.since(since) }
-    }
-}
-
-#[derive(Debug)]
-struct Growth<'a> {
-    at: At<'a>,
-    since: Instant,
-    start_count: u32,
-    from: Option<f64>,
-}
-
-impl Growth<'_> {
-    /// Returns the time from `since` until the metric grew; `None` if it has not grown yet.
-    fn time(&mut self) -> Option<Duration> {
-        let Seen { began, ended, start_count, value } = self.at.watch.seen(self.at.metric)?;
-        if began < self.since || start_count != self.start_count {
-            return None;
-        }
-        // A missing metric is read as 0, which is not a baseline: after a restart, the metric first returns to its
-        // value from before the process ended.
-        if self.from.is_none() && value > 0.0 {
-            self.from = Some(value);
-        }
-        (value > self.from?).then(|| ended.duration_since(self.since))
-    }
-}
-
-fn all_grow(growths: &mut [Growth]) -> anyhow::Result<Vec<Duration>> {
-    grow_while(growths, || true)
-}
-
-/// Waits until all metrics have grown and `also` holds; returns the time of each.
-fn grow_while(growths: &mut [Growth], mut also: impl FnMut() -> bool) -> anyhow::Result<Vec<Duration>> {
-    let start = Instant::now();
-    let mut times: Vec<Option<Duration>> = vec![None; growths.len()];
-    loop {
-        for (growth, time) in growths.iter_mut().zip(&mut times) {
-            *time = time.or_else(|| growth.time());
-        }
-        let others = also();
-        if let (true, Some(times)) = (others, times.iter().copied().collect::<Option<Vec<_>>>()) {
-            return Ok(times);
-        }
-        let missing: Vec<_> = growths.iter().zip(&times).filter(|(_, time)| time.is_none()).collect();
-        let metrics: Vec<_> = missing.iter().map(|(growth, _)| growth.at.metric).collect();
-        ensure!(start.elapsed() < RECOVERY_DEADLINE, "not within {RECOVERY_DEADLINE:?}: that these grow: {metrics:?}");
-        std::thread::sleep(POLL);
-    }
 }

@@ -1,10 +1,11 @@
 //! Compares the stored trajectories with the acknowledged ones.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use experience::TrajectoryId;
 
-use super::witness::{EPOCH, WITNESS};
+use super::watch::Acknowledged;
 
 /// Maximum number of sequence numbers reported per epoch; the first few are enough to find the fault.
 const SHOWN_MAX: usize = 5;
@@ -39,39 +40,49 @@ impl Ledger {
         self.sequences.is_empty()
     }
 
-    /// Returns the sequence numbers that occur twice or are missing below the highest: actors number their trajectories
-    /// without gaps, and these are acknowledged in order.
+    /// Returns the sequence numbers that occur twice, and the [missing](Self::missing) ones.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        for ((actor, epoch), sequences) in &self.sequences {
-            let doubled: Vec<_> = sequences.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
-            let last = sequences.last().copied().unwrap_or(0);
-            let missing: Vec<_> = (0..last).filter(|sequence| sequences.binary_search(sequence).is_err()).collect();
-            for (what, those) in [("doubled", doubled), ("missing", missing)] {
-                if !those.is_empty() {
-                    let shown = &those[..those.len().min(SHOWN_MAX)];
-                    faults.push(format!("actor {actor}, epoch {epoch}: {} {what}: {shown:?} …", those.len()));
-                }
-            }
-        }
-        faults
+        let doubled = self.of_each_epoch("doubled", |sequences| {
+            sequences.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect()
+        });
+        [doubled, self.missing()].concat()
     }
 
-    /// Returns a message for each epoch of an actor that holds fewer trajectories than were acknowledged;
-    /// `acknowledged` holds their number by epoch.
+    /// Returns the sequence numbers that are missing below the highest of their epoch: actors number their trajectories
+    /// without gaps, and send them in order.
     #[must_use]
-    pub fn lost(&self, actor: u64, acknowledged: &BTreeMap<u64, u64>) -> Vec<String> {
-        let held = |epoch| self.sequences.get(&(actor, epoch)).map_or(0, Vec::len) as u64;
-        let lost = acknowledged.iter().filter(|&(&epoch, &count)| held(epoch) < count);
-        lost.map(|(&epoch, count)| format!("actor {actor}, epoch {epoch}: {count} acknowledged, {} held", held(epoch)))
+    pub fn missing(&self) -> Vec<String> {
+        self.of_each_epoch("missing", |sequences| {
+            let last = sequences.last().copied().unwrap_or(0);
+            (0..last).filter(|sequence| sequences.binary_search(sequence).is_err()).collect()
+        })
+    }
+
+    /// Returns a message for each epoch in which `find` finds sequence numbers.
+    fn of_each_epoch(&self, what: &str, find: impl Fn(&[u64]) -> Vec<u64>) -> Vec<String> {
+        let found = self.sequences.iter().map(|(epoch, sequences)| (epoch, find(sequences)));
+        found
+            .filter(|(_, those)| !those.is_empty())
+            .map(|((actor, epoch), those)| {
+                let shown = &those[..those.len().min(SHOWN_MAX)];
+                format!("actor {actor}, epoch {epoch}: {} {what}: {shown:?} …", those.len())
+            })
             .collect()
     }
 
-    /// Returns a message if fewer than `acknowledged` trajectories of the witness are held.
+    /// Returns a message for each start of an actor of which fewer trajectories are held than were acknowledged.
     #[must_use]
-    pub fn lost_to_witness(&self, acknowledged: u64) -> Vec<String> {
-        self.lost(WITNESS, &BTreeMap::from([(EPOCH, acknowledged)]))
+    pub fn lost(&self, actor: u64, acknowledged: &[Acknowledged]) -> Vec<String> {
+        let held = |epochs: &RangeInclusive<u64>| {
+            let of_start = self.sequences.range((actor, *epochs.start())..=(actor, *epochs.end()));
+            of_start.map(|(_, sequences)| sequences.len() as u64).sum::<u64>()
+        };
+        let lost = acknowledged.iter().filter(|start| held(&start.epochs) < start.count);
+        lost.map(|Acknowledged { epochs, count }| {
+            format!("actor {actor}, epochs {epochs:?}: {count} acknowledged, {} held", held(epochs))
+        })
+        .collect()
     }
 }
 
@@ -94,16 +105,15 @@ mod tests {
     fn a_gap_and_a_duplicate_are_reported_with_actor_epoch_and_sequence() {
         let faults = Ledger::new([ids(1, 1, &[0, 1, 3]), ids(2, 5, &[0, 1, 1])].concat()).faults();
         assert_eq!(faults.len(), 2);
-        assert!(faults[0].contains("actor 1, epoch 1: 1 missing: [2]"), "{}", faults[0]);
-        assert!(faults[1].contains("actor 2, epoch 5: 1 doubled: [1]"), "{}", faults[1]);
+        assert!(faults[0].contains("actor 2, epoch 5: 1 doubled: [1]"), "{}", faults[0]);
+        assert!(faults[1].contains("actor 1, epoch 1: 1 missing: [2]"), "{}", faults[1]);
     }
 
     #[test]
-    fn a_tail_that_was_acknowledged_and_is_not_held_is_lost() {
-        let ledger = Ledger::new([ids(1, 1, &[0, 1, 2]), ids(WITNESS, EPOCH, &[0, 1])].concat());
-        assert!(ledger.lost(1, &BTreeMap::from([(1, 3)])).is_empty());
-        assert_eq!(ledger.lost(1, &BTreeMap::from([(1, 4), (2, 1)])).len(), 2);
-        assert!(ledger.lost_to_witness(2).is_empty());
-        assert_eq!(ledger.lost_to_witness(3).len(), 1);
+    fn a_tail_that_was_acknowledged_and_is_not_held_is_lost_whatever_epochs_the_start_has() {
+        let ledger = Ledger::new([ids(1, 1, &[0, 1, 2]), ids(1, 2, &[0, 1]), ids(1, 4, &[0])].concat());
+        let start = |epochs, count| Acknowledged { epochs, count };
+        assert!(ledger.lost(1, &[start(0..=2, 5), start(3..=4, 1)]).is_empty());
+        assert_eq!(ledger.lost(1, &[start(0..=2, 6), start(3..=4, 2), start(5..=5, 1)]).len(), 3);
     }
 }

@@ -64,6 +64,16 @@ impl Network {
     pub fn set(&self, host: Host, link: Link) {
         locked(&self.switch).set(host, link);
     }
+
+    /// Drops every packet from one host to the other from now on; those in the other direction pass.
+    pub fn cut(&self, from: Host, to: Host) {
+        locked(&self.switch).cut(from, to);
+    }
+
+    /// Ends a [`cut`](Self::cut).
+    pub fn join(&self, from: Host, to: Host) {
+        locked(&self.switch).join(from, to);
+    }
 }
 
 impl Drop for Network {

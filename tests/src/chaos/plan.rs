@@ -10,8 +10,9 @@ use super::schedule::Lengths;
 
 /// Default duration of the faults, which is short enough for CI.
 const SECONDS: u64 = 25;
-/// Default seed, so that every run of CI has the same faults.
-const SEED: u64 = 7;
+/// Default seed, so that every run of CI has the same faults: ten kinds in the default duration, three of them of
+/// disks.
+const SEED: u64 = 2_335;
 /// Default limit, generous because the machine may be under other load. The chore sets 5.
 const REJOIN_SECONDS: f64 = 20.0;
 /// Duration of the test from which faults last as long as in the field.
@@ -26,6 +27,8 @@ pub struct Plan {
     pub seed: u64,
     /// The time within which every actor must rejoin after a repair: `ZEROFLEET_CHAOS_REJOIN_SECONDS`.
     pub rejoin_max: Duration,
+    /// The only kinds of faults to inject are those whose names contain this text: `ZEROFLEET_CHAOS_FAULTS`.
+    pub faults: String,
     /// The file for the table of recovery times, as Markdown: `ZEROFLEET_CHAOS_REPORT`.
     pub report: Option<PathBuf>,
 }
@@ -36,11 +39,12 @@ impl Plan {
     /// # Errors
     /// A variable is set to a value that is not a number.
     pub fn from_environment() -> anyhow::Result<Self> {
-        let rejoin = number("ZEROFLEET_CHAOS_REJOIN_SECONDS", REJOIN_SECONDS)?;
+        let rejoin = parsed("ZEROFLEET_CHAOS_REJOIN_SECONDS", REJOIN_SECONDS)?;
         Ok(Self {
-            length: Duration::from_secs(number("ZEROFLEET_CHAOS_SECONDS", SECONDS)?),
-            seed: number("ZEROFLEET_CHAOS_SEED", SEED)?,
+            length: Duration::from_secs(parsed("ZEROFLEET_CHAOS_SECONDS", SECONDS)?),
+            seed: parsed("ZEROFLEET_CHAOS_SEED", SEED)?,
             rejoin_max: Duration::try_from_secs_f64(rejoin)?,
+            faults: parsed("ZEROFLEET_CHAOS_FAULTS", String::new())?,
             report: std::env::var_os("ZEROFLEET_CHAOS_REPORT").map(PathBuf::from),
         })
     }
@@ -48,13 +52,13 @@ impl Plan {
     /// Returns the durations of the faults for a test of this length.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
-        if self.length >= WHOLE_FROM { Lengths::whole() } else { Lengths::short() }
+        if self.length >= WHOLE_FROM { Lengths::Whole } else { Lengths::Short }
     }
 }
 
-fn number<T: FromStr>(name: &str, otherwise: T) -> anyhow::Result<T> {
+fn parsed<T: FromStr>(name: &str, otherwise: T) -> anyhow::Result<T> {
     match std::env::var(name) {
-        Ok(text) => text.parse().map_err(|_| anyhow!("{name}: `{text}` is no number")),
+        Ok(text) => text.parse().map_err(|_| anyhow!("{name}: `{text}` cannot be used")),
         Err(_) => Ok(otherwise),
     }
 }

@@ -25,9 +25,13 @@ pub struct Recoveries {
 }
 
 impl Recoveries {
-    /// Adds the recovery after a single fault. All actors count as one service.
+    /// Adds the recovery after a single fault. All actors count as one service, and so do the replay servers.
     pub fn after(&mut self, service: Service, kind: Kind, recovery: Recovery) {
-        let service = if let Service::Actor(_) = service { Service::Actor(0) } else { service };
+        let service = match service {
+            Service::Actor(_) => Service::Actor(0),
+            Service::Replay(_) => Service::Replay(0),
+            other => other,
+        };
         self.alone.entry((service, kind)).or_default().push(recovery);
     }
 

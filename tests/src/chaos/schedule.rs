@@ -9,42 +9,33 @@ use rand_chacha::ChaCha8Rng;
 
 use super::fault::{Fault, Kind, Service};
 
-/// The ranges of the durations of faults, in seconds.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lengths {
-    /// The time until a killed process is started again.
-    pub kill: Range<f64>,
-    /// The time until a vanished machine is connected and started again.
-    pub vanish: Range<f64>,
-    /// The duration of a pause.
-    pub pause: Range<f64>,
-    /// The duration of a cut.
-    pub cut: Range<f64>,
-    /// The duration of a slow link.
-    pub slow: Range<f64>,
+/// The durations of faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lengths {
+    /// As in the field: pauses of ten seconds, cuts short enough for connections to survive and cuts that break them.
+    Whole,
+    /// For a test of a few seconds.
+    Short,
 }
 
 impl Lengths {
-    /// Returns durations as in the field: pauses of ten seconds, cuts short enough for connections to survive and cuts
-    /// that break them.
-    #[must_use]
-    pub fn whole() -> Self {
-        Self { kill: 0.0..2.0, vanish: 1.0..8.0, pause: 10.0..10.1, cut: 1.0..15.0, slow: 10.0..10.1 }
-    }
-
-    /// Returns durations for a test of a few seconds.
-    #[must_use]
-    pub fn short() -> Self {
-        Self { kill: 0.0..0.5, vanish: 0.5..1.5, pause: 1.0..2.0, cut: 1.0..2.0, slow: 2.0..3.0 }
-    }
-
-    fn of(&self, kind: Kind) -> Range<f64> {
-        match kind {
-            Kind::Kill => self.kill.clone(),
-            Kind::Vanish => self.vanish.clone(),
-            Kind::Pause => self.pause.clone(),
-            Kind::Cut => self.cut.clone(),
-            Kind::Slow => self.slow.clone(),
+    /// Returns the range of the durations of a kind, in seconds.
+    fn of(self, kind: Kind) -> Range<f64> {
+        let (whole, short) = match kind {
+            // The time until the process is started again.
+            Kind::Kill | Kind::MonotonicClock => (0.0..2.0, 0.0..0.5),
+            Kind::Vanish => (1.0..8.0, 0.5..1.5),
+            Kind::Pause | Kind::Slow => (10.0..10.1, 1.0..2.0),
+            Kind::Cut | Kind::CutOneWay | Kind::CutPair => (1.0..15.0, 1.0..2.0),
+            // Longer than `actor.replay_away_seconds_max`, so that actors use the other server.
+            Kind::DiskSlow | Kind::DiskHung | Kind::DiskFull => (5.0..10.0, 1.0..2.0),
+            Kind::Descriptors | Kind::Memory | Kind::WallClock => (3.0..8.0, 1.0..2.0),
+            // Files are checked once a second.
+            Kind::Certificates => (3.0..5.0, 1.5..2.0),
+        };
+        match self {
+            Self::Whole => whole,
+            Self::Short => short,
         }
     }
 }
@@ -57,6 +48,9 @@ pub struct Round(pub Vec<Fault>);
 const APART_SECONDS_MAX: f64 = 3.0;
 /// Number of rounds with a single fault before a round with two.
 const ALONE: usize = 4;
+/// Maximum offset of a clock, in either direction: an hour of the wall clock, since certificates are valid from a day
+/// before they are made.
+const CLOCK_SECONDS_MAX: i64 = 3_600;
 
 /// An infinite sequence of rounds: every kind of fault for every service, each alone and in random order, repeated in
 /// another order; rounds of two random faults are interspersed.
@@ -81,8 +75,7 @@ impl Schedule {
         if let Some(one) = self.alone.pop() {
             return one;
         }
-        let all = Service::all().into_iter().flat_map(|service| Kind::ALL.map(|kind| (service, kind)));
-        self.alone = all.collect();
+        self.alone = combinations();
         self.alone.shuffle(&mut self.rng);
         self.alone.pop().expect("there are services and kinds")
     }
@@ -90,13 +83,20 @@ impl Schedule {
     fn two(&mut self) -> Vec<(Service, Kind)> {
         let mut services = Service::all();
         let (two, _) = services.partial_shuffle(&mut self.rng, 2);
-        two.iter().map(|&service| (service, Kind::ALL[self.rng.random_range(0..Kind::ALL.len())])).collect()
+        let mut any = |service| {
+            let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.affects(service)).collect();
+            (service, kinds[self.rng.random_range(0..kinds.len())])
+        };
+        two.iter().map(|&service| any(service)).collect()
     }
 
     fn fault(&mut self, service: Service, kind: Kind, after: Range<f64>) -> Fault {
         let after = Duration::from_secs_f64(self.rng.random_range(after));
         let length = Duration::from_secs_f64(self.rng.random_range(self.lengths.of(kind)));
-        Fault { service, kind, after, length }
+        let peers = service.peers();
+        let peer = peers[self.rng.random_range(0..peers.len())];
+        let clock_seconds = self.rng.random_range(-CLOCK_SECONDS_MAX..=CLOCK_SECONDS_MAX);
+        Fault { service, kind, after, length, peer, clock_seconds }
     }
 }
 
@@ -118,6 +118,12 @@ impl Iterator for Schedule {
     }
 }
 
+/// Returns every service with every fault that it can have.
+fn combinations() -> Vec<(Service, Kind)> {
+    let all = Service::all().into_iter().flat_map(|service| Kind::ALL.map(|kind| (service, kind)));
+    all.filter(|(service, kind)| kind.affects(*service)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -126,15 +132,15 @@ mod tests {
 
     #[test]
     fn a_seed_determines_the_faults() {
-        let rounds = |seed| Schedule::new(seed, Lengths::whole()).take(100).collect::<Vec<_>>();
+        let rounds = |seed| Schedule::new(seed, Lengths::Whole).take(100).collect::<Vec<_>>();
         assert_eq!(rounds(7), rounds(7));
         assert_ne!(rounds(7), rounds(8));
     }
 
     #[test]
     fn every_service_has_every_fault_alone_before_any_fault_repeats() {
-        let combinations = Service::all().len() * Kind::ALL.len();
-        let alone: Vec<(Service, Kind)> = Schedule::new(7, Lengths::whole())
+        let combinations = combinations().len();
+        let alone: Vec<(Service, Kind)> = Schedule::new(7, Lengths::Whole)
             .filter_map(|Round(faults)| <[Fault; 1]>::try_from(faults).ok())
             .map(|[fault]| (fault.service, fault.kind))
             .take(3 * combinations)
@@ -146,8 +152,15 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_between_two_services_is_between_peers() {
+        for service in Service::all() {
+            assert!(service.peers().iter().all(|peer| peer.peers().contains(&service) && *peer != service));
+        }
+    }
+
+    #[test]
     fn every_fifth_round_has_faults_of_two_services_at_once() {
-        for (index, Round(faults)) in Schedule::new(7, Lengths::whole()).take(100).enumerate() {
+        for (index, Round(faults)) in Schedule::new(7, Lengths::Whole).take(100).enumerate() {
             assert_eq!(faults.len(), if index % 5 == 4 { 2 } else { 1 });
             assert!(faults.windows(2).all(|two| two[0].service != two[1].service && two[0].after <= two[1].after));
         }

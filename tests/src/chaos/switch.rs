@@ -1,7 +1,7 @@
 //! Simulates a faulty network: delivers, delays and drops packets. Time is an argument.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,8 @@ pub enum Link {
 #[derive(Debug)]
 pub(super) struct Switch {
     links: Vec<Link>,
+    /// The pairs of hosts whose packets from the first to the second are dropped.
+    cuts: BTreeSet<(Host, Host)>,
     waiting: BinaryHeap<Reverse<Waiting>>,
     taken: u64,
     rng: ChaCha8Rng,
@@ -72,7 +74,8 @@ struct Waiting {
 impl Switch {
     pub(super) fn new(hosts: u8, seed: u64) -> Self {
         let links = vec![Link::Good; usize::from(hosts)];
-        Self { links, waiting: BinaryHeap::new(), taken: 0, rng: ChaCha8Rng::seed_from_u64(seed) }
+        let (cuts, waiting) = (BTreeSet::new(), BinaryHeap::new());
+        Self { links, cuts, waiting, taken: 0, rng: ChaCha8Rng::seed_from_u64(seed) }
     }
 
     pub(super) fn set(&mut self, host: Host, link: Link) {
@@ -81,9 +84,22 @@ impl Switch {
         }
     }
 
+    /// Drops every packet from one host to the other from now on; those in the other direction pass.
+    pub(super) fn cut(&mut self, from: Host, to: Host) {
+        self.cuts.insert((from, to));
+    }
+
+    /// Ends a [`cut`](Self::cut).
+    pub(super) fn join(&mut self, from: Host, to: Host) {
+        self.cuts.remove(&(from, to));
+    }
+
     /// Accepts a packet from a host.
     pub(super) fn take(&mut self, now: Instant, from: Host, packet: &[u8]) {
         let Some(to) = Host::of(packet).filter(|to| usize::from(to.0) < self.links.len()) else { return };
+        if self.cuts.contains(&(from, to)) {
+            return;
+        }
         let mut due = now;
         for host in [from, to] {
             match self.link(host) {
@@ -104,7 +120,8 @@ impl Switch {
         while self.next().is_some_and(|due| due <= now) {
             let Reverse(Waiting { from, to, packet, .. }) = self.waiting.pop()?;
             // A cut also drops the packets in flight.
-            if [from, to].iter().all(|&host| self.link(host) != Link::Cut) {
+            let is_cut = [from, to].iter().any(|&host| self.link(host) == Link::Cut);
+            if !is_cut && !self.cuts.contains(&(from, to)) {
                 return Some((to, packet));
             }
         }
@@ -171,6 +188,20 @@ mod tests {
         switch.set(B, Link::Good);
         switch.take(now, A, &packet(B, 5));
         assert_eq!(given(&mut switch, now), [(B, 5)]);
+    }
+
+    #[test]
+    fn a_cut_of_one_direction_of_a_pair_drops_only_its_packets() {
+        let (mut switch, now) = (Switch::new(3, 1), Instant::now());
+        switch.take(now, A, &packet(B, 1));
+        switch.cut(A, B);
+        for (from, to, mark) in [(A, B, 2), (B, A, 3), (A, C, 4), (C, B, 5)] {
+            switch.take(now, from, &packet(to, mark));
+        }
+        assert_eq!(given(&mut switch, now), [(A, 3), (C, 4), (B, 5)]);
+        switch.join(A, B);
+        switch.take(now, A, &packet(B, 6));
+        assert_eq!(given(&mut switch, now), [(B, 6)]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The Linux calls of the chaos test: network namespaces and tunnels. On other systems every call fails as not
-//! supported.
+//! The Linux calls of the chaos test: namespaces, tunnels and limits of processes. On other systems every call fails as
+//! not supported.
 
 use std::fs::File;
 use std::io;
@@ -11,6 +11,17 @@ pub(super) fn unshare_network() -> io::Result<()> {
     {
         // SAFETY: the call takes a number and changes only the calling thread.
         done(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+    }
+    #[cfg(not(target_os = "linux"))]
+    Err(missing())
+}
+
+/// Gives the calling thread, and the threads and processes that it starts afterwards, a mount namespace of their own.
+pub(super) fn unshare_mounts() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: the call takes a number and changes only the calling thread.
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) })
     }
     #[cfg(not(target_os = "linux"))]
     Err(missing())
@@ -58,6 +69,52 @@ pub(super) fn open_tunnel(name: &str) -> io::Result<File> {
     }
 }
 
+/// Returns the major and minor number of a device.
+pub(super) fn device_numbers(device: u64) -> (u32, u32) {
+    #[cfg(target_os = "linux")]
+    {
+        (libc::major(device), libc::minor(device))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = device;
+        (0, 0)
+    }
+}
+
+/// A resource of a process that can be limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resource {
+    /// The number of a new descriptor, exclusive.
+    Descriptors,
+    /// The bytes of the address space.
+    AddressSpace,
+}
+
+/// Sets the soft limit of a resource of a running process; returns the limit before.
+pub(super) fn limit(process: u32, resource: Resource, limit: u64) -> io::Result<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let resource = match resource {
+            Resource::Descriptors => libc::RLIMIT_NOFILE,
+            Resource::AddressSpace => libc::RLIMIT_AS,
+        };
+        let process = libc::pid_t::try_from(process).map_err(io::Error::other)?;
+        let mut before = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the new limit is absent, and the place for the present one outlives the call.
+        done(unsafe { libc::prlimit64(process, resource, std::ptr::null(), &raw mut before) })?;
+        let new = libc::rlimit64 { rlim_cur: limit.min(before.rlim_max), ..before };
+        // SAFETY: the new limit outlives the call, and the place for the old one is absent.
+        done(unsafe { libc::prlimit64(process, resource, &raw const new, std::ptr::null_mut()) })?;
+        Ok(before.rlim_cur)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (process, resource, limit);
+        Err(missing())
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn done(result: libc::c_int) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -65,5 +122,5 @@ fn done(result: libc::c_int) -> io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn missing() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "only Linux has network namespaces")
+    io::Error::new(io::ErrorKind::Unsupported, "only Linux has this")
 }

@@ -2,6 +2,7 @@
 //! measurement.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,7 @@ pub struct Promises {
     /// A metric that decreases only at a restart, and not below the floor.
     pub falls_to_floor: Option<&'static str>,
     /// A metric that counts the trajectories acknowledged since the last start, and the path of the file that holds
-    /// their epoch.
+    /// the newest of their epochs.
     pub acknowledged: Option<(&'static str, PathBuf)>,
 }
 
@@ -46,8 +47,8 @@ struct State {
     newest: Option<Sample>,
     highest: f64,
     latest: f64,
-    /// The number of acknowledged trajectories, by epoch.
-    acknowledged: BTreeMap<u64, u64>,
+    /// The acknowledged trajectories, by the number of the start.
+    acknowledged: BTreeMap<u32, Acknowledged>,
     broken: Vec<String>,
 }
 
@@ -96,10 +97,10 @@ impl Watch {
         locked(&self.state).start_count
     }
 
-    /// Returns the number of the process's acknowledged trajectories, by epoch.
+    /// Returns the acknowledged trajectories of each start of the process.
     #[must_use]
-    pub fn acknowledged(&self) -> BTreeMap<u64, u64> {
-        locked(&self.state).acknowledged.clone()
+    pub fn acknowledged(&self) -> Vec<Acknowledged> {
+        locked(&self.state).acknowledged.values().cloned().collect()
     }
 
     /// Returns the violated invariants since the last call.
@@ -117,6 +118,15 @@ impl Drop for Watch {
             let _ = thread.join();
         }
     }
+}
+
+/// The trajectories of one start of an actor that were acknowledged: it has an epoch for each replay server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// The epochs since the start before.
+    pub epochs: RangeInclusive<u64>,
+    /// The number of trajectories in all of them.
+    pub count: u64,
 }
 
 /// A value of a metric, with the times of its request and its answer.
@@ -183,7 +193,10 @@ impl Looking {
         if let Some((metric, epoch)) = &self.promises.acknowledged {
             let epoch = std::fs::read_to_string(epoch).ok().and_then(|text| text.trim().parse().ok());
             if let Some(epoch) = epoch.filter(|_| value(metric) > 0.0) {
-                state.acknowledged.insert(epoch, value(metric) as u64);
+                let earlier = state.acknowledged.range(..sample.start_count).next_back();
+                let first = earlier.map_or(0, |(_, earlier)| earlier.epochs.end() + 1);
+                let acknowledged = Acknowledged { epochs: first..=epoch, count: value(metric) as u64 };
+                state.acknowledged.insert(sample.start_count, acknowledged);
             }
         }
         state.newest = Some(sample);
