@@ -51,7 +51,7 @@ struct Run {
     recoveries: Recoveries,
     disturbances: Vec<Disturbance>,
     broken: Vec<String>,
-    told_once: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 impl Run {
@@ -98,7 +98,7 @@ impl Run {
         }
         for violation in runtime.block_on(self.fleet.check(&self.witnesses))? {
             // A loss is permanent: it is reported with its cause.
-            if self.told_once.insert(violation.clone()) {
+            if self.reported.insert(violation.clone()) {
                 self.broken.push(format!("{what}: {violation}"));
             }
         }
@@ -136,8 +136,8 @@ fn under_any_faults_no_acknowledged_trajectory_is_lost_or_doubled_and_all_actors
     let _on_it = runtime.enter();
     fleet.start().unwrap();
     let witnesses = fleet.witnesses();
-    let (recoveries, disturbances, broken, told_once) = Default::default();
-    let mut run = Run { plan, machine, fleet, witnesses, recoveries, disturbances, broken, told_once };
+    let (recoveries, disturbances, broken, reported) = Default::default();
+    let mut run = Run { plan, machine, fleet, witnesses, recoveries, disturbances, broken, reported };
 
     let ended = run.rounds(&runtime).and_then(|()| run.finish(&runtime));
     let path = histories(&run.plan);

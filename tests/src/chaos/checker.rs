@@ -26,7 +26,7 @@ pub struct Listing {
     pub ids: Vec<TrajectoryId>,
 }
 
-/// Returns the violations of a list: ids that it lacks, has twice, or has although nobody inserted them there.
+/// Returns the violations of a list: ids that it lacks, has twice, or has although they were never inserted there.
 #[must_use]
 pub fn violations_of_listing(history: &[Operation], listing: &Listing) -> Vec<String> {
     let &Listing { server, invoked, returned, ref ids } = listing;
@@ -48,7 +48,7 @@ pub fn violations_of_listing(history: &[Operation], listing: &Listing) -> Vec<St
     }
     let lost = acknowledged.difference(&held).map(|id| format!("{id} was acknowledged by {server}, and is lost"));
     let strange = held.difference(&asked).filter(|id| id.actor >= FIRST_WITNESS);
-    found.extend(lost.chain(strange.map(|id| format!("{id} is held by {server}, and nobody inserted it there"))));
+    found.extend(lost.chain(strange.map(|id| format!("{id} is held by {server}, and was never inserted there"))));
     found
 }
 
@@ -254,9 +254,9 @@ mod tests {
 
     #[test]
     fn what_was_never_inserted_is_not_held_nor_held_by_another_server() {
-        violates("nobody inserted it", &[], &lists(10, [&[0], &[]]));
+        violates("was never inserted there", &[], &lists(10, [&[0], &[]]));
         let history = [insert(20, Some(21), 0, Some(Inserted::New))];
-        violates("nobody inserted it", &history, &lists(10, [&[0], &[]]));
+        violates("was never inserted there", &history, &lists(10, [&[0], &[]]));
         let found = violations(&[insert(0, Some(1), 0, Some(Inserted::New))], &lists(10, [&[0], &[0]]), &[]);
         assert!(found.iter().any(|text| text.contains("is held by 0 and by 1")), "{found:?}");
     }
