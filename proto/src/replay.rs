@@ -6,6 +6,7 @@
 //! [`service()`].
 
 pub(crate) mod canonical;
+mod epoch;
 mod inspector;
 mod operator;
 pub mod order;
@@ -17,6 +18,7 @@ mod writer;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+pub use epoch::next_epoch;
 use experience::{Invalid, Sample, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
 pub use operator::{

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use experience::{Trajectory, TrajectoryId};
 use prost::Message as _;
-use proto::replay::{EpochUse, Origin, Outbox, Received, v1};
+use proto::replay::{EpochUse, Origin, Outbox, Received, next_epoch, v1};
 use rand::RngExt;
 use replay_server::defect::Defect;
 
@@ -66,13 +66,10 @@ pub(crate) enum End {
 }
 
 impl Home {
-    /// Returns an epoch above the one in the file and above `highest`, once it is durable; without a file, it is at
-    /// least `first`.
-    fn next_epoch(&mut self, highest: u64, first: u64) -> Option<u64> {
-        let next = self.epoch.map_or(first, |epoch| epoch + 1);
-        let epoch = next.max(highest.checked_add(1)?);
-        self.epoch = Some(epoch);
-        Some(epoch)
+    /// Returns the next epoch, once it is durable.
+    fn next_epoch(&mut self, highest: u64, first: u64, gap: u32) -> Option<u64> {
+        self.epoch = Some(next_epoch(self.epoch, highest, first, gap)?);
+        self.epoch
     }
 }
 
@@ -86,7 +83,7 @@ impl Actor {
         if self.process.is_some() {
             return;
         }
-        let Some(epoch) = self.home.next_epoch(0, first_epoch) else { return };
+        let Some(epoch) = self.home.next_epoch(0, first_epoch, 0) else { return };
         let mut process = Process { uplinks: Vec::new(), next_uplink: 0 };
         process.open(outbox(self.id, epoch, EpochUse::New, Vec::new(), now), epoch);
         let mut spool = self.home.spool.clone();
@@ -217,7 +214,8 @@ impl World {
             Err(fault) => return broken(Promise::Own, format!("actor {} received {fault}", actor.id)),
             Ok(Received::EpochTaken) => {
                 let highest = uplink.outbox.status().epoch_taken.unwrap_or_default();
-                let Some(epoch) = actor.home.next_epoch(highest, first_epoch) else { return Ok(()) };
+                let gap = self.rng.random();
+                let Some(epoch) = actor.home.next_epoch(highest, first_epoch, gap) else { return Ok(()) };
                 uplink.broke(now_ns, now);
                 uplink.begin_epoch(actor.id, epoch, now);
                 self.bus.send_to_server(id, Packet::End("the client has another epoch".to_owned()));

@@ -112,6 +112,7 @@ impl World {
             }
         }
         self.oracle.counts.sampled = table.samples_total;
+        self.oracle.counts.sampled_ever = self.oracle.counts.sampled_ever.max(table.samples_total);
         Ok(())
     }
 
@@ -314,7 +315,8 @@ impl World {
         let sampled = counts.sampled_durable..=counts.sampled;
         let is_right = inserted.contains(&table.items_inserted_total) && sampled.contains(&table.samples_total);
         // A damaged record may lose counts; none invents them.
-        let is_less = table.items_inserted_total <= *inserted.end() && table.samples_total <= *sampled.end();
+        let is_less = table.items_inserted_total <= (counts.inserted_ever + offered).max(*inserted.end())
+            && table.samples_total <= counts.sampled_ever.max(*sampled.end());
         if !(is_right || counts.damaged && is_less) {
             let what = format!(
                 "{} inserted items and {} samples after a start, not {inserted:?} and {sampled:?}",
@@ -326,6 +328,8 @@ impl World {
             inserted: table.items_inserted_total,
             sampled: table.samples_total,
             sampled_durable: table.samples_total,
+            inserted_ever: counts.inserted_ever.max(table.items_inserted_total),
+            sampled_ever: counts.sampled_ever.max(table.samples_total),
             damaged: false,
         };
         Ok(())
