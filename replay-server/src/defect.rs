@@ -38,6 +38,10 @@ pub enum Defect {
     FailureAcknowledged,
     /// Trajectories without items are stored, which no limiter and no capacity counts.
     ItemlessStored,
+    /// Full tables take inserts at any memory, up to a quarter over the limit.
+    MemoryIgnoredWhenFull,
+    /// An insert does not count what the tables need beside the trajectory.
+    GrowthNotCounted,
     /// The ids seen have no bound.
     SeenUnbounded,
     /// A log of which no head can be read is opened as if nothing had been before.
@@ -48,7 +52,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::AcknowledgedBeforeSync,
         Self::DirectoryNotSynced,
         Self::ResynchronisedInside,
@@ -66,6 +70,8 @@ impl Defect {
         Self::SegmentsDroppedEarly,
         Self::FailureAcknowledged,
         Self::ItemlessStored,
+        Self::MemoryIgnoredWhenFull,
+        Self::GrowthNotCounted,
         Self::SeenUnbounded,
         Self::DamagedHeadIgnored,
         Self::UnknownPrioritiesLogged,

@@ -107,6 +107,16 @@ fn stored_trajectories_without_items_are_found() {
 }
 
 #[test]
+fn full_tables_over_the_memory_limit_are_found() {
+    is_found(Defect::MemoryIgnoredWhenFull, 40, &[Promise::Memory]);
+}
+
+#[test]
+fn growth_of_tables_over_the_memory_limit_is_found() {
+    is_found(Defect::GrowthNotCounted, 400, &[Promise::Memory]);
+}
+
+#[test]
 fn unbounded_ids_are_found() {
     is_found(Defect::SeenUnbounded, 200, &[Promise::LogBytes]);
 }

@@ -44,6 +44,8 @@ pub(crate) struct Server {
     pub(crate) updated: VecDeque<u64>,
     /// The sizes of what is in the log, oldest first, each with the trajectory that it stores.
     pub(crate) sizes: VecDeque<(Option<experience::TrajectoryId>, u64)>,
+    /// The number of trajectories that the tables have given up for memory.
+    pub(crate) evicted: u64,
     pub(crate) draining: bool,
 }
 
@@ -108,6 +110,7 @@ impl World {
             in_log_items: 0,
             updated: VecDeque::new(),
             sizes: VecDeque::new(),
+            evicted: 0,
             draining: false,
         });
         self.note("server starts", "the server starts".to_owned());

@@ -67,7 +67,7 @@ impl World {
         rng.set_stream(1);
         let actors = (0..rng.random_range(2..=4)).map(|index| Actor::new(index as u64 + 1)).collect();
         Self {
-            settings: settings(),
+            settings: settings(seed),
             defect,
             trace,
             now_ns: 0,

@@ -193,6 +193,14 @@ impl ItemWeights {
         Self { selector, max_times_sampled, base }
     }
 
+    /// Returns the size of the per-item state of this number of trajectories and items, in bytes.
+    pub(super) fn mark_bytes(settings: &TableSettings, trajectories: u64, items: u64) -> u64 {
+        let priority = if settings.selector.uses_priorities() { size_of::<f64>() } else { 0 };
+        let draws = if settings.max_times_sampled.is_some() { size_of::<u32>() } else { 0 };
+        let marks = if priority + draws > 0 { size_of::<Marks>() } else { 0 };
+        trajectories.saturating_mul(marks as u64).saturating_add(items.saturating_mul((priority + draws) as u64))
+    }
+
     /// Returns true if an item with this number of draws is exhausted.
     pub(super) fn exhausts(self, times_sampled: u32) -> bool {
         self.max_times_sampled.is_some_and(|max| times_sampled >= max.get())
