@@ -1,6 +1,6 @@
 /// Returns the next epoch of an actor: above `last`, the one in its file, and above `highest`, the highest that the
-/// server has stored of it. Without a file it begins at `first`, the time in milliseconds since 1970. `None` if there is
-/// no higher one.
+/// server has stored of it. Without a file it begins at `first`, the time in milliseconds since 1970. `None` if there
+/// is no higher one.
 ///
 /// `gap` is random. A server with a higher epoch than the actor shows that the actor's file was lost or is an old copy.
 /// Trajectories of epochs that were lost with it may still be on their way, and the first epoch above `highest` may be

@@ -88,8 +88,8 @@ impl TableService {
         if is_first || fits(self) { Ok(()) } else { Err(bytes_max) }
     }
 
-    /// Evicts from full tables whatever is over the limit, for a reason that no insert could foresee: the limit is lower
-    /// than at the last start, or changed settings need more state for each item.
+    /// Evicts from full tables whatever is over the limit, for a reason that no insert could foresee: the limit is
+    /// lower than at the last start, or changed settings need more state for each item.
     pub(super) fn keep_memory(&mut self) {
         if let Some(bytes_max) = self.memory_bytes_max
             && self.memory_bytes() > bytes_max

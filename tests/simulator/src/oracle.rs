@@ -271,8 +271,8 @@ impl Oracle {
         self.check_contents(held)
     }
 
-    /// Checks the trajectories whose records were damaged: such a record may be lost, read again once the bit has flipped
-    /// back, or replaced by another one under its id. Only its content is known.
+    /// Checks the trajectories whose records were damaged: such a record may be lost, read again once the bit has
+    /// flipped back, or replaced by another one under its id. Only its content is known.
     fn check_damaged(&mut self, table: usize, loose: &[&Trajectory]) -> Checked {
         let Self { stored, offered, .. } = self;
         for (id, stored) in stored.iter_mut().filter(|(_, stored)| stored.damaged) {
