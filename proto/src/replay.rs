@@ -11,6 +11,7 @@ mod inspector;
 mod operator;
 pub mod order;
 mod reviser;
+mod route;
 mod sampler;
 mod sharded;
 mod writer;
@@ -26,6 +27,7 @@ pub use operator::{
     TableEdge, TableStats, UpdatedPriorities,
 };
 pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
+pub use route::{LinkState, Links, Route};
 pub use sampler::{NewestWeights, Sampler, SamplerSettings};
 pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
 pub use writer::{EpochUse, Outbox, Received, UploadStatus, Writer, WriterError, WriterSettings, WriterStats};
