@@ -42,6 +42,8 @@ pub enum Defect {
     MemoryIgnoredWhenFull,
     /// An insert does not count what the tables need beside the trajectory.
     GrowthNotCounted,
+    /// An actor takes a server that is ready for one that stores: it never leaves a server whose disk is full.
+    NotStoredCountsAsProgress,
     /// The ids seen have no bound.
     SeenUnbounded,
     /// A log of which no head can be read is opened as if nothing had been before.
@@ -52,7 +54,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AcknowledgedBeforeSync,
         Self::DirectoryNotSynced,
         Self::ResynchronisedInside,
@@ -72,6 +74,7 @@ impl Defect {
         Self::ItemlessStored,
         Self::MemoryIgnoredWhenFull,
         Self::GrowthNotCounted,
+        Self::NotStoredCountsAsProgress,
         Self::SeenUnbounded,
         Self::DamagedHeadIgnored,
         Self::UnknownPrioritiesLogged,

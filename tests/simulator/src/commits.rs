@@ -24,7 +24,7 @@ impl World {
         for event in events {
             self.report(event, healthy)?;
         }
-        Ok(())
+        self.turn_second()
     }
 
     /// Commits some entries on a disk that stops in the middle, and ends the process before it reports them.
