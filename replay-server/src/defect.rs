@@ -38,8 +38,6 @@ pub enum Defect {
     FailureAcknowledged,
     /// Trajectories without items are stored, which no limiter and no capacity counts.
     ItemlessStored,
-    /// Full tables take inserts at any memory, up to a quarter over the limit.
-    MemoryIgnoredWhenFull,
     /// An insert does not count what the tables need beside the trajectory.
     GrowthNotCounted,
     /// An actor takes a server that is ready for one that stores: it never leaves a server whose disk is full.
@@ -54,7 +52,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 22] = [
         Self::AcknowledgedBeforeSync,
         Self::DirectoryNotSynced,
         Self::ResynchronisedInside,
@@ -72,7 +70,6 @@ impl Defect {
         Self::SegmentsDroppedEarly,
         Self::FailureAcknowledged,
         Self::ItemlessStored,
-        Self::MemoryIgnoredWhenFull,
         Self::GrowthNotCounted,
         Self::NotStoredCountsAsProgress,
         Self::SeenUnbounded,

@@ -81,11 +81,12 @@ impl TableService {
         if !self.is_full(more.bytes) || !(is_first || self.in_flight.bytes + more.bytes <= bytes_max / IN_FLIGHT_PART) {
             return Err(bytes_max);
         }
-        if self.planted.is(Defect::MemoryIgnoredWhenFull) {
+        if self.memory_bytes_with(more) - self.evictable_bytes() <= bytes_max {
+            self.evict_until(fits);
             return Ok(());
         }
-        self.evict_until(fits);
-        if is_first || fits(self) { Ok(()) } else { Err(bytes_max) }
+        // What would not suffice is not evicted.
+        if is_first { Ok(()) } else { Err(bytes_max) }
     }
 
     /// Evicts from full tables whatever is over the limit, for a reason that no insert could foresee: the limit is
@@ -94,7 +95,6 @@ impl TableService {
         if let Some(bytes_max) = self.memory_bytes_max
             && self.memory_bytes() > bytes_max
             && self.is_full(0)
-            && !self.planted.is(Defect::MemoryIgnoredWhenFull)
         {
             self.evict_until(|service| service.memory_bytes() <= bytes_max);
         }
@@ -119,6 +119,15 @@ impl TableService {
 
     fn is_full(&self, bytes: u64) -> bool {
         self.tables.iter().all(|table| table.is_full(bytes))
+    }
+
+    /// Returns the memory of all trajectories but the newest one, in bytes.
+    fn evictable_bytes(&self) -> u64 {
+        let bytes = |table: &TableState| {
+            let newest = table.table().newest().map_or(0, |newest| newest.bytes() as u64);
+            table.table().trajectory_bytes() - newest
+        };
+        self.tables.iter().map(bytes).max().unwrap_or(0)
     }
 
     /// Evicts the oldest trajectory of all tables until there is room, or each has only its newest one.

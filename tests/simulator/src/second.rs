@@ -48,8 +48,10 @@ pub(crate) struct Second {
     committer: Committer<PowerDisk>,
     actors: Actors,
     inserts: BTreeMap<StreamId, InsertCall>,
-    /// What it has acknowledged as new.
+    /// What it has acknowledged.
     acknowledged: BTreeMap<TrajectoryId, Trajectory>,
+    /// What of it was acknowledged as new; of two streams that wait for one answer, one is told that it is a duplicate.
+    new: BTreeSet<TrajectoryId>,
 }
 
 /// How a server stops storing.
@@ -76,6 +78,7 @@ fn restored(disk: &PowerDisk, settings: &Settings, now: Instant) -> (Second, Vec
         actors: Actors::new(HEARTBEAT, INSERT_CREDIT),
         inserts: BTreeMap::new(),
         acknowledged: BTreeMap::new(),
+        new: BTreeSet::new(),
     };
     (second, held)
 }
@@ -159,18 +162,22 @@ impl World {
         let now = self.instant();
         for (id, answered) in self.second.store(now) {
             let Answered::Promise(promise, trajectory, received, response) = answered else { continue };
-            let known = self.second.acknowledged.get(&trajectory);
-            let is_known = known.zip(received.as_ref()).is_some_and(|(known, received)| same_episode(known, received));
-            if promise == Answer::Inserted && known.is_some() {
+            let Some(received) = received.filter(|received| received.full_steps() > 0) else {
+                // Without items it is acknowledged as new each time, and not stored.
+                self.second_sends(id, Some(response));
+                continue;
+            };
+            let second = &mut self.second;
+            if promise == Answer::Inserted && !second.new.insert(trajectory) {
                 return broken(Promise::Once, format!("the second server acknowledges {trajectory} as new again"));
             }
-            if promise == Answer::Duplicate && !is_known && known.is_some() {
-                return broken(Promise::Own, format!("{trajectory} was answered as a duplicate by the second server"));
+            if !same_episode(second.acknowledged.entry(trajectory).or_insert_with(|| received.clone()), &received) {
+                return broken(
+                    Promise::Own,
+                    format!("{trajectory} was answered by the second server for another game"),
+                );
             }
             self.note("second server stores", format!("the second server has {trajectory}: {promise:?}"));
-            if let Some(received) = received.filter(|received| received.full_steps() > 0) {
-                self.second.acknowledged.insert(trajectory, received);
-            }
             self.second_sends(id, Some(response));
         }
         for id in self.second.inserts.keys().copied().collect::<Vec<_>>() {

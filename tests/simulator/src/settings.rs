@@ -10,7 +10,7 @@ use crate::content::{GAME, LIMITS};
 
 /// The memory limits of the server, in bytes, of which a seed has one: several times what honest clients fill, and a
 /// limit at which full tables make room.
-const MEMORY_BYTES_MAX: [u64; 4] = [120_000, 120_000, 120_000, 40_000];
+const MEMORY_BYTES_MAX: [u64; 4] = [120_000, 120_000, 120_000, 36_000];
 
 /// The size at which a segment is closed, in bytes.
 pub(crate) const SEGMENT_BYTES: u64 = 3_000;

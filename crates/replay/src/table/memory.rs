@@ -36,7 +36,7 @@ impl Table {
     }
 
     /// Returns the most bytes by which everything but the trajectories grows until those that are expected are inserted
-    /// and looked up: entries, tree and index grow by doubling.
+    /// and looked up: entries, tree and index grow by doubling. After many removals the index may double once more.
     #[must_use]
     pub fn growth(&self, expected: Expected) -> u64 {
         let Expected { trajectories, items, items_each_max } = expected;
@@ -47,8 +47,7 @@ impl Table {
         let held_most = self.held_items.max(capacity_items.saturating_add(items_each_max));
         let items = (self.held_items + items).min(held_most.saturating_add(items_each_max));
         let entries = doubled(self.entries.capacity() as u64, trajectories) * size_of::<Entry>() as u64;
-        // An index with as many places of removed trajectories as of others grows although half of it is empty.
-        let index = doubled(self.buckets(), (2 * trajectories).saturating_mul(8) / INDEX_EIGHTHS + 1) * BUCKET_BYTES;
+        let index = doubled(self.buckets(), trajectories.saturating_mul(8) / INDEX_EIGHTHS + 1) * BUCKET_BYTES;
         let tree = self.tree.as_ref().map_or(0, |tree| tree.bytes_of(items));
         let marks = ItemWeights::mark_bytes(&self.settings, trajectories, items).max(self.mark_bytes);
         (entries + index + tree + marks).saturating_sub(self.state_bytes())
