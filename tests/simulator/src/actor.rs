@@ -1,7 +1,7 @@
 //! Actors: they finish games, upload them and keep each until it is acknowledged.
 //!
-//! A model of the actor's epoch file and spool for two servers; each upload and the choice of the server are the client's
-//! state machines.
+//! A model of the actor's epoch file and spool for two servers; each upload and the choice of the server are the
+//! client's state machines.
 
 use std::time::Instant;
 

@@ -196,7 +196,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets the first server store nothing, in one of three ways, until every actor has a game stored by the second one.
+    /// Lets the first server store nothing, in one of three ways, until every actor has a game stored by the second
+    /// one.
     pub(crate) fn outage(&mut self) -> Checked {
         let outage = [Outage::DiskFull, Outage::SyncsFail, Outage::LogHangs][self.rng.random_range(0..3_usize)];
         self.note("outage", format!("the first server stores nothing: {outage:?}"));
@@ -243,8 +244,8 @@ impl World {
         broken(Promise::Liveness, what)
     }
 
-    /// Checks that the second server holds all that it has acknowledged after it has lost power, and that no game counts
-    /// on both servers.
+    /// Checks that the second server holds all that it has acknowledged after it has lost power, and that no game
+    /// counts on both servers.
     pub(crate) fn check_second(&mut self) -> Checked {
         self.second.disk.lose_power();
         let (_, held) = restored(&self.second.disk, &self.second.settings, self.instant());
