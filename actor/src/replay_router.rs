@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use experience::{Invalid, Trajectory, TrajectoryId};
 use proto::limits::SERVERS_MAX;
-use proto::replay::{Writer, WriterSettings, WriterStats};
+use proto::replay::{LinkState, Links, Route, Writer, WriterSettings, WriterStats};
 use proto::servers::{Server, Servers, preferred};
 use selfplay::FinishedEpisode;
 use service::trace::Span;
@@ -29,15 +29,13 @@ pub(crate) struct ReplayRouter {
     state_dir: ActorStateDir,
     /// The epoch of the first link; `None` once that is open.
     first_epoch: Option<u64>,
-    away_max: Duration,
+    route: Route,
     /// The links, by the id of the server.
     links: BTreeMap<Arc<str>, ReplayLink>,
-    current: Option<Arc<str>>,
     /// True while there was never more than one server.
     alone: bool,
     /// The sum over closed links.
     closed: WriterStats,
-    failovers: u64,
     /// The number of trajectories that have an id.
     numbered: u64,
     /// The number of those that have no server, because none was known.
@@ -73,12 +71,10 @@ impl ReplayRouter {
             writer,
             state_dir,
             first_epoch,
-            away_max,
+            route: Route::new(away_max),
             links: BTreeMap::new(),
-            current: None,
             alone: true,
             closed: WriterStats::default(),
-            failovers: 0,
             numbered: 0,
             without_server: 0,
         };
@@ -86,23 +82,14 @@ impl ReplayRouter {
         router
     }
 
-    /// Chooses the current link by the current servers, and by which of them are reachable.
+    /// Chooses the current link by the current servers, and by which of them accept trajectories.
     pub(crate) fn steer(&mut self) {
         let set = self.servers.current();
         self.alone &= set.len() <= 1;
         self.follow_addresses(&set);
-        let ranked = preferred(&set, self.writer.actor);
-        let reached = self.first_reached(&ranked);
-        let stays = self.current.clone().filter(|id| set.is_empty() || set.iter().any(|server| server.id == *id));
-        let first = || ranked.iter().map(|server| Arc::clone(&server.id)).find(|id| self.links.contains_key(id));
-        let next = reached.or(stays).or_else(first).or_else(|| self.current.clone());
-        if next != self.current {
-            if let (Some(from), Some(to)) = (&self.current, &next) {
-                self.failovers += 1;
-                tracing::info!(from = &**from, to = &**to, "trajectories go to another replay server from now on");
-            }
-            self.current = next;
-        }
+        let mut route = self.route.clone();
+        route.steer(&preferred(&set, self.writer.actor), self);
+        self.route = route;
         self.close_settled(&set);
     }
 
@@ -118,35 +105,6 @@ impl ReplayRouter {
         }
     }
 
-    /// Returns the most preferred server that accepts trajectories. `None` while a more preferred one has been
-    /// unreachable for less than `away_max`, in which time it may return.
-    fn first_reached(&mut self, ranked: &[Server]) -> Option<Arc<str>> {
-        let away_max = self.away_max;
-        for server in ranked {
-            match self.link(server)?.writer.away_for() {
-                None => return Some(Arc::clone(&server.id)),
-                Some(away) if away < away_max => return None,
-                Some(_) => {}
-            }
-        }
-        None
-    }
-
-    /// Returns the link to a server; opens it if there is none and the limit allows another.
-    fn link(&mut self, server: &Server) -> Option<&ReplayLink> {
-        if !self.links.contains_key(&server.id) {
-            if self.links.len() >= SERVERS_MAX {
-                return None;
-            }
-            let epoch = match self.first_epoch.take() {
-                Some(epoch) => epoch,
-                None => self.next_epoch(server, 0)?,
-            };
-            self.links.insert(Arc::clone(&server.id), self.open(server.clone(), epoch));
-        }
-        self.links.get(&server.id)
-    }
-
     fn next_epoch(&self, server: &Server, highest: u64) -> Option<u64> {
         let failed = |error: &anyhow::Error| {
             tracing::error!(error = service::chain(error), server = &*server.id, "no new epoch for a replay server");
@@ -154,7 +112,7 @@ impl ReplayRouter {
         self.state_dir.next_epoch(highest).inspect_err(failed).ok()
     }
 
-    fn open(&self, server: Server, epoch: u64) -> ReplayLink {
+    fn link(&self, server: Server, epoch: u64) -> ReplayLink {
         let endpoint = server.endpoint.as_ref().to_owned();
         let next = TrajectoryId { actor: self.writer.actor, epoch, sequence: 0 };
         let writer = Writer::start_epoch(WriterSettings { endpoint, epoch, ..self.writer.clone() });
@@ -179,7 +137,7 @@ impl ReplayRouter {
         let Some(epoch) = self.next_epoch(&link.server, highest) else { return link };
         let (server, taken) = (&*link.server.id, link.next.epoch);
         tracing::warn!(server, taken, highest, epoch, "the replay server has stored a higher epoch of this actor");
-        let mut fresh = self.open(link.server, epoch);
+        let mut fresh = self.link(link.server, epoch);
         for trajectory in link.writer.close(Duration::ZERO).await {
             // The new writer has capacity: it has the same limit as the old one.
             let trajectory = trajectory.with_id(fresh.next);
@@ -193,9 +151,9 @@ impl ReplayRouter {
 
     /// Closes links to removed servers, once they have no unacknowledged trajectories.
     fn close_settled(&mut self, set: &[Server]) {
-        let (current, closed) = (&self.current, &mut self.closed);
+        let (current, closed) = (self.route.current(), &mut self.closed);
         self.links.retain(|id, link| {
-            let is_used = current.as_ref() == Some(id) || set.iter().any(|server| server.id == *id);
+            let is_used = current == Some(id) || set.iter().any(|server| server.id == *id);
             let stays = is_used || link.writer.unacknowledged() > 0;
             if !stays {
                 add(closed, link.writer.stats());
@@ -208,7 +166,7 @@ impl ReplayRouter {
     /// the episode may then be inserted into another one. `span` is the span of the insert.
     pub(crate) async fn insert(&mut self, episode: &FinishedEpisode, mut span: Option<Span>) {
         let game = &self.writer.game;
-        let Some(link) = self.current.as_ref().and_then(|id| self.links.get_mut(id)) else { return pending().await };
+        let Some(link) = self.route.current().and_then(|id| self.links.get_mut(id)) else { return pending().await };
         if let Some(span) = &mut span {
             span.set("trajectory", link.next.to_string().as_str());
         }
@@ -228,7 +186,7 @@ impl ReplayRouter {
             servers: self.servers.current().len(),
             unacknowledged: self.links.values().map(|link| link.writer.unacknowledged()).sum(),
             written,
-            failovers: self.failovers,
+            failovers: self.route.failovers(),
         }
     }
 
@@ -265,7 +223,7 @@ impl ReplayRouter {
     fn owe(&mut self, episode: &FinishedEpisode) -> Option<PendingUpload> {
         self.numbered += 1;
         let alone = self.alone;
-        if let Some(link) = self.current.as_ref().and_then(|id| self.links.get_mut(id)) {
+        if let Some(link) = self.route.current().and_then(|id| self.links.get_mut(id)) {
             let trajectory = identify(episode, link.next, &self.writer.game)?;
             link.next.sequence += 1;
             return Some(PendingUpload { trajectory, to: Some(Destination::new(&link.server, alone)) });
@@ -274,6 +232,21 @@ impl ReplayRouter {
         let id = TrajectoryId { actor: *actor, epoch: *epoch, sequence: self.without_server };
         self.without_server += 1;
         Some(PendingUpload { trajectory: identify(episode, id, game)?, to: None })
+    }
+}
+
+impl Links for ReplayRouter {
+    fn open(&mut self, server: &Server) {
+        if self.links.contains_key(&server.id) || self.links.len() >= SERVERS_MAX {
+            return;
+        }
+        let Some(epoch) = self.first_epoch.take().or_else(|| self.next_epoch(server, 0)) else { return };
+        self.links.insert(Arc::clone(&server.id), self.link(server.clone(), epoch));
+    }
+
+    fn state(&self, server: &Server) -> LinkState {
+        let Some(link) = self.links.get(&server.id) else { return LinkState::Missing };
+        link.writer.away_for().map_or(LinkState::Works, LinkState::Away)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use crate::spool::{self, PendingUpload};
 use anyhow::Context as _;
+use proto::replay::next_epoch;
 use service::directory::{DirectoryError, if_exists, replace};
 
 /// The folder `DIRECTORY/actors/ID`, with the epoch and the spool. One process at a time locks it.
@@ -50,20 +51,20 @@ impl ActorStateDir {
         Ok(Self { directory, _lock: Arc::new(lock) })
     }
 
-    /// Returns an epoch above the one in the actor's file and above `highest`, once it is durable. Where there is no
-    /// file, the actor is new or the file was lost, so that it begins with the time in milliseconds since 1970, which
-    /// is above the epochs of earlier starts.
+    /// Returns an epoch above the one in the actor's file and above `highest`, once it is durable: see [`next_epoch`].
+    /// Where there is no file, the actor is new or the file was lost, so that it begins with the time in milliseconds
+    /// since 1970, which is above the epochs of earlier starts.
     pub(crate) fn next_epoch(&self, highest: u64) -> anyhow::Result<u64> {
         let path = self.directory.join("epoch");
         let last = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
-        let next = last.as_deref().and_then(after).unwrap_or_else(|| {
-            if last.is_some() {
-                tracing::warn!(path = %path.display(), "the last epoch cannot be read; the time is the next one");
-            }
-            milliseconds_since_1970()
-        });
-        let above = highest.checked_add(1).context("find an epoch above the highest that there can be")?;
-        let epoch = next.max(above);
+        let number = last.as_deref().and_then(number_in);
+        if last.is_some() && number.is_none() {
+            tracing::warn!(path = %path.display(), "the last epoch cannot be read; the time is the next one");
+        }
+        // `RandomState` is seeded with the system's entropy; the cast keeps half of its bits.
+        let gap = RandomState::new().hash_one(highest) as u32;
+        let epoch = next_epoch(number, highest, milliseconds_since_1970(), gap);
+        let epoch = epoch.context("find an epoch above the highest that there can be")?;
         replace(&path, epoch.to_string().as_bytes())?;
         Ok(epoch)
     }
@@ -124,9 +125,9 @@ fn unless_taken(state_dir: anyhow::Result<ActorStateDir>) -> anyhow::Result<Opti
     }
 }
 
-/// Parses the number in `text` and returns the next one.
-fn after(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.trim().parse::<u64>().ok()?.checked_add(1)
+/// Parses an epoch that has a next one.
+fn number_in(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok().filter(|&number| number < u64::MAX)
 }
 
 fn milliseconds_since_1970() -> u64 {
@@ -164,7 +165,8 @@ mod tests {
     fn an_epoch_is_above_the_highest_that_a_server_has_stored_and_so_are_the_next() {
         let run = tempfile::tempdir().unwrap();
         let state_dir = ActorStateDir::with_epochs_from_1(run.path(), 7);
-        assert_eq!([0, 40, 3].map(|highest| state_dir.next_epoch(highest).unwrap()), [1, 41, 42]);
+        let [first, above, next] = [0, 40, 3].map(|highest| state_dir.next_epoch(highest).unwrap());
+        assert_eq!((first, above > 40, next), (1, true, above + 1));
         assert!(state_dir.next_epoch(u64::MAX).is_err());
     }
 

@@ -6,10 +6,12 @@
 //! [`service()`].
 
 pub(crate) mod canonical;
+mod epoch;
 mod inspector;
 mod operator;
 pub mod order;
 mod reviser;
+mod route;
 mod sampler;
 mod sharded;
 mod writer;
@@ -17,6 +19,7 @@ mod writer;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+pub use epoch::next_epoch;
 use experience::{Invalid, Sample, TrajectoryId};
 pub use inspector::{Inspector, RequestError, report, stats};
 pub use operator::{
@@ -24,6 +27,7 @@ pub use operator::{
     TableEdge, TableStats, UpdatedPriorities,
 };
 pub use reviser::{Choice, Revisable, ReviseRefusal, Revised, Reviser};
+pub use route::{LinkState, Links, Route};
 pub use sampler::{NewestWeights, Sampler, SamplerSettings};
 pub use sharded::{SHARD_TIMEOUT, ShardedBatch, ShardedSampler, ShardedSettings};
 pub use writer::{EpochUse, Outbox, Received, UploadStatus, Writer, WriterError, WriterSettings, WriterStats};

@@ -64,9 +64,9 @@ pub struct ReplaySection {
     /// The time between two copies, in seconds: the maximum age of the trajectories that a loss of the disk may lose.
     pub archive_seconds: u64,
     /// The memory limit of all tables and of trajectories in flight, in bytes; 0: three quarters of the machine's
-    /// memory or of the smaller limit of its container. Above the limit, inserts are rejected with a retryable error,
-    /// unless every table is full, so that each insert evicts an older trajectory, and what is in flight takes less
-    /// than a quarter of the limit.
+    /// memory or of the smaller limit of its container. At the limit, inserts are rejected with a retryable error,
+    /// until every table has been full: then these evict their oldest trajectories for those that come, as long as what
+    /// is in flight takes less than a quarter of the limit.
     pub memory_bytes_max: u64,
     /// What happens at a start if no head of the log can be read, so that the ids seen, quarantines of actors and
     /// changed settings of tables are lost: `refuse` or `accept`.

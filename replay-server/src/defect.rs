@@ -38,6 +38,10 @@ pub enum Defect {
     FailureAcknowledged,
     /// Trajectories without items are stored, which no limiter and no capacity counts.
     ItemlessStored,
+    /// An insert does not count what the tables need beside the trajectory.
+    GrowthNotCounted,
+    /// An actor takes a server that is ready for one that stores: it never leaves a server whose disk is full.
+    NotStoredCountsAsProgress,
     /// The ids seen have no bound.
     SeenUnbounded,
     /// A log of which no head can be read is opened as if nothing had been before.
@@ -48,7 +52,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::AcknowledgedBeforeSync,
         Self::DirectoryNotSynced,
         Self::ResynchronisedInside,
@@ -66,6 +70,8 @@ impl Defect {
         Self::SegmentsDroppedEarly,
         Self::FailureAcknowledged,
         Self::ItemlessStored,
+        Self::GrowthNotCounted,
+        Self::NotStoredCountsAsProgress,
         Self::SeenUnbounded,
         Self::DamagedHeadIgnored,
         Self::UnknownPrioritiesLogged,

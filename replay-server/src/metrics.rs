@@ -38,7 +38,7 @@ const GAUGES: [(&str, &str); 19] = [
     ("zerofleet_replay_disk_bytes", "Bytes of the log's file system"),
 ];
 
-const COUNTERS: [(&str, &str); 13] = [
+const COUNTERS: [(&str, &str); 14] = [
     ("zerofleet_replay_inserts_total", "Trajectories stored since the run began"),
     ("zerofleet_replay_items_inserted_total", "Items stored since the run began"),
     ("zerofleet_replay_samples_total", "Items drawn since the run began"),
@@ -46,6 +46,7 @@ const COUNTERS: [(&str, &str); 13] = [
     ("zerofleet_replay_refused_total", "Trajectories refused, by reason"),
     ("zerofleet_replay_stale_total", "Trajectories not stored: their weights were too far behind"),
     ("zerofleet_replay_without_items_total", "Trajectories acknowledged and not stored: they hold no item"),
+    ("zerofleet_replay_evicted_for_memory_total", "Trajectories that full tables gave up for memory"),
     ("zerofleet_replay_actors_lost_total", "How often an actor was silent for too long"),
     ("zerofleet_replay_tables_samples_total", "Items drawn from each table since the run began"),
     ("zerofleet_replay_revisions_total", "Trajectories whose searches were replaced by newer ones"),
@@ -69,6 +70,7 @@ pub(crate) fn describe() {
     HISTOGRAMS.iter().for_each(|&(name, meaning)| describe_histogram!(name, meaning));
     counter!("zerofleet_replay_stale_total").absolute(0);
     counter!("zerofleet_replay_without_items_total").absolute(0);
+    counter!("zerofleet_replay_evicted_for_memory_total").absolute(0);
     for reason in [INVALID, NOT_STORED, OVER_MEMORY] {
         counter!("zerofleet_replay_refused_total", "reason" => reason).absolute(0);
     }
@@ -97,6 +99,11 @@ pub(crate) fn count_without_items() {
 /// Counts a trajectory that was rejected because of the memory limit.
 pub(crate) fn count_over_memory() {
     counter!("zerofleet_replay_refused_total", "reason" => OVER_MEMORY).increment(1);
+}
+
+/// Counts a trajectory that full tables gave up because of the memory limit.
+pub(crate) fn count_evicted_for_memory() {
+    counter!("zerofleet_replay_evicted_for_memory_total").increment(1);
 }
 
 /// Counts a revision, and by how many weights versions it is ahead of the last step that it replaced.

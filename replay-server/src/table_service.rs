@@ -7,6 +7,7 @@
 mod clock;
 mod commands;
 mod inserts;
+mod memory;
 mod operator_records;
 mod revisions;
 mod state;
@@ -30,6 +31,7 @@ use crate::metrics;
 pub use clock::Clock;
 pub use commands::{Command, Ended, Handle, Inserted, Refusal, Reply, Sampled};
 use inserts::{Arrival, InLog, LogProgress};
+use memory::InFlight;
 use operator_records::Continuation;
 use revisions::Revisions;
 use state::Common;
@@ -63,8 +65,7 @@ pub struct TableService {
     /// Entries sent to the log and not yet answered, including operator records.
     in_log_entries: usize,
     log_progress: LogProgress,
-    /// The memory of all trajectories that are not in the tables yet, with their encoded records.
-    in_flight_bytes: u64,
+    in_flight: InFlight,
     /// The reply channels of each queued trajectory; after a reconnect, a client may wait on its old and its new
     /// stream.
     replies: HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>,
@@ -78,6 +79,9 @@ pub struct TableService {
     priorities_in_flight: usize,
     segments: Segments,
     memory_bytes_max: Option<u64>,
+    /// The maximum number of items of a trajectory.
+    items_each_max: u64,
+    evicted_for_memory: u64,
     common: Common,
     draining: bool,
     planted: Planted,
@@ -102,7 +106,7 @@ impl TableService {
             in_log_items: 0,
             in_log_entries: 0,
             log_progress: LogProgress::default(),
-            in_flight_bytes: 0,
+            in_flight: InFlight::default(),
             replies: HashMap::new(),
             records: VecDeque::new(),
             records_in_log: VecDeque::new(),
@@ -110,11 +114,14 @@ impl TableService {
             priorities_in_flight: 0,
             segments,
             memory_bytes_max: settings.memory_bytes_max,
+            items_each_max: settings.limits.steps_max as u64,
+            evicted_for_memory: 0,
             common: Common { log_bytes, ..Common::default() },
             draining: false,
             planted,
         };
         service.record_removed_tables(tables_gone);
+        service.keep_memory();
         service
     }
 
@@ -189,6 +196,7 @@ impl TableService {
         }
         let inserts = self.admit();
         self.log_progress.update(self.in_log_entries, now);
+        self.keep_memory();
         for (index, table) in self.tables.iter_mut().enumerate() {
             table.hold_inserts(inserts.filter(|(at, _)| *at == TableIndex(index)).map(|(_, wait)| wait), now);
         }
@@ -256,15 +264,6 @@ impl TableService {
             found.tables.push(name);
         }
         found
-    }
-
-    /// Returns the memory of all tables and of the trajectories in flight, in bytes. Every table holds a suffix of the
-    /// same sequence of trajectories, so the longest suffix contains all of them.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        let tables = || self.tables.iter().map(|table| table.table());
-        let shared = tables().map(|table| table.trajectory_bytes()).max().unwrap_or(0);
-        let own: u64 = tables().map(|table| table.bytes() - table.trajectory_bytes()).sum();
-        shared + own + self.in_flight_bytes
     }
 
     fn publish(&self) {

@@ -171,8 +171,8 @@ impl SimulateOptions {
     /// Returns the options of CI: at most ninety seconds, each seed twice.
     #[must_use]
     pub fn in_ci() -> Self {
-        // Later seeds have findings that are open (issue 24, docs/simulation.md).
-        Self { seeds: 1_000, first: 0, minutes: Some(1.5), twice: true }
+        // The first seed is fixed, since a run of CI must repeat; long runs take others.
+        Self { seeds: u64::MAX, first: 0, minutes: Some(1.5), twice: true }
     }
 }
 

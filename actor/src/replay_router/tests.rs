@@ -41,7 +41,7 @@ async fn goes_to(router: &mut ReplayRouter, expected: &Server) {
     within(async {
         loop {
             router.steer();
-            if router.current.as_ref() == Some(&expected.id) {
+            if router.route.current() == Some(&expected.id) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -292,7 +292,8 @@ async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_
     let (epoch, mut refused) = stores(&mut server, 40).await;
     assert_eq!((epoch, refused.request().await), (1, None));
     let (epoch, mut stream) = stores(&mut server, 40).await;
-    assert_eq!((epoch, stream.sequences(2).await), (41, vec![0, 1]));
+    assert!(epoch > 40);
+    assert_eq!(stream.sequences(2).await, [0, 1]);
     actor_run.play(1).await;
     assert_eq!(stream.sequences(1).await, [2]);
     for sequence in 0..3 {
@@ -300,7 +301,7 @@ async fn an_actor_whose_epoch_the_server_has_stored_hands_everything_in_under_a_
     }
     actor_run.end().await;
     assert_eq!(spool(&run), []);
-    assert_eq!(ActorStateDir::open(run.path(), ACTOR).unwrap().next_epoch(0).unwrap(), 42, "it is remembered");
+    assert_eq!(ActorStateDir::open(run.path(), ACTOR).unwrap().next_epoch(0).unwrap(), epoch + 1);
 }
 
 #[tokio::test]
@@ -311,7 +312,8 @@ async fn an_actor_that_drains_when_its_epoch_turns_out_to_be_taken_hands_in_unde
     let store = async {
         let _refused = stores(&mut server, 40).await;
         let (epoch, mut stream) = stores(&mut server, 40).await;
-        assert_eq!((epoch, stream.sequences(2).await), (41, vec![0, 1]));
+        assert!(epoch > 40);
+        assert_eq!(stream.sequences(2).await, [0, 1]);
         stream.answer(inserted(0)).await;
         stream.answer(inserted(1)).await;
         stream

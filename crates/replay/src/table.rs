@@ -1,6 +1,7 @@
 mod answers;
 mod draw;
 mod entry;
+mod memory;
 mod priorities;
 mod quarantine;
 mod revise;
@@ -16,6 +17,7 @@ use crate::tree::Tree;
 use crate::{Retention, TableSettings};
 pub use answers::{Changed, Drawn, Held, Insertion, QuarantineChange, Removed, TableTotals};
 use entry::{Entry, ItemWeights};
+pub use memory::Expected;
 pub use priorities::{InvalidPriority, ItemKey, PriorityUpdate};
 
 /// The number of the entry of each trajectory. The map is never iterated, so its unseeded hashes cannot affect any
@@ -335,24 +337,6 @@ impl Table {
     #[must_use]
     pub fn window_items(&self) -> u64 {
         self.settings.window.items(self.totals.items).min(self.items)
-    }
-
-    /// Returns the memory of the table in bytes: trajectories, entries and per-item state. The allocator's overhead is
-    /// not included.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        let entries = self.entries.capacity() * size_of::<Entry>();
-        let tree = self.tree.as_ref().map_or(0, Tree::bytes);
-        // A map fills seven eighths of its buckets, and keeps one more byte for each.
-        let buckets = self.index.as_ref().map_or(0, |index| index.capacity() * 8 / 7);
-        let index = buckets * (size_of::<(TrajectoryId, u64)>() + 1);
-        self.trajectory_bytes + self.mark_bytes + (entries + tree + index) as u64
-    }
-
-    /// Returns the size of the trajectories held in bytes, including those shared with other tables.
-    #[must_use]
-    pub fn trajectory_bytes(&self) -> u64 {
-        self.trajectory_bytes
     }
 
     /// Returns the newest weights version that searched the last step of a trajectory held and not in quarantine.

@@ -127,6 +127,12 @@ impl Tree {
         self.leaves.capacity() * size_of::<Leaf>() + self.nodes.capacity() * size_of::<Summary>()
     }
 
+    /// Returns the size that the tree has once this number of places is in use, in bytes.
+    pub(crate) fn bytes_of(&self, places: u64) -> u64 {
+        let leaves = places.next_power_of_two().max(self.leaves.len() as u64);
+        leaves * size_of::<Leaf>() as u64 + 2 * leaves / BLOCK as u64 * size_of::<Summary>() as u64
+    }
+
     fn at(&self, place: u64) -> usize {
         // The remainder is below the number of leaves, which fits in `usize`.
         (place & (self.leaves.len() as u64 - 1)) as usize

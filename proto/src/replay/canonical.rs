@@ -1,8 +1,10 @@
-//! The codec of the replay service: messages of insert streams are refused unless they are canonical.
+//! The codec of the replay service: messages of insert streams are refused unless they are canonical, and updates of
+//! priorities with too many keys before they are decoded.
 //!
 //! Protobuf decoders silently drop unknown fields and accept numbers in more bytes than they need. A trajectory is
-//! stored for a long time, so that a client whose message has fields unknown to the server must receive an error. Other
-//! messages are decoded as in any protobuf service.
+//! stored for a long time, so that a client whose message has fields unknown to the server must receive an error. An
+//! empty key is two bytes on the wire and fifty in memory, so that an update within the size limit of messages could
+//! take hundreds of megabytes. Other messages are decoded as in any protobuf service.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -13,9 +15,14 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-use super::v1::InsertRequest;
+use super::v1::{InsertRequest, UpdatePrioritiesRequest};
+use crate::limits::PRIORITIES_MAX;
 
-/// Encodes as any protobuf codec; decodes an [`InsertRequest`] only if it is as long as its own encoding.
+/// The field of an [`UpdatePrioritiesRequest`] that holds its keys.
+const PRIORITIES: usize = 2;
+
+/// Encodes as any protobuf codec; decodes an [`InsertRequest`] only if it is as long as its own encoding, and an
+/// [`UpdatePrioritiesRequest`] only if it has no more than [`PRIORITIES_MAX`] keys.
 #[derive(Debug)]
 pub(crate) struct CanonicalCodec<T, U>(PhantomData<(T, U)>);
 
@@ -37,7 +44,8 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec f
 
     fn decoder(&mut self) -> Self::Decoder {
         let is_strict = TypeId::of::<U>() == TypeId::of::<InsertRequest>();
-        CanonicalDecoder { is_strict, inner: ProstCodec::<T, U>::default().decoder() }
+        let is_counted = TypeId::of::<U>() == TypeId::of::<UpdatePrioritiesRequest>();
+        CanonicalDecoder { is_strict, is_counted, inner: ProstCodec::<T, U>::default().decoder() }
     }
 }
 
@@ -45,6 +53,7 @@ impl<T: Message + Send + 'static, U: Message + Default + Send + 'static> Codec f
 #[derive(Debug)]
 pub(crate) struct CanonicalDecoder<U> {
     is_strict: bool,
+    is_counted: bool,
     inner: ProstDecoder<U>,
 }
 
@@ -54,6 +63,10 @@ impl<U: Message + Default> Decoder for CanonicalDecoder<U> {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         let bytes = buffer.remaining();
+        if self.is_counted {
+            // The buffer holds the whole message contiguously.
+            check_keys(buffer.chunk())?;
+        }
         let message = self.inner.decode(buffer)?;
         match &message {
             Some(message) if self.is_strict => check(bytes, message)?,
@@ -74,9 +87,44 @@ fn check(bytes: usize, message: &impl Message) -> Result<(), Status> {
     Err(Status::invalid_argument(reason))
 }
 
+/// Rejects an [`UpdatePrioritiesRequest`] with too many keys.
+fn check_keys(message: &[u8]) -> Result<(), Status> {
+    // The decoder rejects a truncated message; its keys are counted up to the end.
+    if keys(message, PRIORITIES_MAX) > PRIORITIES_MAX {
+        let reason = format!("priorities: has more than {PRIORITIES_MAX} entries");
+        return Err(Status::invalid_argument(reason));
+    }
+    Ok(())
+}
+
+/// Counts the keys of an encoded [`UpdatePrioritiesRequest`], until there are more than `most`.
+fn keys(mut message: &[u8], most: usize) -> usize {
+    let varint = |message: &mut &[u8]| prost::decode_length_delimiter(message).ok();
+    let mut skip = |keys: &mut usize| -> Option<()> {
+        let tag = varint(&mut message)?;
+        let length = match tag & 7 {
+            0 => varint(&mut message).map(|_| 0)?,
+            1 => 8,
+            5 => 4,
+            2 => {
+                *keys += usize::from(tag >> 3 == PRIORITIES);
+                varint(&mut message)?
+            }
+            // The fields of a group are counted too, since the decoder goes on behind its end.
+            _ => 0,
+        };
+        message = message.get(length..)?;
+        Some(())
+    };
+    let mut keys = 0;
+    while keys <= most && skip(&mut keys).is_some() {}
+    keys
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::v1::ItemPriority;
     use crate::replay::v1::insert_request;
     use crate::scripted::trajectory;
 
@@ -100,5 +148,23 @@ mod tests {
         decoded(&inside(&[0x0a, 0])).unwrap_err();
         // The length of the trajectory in two bytes.
         decoded(&[&[tag, length | 0x80, 0], &bytes[2..]].concat()).unwrap_err();
+    }
+
+    #[test]
+    fn an_update_with_too_many_keys_is_refused_undecoded() {
+        let update = |keys| UpdatePrioritiesRequest {
+            table: "main".into(),
+            priorities: vec![ItemPriority { ply: 3, priority: 0.5, ..ItemPriority::default() }; keys],
+        };
+        check_keys(&update(PRIORITIES_MAX).encode_to_vec()).unwrap();
+        check_keys(&update(PRIORITIES_MAX + 1).encode_to_vec()).unwrap_err();
+        // Empty keys, behind a group of field 100.
+        let empty = [&[0xa3, 0x06, 0xa4, 0x06], [0x12, 0].repeat(PRIORITIES_MAX + 1).as_slice()].concat();
+        check_keys(&empty).unwrap_err();
+        let whole = update(3).encode_to_vec();
+        for length in 0..whole.len() {
+            assert!(keys(&whole[..length], PRIORITIES_MAX) <= 3);
+        }
+        check_keys(&[0xff; 64]).unwrap();
     }
 }

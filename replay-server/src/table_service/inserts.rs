@@ -11,7 +11,8 @@ use replay::Wait;
 use tokio::sync::mpsc;
 
 use super::commands::Inserted;
-use super::{IN_LOG_MAX, TableService, TableState};
+use super::memory::InFlight;
+use super::{IN_LOG_MAX, TableService};
 use crate::config::TableIndex;
 use crate::defect::Defect;
 use crate::log::committer::LogCommand;
@@ -21,8 +22,6 @@ use crate::{metrics, storage};
 /// The time after which a log that has answered none of its entries counts as stalled: several times that of a slow
 /// commit.
 const LOG_STALL: Duration = Duration::from_secs(1);
-/// The part of the memory limit that trajectories in flight may take while the tables are full, as a divisor.
-const IN_FLIGHT_PART: u64 = 4;
 
 /// A trajectory that is not admitted yet.
 #[derive(Debug)]
@@ -93,25 +92,14 @@ impl TableService {
             metrics::count_without_items();
             return answer(&reply, Inserted::New(id));
         }
-        let bytes = in_flight_bytes(&arrival.trajectory, &arrival.content);
-        if let Some(bytes_max) = self.memory_bytes_max
-            && self.exceeds(bytes_max, bytes)
-        {
+        let more = InFlight::trajectory(&arrival.trajectory, &arrival.content);
+        if let Err(bytes_max) = self.make_room(more) {
             metrics::count_over_memory();
             return answer(&reply, Inserted::OverMemory { id, bytes_max });
         }
         self.replies.insert(id, vec![reply]);
-        self.in_flight_bytes += bytes;
+        self.in_flight += more;
         self.arrivals.push_back(arrival);
-    }
-
-    /// Returns true if memory has no room for a trajectory or a revision on its way to the tables. Full tables remove
-    /// as much as they take, but nothing removes what waits for them.
-    pub(super) fn exceeds(&self, bytes_max: u64, bytes: u64) -> bool {
-        let is_full = || self.tables.iter().all(TableState::is_full);
-        // One trajectory always passes, however large.
-        let waiting = if self.in_flight_bytes == 0 { 0 } else { self.in_flight_bytes + bytes };
-        self.memory_bytes() + bytes > bytes_max && !(waiting <= bytes_max / IN_FLIGHT_PART && is_full())
     }
 
     /// Returns the highest epoch of an actor among the stored and the pending ids; 0 if there are none.
@@ -133,12 +121,12 @@ impl TableService {
     /// Removes the blocked inserts of disconnected clients, which will retry. Without this, a client that reconnects
     /// repeatedly while the limiter blocks it would exhaust the memory.
     pub(super) fn drop_abandoned(&mut self) {
-        let (replies, bytes) = (&mut self.replies, &mut self.in_flight_bytes);
+        let (replies, in_flight) = (&mut self.replies, &mut self.in_flight);
         self.arrivals.retain(|Arrival { trajectory, content, .. }| {
             let awaited = is_awaited(replies, trajectory.id());
             if !awaited {
                 replies.remove(&trajectory.id());
-                *bytes -= in_flight_bytes(trajectory, content);
+                *in_flight -= InFlight::trajectory(trajectory, content);
             }
             awaited
         });
@@ -150,7 +138,7 @@ impl TableService {
         while let Some(Arrival { trajectory, content, .. }) = self.arrivals.front() {
             let id = trajectory.id();
             if !is_awaited(&self.replies, id) {
-                self.in_flight_bytes -= in_flight_bytes(trajectory, content);
+                self.in_flight -= InFlight::trajectory(trajectory, content);
                 self.replies.remove(&id);
                 self.arrivals.pop_front();
                 continue;
@@ -246,7 +234,7 @@ impl TableService {
     /// Removes a trajectory that the log has answered from those in flight.
     fn land(&mut self, id: TrajectoryId, items: u32, content: &EncodedTrajectory) -> Option<InLog> {
         let landed = self.in_log.remove(&id)?;
-        self.in_flight_bytes -= in_flight_bytes(&landed.trajectory, content);
+        self.in_flight -= InFlight::trajectory(&landed.trajectory, content);
         self.in_log_items -= u64::from(items);
         Some(landed)
     }
@@ -267,17 +255,12 @@ impl TableService {
     /// Answers every queued insert that is not in flight to the disk with [`Inserted::Draining`].
     pub(super) fn hand_back(&mut self) {
         for Arrival { trajectory, content, .. } in std::mem::take(&mut self.arrivals) {
-            self.in_flight_bytes -= in_flight_bytes(&trajectory, &content);
+            self.in_flight -= InFlight::trajectory(&trajectory, &content);
             for reply in self.replies.remove(&trajectory.id()).into_iter().flatten() {
                 answer(&reply, Inserted::Draining(trajectory.id()));
             }
         }
     }
-}
-
-/// Returns the memory of a trajectory in flight, with its record, in bytes.
-fn in_flight_bytes(trajectory: &Trajectory, content: &EncodedTrajectory) -> u64 {
-    (trajectory.bytes() + content.payload().len()) as u64
 }
 
 /// Returns true if a client is still waiting for the answer to a trajectory.

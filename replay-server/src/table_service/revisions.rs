@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
 use super::commands::{Refusal, Reply};
+use super::memory::InFlight;
 use super::{IN_LOG_MAX, TableService};
 use crate::config::TableIndex;
 use crate::log::{EncodedTrajectory, Entry, UnixMillis};
@@ -73,12 +74,11 @@ impl TableService {
             Ok((trajectory, replaced)) => {
                 let (id, revision) = (trajectory.id(), revised.revision + 1);
                 let revising = InLog { trajectory, revision, at, replaced, record_bytes, reply };
-                if let Some(bytes_max) = self.memory_bytes_max
-                    && self.exceeds(bytes_max, revising.bytes())
-                {
+                let more = InFlight::revision(revising.bytes());
+                if let Err(bytes_max) = self.make_room(more) {
                     return refuse(revising.reply, Refusal::OverMemory { id, bytes_max });
                 }
-                self.in_flight_bytes += revising.bytes();
+                self.in_flight += more;
                 self.revisions.in_log.insert(id, revising);
                 self.append(Entry::Revision { id, content });
             }
@@ -135,7 +135,7 @@ impl TableService {
 
     fn land_revision(&mut self, id: TrajectoryId) -> Option<InLog> {
         let landed = self.revisions.in_log.remove(&id)?;
-        self.in_flight_bytes -= landed.bytes();
+        self.in_flight -= InFlight::revision(landed.bytes());
         Some(landed)
     }
 }

@@ -221,11 +221,18 @@ impl TableState {
         if self.settings.blocks_inserts { self.limiter.can_insert(items_before + 1) } else { Ok(()) }
     }
 
-    /// Returns true if the next insert removes older trajectories.
-    pub(super) fn is_full(&self) -> bool {
+    /// Returns true if the table had its capacity since the run began, or if `bytes` more would remove older
+    /// trajectories. What it had and does not hold was removed by its rules, or for memory.
+    pub(super) fn is_full(&self, bytes: u64) -> bool {
         let Retention { trajectory_bytes_max, .. } = self.settings.table.retention;
-        self.table.held_items() >= self.settings.table.window.capacity_items
-            || trajectory_bytes_max.is_some_and(|bytes| self.table.trajectory_bytes() >= bytes)
+        self.table.totals().items >= self.settings.table.window.capacity_items
+            || trajectory_bytes_max.is_some_and(|most| self.table.trajectory_bytes() + bytes >= most)
+    }
+
+    /// Removes the oldest trajectory because of the memory limit.
+    pub(super) fn evict_oldest(&mut self) {
+        let evicted = self.table.evict_oldest();
+        self.count_removed(evicted.as_slice());
     }
 
     /// Queues the request of a batch, or rejects a batch that is larger than the limiter ever allows.

@@ -1,18 +1,20 @@
 //! Actors: they finish games, upload them and keep each until it is acknowledged.
 //!
-//! A model of the actor's router, epoch file and spool for one server; each upload is the client's state machine.
+//! A model of the actor's epoch file and spool for two servers; each upload and the choice of the server are the
+//! client's state machines.
 
 use std::time::Instant;
 
 use experience::{Trajectory, TrajectoryId};
 use prost::Message as _;
-use proto::replay::{EpochUse, Origin, Outbox, Received, v1};
+use proto::replay::{EpochUse, LinkState, Links, Origin, Outbox, Received, Route, next_epoch, v1};
 use rand::RngExt;
 use replay_server::defect::Defect;
 
 use crate::bus::{Client, Packet, Service, StreamId};
 use crate::content::{self, GAME, Items};
 use crate::oracle::{Checked, Promise, broken};
+use crate::second::AWAY_MAX;
 use crate::world::World;
 
 /// The maximum number of unacknowledged trajectories of an uplink.
@@ -33,13 +35,14 @@ pub(crate) struct Actor {
 #[derive(Debug, Default)]
 struct Home {
     epoch: Option<u64>,
-    spool: Vec<Trajectory>,
+    /// The server that each is destined for.
+    spool: Vec<(Server, Trajectory)>,
 }
 
 /// One run of an actor.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// The uplink of new games first, then those of the spool.
+    route: Route,
     uplinks: Vec<Uplink>,
     next_uplink: u64,
 }
@@ -48,11 +51,39 @@ pub(crate) struct Process {
 #[derive(Debug)]
 struct Uplink {
     number: u64,
+    server: Server,
+    content: Content,
     epoch: u64,
     next_sequence: u64,
     outbox: Outbox,
     stream: Option<StreamId>,
     retry_ns: u64,
+    /// The time since which no stream is ready: all that counted once as the absence of a server.
+    unready_since: Option<Instant>,
+}
+
+/// What an uplink uploads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    NewGames,
+    Spool,
+}
+
+/// One of the two servers; all actors prefer the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Server {
+    First,
+    Second,
+}
+
+/// The links of a process, as its route sees them.
+struct ProcessLinks<'a> {
+    process: &'a mut Process,
+    home: &'a mut Home,
+    actor: u64,
+    first_epoch: u64,
+    now: Instant,
+    defect: Option<Defect>,
 }
 
 /// How the process of an actor ends.
@@ -66,13 +97,10 @@ pub(crate) enum End {
 }
 
 impl Home {
-    /// Returns an epoch above the one in the file and above `highest`, once it is durable; without a file, it is at
-    /// least `first`.
-    fn next_epoch(&mut self, highest: u64, first: u64) -> Option<u64> {
-        let next = self.epoch.map_or(first, |epoch| epoch + 1);
-        let epoch = next.max(highest.checked_add(1)?);
-        self.epoch = Some(epoch);
-        Some(epoch)
+    /// Returns the next epoch, once it is durable.
+    fn next_epoch(&mut self, highest: u64, first: u64, gap: u32) -> Option<u64> {
+        self.epoch = Some(next_epoch(self.epoch, highest, first, gap)?);
+        self.epoch
     }
 }
 
@@ -82,25 +110,79 @@ impl Actor {
     }
 
     /// Starts the process, if it is down.
-    fn start(&mut self, first_epoch: u64, now: Instant) {
+    fn start(&mut self, first_epoch: u64, now: Instant, defect: Option<Defect>) {
         if self.process.is_some() {
             return;
         }
-        let Some(epoch) = self.home.next_epoch(0, first_epoch) else { return };
-        let mut process = Process { uplinks: Vec::new(), next_uplink: 0 };
-        process.open(outbox(self.id, epoch, EpochUse::New, Vec::new(), now), epoch);
+        let mut process = Process { route: Route::new(AWAY_MAX), uplinks: Vec::new(), next_uplink: 0 };
         let mut spool = self.home.spool.clone();
-        spool.sort_by_key(Trajectory::id);
-        for trajectories in spool.chunk_by(|a, b| a.id().epoch == b.id().epoch) {
-            let epoch = trajectories[0].id().epoch;
-            process.open(outbox(self.id, epoch, EpochUse::Known, trajectories.to_vec(), now), epoch);
+        spool.sort_by_key(|(server, trajectory)| (*server, trajectory.id()));
+        let owner = |(server, trajectory): &(Server, Trajectory)| (*server, trajectory.id().epoch);
+        for owed in spool.chunk_by(|a, b| owner(a) == owner(b)) {
+            let (server, epoch) = owner(&owed[0]);
+            let trajectories = owed.iter().map(|(_, trajectory)| trajectory.clone()).collect();
+            let outbox = outbox(self.id, epoch, EpochUse::Known, trajectories, now);
+            process.open(server, Content::Spool, outbox, epoch, now);
         }
         self.process = Some(process);
+        self.steer(first_epoch, now, defect);
     }
 
-    /// Returns the number of unacknowledged games of this run.
-    pub(crate) fn unacknowledged(&self) -> usize {
-        self.process.as_ref().map_or(0, |process| process.uplinks[0].outbox.unacknowledged())
+    /// Chooses the server of new games; returns true if it is another one than before.
+    fn steer(&mut self, first_epoch: u64, now: Instant, defect: Option<Defect>) -> bool {
+        let Some(process) = &mut self.process else { return false };
+        let mut route = process.route.clone();
+        let failovers = route.failovers();
+        let home = &mut self.home;
+        let mut links = ProcessLinks { process, home, actor: self.id, first_epoch, now, defect };
+        route.steer(&[Server::First, Server::Second].map(Server::named), &mut links);
+        process.route = route;
+        process.route.failovers() > failovers
+    }
+
+    /// Returns the number of unacknowledged games for the current server.
+    pub(crate) fn unacknowledged(&mut self) -> usize {
+        let uplink = self.process.as_mut().and_then(Process::current);
+        uplink.map_or(0, |uplink| uplink.outbox.unacknowledged())
+    }
+}
+
+impl Server {
+    fn named(self) -> proto::servers::Server {
+        proto::servers::Server::at(match self {
+            Self::First => "first",
+            Self::Second => "second",
+        })
+    }
+
+    fn service(self) -> Service {
+        match self {
+            Self::First => Service::Insert,
+            Self::Second => Service::InsertSecond,
+        }
+    }
+}
+
+impl Links for ProcessLinks<'_> {
+    fn open(&mut self, server: &proto::servers::Server) {
+        let server = if *server == Server::First.named() { Server::First } else { Server::Second };
+        if self.process.link(server).is_some() {
+            return;
+        }
+        let Some(epoch) = self.home.next_epoch(0, self.first_epoch, 0) else { return };
+        let outbox = outbox(self.actor, epoch, EpochUse::New, Vec::new(), self.now);
+        self.process.open(server, Content::NewGames, outbox, epoch, self.now);
+    }
+
+    fn state(&self, server: &proto::servers::Server) -> LinkState {
+        let is_of = |uplink: &&Uplink| uplink.content == Content::NewGames && uplink.server.named() == *server;
+        let Some(uplink) = self.process.uplinks.iter().find(is_of) else { return LinkState::Missing };
+        let away = if self.defect == Some(Defect::NotStoredCountsAsProgress) {
+            uplink.unready_since.map(|since| self.now.saturating_duration_since(since))
+        } else {
+            uplink.outbox.status().away_for(self.now)
+        };
+        away.map_or(LinkState::Works, LinkState::Away)
     }
 }
 
@@ -112,16 +194,43 @@ fn outbox(actor: u64, epoch: u64, epoch_use: EpochUse, trajectories: Vec<Traject
 }
 
 impl Process {
-    fn open(&mut self, outbox: Outbox, epoch: u64) {
+    fn open(&mut self, server: Server, content: Content, outbox: Outbox, epoch: u64, now: Instant) {
         let number = self.next_uplink;
         self.next_uplink += 1;
-        self.uplinks.push(Uplink { number, epoch, next_sequence: 0, outbox, stream: None, retry_ns: 0 });
+        let unready_since = Some(now);
+        let (next_sequence, stream, retry_ns) = (0, None, 0);
+        self.uplinks.push(Uplink {
+            number,
+            server,
+            content,
+            epoch,
+            next_sequence,
+            outbox,
+            stream,
+            retry_ns,
+            unready_since,
+        });
+    }
+
+    /// Returns the uplink of new games to a server.
+    fn link(&mut self, server: Server) -> Option<&mut Uplink> {
+        self.uplinks.iter_mut().find(|uplink| uplink.content == Content::NewGames && uplink.server == server)
+    }
+
+    /// Returns the uplink of the next game.
+    fn current(&mut self) -> Option<&mut Uplink> {
+        let id = self.route.current().cloned()?;
+        [Server::First, Server::Second]
+            .into_iter()
+            .find(|server| server.named().id == id)
+            .and_then(|server| self.link(server))
     }
 }
 
 impl Uplink {
     fn broke(&mut self, now_ns: u64, now: Instant) {
         self.outbox.broke(now);
+        self.unready_since.get_or_insert(now);
         (self.stream, self.retry_ns) = (None, now_ns + RETRY_NS);
     }
 
@@ -156,9 +265,9 @@ impl World {
     pub(crate) fn play(&mut self, index: usize, items: Items) -> Option<TrajectoryId> {
         let (first_epoch, now) = (self.first_epoch(), self.instant());
         let actor = &mut self.actors[index];
-        actor.start(first_epoch, now);
+        actor.start(first_epoch, now, self.defect);
         let id = actor.id;
-        let uplink = &mut actor.process.as_mut()?.uplinks[0];
+        let uplink = actor.process.as_mut()?.current()?;
         if uplink.outbox.unacknowledged() >= UNACKNOWLEDGED_MAX {
             return None;
         }
@@ -174,14 +283,17 @@ impl World {
     /// Lets an actor open streams, send what it may and send heartbeats.
     pub(crate) fn pump(&mut self, index: usize) {
         let is_up = self.server.as_ref().is_some_and(|server| !server.draining);
-        let now = self.instant();
+        let (now, first_epoch) = (self.instant(), self.first_epoch());
+        if self.actors[index].steer(first_epoch, now, self.defect) {
+            self.note("another server", format!("the games of actor {} go to another server", index + 1));
+        }
         let Self { actors, bus, now_ns, .. } = self;
         let Some(process) = &mut actors[index].process else { return };
-        for Uplink { number, outbox, stream, retry_ns, .. } in &mut process.uplinks {
+        for Uplink { number, server, content, outbox, stream, retry_ns, .. } in &mut process.uplinks {
             let Some(id) = *stream else {
-                let is_needed = *number == 0 || outbox.unacknowledged() > 0;
-                if is_needed && is_up && *now_ns >= *retry_ns {
-                    let opened = bus.open(Client::Actor { index, uplink: *number }, Service::Insert);
+                let is_needed = *content == Content::NewGames || outbox.unacknowledged() > 0;
+                if is_needed && (is_up || *server == Server::Second) && *now_ns >= *retry_ns {
+                    let opened = bus.open(Client::Actor { index, uplink: *number }, server.service());
                     bus.send_to_server(opened, message(&outbox.open()));
                     *stream = Some(opened);
                 }
@@ -217,7 +329,8 @@ impl World {
             Err(fault) => return broken(Promise::Own, format!("actor {} received {fault}", actor.id)),
             Ok(Received::EpochTaken) => {
                 let highest = uplink.outbox.status().epoch_taken.unwrap_or_default();
-                let Some(epoch) = actor.home.next_epoch(highest, first_epoch) else { return Ok(()) };
+                let gap = self.rng.random();
+                let Some(epoch) = actor.home.next_epoch(highest, first_epoch, gap) else { return Ok(()) };
                 uplink.broke(now_ns, now);
                 uplink.begin_epoch(actor.id, epoch, now);
                 self.bus.send_to_server(id, Packet::End("the client has another epoch".to_owned()));
@@ -235,11 +348,13 @@ impl World {
                     return broken(Promise::Own, format!("a game of actor {} was refused", actor.id));
                 }
                 // The spool is removed once it is uploaded.
-                if at > 0 && process.uplinks[1..].iter().all(|uplink| uplink.outbox.unacknowledged() == 0) {
+                let mut spooled = process.uplinks.iter().filter(|uplink| uplink.content == Content::Spool);
+                if spooled.all(|uplink| uplink.outbox.unacknowledged() == 0) {
                     actor.home.spool.clear();
                 }
             }
-            Ok(Received::Ready | Received::Waiting(_)) => {}
+            Ok(Received::Ready) => uplink.unready_since = None,
+            Ok(Received::Waiting(_)) => {}
         }
         self.pump(index);
         Ok(())
@@ -252,7 +367,10 @@ impl World {
         let Some(process) = actor.process.take() else { return Ok(()) };
         if end == End::Drain {
             let uplinks = process.uplinks.into_iter();
-            actor.home.spool = uplinks.flat_map(|uplink| uplink.outbox.into_unacknowledged()).collect();
+            let owed = |Uplink { server, outbox, .. }: Uplink| {
+                outbox.into_unacknowledged().into_iter().map(move |trajectory| (server, trajectory))
+            };
+            actor.home.spool = uplinks.flat_map(owed).collect();
         }
         if end == End::HomeLost {
             actor.home = Home::default();

@@ -20,6 +20,8 @@ pub(crate) enum Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     Insert,
+    /// Inserts into the second server.
+    InsertSecond,
     Sample,
 }
 
@@ -138,16 +140,16 @@ impl Bus {
         Some((id, stream.client))
     }
 
-    /// Ends all streams, since the process of the server has ended.
+    /// Ends all streams of the first server, whose process has ended.
     pub(crate) fn server_ended(&mut self) {
-        for stream in self.streams.values_mut() {
+        for stream in self.streams.values_mut().filter(|stream| stream.service != Service::InsertSecond) {
             stream.server_listens = false;
             stream.to_server.clear();
             if stream.client_listens {
                 stream.to_client = VecDeque::from([Packet::End("the server is gone".to_owned())]);
             }
         }
-        self.streams.retain(|_, stream| stream.client_listens);
+        self.streams.retain(|_, stream| stream.client_listens || stream.service == Service::InsertSecond);
     }
 
     /// Ends all streams of an actor whose process has ended; the server notices later.

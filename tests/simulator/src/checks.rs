@@ -14,7 +14,7 @@ use crate::bus::{Client, Packet, StreamId};
 use crate::insert_call::{Answered, Promise as Answer};
 use crate::oracle::{Checked, Promise, TABLES, broken};
 use crate::sample_stream::Answered as Sampled;
-use crate::settings::{GREATEST, MEMORY_BYTES_MAX, SEEN, SEGMENT_BYTES};
+use crate::settings::{GREATEST, SEEN, SEGMENT_BYTES};
 use crate::world::World;
 
 /// The main table.
@@ -45,9 +45,7 @@ impl World {
         let Some(stats) = self.stats() else { return Ok(()) };
         self.check_admitted(&stats)?;
         self.check_ratio(&stats)?;
-        if stats.memory_bytes > MEMORY_BYTES_MAX {
-            return broken(Promise::Memory, format!("{} bytes of {MEMORY_BYTES_MAX}", stats.memory_bytes));
-        }
+        self.check_memory(&stats)?;
         self.poll_streams()?;
         self.poll_calls()
     }
@@ -112,7 +110,29 @@ impl World {
             }
         }
         self.oracle.counts.sampled = table.samples_total;
+        self.oracle.counts.sampled_ever = self.oracle.counts.sampled_ever.max(table.samples_total);
         Ok(())
+    }
+
+    /// Checks that memory stays within its limit, and that no more is evicted for it than is needed.
+    fn check_memory(&mut self, stats: &ServerStats) -> Checked {
+        let bytes_max = self.settings.memory_bytes_max.unwrap_or(u64::MAX);
+        if stats.memory_bytes > bytes_max {
+            return broken(Promise::Memory, format!("{} bytes of {bytes_max}", stats.memory_bytes));
+        }
+        let Some(server) = self.server.as_ref().filter(|server| server.tables.evicted_for_memory() > server.evicted)
+        else {
+            return Ok(());
+        };
+        let evicted = server.tables.evicted_for_memory() - server.evicted;
+        self.note("evicted for memory", format!("{evicted} trajectories make room"));
+        if stats.memory_bytes < bytes_max / 2 {
+            return broken(
+                Promise::Held,
+                format!("{evicted} are evicted at {} of {bytes_max} bytes", stats.memory_bytes),
+            );
+        }
+        self.check_tables(After::Other)
     }
 
     /// Passes the answers of all streams on to their clients.
@@ -195,6 +215,10 @@ impl World {
 
     /// Compares the content of all tables with the oracle.
     pub(crate) fn check_tables(&mut self, after: After) -> Checked {
+        let evicts = self.server.as_mut().is_some_and(|server| {
+            let evicted = server.tables.evicted_for_memory();
+            std::mem::replace(&mut server.evicted, evicted) < evicted
+        });
         let mut tables = Vec::new();
         for table in 0..TABLES {
             let Some(mut held) = self.held(TableIndex(table)) else { return Ok(()) };
@@ -207,7 +231,7 @@ impl World {
             let capacity_items = self.setting(TableIndex(table), "capacity_items") as u64;
             let known = self.settings_in_force(TableIndex(table)).unwrap_or_default();
             let is_exact = |key: &str| known.get(key).is_none_or(|value| value == "0" || value == "0.0");
-            self.oracle.may_remove = !is_exact("age_max_hours") || !is_exact("bytes_max");
+            self.oracle.may_remove = evicts || !is_exact("age_max_hours") || !is_exact("bytes_max");
             self.oracle.check_held(table, &held, capacity_items)?;
             let behind_first: u64 = held.iter().skip(1).map(|held| held.full_steps() as u64).sum();
             let is_over = after == After::Expiry && behind_first >= capacity_items;
@@ -314,7 +338,8 @@ impl World {
         let sampled = counts.sampled_durable..=counts.sampled;
         let is_right = inserted.contains(&table.items_inserted_total) && sampled.contains(&table.samples_total);
         // A damaged record may lose counts; none invents them.
-        let is_less = table.items_inserted_total <= *inserted.end() && table.samples_total <= *sampled.end();
+        let is_less = table.items_inserted_total <= (counts.inserted_ever + offered).max(*inserted.end())
+            && table.samples_total <= counts.sampled_ever.max(*sampled.end());
         if !(is_right || counts.damaged && is_less) {
             let what = format!(
                 "{} inserted items and {} samples after a start, not {inserted:?} and {sampled:?}",
@@ -326,6 +351,8 @@ impl World {
             inserted: table.items_inserted_total,
             sampled: table.samples_total,
             sampled_durable: table.samples_total,
+            inserted_ever: counts.inserted_ever.max(table.items_inserted_total),
+            sampled_ever: counts.sampled_ever.max(table.samples_total),
             damaged: false,
         };
         Ok(())

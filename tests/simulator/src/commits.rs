@@ -24,7 +24,7 @@ impl World {
         for event in events {
             self.report(event, healthy)?;
         }
-        Ok(())
+        self.turn_second()
     }
 
     /// Commits some entries on a disk that stops in the middle, and ends the process before it reports them.
@@ -110,7 +110,9 @@ impl World {
         for entry in entries {
             let (id, bytes) = match entry {
                 Entry::Trajectory { id, content, items } => {
-                    self.oracle.counts.inserted += u64::from(*items);
+                    let counts = &mut self.oracle.counts;
+                    counts.inserted += u64::from(*items);
+                    counts.inserted_ever = counts.inserted_ever.max(counts.inserted);
                     if let Some(trajectory) = decoded(content) {
                         self.oracle.enter(&trajectory)?;
                     }
@@ -143,8 +145,9 @@ impl World {
                 self.oracle.settings[table].committed(settings);
             }
             OperatorRecord::Priorities { updates, .. } => {
+                // An earlier record of the same item has a lower priority, with which another item may come first.
                 if let Some(top) = &mut self.oracle.top
-                    && updates.iter().any(|(key, _)| *key == top.key)
+                    && updates.contains(&(top.key, top.priority))
                 {
                     top.durable = true;
                 }

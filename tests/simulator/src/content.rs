@@ -84,6 +84,11 @@ pub(crate) fn with_rewards(id: TrajectoryId, bytes: &[u8]) -> Trajectory {
     Trajectory::of(id, GAME, &steps, Outcome::Draw).expect("the steps are valid")
 }
 
+/// Returns what distinguishes the games of honest actors: the bits of the first reward.
+pub(crate) fn serial(trajectory: &Trajectory) -> u32 {
+    trajectory.steps().next().map_or(0, |step| step.reward.to_bits())
+}
+
 /// Returns the number of items, as the log counts them.
 pub(crate) fn items(trajectory: &Trajectory) -> u64 {
     trajectory.full_steps() as u64

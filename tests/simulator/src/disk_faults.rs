@@ -12,6 +12,8 @@ use crate::world::World;
 
 /// The description of a damaged head.
 const HEAD: &str = "a head";
+/// The description of bytes outside of all records that can be read.
+const NO_RECORD: &str = "no record";
 
 impl World {
     /// Changes what fails from now on.
@@ -68,9 +70,15 @@ impl World {
         }
         self.down("the process of the server ends before its disk rots");
         self.disk.end_process();
-        let what = self.exempt(name, bytes, offset);
-        self.note("rot", format!("bit {bit} of byte {offset} of {name} flips, in {what}"));
+        let mut what = self.exempt(name, bytes, offset);
         self.disk.rot(name, offset, 1 << bit);
+        if what == NO_RECORD {
+            // A bit that flips back makes a record whole, which a later start reads and an earlier one did not.
+            let mut flipped = bytes.clone();
+            flipped[offset] ^= 1 << bit;
+            what = self.exempt(name, &flipped, offset);
+        }
+        self.note("rot", format!("bit {bit} of byte {offset} of {name} flips, in {what}"));
         if what == HEAD {
             self.head_damage.push((name.clone(), offset, 1 << bit));
         }
@@ -104,7 +112,7 @@ impl World {
         let Ok(scan) = frame::scan(number, bytes) else { return "an unreadable file".to_owned() };
         let frame =
             scan.frames.iter().find(|(at, payload)| (*at..at + frame::HEADER_BYTES + payload.len()).contains(&offset));
-        let Some((_, payload)) = frame else { return "no record".to_owned() };
+        let Some((_, payload)) = frame else { return NO_RECORD.to_owned() };
         self.oracle.counts.damaged = true;
         match Record::decode(payload) {
             Ok(Record::Trajectory { id, .. }) => {

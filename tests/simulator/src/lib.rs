@@ -22,6 +22,7 @@ pub mod oracle;
 pub mod plan;
 pub mod run;
 mod sample_stream;
+mod second;
 mod server;
 mod settings;
 mod settle;

@@ -197,7 +197,7 @@ impl World {
         self.next_priority += 1.0;
         let updated = self.update_priorities(vec![(key, self.next_priority)])?;
         if updated == Some(1) {
-            self.oracle.top = Some(Top { key, durable: false });
+            self.oracle.top = Some(Top { key, priority: self.next_priority, durable: false });
         }
         self.note("prioritise", format!("item {key} has the highest priority, {}", self.next_priority));
         self.check_apply()

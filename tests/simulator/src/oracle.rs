@@ -164,6 +164,7 @@ pub(crate) struct Revised {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Top {
     pub(crate) key: ItemKey,
+    pub(crate) priority: f64,
     pub(crate) durable: bool,
 }
 
@@ -176,6 +177,9 @@ pub(crate) struct Counts {
     pub(crate) sampled: u64,
     /// Samples that survive a crash.
     pub(crate) sampled_durable: u64,
+    /// The highest counts so far: a record that was damaged may be read again.
+    pub(crate) inserted_ever: u64,
+    pub(crate) sampled_ever: u64,
     /// True if a record with counts may have been damaged.
     pub(crate) damaged: bool,
 }
@@ -226,16 +230,19 @@ impl Oracle {
         if unique.len() < held.len() {
             return broken(Promise::Once, format!("table {table} holds one trajectory twice"));
         }
+        let (loose, placed): (Vec<&Trajectory>, Vec<&Trajectory>) =
+            held.iter().partition(|held| self.stored.get(&held.id()).is_some_and(|stored| stored.damaged));
+        self.check_damaged(table, &loose)?;
         // What a restart has read back although it was removed before stands at the front.
-        let is_back = |trajectory: &&Trajectory| {
-            self.stored.get(&trajectory.id()).is_some_and(|stored| stored.gone[table] && !stored.damaged)
-        };
-        let back = held.iter().take_while(is_back).count();
-        let mut rest = held[back..].iter().peekable();
-        // The items of everything that entered later than the trajectory at hand.
+        let is_back =
+            |trajectory: &&&Trajectory| self.stored.get(&trajectory.id()).is_some_and(|stored| stored.gone[table]);
+        let back = placed.iter().take_while(is_back).count();
+        let mut rest = placed[back..].iter().copied().peekable();
+        // The items of everything that entered later than the trajectory at hand. A damaged one may have entered again.
         let mut later: u64 =
             self.sequence.iter().filter_map(|id| self.stored.get(id)).map(|stored| items(&stored.content)).sum();
-        later += held.iter().filter(|held| !self.stored.contains_key(&held.id())).map(items).sum::<u64>();
+        let is_later = |held: &&Trajectory| self.stored.get(&held.id()).is_none_or(|stored| stored.damaged);
+        later += held.iter().filter(is_later).map(items).sum::<u64>();
         let mut found = false;
         for id in &self.sequence {
             let Some(stored) = self.stored.get_mut(id) else { continue };
@@ -247,7 +254,6 @@ impl Oracle {
                 continue;
             }
             if stored.gone[table] || stored.damaged {
-                stored.gone[table] = true;
                 continue;
             }
             if found {
@@ -265,6 +271,23 @@ impl Oracle {
         self.check_contents(held)
     }
 
+    /// Checks the trajectories whose records were damaged: such a record may be lost, read again once the bit has
+    /// flipped back, or replaced by another one under its id. Only its content is known.
+    fn check_damaged(&mut self, table: usize, loose: &[&Trajectory]) -> Checked {
+        let Self { stored, offered, .. } = self;
+        for (id, stored) in stored.iter_mut().filter(|(_, stored)| stored.damaged) {
+            let held = loose.iter().find(|held| held.id() == *id);
+            stored.gone[table] = held.is_none();
+            let Some(held) = held.filter(|held| !same_episode(&stored.content, held)) else { continue };
+            let offered = offered.entry(*id).or_default();
+            let Some(content) = offered.iter_mut().find(|offered| same_episode(offered, held)) else {
+                return broken(Promise::Once, format!("{id} is held, and this content was never sent"));
+            };
+            std::mem::swap(&mut stored.content, content);
+        }
+        Ok(())
+    }
+
     /// Records that a trajectory has entered the tables.
     pub(crate) fn enter(&mut self, trajectory: &Trajectory) -> Checked {
         let id = trajectory.id();
@@ -272,12 +295,16 @@ impl Oracle {
             return broken(Promise::Once, format!("{id} entered twice, or out of its order"));
         }
         let offered = self.offered.remove(&id).unwrap_or_default();
-        let Some(content) = offered.into_iter().find(|offered| same_episode(offered, trajectory)) else {
+        let Some(content) = offered.iter().find(|offered| same_episode(offered, trajectory)).cloned() else {
             return broken(Promise::Once, format!("{id} is held, and this content was never sent"));
         };
         self.sequence.retain(|other| *other != id);
         self.sequence.push_back(id);
-        self.stored.insert(id, Stored { content, gone: [false; TABLES], damaged: false });
+        let before = self.stored.insert(id, Stored { content, gone: [false; TABLES], damaged: false });
+        if before.is_some() {
+            // The damaged record is read again if its bit flips back.
+            self.offered.insert(id, offered);
+        }
         Ok(())
     }
 
@@ -349,4 +376,59 @@ impl Oracle {
 /// Returns true if two trajectories are the same episode, whatever searched it.
 pub(crate) fn same_episode(a: &Trajectory, b: &Trajectory) -> bool {
     a == b || a.revised_by(b).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+    use weights::WeightsVersion;
+
+    use super::*;
+    use crate::content::{Items, game};
+
+    const CAPACITY_ITEMS: u64 = 60;
+
+    /// Returns the first game of an epoch, with this content.
+    fn first_of(epoch: u64, serial: u32) -> Trajectory {
+        let id = TrajectoryId { actor: HOSTILE, epoch, sequence: 0 };
+        game(id, serial, WeightsVersion(1), Items::Some, &mut ChaCha8Rng::seed_from_u64(1))
+    }
+
+    /// Returns an oracle of two games in the tables, of which the record of the first was damaged and lost.
+    fn of_two_games(first: &Trajectory, second: &Trajectory) -> Oracle {
+        let mut oracle = Oracle::default();
+        for game in [first, second] {
+            oracle.offer(game);
+            oracle.enter(game).unwrap();
+        }
+        oracle.stored.get_mut(&first.id()).unwrap().damaged = true;
+        oracle.offer(first);
+        assert_eq!(held(&mut oracle, std::slice::from_ref(second)), Ok(()));
+        oracle
+    }
+
+    fn held(oracle: &mut Oracle, held: &[Trajectory]) -> Checked {
+        (0..TABLES).try_for_each(|table| oracle.check_held(table, held, CAPACITY_ITEMS))?;
+        oracle.check_fresh()
+    }
+
+    #[test]
+    fn a_damaged_record_may_be_read_again_and_no_other_may_leave_for_it() {
+        let [first, second] = [1, 2].map(|epoch| first_of(epoch, 1));
+        let mut oracle = of_two_games(&first, &second);
+        assert_eq!(held(&mut oracle, &[first.clone(), second]), Ok(()));
+        assert_eq!(held(&mut oracle, &[first]).unwrap_err().promise, Promise::Held);
+    }
+
+    #[test]
+    fn another_content_may_replace_a_damaged_record_if_it_was_sent() {
+        let ([first, second], [sent, unsent]) =
+            ([1, 2].map(|epoch| first_of(epoch, 1)), [2, 3].map(|s| first_of(1, s)));
+        let mut oracle = of_two_games(&first, &second);
+        oracle.offer(&sent);
+        assert_eq!(held(&mut oracle, &[second.clone(), sent]), Ok(()));
+        assert_eq!(held(&mut oracle, &[first, second.clone()]), Ok(()));
+        assert_eq!(held(&mut oracle, &[second, unsent]).unwrap_err().promise, Promise::Once);
+    }
 }

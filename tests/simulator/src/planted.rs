@@ -107,6 +107,16 @@ fn stored_trajectories_without_items_are_found() {
 }
 
 #[test]
+fn growth_of_tables_over_the_memory_limit_is_found() {
+    is_found(Defect::GrowthNotCounted, 40, &[Promise::Memory]);
+}
+
+#[test]
+fn a_server_that_is_ready_and_stores_nothing_is_found() {
+    is_found(Defect::NotStoredCountsAsProgress, 10, &[Promise::Liveness]);
+}
+
+#[test]
 fn unbounded_ids_are_found() {
     is_found(Defect::SeenUnbounded, 200, &[Promise::LogBytes]);
 }

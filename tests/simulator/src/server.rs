@@ -23,7 +23,7 @@ use crate::bus::{Packet, StreamId};
 use crate::checks::After;
 use crate::insert_call::InsertCall;
 use crate::operator::Call;
-use crate::oracle::{Checked, Promise, broken};
+use crate::oracle::{Checked, Promise, TABLES, broken};
 use crate::sample_stream::SampleStream;
 use crate::world::World;
 
@@ -44,6 +44,10 @@ pub(crate) struct Server {
     pub(crate) updated: VecDeque<u64>,
     /// The sizes of what is in the log, oldest first, each with the trajectory that it stores.
     pub(crate) sizes: VecDeque<(Option<experience::TrajectoryId>, u64)>,
+    /// The number of trajectories that the tables have given up for memory.
+    pub(crate) evicted: u64,
+    /// The settings in force of each table, once they were asked for: a third of the time of a run.
+    settings: [Option<BTreeMap<String, String>>; TABLES],
     pub(crate) draining: bool,
 }
 
@@ -108,6 +112,8 @@ impl World {
             in_log_items: 0,
             updated: VecDeque::new(),
             sizes: VecDeque::new(),
+            evicted: 0,
+            settings: Default::default(),
             draining: false,
         });
         self.note("server starts", "the server starts".to_owned());
@@ -178,6 +184,9 @@ impl World {
     pub(crate) fn apply(&mut self, command: Command) -> Checked {
         let now = self.instant();
         if let Some(server) = &mut self.server {
+            if let Command::Configure(table, ..) = &command {
+                server.settings[table.0] = None;
+            }
             server.tables.apply(command, now);
         }
         self.check_apply()
@@ -321,12 +330,18 @@ impl World {
 
     /// Reads the settings in force of a table.
     pub(crate) fn settings_in_force(&mut self, table: TableIndex) -> Option<BTreeMap<String, String>> {
-        self.ask(|reply| Command::Configure(table, BTreeMap::new(), reply))?.ok()
+        if let Some(settings) = &self.server.as_ref()?.settings[table.0] {
+            return Some(settings.clone());
+        }
+        let settings = self.ask(|reply| Command::Configure(table, BTreeMap::new(), reply))?.ok()?;
+        self.server.as_mut()?.settings[table.0] = Some(settings.clone());
+        Some(settings)
     }
 
     /// Returns a number of the settings in force.
     pub(crate) fn setting(&mut self, table: TableIndex, key: &str) -> f64 {
-        let settings = self.settings_in_force(table).unwrap_or_default();
-        settings.get(key).and_then(|value| value.parse().ok()).unwrap_or(0.0)
+        self.settings_in_force(table);
+        let settings = self.server.as_ref().and_then(|server| server.settings[table.0].as_ref());
+        settings.and_then(|settings| settings.get(key)).and_then(|value| value.parse().ok()).unwrap_or(0.0)
     }
 }

@@ -8,8 +8,9 @@ use replay_server::{Config, Settings};
 
 use crate::content::{GAME, LIMITS};
 
-/// The memory limit of the server, in bytes; several times what honest clients fill.
-pub(crate) const MEMORY_BYTES_MAX: u64 = 120_000;
+/// The memory limits of the server, in bytes, of which a seed has one: several times what honest clients fill, and a
+/// limit at which full tables make room.
+const MEMORY_BYTES_MAX: [u64; 4] = [120_000, 120_000, 120_000, 36_000];
 
 /// The size at which a segment is closed, in bytes.
 pub(crate) const SEGMENT_BYTES: u64 = 3_000;
@@ -26,8 +27,8 @@ pub(crate) const GREATEST: &str = "greatest";
 /// The window of that table, in items.
 pub(crate) const WINDOW_ITEMS: usize = 90;
 
-/// Returns the settings.
-pub(crate) fn settings() -> Settings {
+/// Returns the settings of a seed.
+pub(crate) fn settings(seed: u64) -> Settings {
     let mut config = Config::default();
     GAME.clone_into(&mut config.run.game);
     config.replay.main.min_items = 4;
@@ -48,7 +49,8 @@ pub(crate) fn settings() -> Settings {
         },
         blocks_inserts: false,
     }];
-    config.replay.memory_bytes_max = MEMORY_BYTES_MAX;
+    // The remainder is an index.
+    config.replay.memory_bytes_max = MEMORY_BYTES_MAX[(seed % MEMORY_BYTES_MAX.len() as u64) as usize];
     let settings = config.settings().expect("the settings are valid");
     // The size of a segment is below the minimum of the configuration.
     Settings { segment_bytes: SEGMENT_BYTES, heartbeat: HEARTBEAT, limits: LIMITS, seen: SEEN, ..settings }

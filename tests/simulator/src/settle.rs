@@ -36,8 +36,11 @@ impl World {
         }
         self.lose_power_now()?;
         self.progress()?;
+        self.outage()?;
+        self.progress()?;
         self.probe()?;
         self.lose_power_now()?;
+        self.check_second()?;
         self.trace_end();
         Ok(())
     }

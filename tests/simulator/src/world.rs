@@ -15,6 +15,7 @@ use crate::bus::{Arrival, Bus, Client, Packet, Service, Side};
 use crate::learner::Learner;
 use crate::oracle::{Checked, Oracle};
 use crate::plan::{Kind, Step};
+use crate::second::Second;
 use crate::server::Server;
 use crate::settings::settings;
 use crate::trace::Trace;
@@ -41,6 +42,7 @@ pub struct World {
     pub(crate) disk: PowerDisk,
     pub(crate) faults: Faults,
     pub(crate) server: Option<Server>,
+    pub(crate) second: Second,
     pub(crate) bus: Bus,
     pub(crate) actors: Vec<Actor>,
     pub(crate) learner: Learner,
@@ -65,17 +67,19 @@ impl World {
     pub(crate) fn new(seed: u64, trace: Trace, defect: Option<Defect>) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(1);
+        let base = Instant::now();
         let actors = (0..rng.random_range(2..=4)).map(|index| Actor::new(index as u64 + 1)).collect();
         Self {
-            settings: settings(),
+            settings: settings(seed),
             defect,
             trace,
             now_ns: 0,
-            base: Instant::now(),
+            base,
             wall_offset_ms: 0,
             disk: PowerDisk::new(seed),
             faults: Faults::default(),
             server: None,
+            second: Second::new(seed, base),
             bus: Bus::default(),
             actors,
             learner: Learner::default(),
@@ -212,6 +216,10 @@ impl World {
     fn arrive(&mut self, arrival: Arrival) -> Checked {
         match arrival {
             Arrival::AtServer(id, Service::Insert, packet) => self.insert_message(id, packet),
+            Arrival::AtServer(id, Service::InsertSecond, packet) => {
+                self.second_message(id, packet);
+                Ok(())
+            }
             Arrival::AtServer(id, Service::Sample, packet) => self.sample_message(id, packet),
             Arrival::AtClient(id, Client::Actor { index, uplink }, packet) => {
                 self.actor_message(index, uplink, id, packet)
@@ -232,6 +240,6 @@ impl World {
             self.pump(index);
         }
         self.learn();
-        Ok(())
+        self.turn_second()
     }
 }

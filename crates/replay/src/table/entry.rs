@@ -41,6 +41,9 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 struct Marks {
     priorities: Box<[f64]>,
+    /// The ply of each item, beside its priority: updates name items by their plies, and a client may name those of
+    /// long trajectories in one request.
+    plies: Box<[u32]>,
     times_sampled: Box<[u32]>,
 }
 
@@ -124,6 +127,14 @@ impl Entry {
         self.marks.as_ref()?.priorities.get(item).copied()
     }
 
+    /// Returns the item at a ply. O(log items) with priorities, O(plies) without.
+    pub(super) fn item_at(&self, ply: usize) -> Option<usize> {
+        match &self.marks {
+            Some(marks) if !marks.plies.is_empty() => marks.plies.binary_search(&u32::try_from(ply).ok()?).ok(),
+            _ => self.trajectory.full_plies().position(|full| full == ply),
+        }
+    }
+
     pub(super) fn set_priority(&mut self, item: usize, priority: f64) {
         let kept = self.marks.as_mut().and_then(|marks| marks.priorities.get_mut(item));
         // −0 is stored as +0.
@@ -136,6 +147,8 @@ impl Entry {
         let marks = self.marks.get_or_insert_default();
         if marks.priorities.is_empty() {
             marks.priorities = vec![priority; items].into();
+            let ply = |ply| u32::try_from(ply).expect("an episode has under 2^32 steps");
+            marks.plies = self.trajectory.full_plies().map(ply).collect();
         }
     }
 
@@ -167,8 +180,9 @@ impl Entry {
 
     /// Returns the size of the per-item state, in bytes.
     pub(super) fn mark_bytes(&self) -> u64 {
-        let bytes =
-            |marks: &Marks| size_of::<Marks>() + size_of_val(&*marks.priorities) + size_of_val(&*marks.times_sampled);
+        let bytes = |Marks { priorities, plies, times_sampled }: &Marks| {
+            size_of::<Marks>() + size_of_val(&**priorities) + size_of_val(&**plies) + size_of_val(&**times_sampled)
+        };
         self.marks.as_deref().map_or(0, bytes) as u64
     }
 }
@@ -191,6 +205,14 @@ impl ItemWeights {
     pub(super) fn new(settings: &TableSettings, base: WeightsVersion) -> Self {
         let TableSettings { selector, max_times_sampled, .. } = *settings;
         Self { selector, max_times_sampled, base }
+    }
+
+    /// Returns the size of the per-item state of this number of trajectories and items, in bytes.
+    pub(super) fn mark_bytes(settings: &TableSettings, trajectories: u64, items: u64) -> u64 {
+        let priority = if settings.selector.uses_priorities() { size_of::<f64>() + size_of::<u32>() } else { 0 };
+        let draws = if settings.max_times_sampled.is_some() { size_of::<u32>() } else { 0 };
+        let marks = if priority + draws > 0 { size_of::<Marks>() } else { 0 };
+        trajectories.saturating_mul(marks as u64).saturating_add(items.saturating_mul((priority + draws) as u64))
     }
 
     /// Returns true if an item with this number of draws is exhausted.

@@ -43,7 +43,7 @@ impl Table {
     /// Sets the priorities of items, including those in quarantine. Sets all of them or none; is idempotent; the later
     /// of two priorities for one key takes effect. Has no effect if the selector uses no priorities.
     ///
-    /// O(plies of the trajectory + log items) for each update.
+    /// O(log items) for each update.
     ///
     /// # Errors
     /// [`InvalidPriority`] names the first invalid priority; nothing is changed.
@@ -63,17 +63,17 @@ impl Table {
         Ok(update)
     }
 
-    /// Returns true if the table holds the item. O(plies of the trajectory).
+    /// Returns true if the table holds the item. O(log items) if the table uses priorities.
     pub fn holds_item(&mut self, key: ItemKey) -> bool {
         let at = self.find(key.trajectory);
-        at.is_some_and(|at| self.entries[at].trajectory.full_plies().any(|ply| ply == key.ply))
+        at.is_some_and(|at| self.entries[at].item_at(key.ply).is_some())
     }
 
     fn set_priority(&mut self, key: ItemKey, priority: f64) -> Option<()> {
         let at = self.find(key.trajectory)?;
         let weigh = self.weigh();
         let entry = &mut self.entries[at];
-        let item = entry.trajectory.full_plies().position(|ply| ply == key.ply)?;
+        let item = entry.item_at(key.ply)?;
         entry.set_priority(item, priority);
         self.priority_max = self.priority_max.max(priority);
         let tree = self.tree.as_mut().expect("a table with priorities keeps state for each item");

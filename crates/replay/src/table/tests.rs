@@ -1,6 +1,7 @@
 mod agreement;
 mod change;
 mod draws;
+mod memory;
 mod model;
 mod priorities;
 mod quarantine;

@@ -143,7 +143,7 @@ fn a_revision_of_a_trajectory_that_is_evicted_before_or_meanwhile_is_refused() {
     assert_eq!(evicted.try_recv().unwrap(), Err(Refusal::NotHeld(id(0))));
     assert_eq!(kept.try_recv().unwrap(), Ok(1));
     assert_eq!((bench.held(0), bench.held(1), bench.held(2)), (None, Some((1, 3)), Some((0, 1))));
-    assert_eq!(bench.service.in_flight_bytes, 0);
+    assert_eq!(bench.service.in_flight.bytes, 0);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_revision_that_the_log_failed_to_write_changes_nothing_and_may_be_sent_again
     let mut answer = bench.revise(trajectory(0, 3), 0);
     bench.fail();
     assert_eq!(answer.try_recv().unwrap(), Err(Refusal::RevisionNotStored("no space left".into())));
-    assert_eq!((bench.held(0), bench.service.in_flight_bytes), (Some((0, 1)), 0));
+    assert_eq!((bench.held(0), bench.service.in_flight.bytes), (Some((0, 1)), 0));
     let mut again = bench.revise(trajectory(0, 3), 0);
     bench.commit();
     assert_eq!((again.try_recv().unwrap(), bench.held(0)), (Ok(1), Some((1, 3))));
@@ -209,13 +209,17 @@ fn a_choice_is_a_trajectory_of_older_weights_with_its_revision_and_counts_as_no_
 
 #[test]
 fn a_revision_beyond_the_memory_limit_is_refused() {
-    let mut bench = Bench::holding();
-    bench.service.memory_bytes_max = Some(1);
-    let mut first = bench.revise(trajectory(0, 3), 0);
-    let revised = trajectory(1, 3);
-    let id = revised.id();
-    let mut second = bench.revise(revised, 0);
-    assert_eq!(second.try_recv().unwrap(), Err(Refusal::OverMemory { id, bytes_max: 1 }));
+    let mut bench = Bench::new();
+    bench.insert(0);
     bench.commit();
-    assert_eq!(first.try_recv().unwrap(), Ok(1), "one always passes while the tables are full");
+    bench.service.memory_bytes_max = Some(1);
+    let mut refused = bench.revise(trajectory(0, 3), 0);
+    assert_eq!(refused.try_recv().unwrap(), Err(Refusal::OverMemory { id: id(0), bytes_max: 1 }));
+    bench.service.memory_bytes_max = None;
+    bench.insert(1);
+    bench.commit();
+    bench.service.memory_bytes_max = Some(1);
+    let mut passes = bench.revise(trajectory(1, 3), 0);
+    bench.commit();
+    assert_eq!(passes.try_recv().unwrap(), Ok(1), "one always passes while the tables are full");
 }

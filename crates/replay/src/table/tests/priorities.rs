@@ -55,6 +55,23 @@ fn a_repeated_priority_update_changes_nothing_and_the_last_value_of_an_item_is_u
     assert_eq!(once, (vec![(key(0, 0), 6.0), (key(0, 1), 4.0)], 10.0));
 }
 
+/// If each key took O(plies), this would take minutes.
+#[test]
+fn the_keys_of_one_request_may_all_name_items_of_the_longest_trajectory() {
+    let plies = 50_000;
+    let steps: String = (0..plies).map(|ply| if ply % 3 == 0 { 'F' } else { 'f' }).collect();
+    let capacity = TableSettings { window: window(1, 100_000), ..prioritised(1.0) };
+    let mut table = table(capacity, &["F", &steps]);
+    let updates: Vec<_> = (0..plies).map(|ply| (key(1, ply), 2.0)).collect();
+    for _ in 0..3 {
+        let update = table.update_priorities(&updates).unwrap();
+        let items = plies.div_ceil(3);
+        assert_eq!((update.updated as usize, update.unknown as usize), (items, plies - items));
+    }
+    let held = updates.iter().filter(|(key, _)| table.holds_item(*key)).count();
+    assert_eq!(held, plies.div_ceil(3));
+}
+
 #[test]
 fn a_selector_without_priorities_uses_none() {
     for selector in [Selector::Uniform, Selector::Fifo, Selector::Lifo] {

@@ -1,0 +1,85 @@
+use experience::TrajectoryId;
+
+use super::entry::{Entry, ItemWeights};
+use super::{Removed, Table};
+use crate::tree::Tree;
+
+/// The buckets of an index that are full before it grows, in eighths.
+const INDEX_EIGHTHS: u64 = 7;
+
+/// The bytes of one bucket of an index, with its control byte.
+const BUCKET_BYTES: u64 = (size_of::<(TrajectoryId, u64)>() + 1) as u64;
+
+/// The trajectories that are on their way into a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Expected {
+    /// Their number.
+    pub trajectories: u64,
+    /// The number of their items.
+    pub items: u64,
+    /// The maximum number of items of any trajectory.
+    pub items_each_max: u64,
+}
+
+impl Table {
+    /// Returns the memory of the table in bytes: trajectories, entries and per-item state. The allocator's overhead is
+    /// not included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.trajectory_bytes + self.state_bytes()
+    }
+
+    /// Returns the size of the trajectories held in bytes, including those shared with other tables.
+    #[must_use]
+    pub fn trajectory_bytes(&self) -> u64 {
+        self.trajectory_bytes
+    }
+
+    /// Returns the most bytes by which everything but the trajectories grows until those that are expected are inserted
+    /// and looked up: entries, tree and index grow by doubling. After many removals the index may double once more.
+    #[must_use]
+    pub fn growth(&self, expected: Expected) -> u64 {
+        let Expected { trajectories, items, items_each_max } = expected;
+        let capacity_items = self.settings.window.capacity_items;
+        // A table holds its capacity behind its oldest trajectory, and for a moment the newest one, too.
+        let held = self.entries.len() as u64;
+        let trajectories = (held + trajectories).min(held.max(capacity_items.saturating_add(1)).saturating_add(1));
+        let held_most = self.held_items.max(capacity_items.saturating_add(items_each_max));
+        let items = (self.held_items + items).min(held_most.saturating_add(items_each_max));
+        let entries = doubled(self.entries.capacity() as u64, trajectories) * size_of::<Entry>() as u64;
+        let index = doubled(self.buckets(), trajectories.saturating_mul(8) / INDEX_EIGHTHS + 1) * BUCKET_BYTES;
+        let tree = self.tree.as_ref().map_or(0, |tree| tree.bytes_of(items));
+        let marks = ItemWeights::mark_bytes(&self.settings, trajectories, items).max(self.mark_bytes);
+        (entries + index + tree + marks).saturating_sub(self.state_bytes())
+    }
+
+    /// Removes the oldest trajectory, unless it is the only one.
+    pub fn evict_oldest(&mut self) -> Option<Removed> {
+        if self.entries.len() < 2 {
+            return None;
+        }
+        let entry = self.entries.pop_front()?;
+        Some(self.forget(&entry))
+    }
+
+    /// Returns the bytes of everything but the trajectories.
+    fn state_bytes(&self) -> u64 {
+        let entries = self.entries.capacity() * size_of::<Entry>();
+        let tree = self.tree.as_ref().map_or(0, Tree::bytes);
+        self.mark_bytes + (entries + tree) as u64 + self.buckets() * BUCKET_BYTES
+    }
+
+    fn buckets(&self) -> u64 {
+        let full = self.index.as_ref().map_or(0, std::collections::HashMap::capacity) as u64;
+        full * 8 / INDEX_EIGHTHS
+    }
+}
+
+/// Returns a capacity that is doubled until it is at least `least`.
+fn doubled(capacity: u64, least: u64) -> u64 {
+    let mut capacity = capacity.max(4);
+    while capacity < least {
+        capacity *= 2;
+    }
+    capacity
+}

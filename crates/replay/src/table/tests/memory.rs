@@ -1,0 +1,44 @@
+use super::*;
+
+/// Returns the bytes of everything but the trajectories.
+fn state_bytes(table: &Table) -> u64 {
+    table.bytes() - table.trajectory_bytes()
+}
+
+#[test]
+fn a_table_grows_by_no_more_than_its_growth_whatever_comes() {
+    let steps = ["F", "FFF", "FfF", &"F".repeat(40)];
+    let counted = TableSettings { max_times_sampled: times(3), ..by(Selector::Uniform) };
+    let settings = [by(Selector::Uniform), by(Selector::MaxHeap), prioritised(0.6), counted];
+    // After removals, an index of 128 buckets may double once more.
+    for (settings, capacity, slack) in settings.into_iter().flat_map(|s| [(s, 20_000, 0), (s, 50, 128 * 33)]) {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut table = Table::new(TableSettings { window: window(10, capacity), ..settings });
+        let coming: Vec<&str> = (0..400).map(|_| steps[rng.random_range(0..steps.len())]).collect();
+        for burst in [1, 3, 120] {
+            for (number, burst) in coming.chunks(burst).enumerate() {
+                let items = burst.iter().map(|steps| steps.matches('F').count() as u64).sum();
+                let expected = Expected { trajectories: burst.len() as u64, items, items_each_max: 40 };
+                let most = state_bytes(&table) + table.growth(expected) + slack;
+                for (at, steps) in burst.iter().enumerate() {
+                    let sequence = (burst.len() * 10_000 + number * 200 + at) as u64;
+                    let _ = table.insert(trajectory(sequence, steps), Duration::ZERO);
+                    assert!(state_bytes(&table) <= most, "{} of {most} bytes", state_bytes(&table));
+                    table.lookup(id(sequence));
+                    assert!(state_bytes(&table) <= most, "{} of {most} bytes, with an index", state_bytes(&table));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_oldest_is_evicted_unless_it_is_the_only_one() {
+    let mut table = Table::new(by(Selector::Uniform));
+    for sequence in 0..3 {
+        let _ = table.insert(trajectory(sequence, "FF"), Duration::ZERO);
+    }
+    let evicted: Vec<_> = std::iter::from_fn(|| table.evict_oldest()).collect();
+    assert_eq!(evicted, [0, 1].map(|sequence| Removed { id: id(sequence), items: 2 }));
+    assert_eq!((table.items(), table.trajectories()), (2, 1));
+}
