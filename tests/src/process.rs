@@ -195,12 +195,6 @@ impl Process {
         self.admin
     }
 
-    /// The id that the system gave the process; `None` if it was not started.
-    #[must_use]
-    pub fn id(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
-    }
-
     /// Kills the process (SIGKILL) and waits for its end.
     ///
     /// # Errors
