@@ -278,11 +278,11 @@ impl<V: Volume> Log<V> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
+            // Each removal is durable before the next: a power loss could undo that of a trajectory's segment and not
+            // that of a later one, which holds the trajectory's quarantine or revisions.
+            self.volume.sync()?;
             self.segments.pop_front();
             dropped += 1;
-        }
-        if dropped > 0 {
-            self.volume.sync()?;
         }
         Ok(dropped)
     }

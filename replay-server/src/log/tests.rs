@@ -164,6 +164,24 @@ fn the_heads_of_later_segments_keep_the_state_of_dropped_ones() {
     assert_eq!(again.state().seen, seen);
 }
 
+/// A trajectory's quarantine and revisions are in its segment or in later ones.
+#[test]
+fn a_power_loss_brings_back_no_segment_before_a_dropped_one() {
+    let files = written(40, 600).files();
+    for seed in 0..200 {
+        let disk = power_disk::PowerDisk::with(seed, files.clone());
+        let (mut log, ..) = open(&disk, 600).unwrap();
+        let newest = log.segments.back().unwrap().0;
+        let operations_left = Some(u32::try_from(seed % 12).unwrap());
+        disk.set_faults(power_disk::Faults { operations_left, ..power_disk::Faults::default() });
+        let _ = log.drop_before(newest);
+        disk.lose_power();
+        let left: Vec<u64> =
+            disk.files().keys().filter_map(|name| SegmentNumber::from_file_name(name)).map(|number| number.0).collect();
+        assert!(left.windows(2).all(|pair| pair[0] + 1 == pair[1]), "seed {seed}: {left:?}");
+    }
+}
+
 #[test]
 fn the_newest_segment_is_never_dropped() {
     let memory = written(40, 600);
