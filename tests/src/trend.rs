@@ -156,7 +156,7 @@ mod tests {
             (Quantity::Descriptors, 0.2),
             (Quantity::Threads, 0.1),
             (Quantity::Disk, 0.5),
-            (Quantity::Latency, 2.0),
+            (Quantity::Latency, 8.0),
         ];
         for (quantity, per_sample) in leaks {
             let values = (0..100).map(|at| 50.0 + f64::from(at) * per_sample);
