@@ -233,6 +233,7 @@ impl Oracle {
         let (loose, placed): (Vec<&Trajectory>, Vec<&Trajectory>) =
             held.iter().partition(|held| self.stored.get(&held.id()).is_some_and(|stored| stored.damaged));
         self.check_damaged(table, &loose)?;
+        self.enter_at_the_front(&placed)?;
         // What a restart has read back although it was removed before stands at the front.
         let is_back =
             |trajectory: &&&Trajectory| self.stored.get(&trajectory.id()).is_some_and(|stored| stored.gone[table]);
@@ -284,6 +285,19 @@ impl Oracle {
                 return broken(Promise::Once, format!("{id} is held, and this content was never sent"));
             };
             std::mem::swap(&mut stored.content, content);
+        }
+        Ok(())
+    }
+
+    /// Records the trajectories before the first known one. No table had room for them when their records were first
+    /// read, after a crash, so that none was seen; once a later record is damaged, there is room.
+    fn enter_at_the_front(&mut self, placed: &[&Trajectory]) -> Checked {
+        let known = placed.iter().position(|held| self.stored.contains_key(&held.id()));
+        for &trajectory in placed[..known.unwrap_or(0)].iter().rev() {
+            self.enter(trajectory)?;
+            self.sequence.rotate_right(1);
+            let entered = self.stored.get_mut(&trajectory.id());
+            entered.expect("the trajectory has entered").gone = [true; TABLES];
         }
         Ok(())
     }
@@ -419,6 +433,16 @@ mod tests {
         let mut oracle = of_two_games(&first, &second);
         assert_eq!(held(&mut oracle, &[first.clone(), second]), Ok(()));
         assert_eq!(held(&mut oracle, &[first]).unwrap_err().promise, Promise::Held);
+    }
+
+    #[test]
+    fn a_record_for_which_there_was_no_room_may_be_read_once_another_is_damaged_and_only_if_it_was_sent() {
+        let [unseen, first, second] = [1, 2, 3].map(|epoch| first_of(epoch, 1));
+        let mut oracle = of_two_games(&first, &second);
+        oracle.offer(&unseen);
+        assert_eq!(held(&mut oracle, &[unseen.clone(), second.clone()]), Ok(()));
+        assert_eq!(held(&mut oracle, &[unseen, second.clone()]), Ok(()));
+        assert_eq!(held(&mut oracle, &[first_of(4, 1), second]).unwrap_err().promise, Promise::Once);
     }
 
     #[test]
