@@ -8,13 +8,15 @@ use proto::replay::v1::insert_request::Message;
 use proto::replay::v1::replay_client::ReplayClient;
 use proto::replay::{Origin, v1};
 use proto::security::Credentials;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
-};
 use service::SecuritySection;
 use tests::{Cluster, Role, SMALL_TIC_TAC_TOE};
 use tonic::Streaming;
+
+use authority::{Authority, Issued};
+
+#[path = "../../proto/src/security/tests/authority.rs"]
+#[allow(dead_code, reason = "the tests of proto use all of it")]
+mod authority;
 
 /// The time that docs/security.md promises.
 const PROMISED: Duration = Duration::from_secs(30);
@@ -25,46 +27,21 @@ const CLIENTS: [(&str, &str); 3] = [
     ("three", "8b5b9db0c13db24256c829aa364aa90c6d2eba318b9232a4ab9313b954d3555f"),
 ];
 
-/// The authority of all certificates, in a folder of their files.
-struct Authority<'a> {
-    folder: &'a Path,
-    issuer: Issuer<'static, KeyPair>,
-}
+/// A folder of certificates, tokens and lists.
+struct Files<'a>(&'a Path);
 
-impl<'a> Authority<'a> {
-    fn new(folder: &'a Path) -> Self {
-        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(Vec::new()).unwrap());
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        std::fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-        Self { folder, issuer: Issuer::new(params, key) }
+impl Files<'_> {
+    /// Replaces a file by a rename, as docs/security.md asks for.
+    fn replace(&self, name: &str, text: &str) -> PathBuf {
+        let (path, new) = (self.0.join(name), self.0.join("new"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        path
     }
 
-    /// Writes a certificate of `name` and its key.
-    fn certify(&self, file: &str, name: &str, serial: u64) -> [PathBuf; 2] {
-        let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::new(vec![name.to_owned()]).unwrap());
-        params.serial_number = Some(SerialNumber::from(serial));
-        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        [self.replace(&format!("{file}.pem"), &certificate), self.replace(&format!("{file}.key"), &key.serialize_pem())]
-    }
-
-    /// Replaces the list of revoked certificates.
-    fn revoke(&self, serials: &[u64]) -> PathBuf {
-        let revoked = |&serial: &u64| RevokedCertParams {
-            serial_number: SerialNumber::from(serial),
-            revocation_time: date_time_ymd(2020, 1, 1),
-            reason_code: None,
-            invalidity_date: None,
-        };
-        let params = CertificateRevocationListParams {
-            this_update: date_time_ymd(2020, 1, 1),
-            next_update: date_time_ymd(2030, 1, 1),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: serials.iter().map(revoked).collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        self.replace("crl.pem", &params.signed_by(&self.issuer).unwrap().pem().unwrap())
+    /// Writes a certificate and its key.
+    fn certify(&self, file: &str, (certificate, key): Issued) -> [PathBuf; 2] {
+        [self.replace(&format!("{file}.pem"), &certificate), self.replace(&format!("{file}.key"), &key)]
     }
 
     /// Replaces the list of accepted tokens.
@@ -72,21 +49,13 @@ impl<'a> Authority<'a> {
         let lines = clients.iter().map(|(name, digest)| format!("{name} act {digest}\n"));
         self.replace("tokens", &lines.collect::<String>())
     }
-
-    /// Replaces a file by a rename, as docs/security.md asks for.
-    fn replace(&self, name: &str, text: &str) -> PathBuf {
-        let (path, new) = (self.folder.join(name), self.folder.join("new"));
-        std::fs::write(&new, text).unwrap();
-        std::fs::rename(&new, &path).unwrap();
-        path
-    }
 }
 
 /// Opens an insert stream as the client of this index, and waits for the first answer.
-async fn stream(endpoint: &str, authority: &Authority<'_>, client: usize) -> Streaming<v1::InsertResponse> {
+async fn stream(endpoint: &str, files: &Files<'_>, issued: Issued, client: usize) -> Streaming<v1::InsertResponse> {
     let (name, _) = CLIENTS[client];
-    let [client_certificate, client_key] = authority.certify(name, name, client as u64 + 1);
-    let (ca, token_file) = (authority.folder.join("ca.pem"), authority.replace(&format!("{name}.token"), name));
+    let [client_certificate, client_key] = files.certify(name, issued);
+    let (ca, token_file) = (files.0.join("ca.pem"), files.replace(&format!("{name}.token"), name));
     let section = SecuritySection { ca, client_certificate, client_key, token_file, ..SecuritySection::default() };
     let channel = proto::channel_with(endpoint, Credentials::open(&section).unwrap()).unwrap();
     let origin = Origin { actor: client as u64, epoch: 1, game: "tic_tac_toe".to_owned() };
@@ -106,29 +75,30 @@ async fn ends(stream: &mut Streaming<v1::InsertResponse>, deadline: Instant) -> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_token_and_a_revoked_certificate_end_their_streams_and_no_others_within_thirty_seconds() {
     let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new(folder.path());
-    let [certificate, key] = authority.certify("server", "127.0.0.1", 100);
-    let files = [
+    let (files, authority) = (Files(folder.path()), Authority::new());
+    let [certificate, key] = files.certify("server", authority.certificate("127.0.0.1"));
+    let settings = [
         ("certificate", certificate),
         ("key", key),
-        ("client_ca", folder.path().join("ca.pem")),
-        ("crl", authority.revoke(&[])),
-        ("tokens", authority.accept(&CLIENTS)),
+        ("client_ca", files.replace("ca.pem", &authority.pem)),
+        ("crl", files.replace("crl.pem", &authority.revoking(&[]))),
+        ("tokens", files.accept(&CLIENTS)),
     ];
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
-    for (key, path) in files {
+    for (key, path) in settings {
         cluster.process(Role::Replay).argue(&["--set", &format!("security.{key}={}", path.display())]);
     }
     cluster.start(&[Role::Replay]).unwrap();
     let endpoint = cluster.replay_endpoint().replace("http://", "https://");
     let mut streams = Vec::new();
     for client in 0..CLIENTS.len() {
-        streams.push(stream(&endpoint, &authority, client).await);
+        let issued = authority.numbered(CLIENTS[client].0, client as u64 + 1);
+        streams.push(stream(&endpoint, &files, issued, client).await);
     }
     let [mut without_token, mut without_certificate, mut accepted] = streams.try_into().unwrap();
 
-    authority.accept(&CLIENTS[1..]);
-    authority.revoke(&[2]);
+    files.accept(&CLIENTS[1..]);
+    files.replace("crl.pem", &authority.revoking(&[2]));
     let deadline = Instant::now() + PROMISED;
     let (token, certificate) =
         tokio::join!(ends(&mut without_token, deadline), ends(&mut without_certificate, deadline));

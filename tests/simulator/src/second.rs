@@ -50,7 +50,7 @@ pub(crate) struct Second {
     inserts: BTreeMap<StreamId, InsertCall>,
     /// What it has acknowledged.
     acknowledged: BTreeMap<TrajectoryId, Trajectory>,
-    /// What of it was acknowledged as new; of two streams that wait for one answer, one is told that it is a duplicate.
+    /// What of it was acknowledged as new; of two streams that wait for one answer, one receives `DUPLICATE`.
     new: BTreeSet<TrajectoryId>,
 }
 
