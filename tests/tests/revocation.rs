@@ -91,8 +91,8 @@ async fn a_revoked_token_and_a_revoked_certificate_end_their_streams_and_no_othe
     cluster.start(&[Role::Replay]).unwrap();
     let endpoint = cluster.replay_endpoint().replace("http://", "https://");
     let mut streams = Vec::new();
-    for client in 0..CLIENTS.len() {
-        let issued = authority.numbered(CLIENTS[client].0, client as u64 + 1);
+    for (client, (name, _)) in CLIENTS.iter().enumerate() {
+        let issued = authority.numbered(name, client as u64 + 1);
         streams.push(stream(&endpoint, &files, issued, client).await);
     }
     let [mut without_token, mut without_certificate, mut accepted] = streams.try_into().unwrap();
