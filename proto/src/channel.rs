@@ -18,9 +18,15 @@ use tonic::codegen::http::{Request, Response};
 use tonic::transport::Endpoint;
 
 use crate::security::Credentials;
-use crate::server::{
-    CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
-};
+use crate::server::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+
+/// The HTTP/2 window of an answer in bytes: four chunks of weights, thousands of trajectories.
+const ANSWER_WINDOW_BYTES: u32 = 4 << 20;
+/// The HTTP/2 window of all answers of a connection in bytes. A fixed window, since the adaptive one starts at 64 KiB and
+/// limits high-latency links to a tenth of their bandwidth.
+const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+/// The largest HTTP/2 frame of an answer in bytes: a chunk of weights takes two frames instead of sixty-four.
+const ANSWER_FRAME_BYTES_MAX: u32 = 512 << 10;
 
 /// The time to connect, name resolution included, after which a server counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -54,9 +60,9 @@ pub fn channel_with(endpoint: &str, credentials: Credentials) -> Result<Channel,
 fn settings(uri: tonic::transport::Uri) -> Endpoint {
     Endpoint::from(uri)
         .connect_timeout(CONNECT_TIMEOUT)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_stream_window_size(ANSWER_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES_MAX)
+        .max_frame_size(ANSWER_FRAME_BYTES_MAX)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)

@@ -70,6 +70,23 @@ impl Guard {
         }
     }
 
+    /// Checks a call, puts limits on its body, and returns as [`check`](Self::check).
+    fn admit(
+        &self,
+        request: &mut Request<Body>,
+        peer: Option<&Peer>,
+    ) -> Result<(Caller, Option<OwnedSemaphorePermit>), Status> {
+        let path = request.uri().path();
+        let limits = RequestLimits::of(path);
+        let accepted = self.check(path, request.headers(), peer, Instant::now())?;
+        if let Some(peer) = peer {
+            let body = std::mem::take(request.body_mut());
+            let body = RequestBody::new(body, limits, Arc::clone(&peer.standing.network))?;
+            *request.body_mut() = Body::new(body);
+        }
+        Ok(accepted)
+    }
+
     /// Checks a call and returns its caller. The permit is that of a call on a connection that has shown no accepted
     /// credentials.
     fn check(
@@ -143,16 +160,12 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let peer = request.extensions().get::<Peer>().cloned();
-        let path = request.uri().path();
-        let limits = RequestLimits::of(path);
-        match self.guard.check(path, request.headers(), peer.as_ref(), Instant::now()) {
+        match self.guard.admit(&mut request, peer.as_ref()) {
             Ok((caller, permit)) => {
                 request.extensions_mut().insert(caller);
                 if let Some(peer) = peer {
                     // `tonic::Request::remote_addr` reads it.
                     request.extensions_mut().insert(peer.connection);
-                    let network = Arc::clone(&peer.standing.network);
-                    request = request.map(|body| Body::new(RequestBody::new(body, limits, network)));
                 }
                 let answer = self.inner.call(request);
                 match permit {
@@ -161,6 +174,7 @@ where
                 }
             }
             Err(status) => {
+                let path = request.uri().path();
                 tracing::debug!(path, peer = ?peer.as_ref().and_then(Peer::ip), code = ?status.code(), "call rejected");
                 Either::Right(Either::Left(ready(Ok(status.into_http()))))
             }

@@ -1,15 +1,25 @@
-//! What is shared by all connections from one address: places for new connections, and memory for unfinished messages.
+//! What is shared by all connections from one address: places for new connections and for requests, and memory for
+//! unfinished messages.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
 
 use super::request_limits::Messages;
 use super::shared_by_key::SharedByKey;
+use crate::status::retry_after;
 
 /// Connections of one network without an accepted call: all processes of a large machine may start at once.
 pub(crate) const NEWCOMERS_MAX: usize = 64;
+
+/// Requests of one message of one network that have not arrived completely. Each may fill its HTTP/2 window.
+pub(super) const REQUESTS_MAX: usize = 1024;
+
+/// The delay after which a client may send such a request again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The memory of the unfinished messages of one network and one kind, in KiB: four of the largest messages.
 const UNFINISHED_KIB: usize = 64 << 10;
@@ -41,6 +51,7 @@ struct Prefix(IpAddr);
 #[derive(Debug)]
 pub(crate) struct Network {
     newcomers: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
     unfinished: Unfinished,
     unfinished_of_all: Unfinished,
 }
@@ -74,6 +85,7 @@ impl Networks {
     pub(crate) fn of(&self, address: IpAddr) -> Arc<Network> {
         self.open.get_or_make(Prefix::of(address), || Network {
             newcomers: Arc::new(Semaphore::new(NEWCOMERS_MAX)),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             unfinished: Unfinished::new(UNFINISHED_KIB),
             unfinished_of_all: self.unfinished_of_all.clone(),
         })
@@ -84,6 +96,17 @@ impl Network {
     /// Takes a place among the connections without an accepted call; `None` if all are taken.
     pub(crate) fn newcomer(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.newcomers).try_acquire_owned().ok()
+    }
+
+    /// Takes a place for a request of one message, which it needs until it has arrived.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: that many are arriving.
+    pub(super) fn request(&self) -> Result<OwnedSemaphorePermit, Status> {
+        Arc::clone(&self.requests).try_acquire_owned().map_err(|_| {
+            let message = format!("{REQUESTS_MAX} requests from this address are arriving, the most that are accepted");
+            retry_after(Status::resource_exhausted(message), RETRY_AFTER)
+        })
     }
 
     /// Waits for the memory of a message of `bytes`, at most all that one network may have. Messages wait in the order

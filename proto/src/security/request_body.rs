@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
@@ -45,6 +46,8 @@ pub(super) struct RequestBody<B> {
     deadline: Option<Instant>,
     /// Armed at the deadline while the body waits for the client.
     timer: Option<Pin<Box<Sleep>>>,
+    /// The place of a one-message request, until the message is complete.
+    place: Option<OwnedSemaphorePermit>,
     /// The memory of the message that is arriving.
     permit: Option<UnfinishedPermit>,
     /// Data that waits for that memory, and its acquisition.
@@ -64,9 +67,17 @@ struct Position {
 }
 
 impl<B> RequestBody<B> {
-    pub(super) fn new(inner: B, limits: RequestLimits, network: Arc<Network>) -> Self {
-        let deadline = (limits.messages == Messages::One).then(|| Instant::now() + MESSAGE_TIMEOUT);
-        Self {
+    /// Follows the body of a call from `network`.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: too many requests of one message are arriving from there. Streams are limited by their
+    /// services.
+    pub(super) fn new(inner: B, limits: RequestLimits, network: Arc<Network>) -> Result<Self, Status> {
+        let (place, deadline) = match limits.messages {
+            Messages::One => (Some(network.request()?), Some(Instant::now() + MESSAGE_TIMEOUT)),
+            Messages::Many => (None, None),
+        };
+        Ok(Self {
             inner,
             limits,
             network,
@@ -74,9 +85,10 @@ impl<B> RequestBody<B> {
             complete: 0,
             deadline,
             timer: None,
+            place,
             permit: None,
             waiting: None,
-        }
+        })
     }
 
     /// Follows the messages in `data`.
@@ -91,7 +103,7 @@ impl<B> RequestBody<B> {
             if self.position.is_complete_after(&mut data) {
                 self.position = Position::default();
                 self.complete += 1;
-                self.permit = None;
+                (self.place, self.permit) = (None, None);
                 if self.limits.messages == Messages::Many {
                     self.deadline = None;
                 }

@@ -1,12 +1,16 @@
 //! The size and the number of the messages that a call may send, by method.
 
-use crate::limits::MESSAGE_BYTES_MAX;
+use crate::limits::{MESSAGE_BYTES_MAX, PRIORITIES_MAX};
 
 /// The largest request of health, in bytes: the name of a service.
 const PROBE_BYTES_MAX: usize = 4 << 10;
 
 /// The largest request without trajectories, positions or lists, in bytes: names, numbers and a reason in words.
 const SMALL_BYTES_MAX: usize = 64 << 10;
+
+/// The largest update of priorities, in bytes: the key of an item, which holds four integers, and a number take at most
+/// 64.
+const PRIORITIES_BYTES_MAX: usize = 64 * PRIORITIES_MAX;
 
 /// The number of messages that a client sends in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,8 @@ impl RequestLimits {
             }
             ("zerofleet.replay.v1.Replay", "Insert") => (Many, MESSAGE_BYTES_MAX),
             ("zerofleet.replay.v1.Replay", "Sample") => (Many, SMALL_BYTES_MAX),
-            ("zerofleet.replay.v1.Replay", "UpdatePriorities" | "Revise") => (One, MESSAGE_BYTES_MAX),
+            ("zerofleet.replay.v1.Replay", "UpdatePriorities") => (One, PRIORITIES_BYTES_MAX),
+            ("zerofleet.replay.v1.Replay", "Revise") => (One, MESSAGE_BYTES_MAX),
             (
                 "zerofleet.replay.v1.Replay",
                 "Stats" | "List" | "Get" | "Actors" | "Report" | "Quarantine" | "Release" | "Configure" | "Choose",

@@ -11,7 +11,7 @@ use http_body::{Body, Frame};
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::super::networks::{Network, Networks};
+use super::super::networks::{Network, Networks, REQUESTS_MAX};
 use super::super::request_body::{HEADER_BYTES, MESSAGE_TIMEOUT, RequestBody};
 use super::super::request_limits::{Messages, RequestLimits};
 use super::*;
@@ -35,7 +35,7 @@ const LARGE: RequestLimits = RequestLimits { messages: Messages::Many, message_b
 
 fn body(limits: RequestLimits, network: &Arc<Network>) -> (Sender, RequestBody<Sent>) {
     let (sender, sent) = mpsc::unbounded();
-    (sender, RequestBody::new(Sent(sent), limits, Arc::clone(network)))
+    (sender, RequestBody::new(Sent(sent), limits, Arc::clone(network)).unwrap())
 }
 
 fn network() -> Arc<Network> {
@@ -179,4 +179,19 @@ async fn half_sent_messages_of_one_address_hold_bounded_memory_until_their_deadl
     let waiting = bodies.iter_mut().skip(3);
     let passed: usize = waiting.map(|(_, half)| usize::from(next(half).now_or_never().is_some())).sum();
     assert_eq!(passed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_requests_that_are_arriving_from_one_address_are_limited_and_complete_ones_do_not_count() {
+    let networks = Networks::default();
+    let (one, other) = (networks.of("192.0.2.1".parse().unwrap()), networks.of("192.0.2.2".parse().unwrap()));
+    let mut arriving: Vec<_> = (0..REQUESTS_MAX).map(|_| body(SMALL, &one)).collect();
+    let another = |network| RequestBody::new(Sent(mpsc::unbounded().1), SMALL, Arc::clone(network));
+    assert_eq!(another(&one).err().unwrap().code(), Code::ResourceExhausted);
+    assert!(another(&other).is_ok());
+    body(LARGE, &one);
+    let (sender, complete) = &mut arriving[7];
+    sender.unbounded_send(message(3, 3)).unwrap();
+    next(complete).await.unwrap().unwrap();
+    assert!(another(&one).is_ok());
 }
