@@ -110,7 +110,8 @@ impl Run {
                 let Ok(mut bytes) = fs::read(&path) else { return };
                 let at = (usize::from(argument()) * 7).min(bytes.len().saturating_sub(1));
                 match damage {
-                    2 if !bytes.is_empty() => bytes[at] ^= 1 + (argument() & 0x7f),
+                    // No file holds such a byte, so that no second damage undoes the first.
+                    2 if !bytes.is_empty() => bytes[at] = 0x80 | argument(),
                     3 => bytes.truncate(at),
                     4 => {
                         fs::remove_file(&path).expect("the file is there");

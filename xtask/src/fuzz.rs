@@ -140,7 +140,9 @@ fn run_target(root: &Path, folder: &Path, target: &str, minutes: f64) -> Result<
     command.args([format!("-timeout={INPUT_SECONDS_MAX}"), "-print_final_stats=1".to_owned()]);
     // A server that some targets start runs until the process ends, and its memory is no leak.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
-    train::find_libraries(&mut command, root);
+    // The compiler options of the targets replace those that link the search path of the workspace.
+    let libtorch = workspace::chosen_libtorch(root).unwrap_or_else(|| root.join(".libtorch"));
+    train::find_libraries_in(&mut command, &libtorch);
     let start = Instant::now();
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).status();
     let status = status.with_context(|| format!("start the fuzz target {target}"))?;

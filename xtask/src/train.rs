@@ -87,7 +87,13 @@ fn features(programs: &[(&str, &str)], halves: Halves) -> String {
 /// Adds the folder of a chosen libtorch to the library search path. Binaries find `.libtorch` by themselves, but no
 /// other folder.
 pub(crate) fn find_libraries(command: &mut Command, root: &Path) {
-    let Some(folder) = workspace::chosen_libtorch(root) else { return };
+    if let Some(folder) = workspace::chosen_libtorch(root) {
+        find_libraries_in(command, &folder);
+    }
+}
+
+/// Makes a program find its libraries in `folder`, a libtorch.
+pub(crate) fn find_libraries_in(command: &mut Command, folder: &Path) {
     let variable = if cfg!(target_os = "macos") { "DYLD_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
     let mut path = folder.join("lib").into_os_string();
     if let Some(more) = std::env::var_os(variable).filter(|more| !more.is_empty()) {
