@@ -50,8 +50,10 @@ const SILENT: usize = 256;
 const HALF_SENT: usize = 1_024;
 /// The announced size of such a message.
 const HALF_SENT_BYTES: usize = 4 << 20;
-/// Concurrent streams of forged ids, and writers of trajectories without items.
-const STREAMS: u64 = 4;
+/// Concurrent streams of forged ids.
+const FORGED_STREAMS: u64 = 64;
+/// Writers of trajectories without items.
+const WRITERS: u64 = 4;
 /// Forged trajectories sent ahead in a stream.
 const AHEAD: usize = 256;
 /// Requests for a future version in flight, and the positions of each.
@@ -129,14 +131,14 @@ fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>>
             }
         }
         Kind::ForgedIds => {
-            for stream in 0..STREAMS {
+            for stream in 0..FORGED_STREAMS {
                 let client = ReplayClient::new(proto::channel(&endpoint)?);
                 let rng = ChaCha8Rng::seed_from_u64(args.seed ^ stream);
                 tasks.spawn(forge(client, games.clone(), rng, Arc::clone(count)));
             }
         }
         Kind::NoItems => {
-            for actor in 0..STREAMS {
+            for actor in 0..WRITERS {
                 tasks.spawn(insert_nothing(endpoint.clone(), actor + 1_000, Arc::clone(count)));
             }
         }

@@ -42,6 +42,8 @@ use load::Loader;
 use open_inference::OpenInference;
 use versions::Versions;
 
+/// The HTTP/2 window of a stream of evaluations in bytes: a batch of large boards takes few round trips.
+const EVALUATIONS_WINDOW_BYTES: u32 = 512 << 10;
 /// The time limit for streams to end once the server drains; they only need to observe the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -174,6 +176,7 @@ async fn serve(
     let service = InferenceService::new(Arc::clone(&settings), handle.clone(), drain.token());
     let stopping = drain.clone();
     let serving = proto::server(&security)
+        .initial_stream_window_size(EVALUATIONS_WINDOW_BYTES)
         .add_service(health)
         .add_service(reflection)
         .add_service(older_reflection)

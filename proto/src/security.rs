@@ -35,6 +35,7 @@ pub use guard::{Guard, Guarded};
 pub(crate) use identities::Identities;
 pub(crate) use networks::{Network, Networks};
 pub use peer::Peer;
+pub use shared_by_key::SharedByKey;
 pub(crate) use peer::Standing;
 use service::security::is_set;
 use service::{ConfigError, SecuritySection};

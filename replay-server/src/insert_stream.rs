@@ -54,6 +54,8 @@ pub struct InsertStream {
     looked: Instant,
     /// The time before which the stream is not read, because the actor has exceeded its quota.
     quota_wait: Option<Instant>,
+    /// True while a trajectory waits for a credit of its client; the stream is not read then.
+    awaits_credit: bool,
     /// The memory of each unanswered trajectory in bytes, by sequence.
     in_flight: HashMap<u64, usize>,
     in_flight_bytes: usize,
@@ -127,6 +129,7 @@ impl InsertStream {
             last_message: now,
             looked: now,
             quota_wait: None,
+            awaits_credit: false,
             in_flight: HashMap::new(),
             in_flight_bytes: 0,
             traces: HashMap::new(),
@@ -229,6 +232,11 @@ impl InsertStream {
         self.quota_wait = None;
     }
 
+    /// Records whether a trajectory waits for a credit of its client.
+    pub fn await_credit(&mut self, awaits_credit: bool) {
+        self.awaits_credit = awaits_credit;
+    }
+
     /// Returns the time of the next check of the lease, once there is one.
     pub fn next_look(&self) -> Option<Instant> {
         self.lease.is_some().then(|| self.looked + self.heartbeat / 2)
@@ -277,7 +285,7 @@ impl InsertStream {
     }
 
     fn may_read(&self) -> bool {
-        self.quota_wait.is_none() && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+        self.quota_wait.is_none() && !self.awaits_credit && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
     }
 
     /// Renews the lease of a client that sent a message, or that this server keeps from sending one.

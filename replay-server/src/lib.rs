@@ -11,6 +11,7 @@
 
 pub mod archive;
 pub mod config;
+mod credits;
 pub mod defect;
 mod disk;
 pub mod grpc;

@@ -29,7 +29,7 @@ use crate::log::committer::{LogCommand, LogEvent};
 use crate::log::{OperatorRecord, SegmentNumber};
 use crate::metrics;
 pub use clock::Clock;
-pub use commands::{Command, Ended, Handle, Inserted, Refusal, Reply, Sampled};
+pub use commands::{Command, Ended, Handle, InsertReply, Inserted, Refusal, Reply, Sampled};
 use inserts::{Arrival, InLog, LogProgress};
 use memory::InFlight;
 use operator_records::Continuation;
@@ -68,7 +68,7 @@ pub struct TableService {
     in_flight: InFlight,
     /// The reply channels of each queued trajectory; after a reconnect, a client may wait on its old and its new
     /// stream.
-    replies: HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>,
+    replies: HashMap<TrajectoryId, Vec<InsertReply>>,
     /// Operator records that are not sent to the log yet.
     records: VecDeque<(OperatorRecord, Continuation)>,
     /// The continuations of the operator records sent to the log, in order.
@@ -320,7 +320,7 @@ pub(crate) mod tests {
             trajectory: trajectory(sequence),
             content: EncodedTrajectory::default(),
             inserted: UnixMillis(0),
-            reply,
+            reply: reply.into(),
         };
         service.apply(command, Instant::now());
         answers
@@ -361,7 +361,7 @@ pub(crate) mod tests {
         let trajectory = Trajectory::of(id(0), "connect_four", &vec![step; 4], Outcome::Draw).unwrap();
         let (reply, mut answers) = mpsc::channel(4);
         let (content, inserted) = (EncodedTrajectory::default(), UnixMillis(0));
-        service.apply(Command::Insert { trajectory, content, inserted, reply }, Instant::now());
+        service.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() }, Instant::now());
         assert_eq!(answers.try_recv().unwrap(), Inserted::New(id(0)));
         assert_eq!((entries(&log).len(), service.memory_bytes()), (0, 0));
     }

@@ -83,6 +83,12 @@ impl Caller {
         request.extensions().get::<Self>().cloned().unwrap_or_default()
     }
 
+    /// Returns the name of the caller's token or certificate; `None` if the server requires no credentials.
+    #[must_use]
+    pub fn name(&self) -> Option<&Arc<str>> {
+        self.holder.as_ref().map(|holder| &holder.name)
+    }
+
     /// Checks that the caller may insert as `actor`.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Holds a value for each key that is in use. Unused ones are dropped whenever the table would grow.
 #[derive(Debug)]
-pub(super) struct SharedByKey<K, V> {
+pub struct SharedByKey<K, V> {
     open: Mutex<HashMap<K, Weak<V>>>,
 }
 
@@ -18,7 +18,7 @@ impl<K, V> Default for SharedByKey<K, V> {
 
 impl<K: Eq + Hash, V> SharedByKey<K, V> {
     /// Returns the value of `key`; makes it if nothing uses one.
-    pub(super) fn get_or_make(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+    pub fn get_or_make(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() == open.capacity() {
             open.retain(|_, value| value.strong_count() > 0);

@@ -1,13 +1,15 @@
+use experience::Trajectory;
 use proto::replay::{InsertWait, v1};
 use proto::security::Caller;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::PollSemaphore;
 use tonic::{Status, Streaming};
 
 use super::{Answers, ReplayService, until};
 use crate::insert_stream::{INSERT_CREDIT, InsertStream, Looked, Received};
-use crate::log::UnixMillis;
-use crate::table_service::{Command, Inserted};
+use crate::log::{EncodedTrajectory, UnixMillis};
+use crate::table_service::{Command, InsertReply, Inserted};
 
 /// The call of one actor: drives its [`InsertStream`].
 pub(super) struct InsertCall {
@@ -16,9 +18,20 @@ pub(super) struct InsertCall {
     service: ReplayService,
     answer: mpsc::Sender<Inserted>,
     answers: mpsc::Receiver<Inserted>,
+    /// The credits of the client; `None` without a limit.
+    credits: Option<PollSemaphore>,
+    /// The trajectory that waits for a credit.
+    uncredited: Option<Uncredited>,
     /// The reply to the question why inserts wait, while there is one.
     wait: Option<oneshot::Receiver<InsertWait>>,
     _permit: OwnedSemaphorePermit,
+}
+
+/// A trajectory that is stored when its client has a credit.
+struct Uncredited {
+    trajectory: Trajectory,
+    content: EncodedTrajectory,
+    inserted: UnixMillis,
 }
 
 impl InsertCall {
@@ -30,10 +43,12 @@ impl InsertCall {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (actors, quota) = (service.actors.clone(), service.quota.clone());
+        let credits = service.credits.of(&caller).map(PollSemaphore::new);
         let stream = InsertStream::new(&service.settings, actors, quota, caller, address, now());
         // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
-        Self { inbound, stream, service, answer, answers, wait: None, _permit: permit }
+        let (uncredited, wait) = (None, None);
+        Self { inbound, stream, service, answer, answers, credits, uncredited, wait, _permit: permit }
     }
 
     pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
@@ -55,6 +70,7 @@ impl InsertCall {
                     return Ok(Some(answer));
                 },
                 () = self.service.drain.cancelled(), if self.stream.is_open() => self.stream.drain(),
+                credit = credit(&mut self.credits), if self.uncredited.is_some() => self.insert(credit).await?,
                 () = until(quota_wait.map(Instant::from_std)) => self.stream.proceed(),
                 message = self.inbound.message(), if self.stream.reads() => match message? {
                     None => self.stream.client_ended(),
@@ -74,6 +90,14 @@ impl InsertCall {
         }
     }
 
+    /// Stores the trajectory that has waited for `credit`.
+    async fn insert(&mut self, credit: Option<OwnedSemaphorePermit>) -> Result<(), Status> {
+        self.stream.await_credit(false);
+        let Some(Uncredited { trajectory, content, inserted }) = self.uncredited.take() else { return Ok(()) };
+        let reply = InsertReply::new(self.answer.clone(), credit);
+        Ok(self.service.handle.send(Command::Insert { trajectory, content, inserted, reply }).await?)
+    }
+
     async fn receive(&mut self, message: v1::InsertRequest) -> Result<Option<v1::InsertResponse>, Status> {
         let handle = &self.service.handle;
         match self.stream.receive(message, now(), UnixMillis::now())? {
@@ -83,8 +107,8 @@ impl InsertCall {
                 Ok(Some(self.stream.ready(highest)))
             }
             Received::Insert { trajectory, content, inserted } => {
-                let command = Command::Insert { trajectory, content, inserted, reply: self.answer.clone() };
-                handle.send(command).await?;
+                self.uncredited = Some(Uncredited { trajectory, content, inserted });
+                self.stream.await_credit(true);
                 Ok(None)
             }
             Received::Refused(answer) => {
@@ -93,6 +117,12 @@ impl InsertCall {
             }
         }
     }
+}
+
+/// Waits for a credit, if there is a limit. Cancel-safe.
+async fn credit(credits: &mut Option<PollSemaphore>) -> Option<OwnedSemaphorePermit> {
+    let credits = credits.as_mut()?;
+    std::future::poll_fn(|cx| credits.poll_acquire(cx)).await
 }
 
 /// Waits for a reply, if there is one to come. Cancel-safe.

@@ -1,6 +1,7 @@
 mod archive;
 mod bounds;
 mod configure;
+mod credits;
 mod failover;
 mod leases;
 mod operator;

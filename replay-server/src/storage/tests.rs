@@ -243,7 +243,7 @@ impl World {
             self.unanswered.insert(id);
         }
         self.server.waiting.push(answers);
-        self.apply(Command::Insert { trajectory, content, inserted, reply });
+        self.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() });
     }
 
     /// Sends new searches of a trajectory; some are computed from an earlier revision than the last one.
@@ -352,7 +352,7 @@ impl World {
                     let inserted = UnixMillis(0);
                     let trajectory = trajectory(id);
                     let content = encode(&trajectory, inserted).unwrap();
-                    self.apply(Command::Insert { trajectory, content, inserted, reply });
+                    self.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() });
                     assert_eq!(answer.try_recv().unwrap(), Inserted::Duplicate(id));
                 }
             }

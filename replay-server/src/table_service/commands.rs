@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use experience::{Invalid, Trajectory, TrajectoryId, WeightsVersion};
 use proto::replay::{InsertWait, Located, Revisable, ReviseRefusal, ServerStats, Suspect, TableStats};
 use replay::{Drawn, InvalidPriority, ItemKey, PriorityUpdate};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::COMMANDS_MAX;
 use crate::config::TableIndex;
@@ -41,6 +41,38 @@ impl Inserted {
             Self::New(id) | Self::Duplicate(id) | Self::Stale(id) | Self::NotStored(id, _) | Self::Draining(id) => id,
             Self::OverMemory { id, .. } => id,
         }
+    }
+}
+
+/// The reply channel of an insert. The table service drops it with its answer.
+#[derive(Debug)]
+pub struct InsertReply {
+    answers: mpsc::Sender<Inserted>,
+    /// Returned to the client when this is dropped.
+    _credit: Option<OwnedSemaphorePermit>,
+}
+
+impl InsertReply {
+    /// Replies to `answers`, which has capacity for every outstanding answer. The client gets `credit` back with it.
+    pub fn new(answers: mpsc::Sender<Inserted>, credit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { answers, _credit: credit }
+    }
+
+    /// Sends the answer; a disconnected client will retry.
+    pub(super) fn answer(self, inserted: Inserted) {
+        let _ = self.answers.try_send(inserted);
+    }
+
+    /// Returns true if the client is not waiting for the answer any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.answers.is_closed()
+    }
+}
+
+impl From<mpsc::Sender<Inserted>> for InsertReply {
+    /// A reply to a client whose trajectories are not limited.
+    fn from(answers: mpsc::Sender<Inserted>) -> Self {
+        Self::new(answers, None)
     }
 }
 
@@ -161,8 +193,8 @@ pub enum Command {
         content: EncodedTrajectory,
         /// The time of the insert, as in the record.
         inserted: UnixMillis,
-        /// The reply channel, which must have free capacity for the answer.
-        reply: mpsc::Sender<Inserted>,
+        /// The reply channel.
+        reply: InsertReply,
     },
     /// Counts an invalid trajectory that was rejected.
     CountRefused,

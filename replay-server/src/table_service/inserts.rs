@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use experience::{Trajectory, TrajectoryId};
 use proto::replay::InsertWait;
 use replay::Wait;
-use tokio::sync::mpsc;
 
-use super::commands::Inserted;
+use super::commands::{InsertReply, Inserted};
 use super::memory::InFlight;
 use super::{IN_LOG_MAX, TableService};
 use crate::config::TableIndex;
@@ -69,14 +68,14 @@ impl LogProgress {
 }
 
 impl TableService {
-    pub(super) fn insert(&mut self, arrival: Arrival, reply: mpsc::Sender<Inserted>) {
+    pub(super) fn insert(&mut self, arrival: Arrival, reply: InsertReply) {
         let id = arrival.trajectory.id();
         if self.seen.contains(id) {
             self.common.duplicates += 1;
-            return answer(&reply, Inserted::Duplicate(id));
+            return reply.answer(Inserted::Duplicate(id));
         }
         if self.draining && !self.in_log.contains_key(&id) {
-            return answer(&reply, Inserted::Draining(id));
+            return reply.answer(Inserted::Draining(id));
         }
         // `replies` has an entry for an id exactly while its insert is queued or being written.
         if let Some(waiters) = self.replies.get_mut(&id) {
@@ -85,17 +84,17 @@ impl TableService {
         }
         if self.is_stale(&arrival) {
             metrics::count_stale();
-            return answer(&reply, Inserted::Stale(id));
+            return reply.answer(Inserted::Stale(id));
         }
         if storage::items(&arrival.trajectory) == 0 && !self.planted.is(Defect::ItemlessStored) {
             // No limiter and no capacity would bound how many are stored, and nothing of it can be drawn.
             metrics::count_without_items();
-            return answer(&reply, Inserted::New(id));
+            return reply.answer(Inserted::New(id));
         }
         let more = InFlight::trajectory(&arrival.trajectory, &arrival.content);
         if let Err(bytes_max) = self.make_room(more) {
             metrics::count_over_memory();
-            return answer(&reply, Inserted::OverMemory { id, bytes_max });
+            return reply.answer(Inserted::OverMemory { id, bytes_max });
         }
         self.replies.insert(id, vec![reply]);
         self.in_flight += more;
@@ -209,7 +208,7 @@ impl TableService {
         }
         for (index, reply) in self.replies.remove(&id).into_iter().flatten().enumerate() {
             self.common.duplicates += u64::from(index > 0);
-            answer(&reply, if index == 0 { Inserted::New(id) } else { Inserted::Duplicate(id) });
+            reply.answer(if index == 0 { Inserted::New(id) } else { Inserted::Duplicate(id) });
         }
     }
 
@@ -222,7 +221,7 @@ impl TableService {
                     self.land(id, items, &content);
                     for reply in self.replies.remove(&id).into_iter().flatten() {
                         metrics::count_not_stored();
-                        answer(&reply, Inserted::NotStored(id, error.to_owned()));
+                        reply.answer(Inserted::NotStored(id, error.to_owned()));
                     }
                 }
                 Entry::Revision { id, .. } => self.revision_failed(id, error),
@@ -257,18 +256,13 @@ impl TableService {
         for Arrival { trajectory, content, .. } in std::mem::take(&mut self.arrivals) {
             self.in_flight -= InFlight::trajectory(&trajectory, &content);
             for reply in self.replies.remove(&trajectory.id()).into_iter().flatten() {
-                answer(&reply, Inserted::Draining(trajectory.id()));
+                reply.answer(Inserted::Draining(trajectory.id()));
             }
         }
     }
 }
 
 /// Returns true if a client is still waiting for the answer to a trajectory.
-fn is_awaited(replies: &HashMap<TrajectoryId, Vec<mpsc::Sender<Inserted>>>, id: TrajectoryId) -> bool {
+fn is_awaited(replies: &HashMap<TrajectoryId, Vec<InsertReply>>, id: TrajectoryId) -> bool {
     replies.get(&id).is_some_and(|waiters| waiters.iter().any(|waiter| !waiter.is_closed()))
-}
-
-/// Sends an answer. The channel has capacity for every outstanding answer; a disconnected client will retry.
-fn answer(reply: &mpsc::Sender<Inserted>, inserted: Inserted) {
-    let _ = reply.try_send(inserted);
 }

@@ -114,7 +114,7 @@ impl Second {
             }
             Received::Insert { trajectory, content, inserted } => {
                 let reply = call.reply();
-                self.tables.apply(Command::Insert { trajectory, content, inserted, reply }, now);
+                self.tables.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() }, now);
                 Ok(None)
             }
         }

@@ -241,7 +241,7 @@ impl World {
                 let reply = call.reply();
                 self.oracle.offer(&trajectory);
                 self.note("trajectory arrives", format!("{} arrives on stream {id}", trajectory.id()));
-                return self.apply(Command::Insert { trajectory, content, inserted, reply });
+                return self.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() });
             }
         }
         Ok(())

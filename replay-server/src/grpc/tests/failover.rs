@@ -148,7 +148,7 @@ impl Upload {
             }
             Received::Insert { trajectory, content, inserted } => {
                 let reply = self.answer.clone();
-                self.service.apply(Command::Insert { trajectory, content, inserted, reply }, now);
+                self.service.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() }, now);
             }
             Received::Nothing | Received::Refused(_) => {}
         }

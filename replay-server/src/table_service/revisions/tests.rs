@@ -58,7 +58,7 @@ impl Bench {
         let (reply, _answers) = mpsc::channel(4);
         let (trajectory, inserted) = (trajectory(sequence, 1), UnixMillis(5));
         let content = storage::encode(&trajectory, inserted).unwrap();
-        self.service.apply(Command::Insert { trajectory, content, inserted, reply }, Instant::now());
+        self.service.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() }, Instant::now());
     }
 
     fn revise(&mut self, trajectory: Trajectory, from: u64) -> Answer {
