@@ -35,10 +35,10 @@ pub use guard::{Guard, Guarded};
 pub(crate) use identities::Identities;
 pub(crate) use networks::{Network, Networks};
 pub use peer::Peer;
-pub use shared_by_key::SharedByKey;
 pub(crate) use peer::Standing;
 use service::security::is_set;
 use service::{ConfigError, SecuritySection};
+pub use shared_by_key::SharedByKey;
 
 use guard::Access;
 use quota::Quota;

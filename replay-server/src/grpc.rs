@@ -24,8 +24,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::clients::Clients;
 use crate::config::{MAIN, Settings, TableIndex};
-use crate::credits::Credits;
 use crate::insert_stream::{draining, exhausted};
 use crate::leases::Actors;
 use crate::log::{EncodedTrajectory, UnixMillis};
@@ -45,7 +45,7 @@ pub struct ReplayService {
     lists: Arc<Semaphore>,
     revisions: Arc<Semaphore>,
     streams: Arc<Semaphore>,
-    credits: Arc<Credits>,
+    clients: Arc<Clients>,
     quota: Quota,
     actors: Actors,
 }
@@ -59,8 +59,8 @@ impl ReplayService {
         let (lists, streams) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(settings.streams_max)));
         let quota = Quota::new(settings.actor_inserts_per_second_max);
         let revisions = Arc::new(Semaphore::new(REVISION_CALLS_MAX));
-        let credits = Arc::default();
-        Self { settings: Arc::new(settings), handle, drain, lists, revisions, streams, credits, quota, actors }
+        let clients = Arc::default();
+        Self { settings: Arc::new(settings), handle, drain, lists, revisions, streams, clients, quota, actors }
     }
 
     /// Acquires one of the permits for open streams.

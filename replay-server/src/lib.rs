@@ -10,8 +10,8 @@
 //! object store if one is configured, and [`verify`] checks a log. Start with [`start`].
 
 pub mod archive;
+mod clients;
 pub mod config;
-mod credits;
 pub mod defect;
 mod disk;
 pub mod grpc;

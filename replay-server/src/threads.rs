@@ -196,7 +196,9 @@ mod tests {
         let (handle, threads) = spawn(log, restored, &settings, health, stalled_after).unwrap();
         let (reply, answers) = tokio::sync::mpsc::channel(4);
         let (content, inserted) = (log::EncodedTrajectory::default(), log::UnixMillis(0));
-        handle.send_blocking(Command::Insert { trajectory: trajectory(0), content, inserted, reply: reply.into() }).unwrap();
+        handle
+            .send_blocking(Command::Insert { trajectory: trajectory(0), content, inserted, reply: reply.into() })
+            .unwrap();
         (handle, threads, answers)
     }
 

@@ -22,6 +22,9 @@ use crate::{
 const EXIT_FAILURE: u8 = 1;
 /// The exit code for an invalid command line or configuration.
 const EXIT_USAGE: u8 = 2;
+/// The tasks that a worker polls between two looks at its sockets. tokio's default of 61 delays a client that sends
+/// little where others keep all workers busy.
+const EVENT_INTERVAL: u32 = 16;
 /// The time limit for tasks that outlive the body; after it they are dropped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -88,7 +91,8 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     // The runtime only drives sockets and timers: two workers leave the cores to search and tensors.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).event_interval(EVENT_INTERVAL).enable_all().build()?;
     // This precedes all slow steps: from here on a signal starts a drain instead of killing the process.
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() })?;

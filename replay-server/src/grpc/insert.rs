@@ -2,11 +2,13 @@ use experience::Trajectory;
 use proto::replay::{InsertWait, v1};
 use proto::security::Caller;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
 use tokio_util::sync::PollSemaphore;
 use tonic::{Status, Streaming};
 
 use super::{Answers, ReplayService, until};
+use crate::clients::Share;
 use crate::insert_stream::{INSERT_CREDIT, InsertStream, Looked, Received};
 use crate::log::{EncodedTrajectory, UnixMillis};
 use crate::table_service::{Command, InsertReply, Inserted};
@@ -22,6 +24,9 @@ pub(super) struct InsertCall {
     credits: Option<PollSemaphore>,
     /// The trajectory that waits for a credit.
     uncredited: Option<Uncredited>,
+    share: Share,
+    /// The messages that were handled in this turn.
+    handled: usize,
     /// The reply to the question why inserts wait, while there is one.
     wait: Option<oneshot::Receiver<InsertWait>>,
     _permit: OwnedSemaphorePermit,
@@ -43,17 +48,19 @@ impl InsertCall {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (actors, quota) = (service.actors.clone(), service.quota.clone());
-        let credits = service.credits.of(&caller).map(PollSemaphore::new);
+        let share = service.clients.share(&caller);
+        let credits = share.credits().map(PollSemaphore::new);
         let stream = InsertStream::new(&service.settings, actors, quota, caller, address, now());
         // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.
         let (answer, answers) = mpsc::channel(INSERT_CREDIT as usize);
-        let (uncredited, wait) = (None, None);
-        Self { inbound, stream, service, answer, answers, credits, uncredited, wait, _permit: permit }
+        let (uncredited, handled, wait) = (None, 0, None);
+        Self { inbound, stream, service, answer, answers, credits, uncredited, share, handled, wait, _permit: permit }
     }
 
     pub(super) fn answers(self) -> Answers<v1::InsertResponse> {
         Box::pin(futures::stream::try_unfold(self, async |mut call| {
-            Ok::<_, Status>(call.next().await?.map(|answer| (answer, call)))
+            // tokio would end each turn after some forty messages, of any stream.
+            Ok::<_, Status>(unconstrained(call.next()).await?.map(|answer| (answer, call)))
         }))
     }
 
@@ -62,6 +69,10 @@ impl InsertCall {
         loop {
             if let Some(end) = self.stream.end() {
                 return end.map(|()| None);
+            }
+            if self.handled >= self.share.messages_per_turn() {
+                self.handled = 0;
+                yield_now().await;
             }
             let (quota_wait, next_look) = (self.stream.quota_wait(), self.stream.next_look());
             tokio::select! {
@@ -99,6 +110,7 @@ impl InsertCall {
     }
 
     async fn receive(&mut self, message: v1::InsertRequest) -> Result<Option<v1::InsertResponse>, Status> {
+        self.handled += 1;
         let handle = &self.service.handle;
         match self.stream.receive(message, now(), UnixMillis::now())? {
             Received::Nothing => Ok(None),

@@ -1,7 +1,7 @@
 mod archive;
 mod bounds;
+mod clients;
 mod configure;
-mod credits;
 mod failover;
 mod leases;
 mod operator;

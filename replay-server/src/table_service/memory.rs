@@ -184,7 +184,8 @@ mod tests {
                 let (reply, mut answers) = mpsc::channel(1);
                 let (content, inserted) = (EncodedTrajectory::default(), UnixMillis(0));
                 let trajectory = trajectory(self.next);
-                self.service.apply(Command::Insert { trajectory, content, inserted, reply: reply.into() }, Instant::now());
+                self.service
+                    .apply(Command::Insert { trajectory, content, inserted, reply: reply.into() }, Instant::now());
                 if let Ok(Inserted::OverMemory { .. }) = answers.try_recv() {
                     return sent;
                 }

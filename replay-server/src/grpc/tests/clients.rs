@@ -3,7 +3,7 @@ use service::SecuritySection;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::credits::CLIENT_CREDIT;
+use crate::clients::CLIENT_CREDIT;
 use crate::grpc::ReplayService;
 use crate::leases::Actors;
 use crate::table_service::{Command, Handle, InsertReply};
