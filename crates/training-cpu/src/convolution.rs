@@ -1,0 +1,250 @@
+//! Convolutions and their input gradients: the product of rows of activations and packed weights.
+//!
+//! A tile is the same cell of a few positions times a panel of output channels: its sums stay in registers while all
+//! taps and input channels are multiplied, and taps beyond the board, which are the same for all its rows, are left out.
+
+use std::ops::Range;
+
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::shape::{Pair, Shape, evenly};
+use crate::vector::{Task, Vector};
+
+/// Registers of the outputs of a tile.
+const REGISTERS: usize = 2;
+/// Floats of the widest panel: two registers of the widest path.
+const PANEL_MAX: usize = 32;
+
+/// The weights of a convolution in the order in which a path multiplies them: `[panels][taps][in][outputs of panel]`.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    shape: Shape,
+    path: Path,
+    panels: Vec<Panel>,
+    pairs: Vec<Vec<Pair>>,
+    weights: Buffer,
+}
+
+/// Some adjacent output channels.
+#[derive(Debug, Clone)]
+struct Panel {
+    outputs: Range<usize>,
+    registers: usize,
+    /// The place of its weights.
+    first: usize,
+}
+
+impl Packed {
+    /// Allocates packed weights of zero.
+    pub(crate) fn new(shape: Shape, path: Path) -> Self {
+        let (shape, width) = (shape.flattened(), path.run(Width));
+        let mut panels = Vec::new();
+        let (mut output, mut first) = (0, 0);
+        while output < shape.outputs {
+            let registers = if shape.outputs - output > width { REGISTERS } else { 1 };
+            let end = shape.outputs.min(output + registers * width);
+            panels.push(Panel { outputs: output..end, registers, first });
+            first += shape.taps() * shape.inputs * registers * width;
+            output = end;
+        }
+        Self { shape, path, panels, pairs: shape.pairs(), weights: Buffer::zeros(first) }
+    }
+
+    /// Packs weights `[out, taps, in]` for the convolution itself.
+    pub(crate) fn pack(&mut self, weights: &[f32]) {
+        let Shape { inputs, .. } = self.shape;
+        let taps = self.shape.taps();
+        self.fill(|output, tap, input| weights[(output * taps + tap) * inputs + input]);
+    }
+
+    /// Packs weights `[out, taps, in]` of a convolution for the gradient of its input, which these weights are shaped
+    /// for: inputs and outputs change places, and taps are mirrored.
+    pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
+        let Shape { outputs, .. } = self.shape;
+        let taps = self.shape.taps();
+        self.fill(|output, tap, input| weights[(input * taps + taps - 1 - tap) * outputs + output]);
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, weight: impl Fn(usize, usize, usize) -> f32) {
+        let Shape { inputs, .. } = self.shape;
+        let taps = self.shape.taps();
+        let width = self.path.run(Width);
+        for panel in &self.panels {
+            let lanes = panel.registers * width;
+            let all = &mut self.weights[panel.first..][..taps * inputs * lanes];
+            for (row, weights) in all.chunks_exact_mut(lanes).enumerate() {
+                for (lane, output) in panel.outputs.clone().enumerate() {
+                    weights[lane] = weight(output, row / inputs, row % inputs);
+                }
+            }
+        }
+    }
+
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`.
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub(crate) fn convolve(&self, x: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+        let positions = self.positions(x.len());
+        assert_eq!(y.len(), positions * self.shape.cells() * self.shape.outputs, "outputs of {:?}", self.shape);
+        assert!(bias.is_none_or(|bias| bias.len() == self.shape.outputs), "a bias for each output");
+        self.path.run(Convolve { packed: self, positions, x, bias, y });
+    }
+
+    fn positions(&self, len: usize) -> usize {
+        let position = self.shape.cells() * self.shape.inputs;
+        assert!(len.is_multiple_of(position), "inputs of {:?}", self.shape);
+        len / position
+    }
+}
+
+/// The floats of a register.
+struct Width;
+
+impl Task for Width {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> usize {
+        const { assert!(V::WIDTH * REGISTERS <= PANEL_MAX, "a panel fits") };
+        V::WIDTH
+    }
+}
+
+struct Convolve<'a> {
+    packed: &'a Packed,
+    positions: usize,
+    x: &'a [f32],
+    bias: Option<&'a [f32]>,
+    y: &'a mut [f32],
+}
+
+impl Task for Convolve<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { packed, positions, x, bias, y } = self;
+        let Shape { inputs, outputs, .. } = packed.shape;
+        let cells = packed.shape.cells();
+        for panel in &packed.panels {
+            let mut start = [0.0; PANEL_MAX];
+            if let Some(bias) = bias {
+                start[..panel.outputs.len()].copy_from_slice(&bias[panel.outputs.clone()]);
+            }
+            let start = start.as_ptr();
+            let weights = packed.weights[panel.first..].as_ptr();
+            for rows in evenly(positions, V::ROWS_MAX) {
+                for (cell, pairs) in packed.pairs.iter().enumerate() {
+                    let stride = [cells * inputs, cells * outputs];
+                    let x = x[rows.start * stride[0]..].as_ptr();
+                    let to = rows.start * stride[1] + cell * outputs + panel.outputs.start;
+                    let y = Rows { first: y[to..].as_mut_ptr(), stride: stride[1], valid: panel.outputs.len() };
+                    let products = Products { x, stride: stride[0], pairs, inputs, weights, start };
+                    // SAFETY: lengths were checked by `convolve`; a tile reads and writes rows of its positions alone,
+                    // and the weights of its panel.
+                    unsafe { tile_of::<V>(rows.len(), panel.registers, &products, y) };
+                }
+            }
+        }
+    }
+}
+
+/// The products of a tile.
+struct Products<'a> {
+    /// The first position.
+    x: *const f32,
+    /// Floats from position to position.
+    stride: usize,
+    pairs: &'a [Pair],
+    inputs: usize,
+    /// Those of the panel.
+    weights: *const f32,
+    /// The sums before the first product, as many as the panel has lanes.
+    start: *const f32,
+}
+
+/// The destination of a tile.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: *mut f32,
+    /// Floats from row to row.
+    stride: usize,
+    /// Floats of a row.
+    valid: usize,
+}
+
+/// Computes a tile of up to 14 rows.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for the rows, the pairs and the panel.
+#[inline(always)]
+unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products<'_>, to: Rows) {
+    macro_rules! tiles {
+        ($($rows:literal)+) => {
+            // SAFETY: the caller fulfils the contract of this function.
+            unsafe {
+                match (rows, registers) {
+                    $(
+                        ($rows, 1) if $rows <= V::ROWS_MAX => tile::<V, $rows, 1>(products, to),
+                        ($rows, _) if $rows <= V::ROWS_MAX => tile::<V, $rows, REGISTERS>(products, to),
+                    )+
+                    _ => unreachable!("a tile has 1 to {} rows", V::ROWS_MAX),
+                }
+            }
+        };
+    }
+    tiles!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+}
+
+/// # Safety
+/// The conditions of [`tile_of`] apply.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
+unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &Products<'_>, to: Rows) {
+    let &Products { x, stride, pairs, inputs, weights, start } = products;
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        let mut first = [V::zero(); REGISTERS];
+        for register in 0..REGISTERS {
+            first[register] = V::load(start.add(register * V::WIDTH));
+        }
+        let mut sums = [first; ROWS];
+        for pair in pairs {
+            let mut weights = weights.add(pair.tap * inputs * REGISTERS * V::WIDTH);
+            let mut x = x.add(pair.cell * inputs);
+            for _ in 0..inputs {
+                let mut of_input = [V::zero(); REGISTERS];
+                for register in 0..REGISTERS {
+                    of_input[register] = V::load(weights.add(register * V::WIDTH));
+                }
+                for row in 0..ROWS {
+                    let x = V::broadcast(x.add(row * stride));
+                    for register in 0..REGISTERS {
+                        sums[row][register] = V::multiply_add(sums[row][register], x, of_input[register]);
+                    }
+                }
+                weights = weights.add(REGISTERS * V::WIDTH);
+                x = x.add(1);
+            }
+        }
+        for row in 0..ROWS {
+            let to_row = to.first.add(row * to.stride);
+            if to.valid == REGISTERS * V::WIDTH {
+                for register in 0..REGISTERS {
+                    V::store(sums[row][register], to_row.add(register * V::WIDTH));
+                }
+            } else {
+                let mut lanes = [0.0; PANEL_MAX];
+                for register in 0..REGISTERS {
+                    V::store(sums[row][register], lanes.as_mut_ptr().add(register * V::WIDTH));
+                }
+                to_row.copy_from_nonoverlapping(lanes.as_ptr(), to.valid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
