@@ -52,6 +52,9 @@ pub(crate) struct Store(Vec<Buffer>);
 impl Store {
     /// A buffer of `len` values with unspecified contents: the smallest one that is large enough.
     pub(crate) fn take(&mut self, len: usize) -> Buffer {
+        if len == 0 {
+            return Buffer::default();
+        }
         let fits = self.0.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
         match fits.min_by_key(|(_, buffer)| buffer.capacity()).map(|(index, _)| index) {
             Some(index) => Buffer { len, ..self.0.swap_remove(index) },
@@ -61,7 +64,9 @@ impl Store {
 
     /// Takes a buffer back.
     pub(crate) fn give(&mut self, buffer: Buffer) {
-        self.0.push(buffer);
+        if buffer.capacity() > 0 {
+            self.0.push(buffer);
+        }
     }
 }
 

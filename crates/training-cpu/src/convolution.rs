@@ -99,6 +99,22 @@ impl Packed {
     }
 }
 
+/// The most rows of a tile of a path.
+pub(crate) fn rows_max(path: Path) -> usize {
+    path.run(RowsMax)
+}
+
+struct RowsMax;
+
+impl Task for RowsMax {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> usize {
+        V::ROWS_MAX
+    }
+}
+
 /// The floats of a register.
 struct Width;
 

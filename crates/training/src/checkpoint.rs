@@ -1,3 +1,5 @@
+//! The files of a checkpoint, which every backend writes alike.
+
 use network::Reader;
 
 use crate::{Error, Layout, Numbers, Optimiser, layout};

@@ -50,8 +50,7 @@ impl Decay {
 }
 
 /// The share of the peak while the learning rate warms up: it rises linearly over the first `steps` training steps.
-#[must_use]
-pub fn warm_up(step: u64, steps: u64) -> f64 {
+pub(crate) fn warm_up(step: u64, steps: u64) -> f64 {
     if step >= steps { 1.0 } else { (step + 1) as f64 / (steps + 1) as f64 }
 }
 

@@ -1,3 +1,5 @@
+//! The places of tensors in flat buffers.
+
 use std::ops::Range;
 
 use network::{Entry as FileEntry, Reader, Role, Tensor};
@@ -10,8 +12,11 @@ use crate::Error;
 /// use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
+    /// The tensor.
     pub tensor: Tensor,
+    /// The index of its first number.
     pub offset: usize,
+    /// The number of its numbers.
     pub len: usize,
     /// Whether evaluators need it; if not, it is in checkpoints alone.
     pub is_published: bool,
@@ -19,6 +24,7 @@ pub struct Entry {
 
 impl Entry {
     /// The place in the buffer.
+    #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
@@ -30,12 +36,15 @@ impl Entry {
 /// matrices come first, so weight decay is one slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
+    /// The trained parameters.
     pub parameters: Vec<Entry>,
+    /// The running statistics.
     pub statistics: Vec<Entry>,
 }
 
 impl Layout {
     /// The places of the tensors that evaluators need, and of those that only training needs.
+    #[must_use]
     pub fn new(published: impl Iterator<Item = Tensor>, training: impl Iterator<Item = Tensor>) -> Self {
         let tensors = published.map(|tensor| (tensor, true)).chain(training.map(|tensor| (tensor, false)));
         let (trained, statistics): (Vec<_>, Vec<_>) = tensors.partition(|(tensor, _)| tensor.role.is_trained());
@@ -46,6 +55,7 @@ impl Layout {
     }
 
     /// The tensors that evaluators need, in their places.
+    #[must_use]
     pub fn published(&self) -> Self {
         let [parameters, statistics] = [&self.parameters, &self.statistics]
             .map(|entries| entries.iter().filter(|entry| entry.is_published).cloned().collect());
@@ -53,12 +63,27 @@ impl Layout {
     }
 
     /// The place of the parameter called `name`.
+    ///
+    /// # Panics
+    /// If no layer of the layout has it.
+    #[must_use]
     pub fn parameter(&self, name: &str) -> Range<usize> {
         let found = self.parameters.iter().find(|entry| entry.tensor.name == name);
         found.expect("names come from the layers of the layout").range()
     }
 
+    /// The place of the running statistic called `name`.
+    ///
+    /// # Panics
+    /// If no layer of the layout has it.
+    #[must_use]
+    pub fn statistic(&self, name: &str) -> Range<usize> {
+        let found = self.statistics.iter().find(|entry| entry.tensor.name == name);
+        found.expect("names come from the layers of the layout").range()
+    }
+
     /// The number of leading parameters that are weights of convolutions and matrices: weight decay applies to these.
+    #[must_use]
     pub fn decayed(&self) -> usize {
         self.parameters.iter().filter(|entry| entry.tensor.role.is_weight()).map(|entry| entry.len).sum()
     }
@@ -88,6 +113,9 @@ pub fn file_entries<'a>(
 }
 
 /// Reads the flat buffer of `entries`, each named `prefix` followed by the name of its tensor.
+///
+/// # Errors
+/// [`Error::Network`] names the tensor that is missing or wrong.
 pub fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<Vec<f32>, Error> {
     // The buffer grows with the contents of the file: an architecture may need more memory than any machine has.
     let mut flat = Vec::new();
@@ -108,6 +136,7 @@ fn matrix(entry: &Entry) -> (usize, usize) {
 }
 
 /// Transposes every `[rows, columns]` matrix of `values` to `[columns, rows]`.
+#[must_use]
 pub fn transpose_each(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut transposed = Vec::with_capacity(values.len());
     for matrix in values.chunks_exact(rows * columns) {
