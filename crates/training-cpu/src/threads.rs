@@ -167,7 +167,9 @@ mod tests {
         let work = |item: usize| assert_ne!(item, 7, "an item that panics");
         assert!(catch_unwind(AssertUnwindSafe(|| threads.each((0..50).collect(), work))).is_err());
         let sum = AtomicUsize::new(0);
-        threads.each((0..50).collect(), |item| drop(sum.fetch_add(item, Ordering::Relaxed)));
+        threads.each((0..50).collect(), |item| {
+            sum.fetch_add(item, Ordering::Relaxed);
+        });
         assert_eq!(sum.into_inner(), 49 * 50 / 2);
     }
 }
