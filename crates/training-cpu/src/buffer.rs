@@ -17,9 +17,19 @@ pub(crate) struct Buffer {
 struct Line([f32; LINE]);
 
 impl Buffer {
+    /// A buffer without values.
+    pub(crate) const EMPTY: Self = Self { lines: Vec::new(), len: 0 };
+
     /// A buffer of zeros.
     pub(crate) fn zeros(len: usize) -> Self {
         Self { lines: vec![Line([0.0; LINE]); len.div_ceil(LINE) + SLACK], len }
+    }
+
+    /// Makes it hold at least `len` values, whose contents are unspecified.
+    pub(crate) fn grow(&mut self, len: usize) {
+        if self.len < len {
+            *self = Self::zeros(len);
+        }
     }
 
     /// The number of values that it can hold without new memory.

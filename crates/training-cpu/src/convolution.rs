@@ -50,23 +50,20 @@ impl Packed {
         Self { shape, path, panels, pairs: shape.pairs(), weights: Buffer::zeros(first) }
     }
 
-    /// Packs weights `[out, taps, in]` for the convolution itself.
+    /// Its shape, with the cells of a 1×1 convolution as positions.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Packs weights `[out, taps, in]`.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
         let Shape { inputs, .. } = self.shape;
         let taps = self.shape.taps();
         self.fill(|output, tap, input| weights[(output * taps + tap) * inputs + input]);
     }
 
-    /// Packs weights `[out, taps, in]` of a convolution for the gradient of its input, which these weights are shaped
-    /// for: inputs and outputs change places, and taps are mirrored.
-    pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
-        let Shape { outputs, .. } = self.shape;
-        let taps = self.shape.taps();
-        self.fill(|output, tap, input| weights[(input * taps + taps - 1 - tap) * outputs + output]);
-    }
-
-    #[inline(always)]
-    fn fill(&mut self, weight: impl Fn(usize, usize, usize) -> f32) {
+    /// Packs the weights that `weight` returns for an output, a tap and an input.
+    pub(crate) fn fill(&mut self, weight: impl Fn(usize, usize, usize) -> f32) {
         let Shape { inputs, .. } = self.shape;
         let taps = self.shape.taps();
         let width = self.path.run(Width);

@@ -4,6 +4,7 @@ mod activation;
 mod buffer;
 mod convolution;
 mod error;
+mod filtering;
 mod losses;
 mod matrix;
 mod norm;

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use network::Layers;
-use training::checkpoint::{Files, State};
+use training::checkpoint::State;
 use training::{
     Contents, Examples, Laps, Layout, Losses, Numbers, Precision, StepTimes, Trained, TrainerSettings, TrainingBatch,
 };
@@ -228,7 +228,7 @@ impl Trainer {
     /// # Errors
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
     /// unchanged.
-    pub fn load(&mut self, files: &Files) -> Result<(), Error> {
+    pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
         let state = State::read(&self.layout, self.settings.optimiser, files)?;
         let progress = state.progress;
         self.collected = state.step;

@@ -29,6 +29,8 @@ pub(crate) trait Vector {
     unsafe fn store(register: Self::Register, to: *mut f32);
     /// `a + b` in each lane.
     unsafe fn add(a: Self::Register, b: Self::Register) -> Self::Register;
+    /// `a - b` in each lane.
+    unsafe fn subtract(a: Self::Register, b: Self::Register) -> Self::Register;
     /// `sums + a · b` in each lane.
     unsafe fn multiply_add(sums: Self::Register, a: Self::Register, b: Self::Register) -> Self::Register;
 }

@@ -63,6 +63,8 @@ fn cases() -> Vec<(Architecture, usize)> {
         (plain(1, 1), 6),
         (plain(6, 7), 3),
         (plain(1, 5), 1),
+        // Enough channels for minimal filtering.
+        (Architecture { blocks: 1, channels: 43, ..plain(6, 7) }, 3),
         (Architecture { blocks: 0, actions: 1, planes: 1, ..plain(2, 2) }, 9),
         (Architecture { blocks: 1, channels: 3, actions: 26, ..plain(5, 5) }, 4),
         (Architecture { blocks: 1, channels: 4, actions: 362, planes: 2, ..plain(19, 19) }, 2),
@@ -96,7 +98,8 @@ fn losses_gradients_and_statistics_agree_with_float64() {
 
 #[test]
 fn the_number_of_threads_changes_no_bit() {
-    for (architecture, positions) in [(complete(), 61), (plain(6, 7), 40)] {
+    let wide = Architecture { channels: 40, ..plain(6, 7) };
+    for (architecture, positions) in [(complete(), 61), (wide, 40)] {
         let (_, layout) = layout(&architecture);
         let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
         let results = [1, 2, 3, 7].map(|threads| pass(&architecture, &numbers, &batch, Path::widest(), threads));

@@ -1,5 +1,6 @@
 use std::arch::x86_64::{
     __m256, _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+    _mm256_sub_ps,
 };
 
 use super::{Task, Vector};
@@ -40,6 +41,12 @@ impl Vector for Avx2 {
     unsafe fn add(a: __m256, b: __m256) -> __m256 {
         // SAFETY: the caller fulfils the contract of this function.
         unsafe { _mm256_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn subtract(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { _mm256_sub_ps(a, b) }
     }
 
     #[inline(always)]

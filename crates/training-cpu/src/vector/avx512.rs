@@ -1,5 +1,6 @@
 use std::arch::x86_64::{
     __m512, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    _mm512_sub_ps,
 };
 
 use super::{Task, Vector};
@@ -40,6 +41,12 @@ impl Vector for Avx512 {
     unsafe fn add(a: __m512, b: __m512) -> __m512 {
         // SAFETY: the caller fulfils the contract of this function.
         unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn subtract(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { _mm512_sub_ps(a, b) }
     }
 
     #[inline(always)]

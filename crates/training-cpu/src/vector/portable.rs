@@ -39,6 +39,11 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    unsafe fn subtract(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        from_fn(|lane| a[lane] - b[lane])
+    }
+
+    #[inline(always)]
     unsafe fn multiply_add(sums: [f32; 4], a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
         from_fn(|lane| sums[lane] + a[lane] * b[lane])
     }

@@ -1,0 +1,364 @@
+//! 3×3 convolutions by minimal filtering (Winograd 1980; Lavin and Gray 2016) in both directions: a third of the
+//! products, for additions on the way in and out.
+//!
+//! The board is cut into tiles of up to four cells in each direction, of about equal size, so that it needs no padding:
+//! 6×7 into 3×3 and 3×4. Inputs of a tile become values at pairs of points; at each pair the values of all tiles are
+//! multiplied by a matrix `[in, out]`; the products become outputs. The points of smaller tiles are among those of
+//! larger ones, so that both use the same matrices.
+
+mod points;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use self::points::{FILTERS, OUTPUTS_MAX, POINTS};
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::convolution::Packed;
+use crate::shape::{Shape, evenly};
+use crate::vector::{Task, Vector};
+
+/// Floats of the widest register.
+const WIDTH_MAX: usize = 16;
+
+/// A 3×3 convolution with its weights at every pair of points.
+#[derive(Debug)]
+pub(crate) struct Filtered {
+    shape: Shape,
+    path: Path,
+    tiles: Vec<Tile>,
+    pairs: Vec<PointPair>,
+    /// Pairs of all tiles of a position.
+    values: usize,
+    /// `[out, in]` of a pair while it is packed.
+    at_pair: Vec<f32>,
+    /// The channels of a cell beyond the board.
+    zeros: Vec<f32>,
+}
+
+/// A pair of points, one in each direction.
+#[derive(Debug)]
+struct PointPair {
+    points: [usize; 2],
+    /// The tiles that have it.
+    tiles: usize,
+    /// The values of a position at the pairs before it.
+    before: usize,
+    packed: Packed,
+}
+
+/// A part of the board.
+#[derive(Debug)]
+struct Tile {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// The places of its values, by pair of points in the order of the tile.
+    places: Vec<Place>,
+}
+
+/// The place of the value of a tile at a pair: row `before · positions + tiles · position + index`.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    before: usize,
+    tiles: usize,
+    index: usize,
+}
+
+thread_local! {
+    /// The values of inputs and of outputs: too large to be allocated for each part of the positions.
+    static VALUES: RefCell<[Buffer; 2]> = const { RefCell::new([Buffer::EMPTY; 2]) };
+}
+
+impl Filtered {
+    /// Allocates weights for a convolution.
+    pub(crate) fn new(shape: Shape, path: Path) -> Self {
+        let pieces = [shape.height, shape.width].map(|side| evenly(side, OUTPUTS_MAX));
+        let matrix = Shape::matrix(shape.inputs, shape.outputs);
+        let (mut pairs, mut values): (Vec<PointPair>, usize) = (Vec::new(), 0);
+        let all = (0..POINTS).flat_map(|down| (0..POINTS).map(move |right| [down, right]));
+        let has = |piece: &Range<usize>, point: usize| points::of_piece(piece.len()).any(|of_piece| of_piece == point);
+        for points in all {
+            let [down, right] =
+                [0, 1].map(|side| pieces[side].clone().filter(|piece| has(piece, points[side])).count());
+            if down * right > 0 {
+                pairs.push(PointPair {
+                    points,
+                    tiles: down * right,
+                    before: values,
+                    packed: Packed::new(matrix, path),
+                });
+                values += down * right;
+            }
+        }
+        let mut taken = vec![0; pairs.len()];
+        let mut tiles = Vec::new();
+        for (rows, columns) in
+            pieces[0].clone().flat_map(|rows| pieces[1].clone().map(move |columns| (rows.clone(), columns)))
+        {
+            let mut places = Vec::new();
+            for down in points::of_piece(rows.len()) {
+                for right in points::of_piece(columns.len()) {
+                    let found = pairs.iter().position(|pair| pair.points == [down, right]);
+                    let pair = found.expect("a tile has the pairs of its points");
+                    let PointPair { before, tiles, .. } = pairs[pair];
+                    places.push(Place { before, tiles, index: taken[pair] });
+                    taken[pair] += 1;
+                }
+            }
+            tiles.push(Tile { rows, columns, places });
+        }
+        Self {
+            shape,
+            path,
+            tiles,
+            pairs,
+            values,
+            at_pair: vec![0.0; shape.outputs * shape.inputs],
+            zeros: vec![0.0; shape.inputs],
+        }
+    }
+
+    /// Its shape.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Packs the weights that `weight` returns for an output, a tap and an input.
+    pub(crate) fn fill(&mut self, weight: impl Fn(usize, usize, usize) -> f32) {
+        let Shape { inputs, outputs, .. } = self.shape;
+        for PointPair { points: [down, right], packed, .. } in &mut self.pairs {
+            let (down, right) = (FILTERS[*down], FILTERS[*right]);
+            let factors: [f32; 9] = std::array::from_fn(|tap| down[tap / 3] * right[tap % 3]);
+            for (output, at_pair) in self.at_pair.chunks_exact_mut(inputs).enumerate().take(outputs) {
+                for (input, at_pair) in at_pair.iter_mut().enumerate() {
+                    *at_pair = (0..9).map(|tap| factors[tap] * weight(output, tap, input)).sum();
+                }
+            }
+            packed.pack(&self.at_pair);
+        }
+    }
+
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`.
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub(crate) fn convolve(&self, x: &[f32], y: &mut [f32]) {
+        let Shape { inputs, outputs, .. } = self.shape;
+        let positions = x.len() / (self.shape.cells() * inputs);
+        assert_eq!(x.len(), positions * self.shape.cells() * inputs, "inputs of {:?}", self.shape);
+        assert_eq!(y.len(), positions * self.shape.cells() * outputs, "outputs of {:?}", self.shape);
+        VALUES.with_borrow_mut(|[of_x, of_y]| {
+            of_x.grow(positions * self.values * inputs);
+            of_y.grow(positions * self.values * outputs);
+            self.path.run(Transform { filtered: self, positions, x, values: of_x });
+            for PointPair { tiles, before, packed, .. } in &self.pairs {
+                let rows = positions * before..positions * (before + tiles);
+                let products = &mut of_y[rows.start * outputs..rows.end * outputs];
+                packed.convolve(&of_x[rows.start * inputs..rows.end * inputs], None, products);
+            }
+            self.path.run(Restore { filtered: self, positions, values: of_y, y });
+        });
+    }
+}
+
+/// Calls a function for the sizes of a tile, which are constants of the function.
+macro_rules! for_tile {
+    ($tile:expr, $function:ident::<$vector:ident>($($argument:expr),*)) => {
+        for_tile!(@ $tile, $function, $vector, ($($argument),*);
+            (1 1) (1 2) (1 3) (1 4) (2 1) (2 2) (2 3) (2 4) (3 1) (3 2) (3 3) (3 4) (4 1) (4 2) (4 3) (4 4))
+    };
+    (@ $tile:expr, $function:ident, $vector:ident, $arguments:tt; $(($rows:literal $columns:literal))+) => {
+        match ($tile.rows.len(), $tile.columns.len()) {
+            $(($rows, $columns) => $function::<$vector, $rows, $columns> $arguments,)+
+            _ => unreachable!("a tile has up to {OUTPUTS_MAX} rows and columns"),
+        }
+    };
+}
+
+/// Computes the values of inputs at all pairs.
+struct Transform<'a> {
+    filtered: &'a Filtered,
+    positions: usize,
+    x: &'a [f32],
+    values: &'a mut [f32],
+}
+
+impl Task for Transform<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { filtered, positions, x, values } = self;
+        let Shape { height, width, inputs, .. } = filtered.shape;
+        let mut from = [filtered.zeros.as_ptr(); POINTS * POINTS];
+        let mut to = [std::ptr::null_mut(); POINTS * POINTS];
+        for (position, x) in x.chunks_exact(filtered.shape.cells() * inputs).enumerate() {
+            for tile in &filtered.tiles {
+                let across = tile.columns.len() + 2;
+                for (index, place) in tile.places.iter().enumerate() {
+                    let (down, right) = (index / across, index % across);
+                    let row = (tile.rows.start + down).wrapping_sub(1);
+                    let column = (tile.columns.start + right).wrapping_sub(1);
+                    let is_inside = row < height && column < width;
+                    let cell = if is_inside { &x[(row * width + column) * inputs..] } else { &filtered.zeros[..] };
+                    from[down * POINTS + right] = cell.as_ptr();
+                    to[down * POINTS + right] = values[place.row(positions, position) * inputs..].as_mut_ptr();
+                }
+                // SAFETY: each pointer is that of a row of all channels.
+                unsafe { for_tile!(tile, transform::<V>(&from, &to, inputs)) };
+            }
+        }
+    }
+}
+
+/// Computes the values of a tile of M by N cells.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for all channels.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
+unsafe fn transform<V: Vector, const M: usize, const N: usize>(
+    from: &[*const f32; POINTS * POINTS],
+    to: &[*mut f32; POINTS * POINTS],
+    channels: usize,
+) {
+    for first in (0..channels).step_by(V::WIDTH) {
+        let valid = V::WIDTH.min(channels - first);
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            let mut by_column = [[V::zero(); POINTS]; POINTS];
+            for column in 0..N + 2 {
+                let mut cells = [V::zero(); POINTS];
+                for row in 0..M + 2 {
+                    cells[row] = load::<V>(from[row * POINTS + column].add(first), valid);
+                }
+                by_column[column] = points::of_inputs::<V, M>(cells);
+            }
+            for down in 0..M + 2 {
+                let mut across = [V::zero(); POINTS];
+                for column in 0..N + 2 {
+                    across[column] = by_column[column][down];
+                }
+                let at_points = points::of_inputs::<V, N>(across);
+                for right in 0..N + 2 {
+                    store::<V>(at_points[right], to[down * POINTS + right].add(first), valid);
+                }
+            }
+        }
+    }
+}
+
+/// Computes outputs from their values at all pairs.
+struct Restore<'a> {
+    filtered: &'a Filtered,
+    positions: usize,
+    values: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl Task for Restore<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { filtered, positions, values, y } = self;
+        let Shape { width, outputs, .. } = filtered.shape;
+        let mut from = [std::ptr::null(); POINTS * POINTS];
+        let mut to = [std::ptr::null_mut(); POINTS * POINTS];
+        for (position, y) in y.chunks_exact_mut(filtered.shape.cells() * outputs).enumerate() {
+            for tile in &filtered.tiles {
+                let across = tile.columns.len() + 2;
+                for (index, place) in tile.places.iter().enumerate() {
+                    let row = place.row(positions, position);
+                    from[index / across * POINTS + index % across] = values[row * outputs..].as_ptr();
+                }
+                for (down, row) in tile.rows.clone().enumerate() {
+                    for (right, column) in tile.columns.clone().enumerate() {
+                        to[down * POINTS + right] = y[(row * width + column) * outputs..].as_mut_ptr();
+                    }
+                }
+                // SAFETY: each pointer is that of a row of all channels.
+                unsafe { for_tile!(tile, restore::<V>(&from, &to, outputs)) };
+            }
+        }
+    }
+}
+
+/// Computes the outputs of a tile of M by N cells.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for all channels.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
+unsafe fn restore<V: Vector, const M: usize, const N: usize>(
+    from: &[*const f32; POINTS * POINTS],
+    to: &[*mut f32; POINTS * POINTS],
+    channels: usize,
+) {
+    for first in (0..channels).step_by(V::WIDTH) {
+        let valid = V::WIDTH.min(channels - first);
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            let mut by_point = [[V::zero(); POINTS]; POINTS];
+            for right in 0..N + 2 {
+                let mut at_points = [V::zero(); POINTS];
+                for down in 0..M + 2 {
+                    at_points[down] = load::<V>(from[down * POINTS + right].add(first), valid);
+                }
+                by_point[right] = points::outputs::<V, M>(at_points);
+            }
+            for row in 0..M {
+                let mut across = [V::zero(); POINTS];
+                for right in 0..N + 2 {
+                    across[right] = by_point[right][row];
+                }
+                let of_row = points::outputs::<V, N>(across);
+                for column in 0..N {
+                    store::<V>(of_row[column], to[row * POINTS + column].add(first), valid);
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The row of a position among all values.
+    #[inline(always)]
+    fn row(self, positions: usize, position: usize) -> usize {
+        self.before * positions + self.tiles * position + self.index
+    }
+}
+
+/// Loads the first `valid` lanes.
+///
+/// # Safety
+/// The CPU must have the path's instructions; as many floats must be readable.
+#[inline(always)]
+unsafe fn load<V: Vector>(from: *const f32, valid: usize) -> V::Register {
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        if valid == V::WIDTH {
+            return V::load(from);
+        }
+        let mut lanes = [0.0; WIDTH_MAX];
+        lanes.as_mut_ptr().copy_from_nonoverlapping(from, valid);
+        V::load(lanes.as_ptr())
+    }
+}
+
+/// Stores the first `valid` lanes.
+///
+/// # Safety
+/// The CPU must have the path's instructions; as many floats must be writable.
+#[inline(always)]
+unsafe fn store<V: Vector>(register: V::Register, to: *mut f32, valid: usize) {
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        if valid == V::WIDTH {
+            return V::store(register, to);
+        }
+        let mut lanes = [0.0; WIDTH_MAX];
+        V::store(register, lanes.as_mut_ptr());
+        to.copy_from_nonoverlapping(lanes.as_ptr(), valid);
+    }
+}
