@@ -6,16 +6,19 @@
 //! multiplied by a matrix `[in, out]`; the products become outputs. The points of smaller tiles are among those of
 //! larger ones, so that both use the same matrices.
 
+mod gradient;
 mod points;
+mod tiling;
 
 use std::cell::RefCell;
-use std::ops::Range;
 
-use self::points::{FILTERS, OUTPUTS_MAX, POINTS};
+pub(crate) use self::gradient::{FilteredGradient, FilteredPart};
+use self::points::POINTS;
+use self::tiling::Tiling;
 use crate::Path;
 use crate::buffer::Buffer;
 use crate::convolution::Packed;
-use crate::shape::{Shape, evenly};
+use crate::shape::Shape;
 use crate::vector::{Task, Vector};
 
 /// Floats of the widest register.
@@ -26,42 +29,13 @@ const WIDTH_MAX: usize = 16;
 pub(crate) struct Filtered {
     shape: Shape,
     path: Path,
-    tiles: Vec<Tile>,
-    pairs: Vec<PointPair>,
-    /// Pairs of all tiles of a position.
-    values: usize,
+    tiling: Tiling,
+    /// The weights at each pair.
+    packed: Vec<Packed>,
     /// `[out, in]` of a pair while it is packed.
     at_pair: Vec<f32>,
     /// The channels of a cell beyond the board.
     zeros: Vec<f32>,
-}
-
-/// A pair of points, one in each direction.
-#[derive(Debug)]
-struct PointPair {
-    points: [usize; 2],
-    /// The tiles that have it.
-    tiles: usize,
-    /// The values of a position at the pairs before it.
-    before: usize,
-    packed: Packed,
-}
-
-/// A part of the board.
-#[derive(Debug)]
-struct Tile {
-    rows: Range<usize>,
-    columns: Range<usize>,
-    /// The places of its values, by pair of points in the order of the tile.
-    places: Vec<Place>,
-}
-
-/// The place of the value of a tile at a pair: row `before · positions + tiles · position + index`.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    before: usize,
-    tiles: usize,
-    index: usize,
 }
 
 thread_local! {
@@ -72,47 +46,13 @@ thread_local! {
 impl Filtered {
     /// Allocates weights for a convolution.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
-        let pieces = [shape.height, shape.width].map(|side| evenly(side, OUTPUTS_MAX));
+        let tiling = Tiling::new(shape);
         let matrix = Shape::matrix(shape.inputs, shape.outputs);
-        let (mut pairs, mut values): (Vec<PointPair>, usize) = (Vec::new(), 0);
-        let all = (0..POINTS).flat_map(|down| (0..POINTS).map(move |right| [down, right]));
-        let has = |piece: &Range<usize>, point: usize| points::of_piece(piece.len()).any(|of_piece| of_piece == point);
-        for points in all {
-            let [down, right] =
-                [0, 1].map(|side| pieces[side].clone().filter(|piece| has(piece, points[side])).count());
-            if down * right > 0 {
-                pairs.push(PointPair {
-                    points,
-                    tiles: down * right,
-                    before: values,
-                    packed: Packed::new(matrix, path),
-                });
-                values += down * right;
-            }
-        }
-        let mut taken = vec![0; pairs.len()];
-        let mut tiles = Vec::new();
-        for (rows, columns) in
-            pieces[0].clone().flat_map(|rows| pieces[1].clone().map(move |columns| (rows.clone(), columns)))
-        {
-            let mut places = Vec::new();
-            for down in points::of_piece(rows.len()) {
-                for right in points::of_piece(columns.len()) {
-                    let found = pairs.iter().position(|pair| pair.points == [down, right]);
-                    let pair = found.expect("a tile has the pairs of its points");
-                    let PointPair { before, tiles, .. } = pairs[pair];
-                    places.push(Place { before, tiles, index: taken[pair] });
-                    taken[pair] += 1;
-                }
-            }
-            tiles.push(Tile { rows, columns, places });
-        }
         Self {
             shape,
             path,
-            tiles,
-            pairs,
-            values,
+            packed: tiling.pairs.iter().map(|_| Packed::new(matrix, path)).collect(),
+            tiling,
             at_pair: vec![0.0; shape.outputs * shape.inputs],
             zeros: vec![0.0; shape.inputs],
         }
@@ -126,9 +66,8 @@ impl Filtered {
     /// Packs the weights that `weight` returns for an output, a tap and an input.
     pub(crate) fn fill(&mut self, weight: impl Fn(usize, usize, usize) -> f32) {
         let Shape { inputs, outputs, .. } = self.shape;
-        for PointPair { points: [down, right], packed, .. } in &mut self.pairs {
-            let (down, right) = (FILTERS[*down], FILTERS[*right]);
-            let factors: [f32; 9] = std::array::from_fn(|tap| down[tap / 3] * right[tap % 3]);
+        for (pair, packed) in self.tiling.pairs.iter().zip(&mut self.packed) {
+            let factors = points::factors(pair.points);
             for (output, at_pair) in self.at_pair.chunks_exact_mut(inputs).enumerate().take(outputs) {
                 for (input, at_pair) in at_pair.iter_mut().enumerate() {
                     *at_pair = (0..9).map(|tap| factors[tap] * weight(output, tap, input)).sum();
@@ -148,15 +87,16 @@ impl Filtered {
         assert_eq!(x.len(), positions * self.shape.cells() * inputs, "inputs of {:?}", self.shape);
         assert_eq!(y.len(), positions * self.shape.cells() * outputs, "outputs of {:?}", self.shape);
         VALUES.with_borrow_mut(|[of_x, of_y]| {
-            of_x.grow(positions * self.values * inputs);
-            of_y.grow(positions * self.values * outputs);
-            self.path.run(Transform { filtered: self, positions, x, values: of_x });
-            for PointPair { tiles, before, packed, .. } in &self.pairs {
-                let rows = positions * before..positions * (before + tiles);
+            of_x.grow(positions * self.tiling.values * inputs);
+            of_y.grow(positions * self.tiling.values * outputs);
+            let (tiling, shape, zeros) = (&self.tiling, self.shape, &self.zeros[..]);
+            self.path.run(Transform { tiling, shape, zeros, positions, x, values: of_x });
+            for (pair, packed) in tiling.pairs.iter().zip(&self.packed) {
+                let rows = pair.rows(positions);
                 let products = &mut of_y[rows.start * outputs..rows.end * outputs];
                 packed.convolve(&of_x[rows.start * inputs..rows.end * inputs], None, products);
             }
-            self.path.run(Restore { filtered: self, positions, values: of_y, y });
+            self.path.run(Restore { tiling, shape, positions, values: of_y, y });
         });
     }
 }
@@ -170,14 +110,19 @@ macro_rules! for_tile {
     (@ $tile:expr, $function:ident, $vector:ident, $arguments:tt; $(($rows:literal $columns:literal))+) => {
         match ($tile.rows.len(), $tile.columns.len()) {
             $(($rows, $columns) => $function::<$vector, $rows, $columns> $arguments,)+
-            _ => unreachable!("a tile has up to {OUTPUTS_MAX} rows and columns"),
+            _ => unreachable!("a tile has one to four rows and columns"),
         }
     };
 }
 
+use for_tile;
+
 /// Computes the values of inputs at all pairs.
 struct Transform<'a> {
-    filtered: &'a Filtered,
+    tiling: &'a Tiling,
+    shape: Shape,
+    /// The channels of a cell beyond the board.
+    zeros: &'a [f32],
     positions: usize,
     x: &'a [f32],
     values: &'a mut [f32],
@@ -188,19 +133,19 @@ impl Task for Transform<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let Self { filtered, positions, x, values } = self;
-        let Shape { height, width, inputs, .. } = filtered.shape;
-        let mut from = [filtered.zeros.as_ptr(); POINTS * POINTS];
+        let Self { tiling, shape, zeros, positions, x, values } = self;
+        let Shape { height, width, inputs, .. } = shape;
+        let mut from = [zeros.as_ptr(); POINTS * POINTS];
         let mut to = [std::ptr::null_mut(); POINTS * POINTS];
-        for (position, x) in x.chunks_exact(filtered.shape.cells() * inputs).enumerate() {
-            for tile in &filtered.tiles {
+        for (position, x) in x.chunks_exact(shape.cells() * inputs).enumerate() {
+            for tile in &tiling.tiles {
                 let across = tile.columns.len() + 2;
                 for (index, place) in tile.places.iter().enumerate() {
                     let (down, right) = (index / across, index % across);
                     let row = (tile.rows.start + down).wrapping_sub(1);
                     let column = (tile.columns.start + right).wrapping_sub(1);
                     let is_inside = row < height && column < width;
-                    let cell = if is_inside { &x[(row * width + column) * inputs..] } else { &filtered.zeros[..] };
+                    let cell = if is_inside { &x[(row * width + column) * inputs..] } else { zeros };
                     from[down * POINTS + right] = cell.as_ptr();
                     to[down * POINTS + right] = values[place.row(positions, position) * inputs..].as_mut_ptr();
                 }
@@ -250,7 +195,8 @@ unsafe fn transform<V: Vector, const M: usize, const N: usize>(
 
 /// Computes outputs from their values at all pairs.
 struct Restore<'a> {
-    filtered: &'a Filtered,
+    tiling: &'a Tiling,
+    shape: Shape,
     positions: usize,
     values: &'a [f32],
     y: &'a mut [f32],
@@ -261,12 +207,12 @@ impl Task for Restore<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let Self { filtered, positions, values, y } = self;
-        let Shape { width, outputs, .. } = filtered.shape;
+        let Self { tiling, shape, positions, values, y } = self;
+        let Shape { width, outputs, .. } = shape;
         let mut from = [std::ptr::null(); POINTS * POINTS];
         let mut to = [std::ptr::null_mut(); POINTS * POINTS];
-        for (position, y) in y.chunks_exact_mut(filtered.shape.cells() * outputs).enumerate() {
-            for tile in &filtered.tiles {
+        for (position, y) in y.chunks_exact_mut(shape.cells() * outputs).enumerate() {
+            for tile in &tiling.tiles {
                 let across = tile.columns.len() + 2;
                 for (index, place) in tile.places.iter().enumerate() {
                     let row = place.row(positions, position);
@@ -318,14 +264,6 @@ unsafe fn restore<V: Vector, const M: usize, const N: usize>(
                 }
             }
         }
-    }
-}
-
-impl Place {
-    /// The row of a position among all values.
-    #[inline(always)]
-    fn row(self, positions: usize, position: usize) -> usize {
-        self.before * positions + self.tiles * position + self.index
     }
 }
 

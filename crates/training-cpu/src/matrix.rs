@@ -6,9 +6,9 @@ use training::Layout;
 use crate::Path;
 use crate::buffer::Buffer;
 use crate::convolution::Packed;
-use crate::filtering::Filtered;
+use crate::filtering::{Filtered, FilteredGradient, FilteredPart};
 use crate::shape::Shape;
-use crate::weight_gradient::WeightGradient;
+use crate::weight_gradient::{Part, WeightGradient};
 
 /// The weights of a convolution or a matrix, their place among the parameters, and their packed forms for one step.
 #[derive(Debug)]
@@ -31,7 +31,69 @@ pub(crate) enum Kernel {
 /// The fewest input channels for which minimal filtering is faster: its additions do not become fewer with them (6×7 board, AVX2).
 const FILTERED_INPUTS_MIN: usize = 40;
 
+/// The gradient of weights by the algorithm of their convolution.
+#[derive(Debug)]
+pub(crate) enum Gradient {
+    /// The sum of all products.
+    Direct(WeightGradient),
+    /// Minimal filtering.
+    Filtered(FilteredGradient),
+}
+
+/// What a thread computes of a gradient at once.
+#[derive(Debug)]
+pub(crate) enum GradientPart<'a> {
+    /// Of all products.
+    Direct(Part<'a>),
+    /// Of minimal filtering.
+    Filtered(FilteredPart<'a>),
+}
+
+impl Gradient {
+    /// The room that the sums of all parts need.
+    pub(crate) fn sums(&self) -> usize {
+        match self {
+            Self::Direct(gradient) => gradient.sums(),
+            Self::Filtered(gradient) => gradient.sums(),
+        }
+    }
+
+    /// The parts for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    pub(crate) fn parts<'a>(&'a self, x: &'a Buffer, of_y: &'a Buffer, sums: &'a mut [f32]) -> Vec<GradientPart<'a>> {
+        match self {
+            Self::Direct(gradient) => gradient.parts(x, of_y, sums).into_iter().map(GradientPart::Direct).collect(),
+            Self::Filtered(gradient) => gradient.parts(x, of_y, sums).into_iter().map(GradientPart::Filtered).collect(),
+        }
+    }
+
+    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
+        match self {
+            Self::Direct(gradient) => gradient.add(sums, outputs, of_weights),
+            Self::Filtered(gradient) => gradient.add(sums, outputs, of_weights),
+        }
+    }
+}
+
+impl GradientPart<'_> {
+    /// Computes the sums.
+    pub(crate) fn compute(self) {
+        match self {
+            Self::Direct(part) => part.compute(),
+            Self::Filtered(part) => part.compute(),
+        }
+    }
+}
+
 impl Kernel {
+    /// The gradient of its weights for a batch.
+    pub(crate) fn gradient(&self, positions: usize, path: Path) -> Gradient {
+        match self {
+            Self::Direct(packed) => Gradient::Direct(WeightGradient::new(packed.shape(), positions, path)),
+            Self::Filtered(filtered) => Gradient::Filtered(FilteredGradient::new(filtered.shape(), positions, path)),
+        }
+    }
+
     /// The faster one for a shape.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
         let is_filtered = shape.side == 3 && shape.inputs.min(shape.outputs) >= FILTERED_INPUTS_MIN;
@@ -108,8 +170,9 @@ impl Weights {
     }
 
     /// The gradient of the weights, and its place among the parameters.
-    pub(crate) fn gradient(&self, positions: usize, path: Path) -> (WeightGradient, Range<usize>) {
-        (WeightGradient::new(self.shape, positions, path), self.place.clone())
+    pub(crate) fn gradient(&self, positions: usize, path: Path) -> (Gradient, Range<usize>) {
+        let positions = positions * self.shape.cells() / self.forward.shape().cells();
+        (self.forward.gradient(positions, path), self.place.clone())
     }
 }
 

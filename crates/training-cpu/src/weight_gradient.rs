@@ -54,7 +54,8 @@ impl WeightGradient {
     pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
         let positions = if shape.side == 1 { positions * shape.cells() } else { positions };
         let shape = shape.flattened();
-        let blocks: Vec<_> = evenly(shape.outputs, TILES * path.run(RowsMax)).collect();
+        let tiles: Vec<_> = evenly(shape.outputs, path.run(RowsMax)).collect();
+        let blocks: Vec<_> = tiles.chunks(TILES).map(|tiles| tiles[0].start..tiles[tiles.len() - 1].end).collect();
         let chunks = PARTS.div_ceil(blocks.len());
         Self { shape, path, blocks, chunks: evenly(positions, positions.div_ceil(chunks)).collect() }
     }
@@ -92,10 +93,11 @@ impl WeightGradient {
         parts
     }
 
-    /// Adds the sums of all parts to the gradient `[out, taps, in]`.
-    pub(crate) fn add(&self, sums: &[f32], of_weights: &mut [f32]) {
+    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
+        let first = outputs.start * self.shape.taps() * self.shape.inputs;
         for sums in sums.chunks_exact(self.weights()) {
-            of_weights.iter_mut().zip(sums).for_each(|(weight, sum)| *weight += sum);
+            of_weights.iter_mut().zip(&sums[first..]).for_each(|(weight, sum)| *weight += sum);
         }
     }
 }
@@ -158,7 +160,8 @@ impl Task for Part<'_> {
                     for tap in 0..taps {
                         let first = (tile.start * taps + tap) * inputs + panel.first;
                         let to = Sums { first: sums[first..].as_mut_ptr(), stride: taps * inputs, valid: panel.valid };
-                        let products = Products { shape, tap, positions: group.len(), x, of_y };
+                        let (x_stride, of_y_stride) = (panel.lanes, tile.len());
+                        let products = Products { shape, tap, positions: group.len(), x, x_stride, of_y, of_y_stride };
                         // SAFETY: the products are of the cells that were copied, the sums those of this tile.
                         unsafe { tile_of::<V>(tile.len(), panel.lanes / V::WIDTH, &products, to) };
                     }
@@ -169,16 +172,16 @@ impl Task for Part<'_> {
 }
 
 /// Some adjacent input channels.
-struct Panel {
-    first: usize,
-    valid: usize,
+pub(crate) struct Panel {
+    pub(crate) first: usize,
+    pub(crate) valid: usize,
     /// Floats of its registers.
-    lanes: usize,
+    pub(crate) lanes: usize,
     /// Floats of the panels before it.
     before: usize,
 }
 
-fn panels(inputs: usize, width: usize) -> impl Iterator<Item = Panel> {
+pub(crate) fn panels(inputs: usize, width: usize) -> impl Iterator<Item = Panel> {
     let lanes_max = REGISTERS * width;
     (0..inputs.div_ceil(lanes_max)).map(move |index| {
         let first = index * lanes_max;
@@ -204,23 +207,27 @@ unsafe fn gather<V: Vector>(rows: usize, count: usize, from: *const f32, stride:
 }
 
 /// The products of a tile for some positions and one tap.
-struct Products {
-    shape: Shape,
-    tap: usize,
-    positions: usize,
-    /// `[positions, H, W, lanes of the panel]`.
-    x: *const f32,
-    /// `[positions, H, W, rows]`.
-    of_y: *const f32,
+pub(crate) struct Products {
+    pub(crate) shape: Shape,
+    pub(crate) tap: usize,
+    pub(crate) positions: usize,
+    /// Inputs of the panel, by cell.
+    pub(crate) x: *const f32,
+    /// Floats from cell to cell.
+    pub(crate) x_stride: usize,
+    /// Gradients of the tile's outputs, by cell.
+    pub(crate) of_y: *const f32,
+    /// Floats from cell to cell.
+    pub(crate) of_y_stride: usize,
 }
 
 /// The destination of a tile.
-struct Sums {
-    first: *mut f32,
+pub(crate) struct Sums {
+    pub(crate) first: *mut f32,
     /// Floats from row to row.
-    stride: usize,
+    pub(crate) stride: usize,
     /// Floats of a row.
-    valid: usize,
+    pub(crate) valid: usize,
 }
 
 /// Adds a tile of up to 14 rows to its sums.
@@ -228,7 +235,7 @@ struct Sums {
 /// # Safety
 /// The CPU must have the path's instructions; pointers must be valid for all cells, rows and registers.
 #[inline(always)]
-unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products, to: Sums) {
+pub(crate) unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products, to: Sums) {
     macro_rules! tiles {
         ($($rows:literal)+) => {
             // SAFETY: the caller fulfils the contract of this function.
@@ -251,7 +258,7 @@ unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products,
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
 unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &Products, to: Sums) {
-    let &Products { shape, tap, positions, x, of_y } = products;
+    let &Products { shape, tap, positions, x, x_stride, of_y, of_y_stride } = products;
     let Shape { side, width, .. } = shape;
     let lanes = REGISTERS * V::WIDTH;
     let [rows, columns] = shape.within(tap);
@@ -264,8 +271,8 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
                 let cell = position * shape.cells() + row * width + columns.start;
                 // The first row and column with a pair make the difference at least zero.
                 let input = cell + (tap / side) * width + tap % side - border * width - border;
-                let mut x = x.add(input * lanes);
-                let mut of_y = of_y.add(cell * ROWS);
+                let mut x = x.add(input * x_stride);
+                let mut of_y = of_y.add(cell * of_y_stride);
                 for _ in columns.clone() {
                     let mut of_cell = [V::zero(); REGISTERS];
                     for register in 0..REGISTERS {
@@ -277,8 +284,8 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
                             sums[row][register] = V::multiply_add(sums[row][register], of_y, of_cell[register]);
                         }
                     }
-                    x = x.add(lanes);
-                    of_y = of_y.add(ROWS);
+                    x = x.add(x_stride);
+                    of_y = of_y.add(of_y_stride);
                 }
             }
         }

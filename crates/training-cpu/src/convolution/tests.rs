@@ -5,9 +5,8 @@ use super::Packed;
 use crate::Path;
 use crate::buffer::Buffer;
 use crate::filtering::Filtered;
-use crate::matrix::Kernel;
+use crate::matrix::{GradientPart, Kernel};
 use crate::shape::Shape;
-use crate::weight_gradient::{Part, WeightGradient};
 
 /// Boards and channels of whole and broken registers, with batches of whole and broken tiles.
 const SHAPES: [(usize, Shape); 9] = [
@@ -101,6 +100,16 @@ fn outputs_and_both_gradients_agree_with_float64_on_every_path() {
             packed.pack_transposed(&weights);
             packed.convolve(&gradient, None, &mut input);
             assert_close(&format!("input gradient, {what}"), &input, &expected[1]);
+
+            let mut weight = vec![0.0; of_weights];
+            let flat = if shape.side == 1 { positions * shape.cells() } else { positions };
+            let of_weight = kernel(shape, path).gradient(flat, path);
+            let mut sums = vec![f32::NAN; of_weight.sums()];
+            of_weight.parts(&x, &gradient, &mut sums).into_iter().for_each(GradientPart::compute);
+            let (first, second) = weight.split_at_mut(of_weights / shape.outputs);
+            of_weight.add(&sums, 0..1, first);
+            of_weight.add(&sums, 1..shape.outputs, second);
+            assert_close(&format!("weight gradient, {what}"), &weight, &expected[2]);
         }
         let mut y = vec![f32::NAN; of_y];
         let mut packed = Packed::new(shape, path);
@@ -108,12 +117,5 @@ fn outputs_and_both_gradients_agree_with_float64_on_every_path() {
         packed.convolve(&x, Some(&bias), &mut y);
         expected[0].iter_mut().enumerate().for_each(|(index, y)| *y += f64::from(bias[index % shape.outputs]));
         assert_close(&format!("outputs with bias of {shape:?}, {path}"), &y, &expected[0]);
-
-        let mut weight = vec![0.0; of_weights];
-        let of_weight = WeightGradient::new(shape, positions, path);
-        let mut sums = vec![f32::NAN; of_weight.sums()];
-        of_weight.parts(&x, &gradient, &mut sums).into_iter().for_each(Part::compute);
-        of_weight.add(&sums, &mut weight);
-        assert_close(&format!("weight gradient of {shape:?}, {path}"), &weight, &expected[2]);
     }
 }

@@ -13,8 +13,13 @@ pub(super) const OUTPUTS_MAX: usize = 4;
 pub(super) const POINTS: usize = OUTPUTS_MAX + 2;
 
 /// The values of a filter of three taps at each point.
-pub(super) const FILTERS: [[f32; 3]; POINTS] =
+const FILTERS: [[f32; 3]; POINTS] =
     [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, -1.0, 1.0], [1.0, 2.0, 4.0], [1.0, -2.0, 4.0], [0.0, 0.0, 1.0]];
+
+/// The factors of the taps of a 3×3 filter in its value at a pair of points.
+pub(super) fn factors([down, right]: [usize; 2]) -> [f32; 9] {
+    std::array::from_fn(|tap| FILTERS[down][tap / 3] * FILTERS[right][tap % 3])
+}
 
 /// The points of a piece of m outputs.
 pub(super) fn of_piece(outputs: usize) -> impl Iterator<Item = usize> + Clone {
@@ -72,6 +77,41 @@ pub(super) unsafe fn of_inputs<V: Vector, const M: usize>(d: Line<V>) -> Line<V>
                     V::add(even_of_two, odd_of_two),
                     V::subtract(even_of_two, odd_of_two),
                     plus(plus(d[5], -5.0, d[3]), 4.0, d[1]),
+                ]
+            }
+        }
+    }
+}
+
+/// The values at the points of a piece of M outputs with these gradients: the transposed way to its outputs.
+///
+/// # Safety
+/// The CPU must have the path's instructions.
+#[inline(always)]
+pub(super) unsafe fn of_outputs<V: Vector, const M: usize>(y: Line<V>) -> Line<V> {
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        let zero = V::zero();
+        let times = |factor: f32, x| V::multiply_add(zero, V::broadcast(&factor), x);
+        let plus = |sum, factor: f32, x| V::multiply_add(sum, V::broadcast(&factor), x);
+        match M {
+            1 => [y[0], y[0], y[0], zero, zero, zero],
+            2 => [y[0], V::add(y[0], y[1]), V::subtract(y[0], y[1]), y[1], zero, zero],
+            3 => {
+                let even = V::add(y[0], y[2]);
+                let at_two = plus(plus(y[0], 2.0, y[1]), 4.0, y[2]);
+                [y[0], V::add(even, y[1]), V::subtract(even, y[1]), at_two, y[2], zero]
+            }
+            _ => {
+                let (even, odd) = (V::add(y[0], y[2]), V::add(y[1], y[3]));
+                let (even_of_two, odd_of_two) = (plus(y[0], 4.0, y[2]), plus(times(2.0, y[1]), 8.0, y[3]));
+                [
+                    y[0],
+                    V::add(even, odd),
+                    V::subtract(even, odd),
+                    V::add(even_of_two, odd_of_two),
+                    V::subtract(even_of_two, odd_of_two),
+                    y[3],
                 ]
             }
         }

@@ -5,9 +5,13 @@ use super::{OfNorm, Tape, Tower, Workshop};
 use crate::Path;
 use crate::activation::{Activation, Kept, Normed, Rectify};
 use crate::buffer::{Buffer, Store};
-use crate::matrix::Weights;
+use crate::matrix::{Gradient, GradientPart, Weights};
 use crate::norm::GradientSums;
-use crate::weight_gradient::{Part as WeightPart, WeightGradient};
+use crate::shape::evenly;
+use crate::threads::Threads;
+
+/// Parts in which sums are added to a gradient.
+const ADDED_PARTS: usize = 8;
 
 /// Gradients of weights with one input, which are computed beside the next segment.
 #[derive(Debug)]
@@ -19,8 +23,9 @@ pub(super) struct Pending {
 /// A convolution or a matrix whose gradient is pending.
 #[derive(Debug)]
 pub(super) struct Use {
-    gradient: WeightGradient,
+    gradient: Gradient,
     place: Range<usize>,
+    outputs: usize,
     of_y: Buffer,
     sums: Buffer,
 }
@@ -29,22 +34,31 @@ impl Use {
     pub(super) fn new(weights: &Weights, positions: usize, path: Path, of_y: Buffer, store: &mut Store) -> Self {
         let (gradient, place) = weights.gradient(positions, path);
         let sums = store.take(gradient.sums());
-        Self { gradient, place, of_y, sums }
+        Self { gradient, place, outputs: weights.shape.outputs, of_y, sums }
     }
 }
 
 impl Pending {
-    fn parts(&mut self) -> impl Iterator<Item = WeightPart<'_>> {
+    fn parts(&mut self) -> impl Iterator<Item = GradientPart<'_>> {
         let x = &self.x;
         self.uses.iter_mut().flat_map(move |Use { gradient, of_y, sums, .. }| gradient.parts(x, of_y, sums))
     }
 
     /// Adds the gradients to those of all parameters.
-    fn finish(self, gradient: &mut [f32], store: &mut Store) {
-        for of_weights in self.uses {
-            of_weights.gradient.add(&of_weights.sums, &mut gradient[of_weights.place]);
-            store.give(of_weights.of_y);
-            store.give(of_weights.sums);
+    fn finish(self, gradient: &mut [f32], threads: &mut Threads, store: &mut Store) {
+        for Use { gradient: of_weights, place, outputs, of_y, sums } in self.uses {
+            let rows: Vec<_> = evenly(outputs, outputs.div_ceil(ADDED_PARTS)).collect();
+            let of_output = place.len() / outputs;
+            let mut rest = &mut gradient[place];
+            let mut blocks = Vec::with_capacity(rows.len());
+            for rows in rows {
+                let (block, others) = rest.split_at_mut(rows.len() * of_output);
+                rest = others;
+                blocks.push((rows, block));
+            }
+            threads.each(blocks, |(rows, block)| of_weights.add(&sums, rows, block));
+            store.give(of_y);
+            store.give(sums);
         }
         store.give(self.x);
     }
@@ -53,7 +67,7 @@ impl Pending {
 /// What a thread computes at once.
 enum Work<'a> {
     Positions(Part<'a>),
-    Weights(WeightPart<'a>),
+    Weights(GradientPart<'a>),
 }
 
 /// The positions of a part and what they write.
@@ -121,8 +135,9 @@ impl Tower {
             }
         }
         let rest = pending.iter_mut().flat_map(Pending::parts).collect();
-        workshop.threads.each(rest, WeightPart::compute);
-        pending.into_iter().for_each(|pending| pending.finish(gradient, &mut workshop.store));
+        let Workshop { threads, store, .. } = workshop;
+        threads.each(rest, GradientPart::compute);
+        pending.into_iter().for_each(|pending| pending.finish(gradient, threads, store));
     }
 
     /// Returns the gradients of the convolutions' outputs, and unless y are observations that of the norm before and of
@@ -173,7 +188,7 @@ impl Tower {
         });
         drop(of_inputs);
 
-        pending.drain(..).for_each(|pending| pending.finish(gradient, store));
+        pending.drain(..).for_each(|pending| pending.finish(gradient, threads, store));
         store.give(share);
         let Some(index) = input else {
             store.give(of_y);
