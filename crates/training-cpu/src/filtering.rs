@@ -11,9 +11,10 @@ mod points;
 mod tiling;
 
 use std::cell::RefCell;
+use std::mem::MaybeUninit;
 
 pub(crate) use self::gradient::{FilteredGradient, FilteredPart};
-use self::points::POINTS;
+use self::points::{Line, POINTS};
 use self::tiling::Tiling;
 use crate::Path;
 use crate::buffer::Buffer;
@@ -63,17 +64,12 @@ impl Filtered {
         self.shape
     }
 
-    /// Packs the weights that `weight` returns for an output, a tap and an input.
-    pub(crate) fn fill(&mut self, weight: impl Fn(usize, usize, usize) -> f32) {
-        let Shape { inputs, outputs, .. } = self.shape;
-        for (pair, packed) in self.tiling.pairs.iter().zip(&mut self.packed) {
-            let factors = points::factors(pair.points);
-            for (output, at_pair) in self.at_pair.chunks_exact_mut(inputs).enumerate().take(outputs) {
-                for (input, at_pair) in at_pair.iter_mut().enumerate() {
-                    *at_pair = (0..9).map(|tap| factors[tap] * weight(output, tap, input)).sum();
-                }
-            }
-            packed.pack(&self.at_pair);
+    /// Packs weights `[out, taps, in]`.
+    pub(crate) fn pack(&mut self, weights: &[f32]) {
+        let Self { shape, path, tiling, packed, at_pair, .. } = self;
+        for (pair, packed) in tiling.pairs.iter().zip(packed) {
+            path.run(Weigh { factors: points::factors(pair.points), inputs: shape.inputs, weights, at_pair });
+            packed.pack(at_pair);
         }
     }
 
@@ -98,6 +94,29 @@ impl Filtered {
             }
             self.path.run(Restore { tiling, shape, positions, values: of_y, y });
         });
+    }
+}
+
+/// Computes weights `[out, in]` at a pair of points from those of all taps, `[out, taps, in]`.
+struct Weigh<'a> {
+    factors: [f32; 9],
+    inputs: usize,
+    weights: &'a [f32],
+    at_pair: &'a mut [f32],
+}
+
+impl Task for Weigh<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { factors, inputs, weights, at_pair } = self;
+        for (weights, at_pair) in weights.chunks_exact(9 * inputs).zip(at_pair.chunks_exact_mut(inputs)) {
+            at_pair.fill(0.0);
+            for (weights, factor) in weights.chunks_exact(inputs).zip(factors).filter(|(_, factor)| *factor != 0.0) {
+                at_pair.iter_mut().zip(weights).for_each(|(at_pair, weight)| *at_pair += factor * weight);
+            }
+        }
     }
 }
 
@@ -169,20 +188,21 @@ unsafe fn transform<V: Vector, const M: usize, const N: usize>(
 ) {
     for first in (0..channels).step_by(V::WIDTH) {
         let valid = V::WIDTH.min(channels - first);
-        // SAFETY: the caller fulfils the contract of this function.
+        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
         unsafe {
-            let mut by_column = [[V::zero(); POINTS]; POINTS];
+            // Zeroing it would take longer than the transform.
+            let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
             for column in 0..N + 2 {
                 let mut cells = [V::zero(); POINTS];
                 for row in 0..M + 2 {
                     cells[row] = load::<V>(from[row * POINTS + column].add(first), valid);
                 }
-                by_column[column] = points::of_inputs::<V, M>(cells);
+                by_column[column].write(points::of_inputs::<V, M>(cells));
             }
             for down in 0..M + 2 {
                 let mut across = [V::zero(); POINTS];
                 for column in 0..N + 2 {
-                    across[column] = by_column[column][down];
+                    across[column] = by_column[column].assume_init_ref()[down];
                 }
                 let at_points = points::of_inputs::<V, N>(across);
                 for right in 0..N + 2 {
@@ -243,20 +263,21 @@ unsafe fn restore<V: Vector, const M: usize, const N: usize>(
 ) {
     for first in (0..channels).step_by(V::WIDTH) {
         let valid = V::WIDTH.min(channels - first);
-        // SAFETY: the caller fulfils the contract of this function.
+        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
         unsafe {
-            let mut by_point = [[V::zero(); POINTS]; POINTS];
+            // Zeroing it would take longer than the transform.
+            let mut by_point = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
             for right in 0..N + 2 {
                 let mut at_points = [V::zero(); POINTS];
                 for down in 0..M + 2 {
                     at_points[down] = load::<V>(from[down * POINTS + right].add(first), valid);
                 }
-                by_point[right] = points::outputs::<V, M>(at_points);
+                by_point[right].write(points::outputs::<V, M>(at_points));
             }
             for row in 0..M {
                 let mut across = [V::zero(); POINTS];
                 for right in 0..N + 2 {
-                    across[right] = by_point[right][row];
+                    across[right] = by_point[right].assume_init_ref()[row];
                 }
                 let of_row = points::outputs::<V, N>(across);
                 for column in 0..N {

@@ -105,8 +105,10 @@ impl Kernel {
 
     /// Packs weights `[out, taps, in]` for the convolution itself.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
-        let shape = self.shape();
-        self.fill(|output, tap, input| weights[(output * shape.taps() + tap) * shape.inputs + input]);
+        match self {
+            Self::Direct(packed) => packed.pack(weights),
+            Self::Filtered(filtered) => filtered.pack(weights),
+        }
     }
 
     /// Packs weights `[out, taps, in]` of a convolution for the gradient of its input, which this kernel is shaped for:
@@ -114,20 +116,21 @@ impl Kernel {
     pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
         let shape = self.shape();
         let taps = shape.taps();
-        self.fill(|output, tap, input| weights[(input * taps + taps - 1 - tap) * shape.outputs + output]);
+        let mut transposed = vec![0.0; weights.len()];
+        for (input, weights) in weights.chunks_exact(taps * shape.outputs).enumerate() {
+            for (tap, weights) in weights.chunks_exact(shape.outputs).enumerate() {
+                for (output, weight) in weights.iter().enumerate() {
+                    transposed[(output * taps + taps - 1 - tap) * shape.inputs + input] = *weight;
+                }
+            }
+        }
+        self.pack(&transposed);
     }
 
     fn shape(&self) -> Shape {
         match self {
             Self::Direct(packed) => packed.shape(),
             Self::Filtered(filtered) => filtered.shape(),
-        }
-    }
-
-    fn fill(&mut self, weight: impl Fn(usize, usize, usize) -> f32) {
-        match self {
-            Self::Direct(packed) => packed.fill(weight),
-            Self::Filtered(filtered) => filtered.fill(weight),
         }
     }
 

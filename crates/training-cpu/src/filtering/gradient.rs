@@ -1,6 +1,7 @@
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::points::{self, POINTS};
+use super::points::{self, Line, POINTS};
 use super::tiling::Tiling;
 use super::{Transform, VALUES, for_tile, load, store};
 use crate::Path;
@@ -149,20 +150,20 @@ unsafe fn evaluate<V: Vector, const M: usize, const N: usize>(
 ) {
     for first in (0..channels).step_by(V::WIDTH) {
         let valid = V::WIDTH.min(channels - first);
-        // SAFETY: the caller fulfils the contract of this function.
+        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
         unsafe {
-            let mut by_column = [[V::zero(); POINTS]; POINTS];
+            let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
             for column in 0..N {
                 let mut cells = [V::zero(); POINTS];
                 for row in 0..M {
                     cells[row] = load::<V>(from[row * POINTS + column].add(first), valid);
                 }
-                by_column[column] = points::of_outputs::<V, M>(cells);
+                by_column[column].write(points::of_outputs::<V, M>(cells));
             }
             for down in 0..M + 2 {
                 let mut across = [V::zero(); POINTS];
                 for column in 0..N {
-                    across[column] = by_column[column][down];
+                    across[column] = by_column[column].assume_init_ref()[down];
                 }
                 let at_points = points::of_outputs::<V, N>(across);
                 for right in 0..N + 2 {
