@@ -4,9 +4,9 @@
 //! passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
 //! [`DeviceRules`] state what it takes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains one on
 //! batches of [`Examples`](training::Examples) with [`TrainerSettings`](training::TrainerSettings); a
-//! [`LibtorchEvaluator`] evaluates with one, in a [`Precision`], and [`Libtorch`] shares it between threads; a [`LibtorchLatent`] searches
-//! with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks, which measure the time
-//! themselves.
+//! [`LibtorchEvaluator`] evaluates with one, in a [`Precision`], and [`Libtorch`] shares it between threads; a
+//! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks,
+//! which measure the time themselves.
 
 mod batch_sizes;
 mod benchmark;

@@ -81,7 +81,8 @@ impl Trainer {
     /// Creates a trainer of `network`; the average starts as a copy of its weights.
     ///
     /// # Errors
-    /// [`training::Error::Setting`] names a setting outside its range, or a consistency loss for a network without its heads;
+    /// [`training::Error::Setting`] names a setting outside its range, or a consistency loss for a network without its
+    /// heads;
     /// [`Error::Device`] a precision in which the device does not train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
         settings.check(&network.layers)?;
@@ -150,7 +151,8 @@ impl Trainer {
     /// Waits for the oldest queued step and returns its results; `None` if no step is queued.
     ///
     /// # Errors
-    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics, average
+    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics,
+    /// average
     /// and moments unchanged. [`Error::Libtorch`] if the device fails.
     pub fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
         self.collect_in_laps(&mut Laps::new(clock))

@@ -1,7 +1,7 @@
 //! Convolutions and their input gradients: the product of rows of activations and packed weights.
 //!
 //! A tile is the same cell of a few positions times a panel of output channels: its sums stay in registers while all
-//! taps and input channels are multiplied, and taps beyond the board, which are the same for all its rows, are left out.
+//! taps and input channels are multiplied. Taps beyond the board are the same for all its rows and are left out.
 
 use std::ops::Range;
 

@@ -28,7 +28,8 @@ pub(crate) enum Kernel {
     Filtered(Filtered),
 }
 
-/// The fewest input channels for which minimal filtering is faster: its additions do not become fewer with them (6×7 board, AVX2).
+/// The fewest channels for which minimal filtering is faster, since with fewer ones its additions remain (measured on
+/// 6×7 with AVX2).
 const FILTERED_INPUTS_MIN: usize = 40;
 
 /// The gradient of weights by the algorithm of their convolution.

@@ -39,7 +39,8 @@ pub(crate) struct GradientSums {
     pub(crate) scale: Vec<f32>,
 }
 
-/// The gradient of the input of a batch norm as a function of g and z in each channel: `slope · g + of_z · z + constant`.
+/// The gradient of the input of a batch norm as a function of g and z in each channel:
+/// `slope · g + of_z · z + constant`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Combination {
     slope: Vec<f32>,

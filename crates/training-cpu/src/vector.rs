@@ -37,7 +37,8 @@ pub(crate) trait Vector {
 
 /// Work that a path computes: it is compiled once for each path, with the instructions of the path.
 ///
-/// `run`, and everything that it calls in its loops, is `#[inline(always)]`: only inlined code is compiled for the path.
+/// `run`, and everything that it calls in its loops, is `#[inline(always)]`: only inlined code is compiled for the
+/// path.
 pub(crate) trait Task {
     /// The result.
     type Output;

@@ -10,7 +10,7 @@ use crate::shape::{Shape, evenly};
 use crate::vector::{Task, Vector};
 use crate::weight_gradient::{Products, Sums, panels, tile_of};
 
-/// Parts of a gradient: more than there are threads on most machines, and few enough for their sums to be added quickly.
+/// Parts of a gradient: more than most machines have threads, and few enough for their sums to be added quickly.
 const PARTS: usize = 8;
 /// Floats of the values of some positions, which are transformed and then multiplied: about what the second-level cache
 /// holds.

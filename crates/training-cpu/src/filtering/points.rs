@@ -1,9 +1,9 @@
 //! The transforms of minimal filtering along one side of a board: m outputs of a filter of three taps are the values of
 //! a product of polynomials at m + 2 points, 0, 1, −1, 2, −2 and infinity, of which fewer outputs need the first ones.
 //!
-//! With f a filter, d the m + 2 inputs of m outputs and `V` the matrix of powers of the points, values of the filter are
-//! `V f`, values of the inputs `V⁻ᵀ d`, and outputs `Vᵀ` times the products of both (Winograd 1980). Below are the rows
-//! of these matrices, with sums that rows share.
+//! With f a filter, d the m + 2 inputs of m outputs and V the matrix of powers of the points, values of the filter
+//! are `V f`, values of the inputs `V⁻ᵀ d`, and outputs `Vᵀ` times the products of both (Winograd 1980). Below are the
+//! rows of these matrices, with sums that rows share.
 
 use crate::vector::Vector;
 
