@@ -17,6 +17,7 @@ use crate::parts::Parts;
 
 /// The operation between a batch norm with output n and the next convolution, whose input is y.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a network has few")]
 pub(crate) enum Activation {
     /// `y = relu(n)`, or with a skip connection `relu(n + skip)`.
     Relu,

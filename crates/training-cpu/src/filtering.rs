@@ -180,7 +180,6 @@ impl Task for Transform<'_> {
 /// # Safety
 /// The CPU must have the path's instructions; pointers must be valid for all channels.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
 unsafe fn transform<V: Vector, const M: usize, const N: usize>(
     from: &[*const f32; POINTS * POINTS],
     to: &[*mut f32; POINTS * POINTS],
@@ -255,7 +254,6 @@ impl Task for Restore<'_> {
 /// # Safety
 /// The CPU must have the path's instructions; pointers must be valid for all channels.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
 unsafe fn restore<V: Vector, const M: usize, const N: usize>(
     from: &[*const f32; POINTS * POINTS],
     to: &[*mut f32; POINTS * POINTS],

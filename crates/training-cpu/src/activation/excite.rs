@@ -21,8 +21,9 @@ impl Task for Squeeze<'_> {
             for z in z.chunks_exact(channels) {
                 squeezed.iter_mut().zip(z).for_each(|(sum, z)| *sum += z);
             }
-            for c in 0..channels {
-                squeezed[c] = normed.norm.slope[c] * squeezed[c] / normed.cells as f32 + normed.norm.constant[c];
+            let line = normed.norm.slope.iter().zip(&normed.norm.constant);
+            for (mean, (slope, constant)) in squeezed.iter_mut().zip(line) {
+                *mean = slope * *mean / normed.cells as f32 + constant;
             }
         }
     }

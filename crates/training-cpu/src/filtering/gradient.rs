@@ -142,7 +142,6 @@ impl Task for Evaluate<'_> {
 /// # Safety
 /// The CPU must have the path's instructions; pointers must be valid for all channels.
 #[inline(always)]
-#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll")]
 unsafe fn evaluate<V: Vector, const M: usize, const N: usize>(
     from: &[*const f32; POINTS * POINTS],
     to: &[*mut f32; POINTS * POINTS],

@@ -36,6 +36,9 @@ struct Numbers<T> {
     value_errors: T,
 }
 
+/// The positions of a part, their numbers, and the results of the part.
+type Part<'a> = (Range<usize>, Numbers<&'a mut [f32]>, Of);
+
 /// The results of a part.
 #[derive(Default)]
 struct Of {
@@ -60,7 +63,7 @@ impl Tower {
         let sizes = [features, features, features, features, actions, units, units, RESULTS, 1];
         let mut buffers = sizes.map(|size| store.take(positions * size));
         let mut split = buffers.each_mut().map(|buffer| tape.parts.split_all(buffer).into_iter());
-        let mut parts: Vec<(Range<usize>, Numbers<&mut [f32]>, Of)> = Vec::with_capacity(tape.parts.iter().len());
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(tape.parts.iter().len());
         for positions in tape.parts.iter() {
             let mut next = split.iter_mut().map(|parts| parts.next().expect("as many slices as parts"));
             let mut next = || next.next().expect("nine buffers");
@@ -75,7 +78,7 @@ impl Tower {
             };
             parts.push((positions, numbers, Of::default()));
         }
-        let work = |(positions, numbers, of): &mut (Range<usize>, Numbers<&mut [f32]>, Of)| {
+        let work = |(positions, numbers, of): &mut Part<'_>| {
             *of = self.heads_of(parameters, batch, tape, positions.clone(), numbers);
         };
         threads.each(parts.iter_mut().collect(), work);
