@@ -37,7 +37,7 @@ impl Backend {
                 };
                 let trainer = training_cpu::Trainer::new(architecture, settings, seed, threads)
                     .context("make the trainer of the CPU")?;
-                let description = format!("the kernels of the CPU, {}, on {threads} threads", trainer.path());
+                let description = format!("the kernels of the CPU ({}, threads: {threads})", trainer.path());
                 Ok(Self { trainer: Box::new(trainer), description })
             }
             Some(reason) => {
@@ -115,6 +115,6 @@ mod tests {
         let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..TrainerSettings::default() };
         assert!(make(libtorch).description.starts_with("libtorch"));
         let kernels = make(TrainerSettings::default()).description;
-        assert_eq!(kernels.contains("on 2 threads"), Path::widest() != Path::Portable, "{kernels}");
+        assert_eq!(kernels.contains("threads: 2"), Path::widest() != Path::Portable, "{kernels}");
     }
 }

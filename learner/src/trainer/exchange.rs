@@ -34,6 +34,8 @@ fn settings() -> TrainerSettings {
 }
 
 fn libtorch(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
+    // Threads of libtorch spin while they wait, which takes minutes beside other tests.
+    network_torch::set_threads(1);
     let settings = TrainerSettings { tower: TrainingKernel::Libtorch, ..settings };
     let network = Network::to_train(architecture, &settings, Device::Cpu, 1).unwrap();
     Box::new(network_torch::Trainer::new(network, settings).unwrap())
