@@ -119,10 +119,11 @@ pub struct LearnerSection {
     pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: PrecisionPreference,
-    /// The backend that trains stem and blocks: `libtorch`, or `auto`, which uses the matrix-tile kernel where that is
-    /// faster: in bfloat16, with one thread, on a CPU with matrix tiles, without pooling and excitation.
+    /// The backend of training: `libtorch`, or `auto`. On a CPU with AVX2 or AVX-512 the latter trains AlphaZero
+    /// networks in float32 with kernels that need no libtorch. In bfloat16, with one thread, on a CPU with matrix
+    /// tiles, it trains stem and blocks without pooling and excitation with the matrix-tile kernel beside libtorch.
     pub kernel: TrainingKernel,
-    /// Threads libtorch may use for one operation; 0 leaves it to libtorch.
+    /// Threads of a training step, or of one operation of libtorch; 0 is the number of cores, or leaves it to libtorch.
     pub threads: usize,
     /// Positions per training step.
     pub batch_size: usize,

@@ -7,17 +7,17 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use network_torch::{
-    Device, DevicePreference, Examples, Precision, Purpose, TrainerSettings, TrainingBatch, UnrolledBatch, device_name,
-};
+use network_torch::{Device, DevicePreference, Purpose, device_name};
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
+use training::{Examples, Precision, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use learner::config::{LearnerSection, Settings};
 
+use crate::backend::Backend;
 use crate::process::trainer_settings;
-use crate::trainer::{Collected, Trainer};
+use crate::trainer::Collected;
 
 /// The time for the steps of one device.
 const TRIAL_TIME: Duration = Duration::from_millis(2500);
@@ -103,13 +103,12 @@ impl Subject {
         rival: Option<&Speed>,
     ) -> anyhow::Result<Speed> {
         let settings = TrainerSettings { precision: self.precision, ..trainer_settings(section) };
-        let network = settings.network(architecture, self.device, 0)?;
-        let mut trainer = network_torch::Trainer::new(network, settings)?;
+        let mut trainer = Backend::new(architecture, settings, self.device, section.threads, 0)?.trainer;
         let mut step = |positions| {
             let examples = examples(architecture, section, positions);
             let start = Instant::now();
-            Trainer::queue(&mut trainer, &examples, &mut Instant::now)?;
-            match Trainer::collect(&mut trainer, &mut Instant::now)? {
+            trainer.queue(&examples, &mut Instant::now)?;
+            match trainer.collect(&mut Instant::now)? {
                 Collected::Trained(_) => Ok(start.elapsed()),
                 Collected::NotFinite { quantity } => anyhow::bail!("the {quantity} of a step is not finite"),
             }
@@ -260,8 +259,9 @@ fn key(section: &LearnerSection, architecture: &Architecture, accelerator: Devic
         Model::Muzero { .. } | Model::StochasticMuzero { .. } => format!(" of {unroll_steps} steps"),
     };
     format!(
-        "{}; {model}; {architecture:?}; batch {batch_size}{unroll}; {threads} threads, {precision}, {kernel:?}",
-        machine::describe()
+        "{}, {}; {model}; {architecture:?}; batch {batch_size}{unroll}; {threads} threads, {precision}, {kernel:?}",
+        machine::describe(),
+        training_cpu::Path::widest()
     )
 }
 

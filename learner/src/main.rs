@@ -1,5 +1,6 @@
 //! The `learner` program, which trains the network of a run and publishes its weights.
 
+mod backend;
 mod device;
 mod metrics;
 mod pipeline;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use network_torch::{Losses, StepTimes};
+use training::{Losses, StepTimes};
 use weights::WeightsVersion;
 
 use crate::trainer::Placed;

@@ -237,8 +237,8 @@ mod tests {
     use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
     use game::{Action, Outcome};
     use games::connect_four::ConnectFour;
-    use network_torch::Examples;
     use targets::Unroll;
+    use training::Examples;
     use weights::WeightsVersion;
 
     use super::*;

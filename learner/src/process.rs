@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::{Game, ObservationShape, Spec};
-use network_torch::{Decay, Device, Optimiser, Trainer, TrainerSettings};
+use network_torch::Device;
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
+use training::{Decay, Optimiser, TrainerSettings};
 use weights::{Architecture, Manifest, Model};
 
+use crate::backend::Backend;
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
@@ -152,11 +154,12 @@ fn begin(
     tracing::info!("training on {description}; seed {}", settings.run.seed);
     metrics::device(network_torch::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
-    let Some(found) = checkpoints.newest()? else {
-        let network = trainer_settings.network(&architecture, device, settings.run.seed).context("make the network")?;
-        let trainer = Trainer::new(network, trainer_settings).context("make the trainer")?;
-        log_custom_backward(&trainer);
-        return Ok(Start { trainer: Box::new(trainer), architecture, progress: None });
+    let found = checkpoints.newest()?;
+    let Backend { mut trainer, description } =
+        Backend::new(&architecture, trainer_settings, device, settings.learner.threads, settings.run.seed)?;
+    tracing::info!("training steps are computed by {description}");
+    let Some(found) = found else {
+        return Ok(Start { trainer, architecture, progress: None });
     };
     for damaged in &found.damaged {
         tracing::error!("a checkpoint is damaged and was passed over: {damaged}");
@@ -168,18 +171,10 @@ fn begin(
          or choose another run",
         progress.architecture
     );
-    let trainer = Trainer::restore(&architecture, trainer_settings, device, &found.checkpoint.files)
-        .context("restore the checkpoint")?;
-    log_custom_backward(&trainer);
+    trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
     let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
     tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
-    Ok(Start { trainer: Box::new(trainer), architecture, progress: Some(progress) })
-}
-
-fn log_custom_backward(trainer: &Trainer) {
-    if trainer.trains_by_hand() {
-        tracing::info!("stem and blocks are trained by the kernel on matrix tiles, convolutions by libtorch");
-    }
+    Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
 fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {

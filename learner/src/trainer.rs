@@ -1,19 +1,21 @@
 //! The trait [`Trainer`]: a backend that takes training steps, one queued ahead of the other, and copies its state.
 //!
-//! Everything else of the learner depends on the backend through this file alone, except the choice of the device,
-//! which makes the trainer. A backend stays on the thread that made it; its [`Snapshot`]s are read by another one.
-//! [`network_torch::Trainer`] is the backend of libtorch. A second one without libtorch (issue 25) takes the plain
-//! numbers of [`Examples`] and returns those of [`Trained`].
+//! Everything else of the learner depends on the backend through this file alone, except the choice of the
+//! [`Backend`](crate::backend::Backend), which makes the trainer. A backend stays on the thread that made it; its
+//! [`Snapshot`]s are read by another one. [`network_torch::Trainer`] is the backend of libtorch,
+//! [`training_cpu::Trainer`] that of the kernels of the CPU, which are to take MuZero and bfloat16 as well (issue 25).
 
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
 pub(crate) mod counting;
+#[cfg(test)]
+mod exchange;
 
 use std::time::Instant;
 
 use anyhow::Context as _;
-pub(crate) use network_torch::{Contents, Examples, StepTimes, Trained};
+pub(crate) use training::{Contents, Examples, StepTimes, Trained};
 
 /// The files of a checkpoint by name.
 pub(crate) type Files = Vec<(String, Vec<u8>)>;
@@ -120,7 +122,9 @@ impl Trainer for network_torch::Trainer {
     fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
         match Self::collect(self, clock).context("no step is queued")? {
             Ok(trained) => Ok(Collected::Trained(trained)),
-            Err(network_torch::Error::NotFinite { quantity, .. }) => Ok(Collected::NotFinite { quantity }),
+            Err(network_torch::Error::Training(training::Error::NotFinite { quantity, .. })) => {
+                Ok(Collected::NotFinite { quantity })
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -156,6 +160,69 @@ impl Trainer for network_torch::Trainer {
     fn placement(&self) -> Vec<Placed> {
         let placed = |(what, device)| Placed { what, device: network_torch::device_name(device) };
         Self::placement(self).map(placed).collect()
+    }
+}
+
+impl Trainer for training_cpu::Trainer {
+    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        Ok(Self::queue(self, examples, clock)?)
+    }
+
+    fn queue_nothing(&mut self, examples: &Examples, _clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        Ok(Self::queue_nothing(self, examples)?)
+    }
+
+    fn collect(&mut self, _clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+        match Self::collect(self).context("no step is queued")? {
+            Ok(trained) => Ok(Collected::Trained(trained)),
+            Err(training_cpu::Error::Training(training::Error::NotFinite { quantity, .. })) => {
+                Ok(Collected::NotFinite { quantity })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn queue_depth(&self) -> usize {
+        // A step is computed when it is queued.
+        0
+    }
+
+    fn micro_batches(&self) -> usize {
+        Self::micro_batches(self)
+    }
+
+    fn set_progress(&mut self, progress: f64) {
+        Self::set_progress(self, progress);
+    }
+
+    fn step_count(&self) -> u64 {
+        Self::step_count(self)
+    }
+
+    fn learning_rate(&self) -> f64 {
+        Self::learning_rate(self)
+    }
+
+    fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>> {
+        Ok(Box::new(Self::snapshot(self, contents)))
+    }
+
+    fn load(&mut self, files: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
+        Ok(Self::load(self, files)?)
+    }
+
+    fn placement(&self) -> Vec<Placed> {
+        ["parameters", "average", "moments", "batch"].map(|what| Placed { what, device: "cpu".to_owned() }).into()
+    }
+}
+
+impl Snapshot for training_cpu::Snapshot {
+    fn published(&self) -> anyhow::Result<Vec<u8>> {
+        Ok(Self::published(self)?)
+    }
+
+    fn files(&self) -> anyhow::Result<Files> {
+        Ok(Self::files(self)?)
     }
 }
 

@@ -9,11 +9,9 @@ use anyhow::Context as _;
 use game::{Action, ObservationShape};
 use inference::{Batch, LatentModel, LatentPredictions, Slot, Unroll};
 use network_cpu::{KernelVariant, LatentEvaluator, LatentMultiplyAdds, LatentNetwork, fastest_first};
-use network_torch::{
-    Device, DeviceRules, Examples, LibtorchLatent, Network, Precision, Purpose, Trainer, TrainerSettings,
-    UnrolledBatch, device_name, devices,
-};
+use network_torch::{Device, DeviceRules, LibtorchLatent, Network, Precision, Purpose, Trainer, device_name, devices};
 use proto::weights::Published;
+use training::{Examples, TrainerSettings, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::engine::first_weights;

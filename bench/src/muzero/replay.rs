@@ -8,11 +8,11 @@ use ::targets::{Targets, Unroll};
 use anyhow::{bail, ensure};
 use experience::{Sample, Trajectory, TrajectoryId};
 use game::{Game, Outcome, Spec};
-use network_torch::{Examples, Observations, UnrolledBatch};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use selfplay::FinishedEpisode;
+use training::{Examples, Observations, UnrolledBatch};
 
 /// The form in which the replay of the loop holds episodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]

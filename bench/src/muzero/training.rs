@@ -17,11 +17,12 @@ use experience::TrajectoryId;
 use game::Game;
 use games::{GameKind, with_game};
 use inference::LatentModel;
-use network_torch::{Network, Purpose, Trainer, TrainerSettings, choose_device, choose_precision, device_name};
+use network_torch::{Network, Purpose, Trainer, choose_device, choose_precision, device_name};
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use selfplay::LatentEpisodes;
+use training::TrainerSettings;
 use weights::WeightsVersion;
 
 use super::engine::{Calls, Engine, EngineArgs, Latents, first_weights, published};

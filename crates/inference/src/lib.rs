@@ -16,6 +16,7 @@ mod engine;
 mod evaluator;
 mod hashing;
 mod latent;
+mod precision;
 mod prediction;
 mod preference;
 mod return_evaluator;
@@ -32,6 +33,7 @@ pub use engine::{
 pub use evaluator::{Attributes, Error, Evaluator};
 pub use hashing::Hashing;
 pub use latent::{LatentModel, LatentPredictions, Slot, Unroll};
+pub use precision::Precision;
 pub use prediction::{Predictions, Wdl};
 pub use preference::{DevicePreference, PrecisionPreference, TrainingKernel};
 pub use return_evaluator::ReturnEvaluator;

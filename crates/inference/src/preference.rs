@@ -95,12 +95,13 @@ impl FromStr for PrecisionPreference {
     }
 }
 
-/// The kernel for the stem and tower in training: `auto` or `libtorch`.
+/// The backend of training: `auto` or `libtorch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingKernel {
-    /// The crate `gradients` in addition to libtorch where it is faster: in bfloat16, on one thread of a CPU with
-    /// matrix tiles, for blocks without pooling and excitation; libtorch otherwise.
+    /// On a CPU with AVX2 or AVX-512 the crate `training-cpu` for AlphaZero networks in float32; in bfloat16, on one
+    /// thread of a CPU with matrix tiles, the crate `gradients` beside libtorch for blocks without pooling and
+    /// excitation; libtorch otherwise.
     Auto,
     /// Only libtorch.
     Libtorch,

@@ -12,10 +12,8 @@
 
 use std::time::{Duration, Instant};
 
-use network_torch::{
-    Device, Examples, Network, Precision, PrecisionPreference, Purpose, Trainer, TrainerSettings, TrainingBatch,
-    TrainingKernel,
-};
+use network_torch::{Device, Network, PrecisionPreference, Purpose, Trainer};
+use training::{Examples, Precision, TrainerSettings, TrainingBatch, TrainingKernel};
 use weights::Architecture;
 
 fn main() {

@@ -5,7 +5,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
 
-use crate::{Error, Precision, layers::Affine, network, process};
+use crate::{Error, layers::Affine, network, process};
+use inference::Precision;
 
 /// An operation on tensors of a size: the rows of square matrices, or the elements of vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Operation {
             Self::Add | Self::Multiply => 3.0,
             Self::Sum => 1.0,
         };
-        vectors * size as f64 * precision.kind().elt_size_in_bytes() as f64
+        vectors * size as f64 * crate::rules::kind(precision).elt_size_in_bytes() as f64
     }
 
     /// Checks a size: larger tensors would need more memory than machines have.
@@ -45,7 +46,7 @@ impl Operation {
         if (1..=largest).contains(&size) {
             return Ok(());
         }
-        Err(Error::Setting { field, got: size as f64, expected })
+        Err(training::Error::Setting { field, got: size as f64, expected }.into())
     }
 }
 
@@ -123,7 +124,7 @@ impl Operands {
 fn uniform(shape: &[i64], bound: f32, device: Device, precision: Precision, seed: u64) -> Result<Tensor, Error> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let values: Vec<f32> = (0..shape.iter().product()).map(|_: i64| rng.random_range(-bound..bound)).collect();
-    Ok(network::upload(&values, device)?.f_view(shape)?.f_to_kind(precision.kind())?)
+    Ok(network::upload(&values, device)?.f_view(shape)?.f_to_kind(crate::rules::kind(precision))?)
 }
 
 /// The most inputs or outputs of a layer.
@@ -177,7 +178,7 @@ impl DenseNetwork {
             let bound = (6.0 / inputs as f32).sqrt();
             Ok(Affine {
                 weight: uniform(&[rows, columns], bound, device, precision, seed)?,
-                bias: Tensor::f_zeros([rows], (precision.kind(), device))?,
+                bias: Tensor::f_zeros([rows], (crate::rules::kind(precision), device))?,
             })
         };
         let DenseShape { inputs, hidden, actions } = shape;
@@ -185,7 +186,7 @@ impl DenseNetwork {
         Ok(Self {
             shape,
             device,
-            kind: precision.kind(),
+            kind: crate::rules::kind(precision),
             hidden: [layer(hidden, inputs, first)?, layer(hidden, hidden, second)?],
             output: layer(actions + 1, hidden, third)?,
         })
@@ -204,7 +205,7 @@ impl DenseNetwork {
         let positions = observations.len().div_ceil(inputs);
         if observations.len() != positions * inputs {
             let (expected, got) = (positions * inputs, observations.len());
-            return Err(Error::Batch { field: "observations", expected, got });
+            return Err(training::Error::Batch { field: "observations", expected, got }.into());
         }
         let mut x = Tensor::f_from_slice(observations)?
             .f_view([size(positions), size(inputs)])?
@@ -228,10 +229,8 @@ mod tests {
     use tch::Device;
 
     use super::{DenseNetwork, DenseShape, Operands, Operation};
-    use crate::{
-        Precision,
-        tests::networks::{assert_close, numbers},
-    };
+    use crate::tests::networks::{assert_close, numbers};
+    use inference::Precision;
 
     #[test]
     fn every_operation_agrees_with_its_result_on_the_host() {

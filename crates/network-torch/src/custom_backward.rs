@@ -9,10 +9,10 @@ use weights::{Architecture, Model};
 
 use crate::{
     Error, Network,
-    layout::Entry,
     network::{download, in_order, read, upload},
     tower::NORM_MOMENTUM,
 };
+use training::Entry;
 
 /// Zero padding of a convolution, vertical and horizontal.
 const BORDER: [i64; 2] = [1, 1];

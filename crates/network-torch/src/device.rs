@@ -9,7 +9,8 @@ use inference::DevicePreference;
 use tch::{Cuda, Device};
 use weights::Architecture;
 
-use crate::{Error, Precision, Purpose, gpu, rules::device_name};
+use crate::{Error, Purpose, gpu, rules::device_name};
+use inference::Precision;
 
 pub use precision::{ChosenPrecision, choose_precision};
 

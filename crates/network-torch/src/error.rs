@@ -26,51 +26,15 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// The architecture or the bytes are not those of a network.
+    /// A network, a batch, a setting or a checkpoint that no backend takes, or a step that is not finite.
     #[error(transparent)]
-    Network(#[from] network::Error),
-    /// A file of a checkpoint is missing.
-    #[error("the checkpoint has no file `{name}`")]
-    MissingFile {
-        /// Its name.
-        name: &'static str,
-    },
-    /// A training batch does not fit the network or itself.
-    #[error("the batch has {got} numbers in `{field}`, expected {expected}")]
-    Batch {
-        /// The field.
-        field: &'static str,
-        /// The count for the network and the number of positions.
-        expected: usize,
-        /// The count in the batch.
-        got: usize,
-    },
-    /// A training batch names an action that the network does not have.
-    #[error("the batch has the action {action}, the network has {actions} actions")]
-    Action {
-        /// The action.
-        action: u16,
-        /// The number of actions.
-        actions: usize,
-    },
-    /// A setting outside its range.
-    #[error("setting `{field}` is {got}, expected {expected}")]
-    Setting {
-        /// The field.
-        field: &'static str,
-        /// The value.
-        got: f64,
-        /// The accepted range.
-        expected: &'static str,
-    },
-    /// A training step gave NaN or an infinity; nothing of the step was applied.
-    #[error("the {quantity} of training step {step} is not finite, the step was not applied")]
-    NotFinite {
-        /// The quantity that was not finite: a loss or the gradient norm.
-        quantity: &'static str,
-        /// The step that was refused, counted from 1.
-        step: u64,
-    },
+    Training(#[from] training::Error),
+}
+
+impl From<network::Error> for Error {
+    fn from(error: network::Error) -> Self {
+        Self::Training(error.into())
+    }
 }
 
 impl From<tch::TchError> for Error {

@@ -13,7 +13,7 @@ use tch::Device;
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::{
-    Chosen, ChosenPrecision, DevicePreference, Error, LibtorchLatent, Network, Precision, PrecisionPreference, Purpose,
+    Chosen, ChosenPrecision, DevicePreference, Error, LibtorchLatent, Network, PrecisionPreference, Purpose,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
     choose_device, choose_precision,
     folded::Folded,
@@ -21,6 +21,7 @@ use crate::{
     rules::device_name,
 };
 use accelerator::Accelerator;
+use inference::Precision;
 use staging::Staging;
 
 /// A set of weights that libtorch evaluates in the calling thread: batch norms folded, channels last, no gradients.

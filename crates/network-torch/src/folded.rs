@@ -3,10 +3,11 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    DeviceRules, Error, MemoryFormat, Network, Precision,
+    DeviceRules, Error, MemoryFormat, Network,
     fusing::{self, Fusing, Sample},
     layers::{self, Affine, Excitation},
 };
+use inference::Precision;
 
 /// A network for inference: every batch norm folded into the convolution before it, the two heads joined.
 ///
@@ -52,7 +53,7 @@ impl Folded {
     pub(crate) fn on_host(network: &Network, precision: Precision, device: Device) -> Result<Self, Error> {
         let rules = if device == network.device() { network.rules } else { DeviceRules::of(device) };
         let _guard = tch::no_grad_guard();
-        let (layers, kind, format) = (network.layers.alphazero()?, precision.kind(), rules.memory_format);
+        let (layers, kind, format) = (network.layers.alphazero()?, crate::rules::kind(precision), rules.memory_format);
         let block = |block: &::network::Block| Block::new(network, block, kind, format);
         let joined = join(network)?;
         let joined = Affine { weight: format.columns(&joined.weight, 2 * HEAD_CHANNELS)?, bias: joined.bias };
@@ -133,7 +134,7 @@ impl Folded {
         let mut input = observations
             .f_view([size(positions), size(height), size(width), size(planes)])?
             .f_to_device_(self.device, Kind::Float, self.rules.pins_host_memory, false)?
-            .f_to_kind(self.precision.kind())?;
+            .f_to_kind(crate::rules::kind(self.precision))?;
         let missing = padding(planes, self.rules);
         if missing > 0 {
             input = input.f_constant_pad_nd([0, missing])?;
@@ -291,10 +292,11 @@ mod tests {
 
     use super::Folded;
     use crate::{
-        Precision, layout,
+        layout,
         tests::networks::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
         tower::{Mode, forward},
     };
+    use inference::Precision;
 
     fn differs_from_the_tower_by_at_most(precision: Precision, tolerance: f64) {
         for architecture in [tiny(), small(), complete()] {

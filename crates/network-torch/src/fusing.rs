@@ -10,7 +10,8 @@ use weights::Architecture;
 
 #[cfg(test)]
 use crate::tests::recorder::{self, Operation};
-use crate::{Error, Precision, layers::Affine};
+use crate::{Error, layers::Affine};
+use inference::Precision;
 
 /// Operators that compute a convolution and what follows it.
 pub(crate) trait FusedOperators: std::fmt::Debug + Sync {

@@ -18,12 +18,13 @@ use self::heads::Remember;
 use self::prefixes::Prefixes;
 use self::residual::Residual;
 use crate::{
-    DeviceRules, Error, Network, Precision, SubmittingThreads,
+    DeviceRules, Error, Network, SubmittingThreads,
     batch_sizes::{CHUNK, CHUNK_ACCELERATED, MAX_BATCH, padded},
     muzero::rescale,
     network, process,
     rules::device_name,
 };
+use inference::Precision;
 
 /// The actions of a step that only fills a batch.
 const ANY_ACTION: i64 = 0;
@@ -177,7 +178,7 @@ impl LibtorchLatent {
             chunk,
             // Plain matrices on a CPU need no set-up.
             pads: !(is_on_cpu && is_vector),
-            pool: Tensor::f_zeros([0, size(folded.state_size())], (precision.kind(), device))?,
+            pool: Tensor::f_zeros([0, size(folded.state_size())], (crate::rules::kind(precision), device))?,
             prefixes: Prefixes::of(network, precision, device)?,
             slots: 0,
             outputs: Vec::new(),
@@ -220,7 +221,7 @@ impl LibtorchLatent {
         let shape = [slots.len(), self.state_size()];
         assert_eq!(states.len(), shape[0] * shape[1], "every slot has a state");
         let states = Tensor::f_from_slice(states)?.f_view(shape.map(size))?;
-        let states = states.f_to_device(self.device)?.f_to_kind(self.precision.kind())?;
+        let states = states.f_to_device(self.device)?.f_to_kind(crate::rules::kind(self.precision))?;
         let _ = self.pool.f_index_copy_(0, &self.indices(slots)?, &states)?;
         Ok(())
     }
@@ -235,8 +236,10 @@ impl LibtorchLatent {
     fn grow(&mut self, slots: usize) -> Result<(), Error> {
         process::apply();
         let _guard = tch::no_grad_guard();
-        let grown =
-            Tensor::f_zeros([size(slots), size(self.folded.state_size())], (self.precision.kind(), self.device))?;
+        let grown = Tensor::f_zeros(
+            [size(slots), size(self.folded.state_size())],
+            (crate::rules::kind(self.precision), self.device),
+        )?;
         grown.f_narrow(0, 0, size(self.slots))?.f_copy_(&self.pool)?;
         (self.pool, self.slots) = (grown, slots);
         self.prefixes.as_mut().map_or(Ok(()), |prefixes| prefixes.grow(slots))
@@ -257,7 +260,8 @@ impl LibtorchLatent {
             observations = observations.f_constant_pad_nd([0, size((rows - to.len()) * self.shape.len())])?;
         }
         let shape = [rows, planes, height, width].map(size);
-        let observations = observations.f_view(shape)?.f_to_device(self.device)?.f_to_kind(self.precision.kind())?;
+        let observations =
+            observations.f_view(shape)?.f_to_device(self.device)?.f_to_kind(crate::rules::kind(self.precision))?;
         let states = self.folded.represent(&observations)?;
         let to = self.indices(to)?;
         if let Some(prefixes) = &mut self.prefixes {

@@ -3,10 +3,10 @@
 //! It is the only crate that uses tch. It depends on no game, search or process: observations, targets and weights are
 //! passed in and out as plain numbers and bytes. [`choose_device`] finds a device and compares it with the CPU,
 //! [`DeviceRules`] state what it takes. A [`Network`] holds parameters on a [`Device`]; a [`Trainer`] trains one on
-//! batches of [`Examples`] ([`TrainingBatch`], [`UnrolledBatch`]) with an [`Optimiser`]; a [`LibtorchEvaluator`]
-//! evaluates with one, in a [`Precision`], and [`Libtorch`] shares it between threads; a [`LibtorchLatent`] searches
-//! with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks, which measure the time
-//! themselves.
+//! batches of [`Examples`](training::Examples) with [`TrainerSettings`](training::TrainerSettings); a
+//! [`LibtorchEvaluator`] evaluates with one, in a [`Precision`], and [`Libtorch`] shares it between threads; a
+//! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks,
+//! which measure the time themselves.
 
 mod batch_sizes;
 mod benchmark;
@@ -17,7 +17,6 @@ mod device;
 mod dispatcher;
 mod error;
 mod evaluator;
-mod examples;
 mod folded;
 mod fusing;
 pub mod gpu;
@@ -25,7 +24,6 @@ mod latent_model;
 mod layers;
 mod layout;
 mod losses;
-mod model_layers;
 mod muzero;
 mod network;
 mod optimiser;
@@ -41,15 +39,12 @@ pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
 pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precision, devices};
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
-pub use examples::{Examples, UnrolledBatch};
-pub use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
+pub use inference::{DevicePreference, Precision, PrecisionPreference};
 pub use latent_model::LibtorchLatent;
-pub use losses::{Losses, Observations, TrainingBatch};
-pub use optimiser::{Decay, Optimiser};
 pub use process::{keep_memory, set_threads};
-pub use rules::{DeviceRules, MemoryFormat, Precision, Purpose, SubmittingThreads, device_name};
+pub use rules::{DeviceRules, MemoryFormat, Purpose, SubmittingThreads, device_name};
 pub use tch::Device;
-pub use trainer::{Contents, Snapshot, StepTimes, Trained, Trainer, TrainerSettings};
+pub use trainer::{Snapshot, Trainer};
 
 #[cfg(test)]
 mod tests {

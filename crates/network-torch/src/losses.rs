@@ -1,160 +1,9 @@
-use game::Outcome;
 use tch::{Kind, Tensor};
-use weights::Architecture;
 
 use crate::{Error, tower::Logits};
 
 /// Logit of an illegal action: its prior is exactly zero, and zero times its logarithm is zero and not NaN.
 const ILLEGAL: f64 = -1e9;
-
-/// Observations `[B, C, H, W]` in a host's memory: one byte a value for as long as every value is a whole number from 0
-/// to 255, as in games whose planes mark cells, else float32. Both give the network the same numbers.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Observations {
-    /// Whole numbers from 0 to 255.
-    Bytes(Vec<u8>),
-    /// Any numbers.
-    Floats(Vec<f32>),
-}
-
-impl Default for Observations {
-    fn default() -> Self {
-        Self::Bytes(Vec::new())
-    }
-}
-
-impl Observations {
-    /// Creates empty observations with room for `values` numbers of one byte.
-    #[must_use]
-    pub fn with_capacity(values: usize) -> Self {
-        Self::Bytes(Vec::with_capacity(values))
-    }
-
-    /// The number of values.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Floats(floats) => floats.len(),
-        }
-    }
-
-    /// Returns whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Appends values exactly. The first one that is no whole number from 0 to 255 converts all to float32.
-    pub fn push(&mut self, values: &[f32]) {
-        if let Self::Bytes(bytes) = self {
-            let before = bytes.len();
-            // The cast saturates and NaN becomes 0; what it changes is found by converting back.
-            bytes.extend(values.iter().map(|&value| value as u8));
-            if values.iter().zip(&bytes[before..]).all(|(&value, &byte)| f32::from(byte) == value) {
-                return;
-            }
-            bytes.truncate(before);
-            *self = Self::Floats(self.to_floats());
-        }
-        let Self::Floats(floats) = self else { unreachable!("bytes were converted above") };
-        floats.extend_from_slice(values);
-    }
-
-    /// The values as float32.
-    #[must_use]
-    pub fn to_floats(&self) -> Vec<f32> {
-        match self {
-            Self::Bytes(bytes) => bytes.iter().copied().map(f32::from).collect(),
-            Self::Floats(floats) => floats.clone(),
-        }
-    }
-}
-
-impl FromIterator<f32> for Observations {
-    fn from_iter<I: IntoIterator<Item = f32>>(values: I) -> Self {
-        let mut observations = Self::default();
-        observations.extend(values);
-        observations
-    }
-}
-
-impl Extend<f32> for Observations {
-    fn extend<I: IntoIterator<Item = f32>>(&mut self, values: I) {
-        let values: Vec<f32> = values.into_iter().collect();
-        self.push(&values);
-    }
-}
-
-/// Positions to train on together, as plain numbers.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TrainingBatch {
-    /// Observations, `[B, C, H, W]`.
-    pub observations: Observations,
-    /// Search policies, `[B, A]`: zero where illegal, summing to one in each row that has a policy weight.
-    pub policies: Vec<f32>,
-    /// 1 where an action is legal, 0 elsewhere, `[B, A]`.
-    pub legal: Vec<u8>,
-    /// Targets of the value, `[B, 3]`: win, draw, loss of the player to move, summing to one.
-    pub wdl: Vec<f32>,
-    /// The weight of each row's policy, `[B]`: 0 where the position has no policy target.
-    pub policy_weights: Vec<f32>,
-    /// The weight of each row in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not
-    /// uniform (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
-    pub importance: Vec<f32>,
-}
-
-impl TrainingBatch {
-    /// Returns B after checking that every field has the length for B and `architecture`.
-    pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
-        let positions = self.policy_weights.len();
-        let observation = architecture.planes * architecture.height * architecture.width;
-        let lengths = [
-            ("policy_weights", positions, positions.max(1)),
-            ("observations", self.observations.len(), positions * observation),
-            ("policies", self.policies.len(), positions * architecture.actions),
-            ("legal", self.legal.len(), positions * architecture.actions),
-            ("wdl", self.wdl.len(), positions * Outcome::RESULTS),
-            ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
-        ];
-        match lengths.into_iter().find(|(_, got, expected)| got != expected) {
-            Some((field, got, expected)) => Err(Error::Batch { field, expected, got }),
-            None => Ok(positions),
-        }
-    }
-}
-
-/// The losses of a training step, before it updated the weights.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Losses {
-    /// The minimised sum: policy + `value_loss_weight` · value + reward + `consistency_loss_weight` · consistency +
-    /// chance.
-    pub total: f64,
-    /// Cross-entropy of the priors against the search policies, in nats, averaged over policy weights. Of an unrolled
-    /// batch, that of the positions plus the mean over the steps after them; so are value and reward.
-    pub policy: f64,
-    /// Cross-entropy of win/draw/loss, or of categorical values, against their targets, in nats; of a model with
-    /// chance, those of afterstates included.
-    pub value: f64,
-    /// Cross-entropy of categorical rewards, or value prefixes, against their targets, in nats; 0 for a network without
-    /// rewards.
-    pub reward: f64,
-    /// 1 minus the cosine of unrolled states and those of later observations, as their heads project them, from 0 to 2;
-    /// 0 where it is not trained.
-    pub consistency: f64,
-    /// Cross-entropy of the chance codes, in nats, and the squared distance of encodings from their codes; 0 for a
-    /// network without chance.
-    pub chance: f64,
-    /// ½ · weight decay · ‖weights‖²: the L2 term that weight decay corresponds to.
-    pub l2: f64,
-    /// Euclidean norm of the whole gradient before clipping.
-    pub gradient_norm: f64,
-    /// Mean entropy of the priors, in nats: over legal actions, or those of MuZero over all.
-    pub policy_entropy: f64,
-    /// Share of positions whose likeliest result is the target's; of categorical values, share of those that are within
-    /// `0.1 (1 + |z|)` of their target z.
-    pub value_accuracy: f64,
-}
 
 /// The targets of a batch, or of some of its rows, on the device.
 #[derive(Debug)]
@@ -277,12 +126,8 @@ fn value_errors(log_values: &Tensor, wdl: &Tensor) -> Result<Tensor, Error> {
 mod tests {
     use tch::Tensor;
 
-    use super::{Observations, Targets, losses, policy_weight};
-    use crate::{
-        Error, TrainingBatch,
-        tests::networks::{batch, tiny},
-        tower::Logits,
-    };
+    use super::{Targets, losses, policy_weight};
+    use crate::tower::Logits;
 
     /// Two positions with three actions; the second has no policy target, the first may not play action 2.
     fn example() -> (Logits, Targets) {
@@ -356,24 +201,6 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_does_not_fit_is_refused_by_field() {
-        let spoilt = |spoil: fn(&mut TrainingBatch)| {
-            let mut batch = batch(&tiny(), 3, 41);
-            spoil(&mut batch);
-            match batch.positions(&tiny()) {
-                Err(Error::Batch { field, .. }) => field,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(spoilt(|batch| batch.observations.push(&[1.0])), "observations");
-        assert_eq!(spoilt(|batch| batch.policies.push(0.0)), "policies");
-        assert_eq!(spoilt(|batch| batch.legal.clear()), "legal");
-        assert_eq!(spoilt(|batch| batch.wdl.push(0.0)), "wdl");
-        assert_eq!(spoilt(|batch| batch.importance.push(1.0)), "importance");
-        assert_eq!(spoilt(|batch| *batch = TrainingBatch::default()), "policy_weights");
-    }
-
-    #[test]
     fn the_losses_of_the_parts_of_a_batch_add_up_to_its_own() {
         let (logits, mut targets) = example();
         targets.importance = Some(Tensor::from_slice(&[0.5_f32, 0.25]));
@@ -391,20 +218,5 @@ mod tests {
             assert!((got - expected).abs() < 1e-6, "{got} instead of {expected}");
         }
         assert_eq!(both.value_errors.unwrap(), whole.value_errors.unwrap());
-    }
-
-    #[test]
-    fn observations_take_a_byte_each_until_a_value_needs_more_and_stay_exact() {
-        let mut observations = Observations::default();
-        observations.push(&[0.0, 1.0, 255.0]);
-        assert_eq!(observations, Observations::Bytes(vec![0, 1, 255]));
-        for other in [0.5, -1.0, 256.0, f32::INFINITY] {
-            let mut observations = observations.clone();
-            observations.push(&[1.0, other]);
-            assert_eq!(observations, Observations::Floats(vec![0.0, 1.0, 255.0, 1.0, other]));
-        }
-        observations.push(&[f32::NAN]);
-        assert!(observations.to_floats()[3].is_nan());
-        assert_eq!(observations.len(), 4);
     }
 }

@@ -62,7 +62,8 @@ pub(crate) fn unroll(
     next_observations: Option<&Tensor>,
 ) -> Result<Unrolled, Error> {
     if let Some(chance) = &latent.layers.chance {
-        let next = next_observations.ok_or(Error::Batch { field: "next_observations", expected: 1, got: 0 })?;
+        let next =
+            next_observations.ok_or(training::Error::Batch { field: "next_observations", expected: 1, got: 0 })?;
         return unroll_chance(latent, chance, observations, actions, dynamics_gradient, next);
     }
     let (_, steps) = actions.size2()?;

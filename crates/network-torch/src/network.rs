@@ -1,14 +1,9 @@
-use network::{Layer, Reader, Role};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use network::{Layer, Role};
 use tch::{Device, Kind, Tensor};
+use training::{Entry, Layout, ModelLayers, Numbers, Precision, TrainerSettings, checkpoint};
 use weights::Architecture;
 
-use crate::{
-    DeviceRules, Error, Precision,
-    layout::{self, Entry, Layout},
-    model_layers::ModelLayers,
-};
+use crate::{DeviceRules, Error, rules};
 
 /// The parameters and running statistics of the network that [`Layers`](network::Layers) or, for MuZero,
 /// [`LatentLayers`](network::LatentLayers) declares, in two flat buffers.
@@ -31,13 +26,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates a new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads a
-    /// tenth of it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that
-    /// training begins near the plain tower. The matrices that map one-hot actions and chance codes to planes are
-    /// uniform within 1, because one of its inputs is not 0. The seed alone decides every number.
+    /// Creates a new network with the numbers of [`Numbers::initial`]: the seed alone decides every number.
     ///
     /// # Errors
-    /// [`Error::Network`] names the dimension that is out of range.
+    /// [`Error::Training`] names the dimension that is out of range.
     pub fn new(architecture: &Architecture, device: Device, seed: u64) -> Result<Self, Error> {
         Self::initial(architecture, ModelLayers::new(architecture)?, device, seed)
     }
@@ -46,24 +38,27 @@ impl Network {
     /// loss, which only training needs ([`ConsistencyLayers`](network::ConsistencyLayers)).
     ///
     /// # Errors
-    /// [`Error::Network`] names the dimension that is out of range, or the model.
+    /// [`Error::Training`] names the dimension that is out of range, or the model.
     pub fn with_consistency(architecture: &Architecture, device: Device, seed: u64) -> Result<Self, Error> {
         Self::initial(architecture, ModelLayers::with_consistency(architecture)?, device, seed)
     }
 
+    /// Creates the new network that `settings` train: with the heads of the consistency loss, if it has a weight.
+    ///
+    /// # Errors
+    /// [`Error::Training`] names the dimension that is out of range, or the model, since AlphaZero has no consistency
+    /// loss.
+    pub fn to_train(
+        architecture: &Architecture,
+        settings: &TrainerSettings,
+        device: Device,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        Self::initial(architecture, settings.layers(architecture)?, device, seed)
+    }
+
     fn initial(architecture: &Architecture, layers: ModelLayers, device: Device, seed: u64) -> Result<Self, Error> {
-        let layout = layers.layout();
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let parameters: Vec<f32> =
-            layout.parameters.iter().flat_map(|entry| initial_parameters(entry, &mut rng)).collect();
-        let statistics: Vec<f32> = layout
-            .statistics
-            .iter()
-            .flat_map(|entry| {
-                std::iter::repeat_n(if entry.tensor.role == Role::NormVariance { 1.0 } else { 0.0 }, entry.len)
-            })
-            .collect();
-        Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
+        Self::from_numbers(architecture, &Numbers::initial(&layers.layout(), seed), layers, device)
     }
 
     /// Reads a file that [`to_safetensors`](Self::to_safetensors) wrote.
@@ -75,21 +70,19 @@ impl Network {
         Self::read(architecture, ModelLayers::new(architecture)?, bytes, device)
     }
 
-    /// Reads a file with the tensors of the same layers, those of training included.
-    ///
-    /// # Errors
-    /// Those of [`from_safetensors`](Self::from_safetensors).
-    pub(crate) fn another(&self, bytes: &[u8]) -> Result<Self, Error> {
-        Self::read(&self.architecture, self.layers.clone(), bytes, self.device())
+    fn read(architecture: &Architecture, layers: ModelLayers, bytes: &[u8], device: Device) -> Result<Self, Error> {
+        Self::from_numbers(architecture, &checkpoint::read(&layers.layout(), bytes)?, layers, device)
     }
 
-    fn read(architecture: &Architecture, layers: ModelLayers, bytes: &[u8], device: Device) -> Result<Self, Error> {
-        let layout = layers.layout();
-        let mut reader = Reader::new(bytes)?;
-        let parameters = layout::flat(&mut reader, "", &layout.parameters)?;
-        let statistics = layout::flat(&mut reader, "", &layout.statistics)?;
-        reader.finish()?;
-        Self::from_flat(architecture, layers, upload(&parameters, device)?, upload(&statistics, device)?)
+    /// A network with these numbers, in the order of the layout of `layers`.
+    pub(crate) fn from_numbers(
+        architecture: &Architecture,
+        numbers: &Numbers,
+        layers: ModelLayers,
+        device: Device,
+    ) -> Result<Self, Error> {
+        let Numbers { parameters, statistics } = numbers;
+        Self::from_flat(architecture, layers, upload(parameters, device)?, upload(statistics, device)?)
     }
 
     /// Writes every tensor that evaluators need by name as float32, convolutions as `[out, in, height, width]`. Equal
@@ -171,7 +164,7 @@ impl Network {
     pub(crate) fn lowered(&self, precision: Precision) -> Result<Option<Self>, Error> {
         match precision {
             Precision::F32 => Ok(None),
-            Precision::Bf16 => self.cast(precision.kind()).map(Some),
+            Precision::Bf16 => self.cast(rules::kind(precision)).map(Some),
         }
     }
 
@@ -202,9 +195,7 @@ impl Network {
 
 /// A safetensors file of the tensors of a layout, in two flat buffers.
 pub(crate) fn write(layout: &Layout, parameters: &Tensor, statistics: &Tensor) -> Result<Vec<u8>, Error> {
-    let (parameters, statistics) = (download(parameters)?, download(statistics)?);
-    let entries = layout::file_entries("", &layout.parameters, &parameters);
-    Ok(::network::write(entries.chain(layout::file_entries("", &layout.statistics, &statistics)))?)
+    Ok(checkpoint::write(layout, &download(parameters)?, &download(statistics)?)?)
 }
 
 /// `values` as a tensor `[n]` on `device`.
@@ -255,27 +246,6 @@ fn views(flat: &Tensor, entries: &[Entry]) -> Result<Vec<Tensor>, Error> {
         Ok(shaped.f_detach()?)
     };
     entries.iter().map(view).collect()
-}
-
-/// The last matrix of the encoder of chance, whose differences name codes from the beginning.
-const ENCODING: &str = "encoding.output.weight";
-/// The matrices from one-hot actions or chance codes to planes.
-const ACTION_PLANES: [&str; 2] = ["dynamics.action.weight", "afterstate.action.weight"];
-
-fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
-    let bound = match entry.tensor.role {
-        Role::Convolution | Role::Linear => {
-            let fan_in = entry.len as f32 / entry.tensor.shape[0] as f32;
-            let name = &entry.tensor.name;
-            let begins_small =
-                name != ENCODING && [".output.weight", ".pooling.weight"].iter().any(|end| name.ends_with(end));
-            let scale = if begins_small { 0.1 } else { 1.0 };
-            if ACTION_PLANES.contains(&entry.tensor.name.as_str()) { 1.0 } else { scale * (6.0 / fan_in).sqrt() }
-        }
-        Role::NormScale => return vec![1.0; entry.len],
-        _ => return vec![0.0; entry.len],
-    };
-    (0..entry.len).map(|_| rng.random_range(-bound..bound)).collect()
 }
 
 #[cfg(test)]

@@ -1,59 +1,10 @@
 use tch::{Device, Kind, Tensor};
+use training::Optimiser;
 
 use crate::{
     Error,
     dispatcher::{self, AdamW},
 };
-
-/// The rule that turns gradients into steps.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Optimiser {
-    /// Adam with decoupled weight decay, Loshchilov and Hutter 2019, algorithm 2.
-    AdamW {
-        /// Decay of the mean of gradients and of the mean of their squares, each in `[0, 1)`.
-        betas: [f64; 2],
-        /// Added to the root of the second moment.
-        epsilon: f64,
-    },
-    /// Gradient descent with heavy-ball momentum; weight decay is part of the gradient, as L2 in the loss.
-    Sgd {
-        /// Decay of the sum of gradients, in `[0, 1)`.
-        momentum: f64,
-    },
-}
-
-impl Optimiser {
-    /// AdamW with the constants of its paper.
-    #[must_use]
-    pub const fn adamw() -> Self {
-        Self::AdamW { betas: [0.9, 0.999], epsilon: 1e-8 }
-    }
-
-    pub(crate) fn check(self) -> Result<(), Error> {
-        let below_one = |field, got: f64| match got {
-            _ if (0.0..1.0).contains(&got) => Ok(()),
-            _ => Err(Error::Setting { field, got, expected: "a number from 0 to below 1" }),
-        };
-        match self {
-            Self::AdamW { betas, epsilon } => {
-                betas.iter().try_for_each(|&beta| below_one("optimiser.betas", beta))?;
-                if !(epsilon > 0.0 && epsilon.is_finite()) {
-                    return Err(Error::Setting { field: "optimiser.epsilon", got: epsilon, expected: "above 0" });
-                }
-                Ok(())
-            }
-            Self::Sgd { momentum } => below_one("optimiser.momentum", momentum),
-        }
-    }
-
-    /// The names of the moments in a checkpoint.
-    pub(crate) fn moment_names(self) -> &'static [&'static str] {
-        match self {
-            Self::AdamW { .. } => &["first_moment.", "second_moment."],
-            Self::Sgd { .. } => &["momentum."],
-        }
-    }
-}
 
 /// The settings of one step. Tensors are `[1]` and on the device of the parameters, so that no step waits for another.
 #[derive(Debug, Clone, Copy)]
@@ -159,66 +110,14 @@ fn by_operations(
     keep(&stepped, parameters)
 }
 
-/// The decay of the learning rate with the progress of a run, from 0 at its start to 1 at its end.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Decay {
-    /// The learning rate does not decay.
-    Constant,
-    /// Half a cosine from the peak to `floor` times the peak.
-    Cosine {
-        /// Share of the peak that remains at the end, in `[0, 1]`.
-        floor: f64,
-    },
-    /// The learning rate is multiplied by `factor` at each progress in `at`.
-    Steps {
-        /// The factor of each step, in `(0, 1]`.
-        factor: f64,
-        /// Progress at which the steps occur, each in `[0, 1]`.
-        at: Vec<f64>,
-    },
-}
-
-impl Decay {
-    /// The share of the peak at `progress`.
-    pub(crate) fn factor(&self, progress: f64) -> f64 {
-        match self {
-            Self::Constant => 1.0,
-            Self::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
-            Self::Steps { factor, at } => {
-                let taken = at.iter().filter(|&&at| progress >= at).count();
-                factor.powi(i32::try_from(taken).unwrap_or(i32::MAX))
-            }
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let share = |field, got: f64| match got {
-            _ if (0.0..=1.0).contains(&got) => Ok(()),
-            _ => Err(Error::Setting { field, got, expected: "a share from 0 to 1" }),
-        };
-        match self {
-            Self::Constant => Ok(()),
-            Self::Cosine { floor } => share("decay.floor", *floor),
-            Self::Steps { factor, at } => {
-                share("decay.factor", *factor)?;
-                at.iter().try_for_each(|&at| share("decay.at", at))
-            }
-        }
-    }
-}
-
-/// The share of the peak while the learning rate warms up: it rises linearly over the first `steps` training steps.
-pub(crate) fn warm_up(step: u64, steps: u64) -> f64 {
-    if step >= steps { 1.0 } else { (step + 1) as f64 / (steps + 1) as f64 }
-}
-
 #[cfg(test)]
 mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
     use tch::{Kind, Tensor};
+    use training::Optimiser;
 
-    use super::{Decay, Optimiser, StepSettings, by_operations, in_one_pass, warm_up};
+    use super::{StepSettings, by_operations, in_one_pass};
     use crate::{
         Error,
         tests::networks::{assert_close, numbers},
@@ -297,40 +196,5 @@ mod tests {
             *sum = 0.8 * *sum + g + decay * *value;
             *value -= 0.05 * *sum;
         });
-    }
-
-    #[test]
-    fn constants_outside_their_range_are_refused_by_name() {
-        assert!(Optimiser::Sgd { momentum: 1.0 }.check().unwrap_err().to_string().contains("optimiser.momentum"));
-        assert!(Optimiser::AdamW { betas: [0.9, -0.1], epsilon: 1e-8 }.check().is_err());
-        assert!(Optimiser::AdamW { betas: [0.9, 0.99], epsilon: 0.0 }.check().is_err());
-    }
-
-    #[test]
-    fn a_cosine_falls_from_the_peak_to_its_floor_through_the_middle() {
-        let cosine = Decay::Cosine { floor: 0.1 };
-        let factors = [0.0, 0.5, 1.0].map(|progress| cosine.factor(progress));
-        for (got, expected) in factors.into_iter().zip([1.0, 0.55, 0.1]) {
-            assert!((got - expected).abs() < 1e-12, "{factors:?}");
-        }
-    }
-
-    #[test]
-    fn steps_multiply_at_their_places() {
-        let steps = Decay::Steps { factor: 0.5, at: vec![0.25, 0.75] };
-        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|progress| steps.factor(progress)), [1.0, 0.5, 0.5, 0.25, 0.25]);
-    }
-
-    #[test]
-    fn the_warm_up_is_a_line_that_never_gives_zero() {
-        assert_eq!([0, 1, 2, 3, 9].map(|step| warm_up(step, 3)), [0.25, 0.5, 0.75, 1.0, 1.0]);
-        assert_eq!(warm_up(0, 0), 1.0);
-    }
-
-    #[test]
-    fn shares_outside_their_range_are_refused_by_name() {
-        let error = Decay::Cosine { floor: f64::NAN }.check().unwrap_err();
-        assert_eq!(error.to_string(), "setting `decay.floor` is NaN, expected a share from 0 to 1");
-        assert!(Decay::Steps { factor: 0.1, at: vec![0.5, 1.5] }.check().is_err());
     }
 }

@@ -1,4 +1,4 @@
-use inference::DevicePreference;
+use inference::{DevicePreference, Precision};
 use tch::{Device, Kind};
 
 use crate::{Error, gpu, gpu::ComputeCapability};
@@ -14,30 +14,11 @@ pub fn device_name(device: Device) -> String {
     }
 }
 
-/// The number format of convolutions and matrices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// float32.
-    F32,
-    /// bfloat16, sums in 32 bits.
-    Bf16,
-}
-
-impl Precision {
-    pub(crate) fn kind(self) -> Kind {
-        match self {
-            Self::F32 => Kind::Float,
-            Self::Bf16 => Kind::BFloat16,
-        }
-    }
-}
-
-impl std::fmt::Display for Precision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        })
+/// The kind of tensors in a precision.
+pub(crate) fn kind(precision: Precision) -> Kind {
+    match precision {
+        Precision::F32 => Kind::Float,
+        Precision::Bf16 => Kind::BFloat16,
     }
 }
 

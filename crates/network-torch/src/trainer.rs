@@ -1,160 +1,29 @@
-mod laps;
 mod measured;
 mod snapshot;
 mod staging;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ::network::Reader;
 use tch::{Device, Kind, Tensor};
+use training::checkpoint::State;
+use training::{Contents, Examples, Laps, Losses, Precision, StepTimes, Trained, TrainerSettings, TrainingKernel};
 use weights::Architecture;
 
-use self::laps::Laps;
 use self::measured::Measured;
-use self::snapshot::{AVERAGE_FILE, NETWORK_FILE, OPTIMISER_FILE};
-pub use self::snapshot::{Contents, Snapshot};
+pub use self::snapshot::Snapshot;
 use self::staging::{ModelTargets, Staged};
 use crate::{
-    Decay, Error, Examples, Losses, Network, Optimiser, Precision, Purpose, TrainingKernel,
+    Error, Network, Purpose,
     custom_backward::CustomBackward,
-    layout,
     losses::{self, LossTensors},
     muzero::{self, LatentTower},
     network,
     optimiser::{self, StepSettings},
-    process,
+    process, rules,
     tower::{self, Mode},
     unrolled::{self, DYNAMICS_GRADIENT, LossWeights},
 };
-
-/// Settings of training.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrainerSettings {
-    /// The rule that turns gradients into steps.
-    pub optimiser: Optimiser,
-    /// The learning rate at its peak, after the warm-up.
-    pub learning_rate: f64,
-    /// Training steps over which the learning rate rises linearly from near zero.
-    pub warm_up_steps: u64,
-    /// The decay of the learning rate with progress.
-    pub decay: Decay,
-    /// The number of training steps after which progress is 1; `None` if only [`Trainer::set_progress`] changes it.
-    pub decay_steps: Option<u64>,
-    /// Weight decay of convolutions and matrices; batch norms and biases have none.
-    pub weight_decay: f64,
-    /// Gradients with a larger norm are scaled down to this norm.
-    pub gradient_clip_norm: f64,
-    /// Share of the old average that each step keeps; early steps keep less, `min(this, (1 + t) / (10 + t))`, so that
-    /// the initial weights soon lose their influence.
-    pub ema_decay: f64,
-    /// The factor of the value loss.
-    pub value_loss_weight: f64,
-    /// The factor of the consistency loss of MuZero (Ye et al. 2021), 2 as published; above 0 the network has its heads
-    /// ([`network`](Self::network)), and batches hold the observations of the unrolled steps.
-    pub consistency_loss_weight: f64,
-    /// The number format of convolutions and matrices; parameters and losses are float32.
-    pub precision: Precision,
-    /// The kernel of stem and tower.
-    pub tower: TrainingKernel,
-    /// The most positions that are run through the network at once; a larger batch is split into micro-batches of about
-    /// equal size whose gradients are added. 0 splits a batch only after the device ran out of memory for it. Each
-    /// micro-batch has its own statistics of batch norms and moves the running ones.
-    pub micro_batch: usize,
-}
-
-impl TrainerSettings {
-    /// The defaults for MuZero: those for AlphaZero with a quarter of the value loss, against overfitting of the value
-    /// (Schrittwieser et al. 2020, appendix H).
-    #[must_use]
-    pub fn muzero() -> Self {
-        Self { value_loss_weight: 0.25, ..Self::default() }
-    }
-}
-
-impl Default for TrainerSettings {
-    /// AdamW at 1e-3 with a short warm-up and a cosine decay to a twentieth: with these, small towers learn small
-    /// boards in minutes.
-    fn default() -> Self {
-        Self {
-            optimiser: Optimiser::adamw(),
-            learning_rate: 1e-3,
-            warm_up_steps: 100,
-            decay: Decay::Cosine { floor: 0.05 },
-            decay_steps: None,
-            weight_decay: 1e-4,
-            gradient_clip_norm: 4.0,
-            ema_decay: 0.999,
-            value_loss_weight: 1.0,
-            consistency_loss_weight: 0.0,
-            precision: Precision::F32,
-            tower: TrainingKernel::Auto,
-            micro_batch: 0,
-        }
-    }
-}
-
-impl TrainerSettings {
-    /// Creates the new network that these settings train: with the heads of the consistency loss, if it has a weight.
-    ///
-    /// # Errors
-    /// [`Error::Network`] names the dimension that is out of range, or the model, since AlphaZero has no consistency
-    /// loss.
-    pub fn network(&self, architecture: &Architecture, device: Device, seed: u64) -> Result<Network, Error> {
-        match self.consistency_loss_weight > 0.0 {
-            true => Network::with_consistency(architecture, device, seed),
-            false => Network::new(architecture, device, seed),
-        }
-    }
-
-    fn check(&self, network: &Network) -> Result<(), Error> {
-        self.optimiser.check()?;
-        self.decay.check()?;
-        let is_factor = |x: f64| x >= 0.0 && x.is_finite();
-        let factor = |field, x| (field, x, is_factor(x), "a finite number, 0 or above");
-        let (clip, ema, consistency) = (self.gradient_clip_norm, self.ema_decay, self.consistency_loss_weight);
-        let has_heads = consistency == 0.0 || network.layers.consistency().is_some();
-        let checks = [
-            factor("learning_rate", self.learning_rate),
-            factor("weight_decay", self.weight_decay),
-            factor("value_loss_weight", self.value_loss_weight),
-            factor("consistency_loss_weight", consistency),
-            ("consistency_loss_weight", consistency, has_heads, "0 for a network without its heads"),
-            ("gradient_clip_norm", clip, clip > 0.0, "above 0"),
-            ("ema_decay", ema, (0.0..1.0).contains(&ema), "from 0 to below 1"),
-        ];
-        match checks.into_iter().find(|(.., is_good, _)| !is_good) {
-            Some((field, got, _, expected)) => Err(Error::Setting { field, got, expected }),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The durations of the parts of a training step, as seen by the caller: an accelerator may still be computing when a
-/// call returns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StepTimes {
-    /// Copying the batch to the device.
-    pub stage: Duration,
-    /// The forward pass of the network and its losses.
-    pub forward: Duration,
-    /// Gradients and their norm, and reading the losses, which waits for an accelerator to finish the step.
-    pub backward: Duration,
-    /// Clipping, the optimiser, the average.
-    pub optimiser: Duration,
-}
-
-/// The results of a training step.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Trained {
-    /// The losses before the step updated the weights.
-    pub losses: Losses,
-    /// The distance of the value of each row from its target, `[B]`; empty if the batch had no importance. Values of
-    /// AlphaZero are win minus loss; those of MuZero the predicted values of the roots, in units of the reward.
-    pub value_errors: Vec<f32>,
-    /// The durations of its parts.
-    pub times: StepTimes,
-}
 
 /// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
 ///
@@ -212,10 +81,11 @@ impl Trainer {
     /// Creates a trainer of `network`; the average starts as a copy of its weights.
     ///
     /// # Errors
-    /// [`Error::Setting`] names a setting outside its range, or a consistency loss for a network without its heads;
+    /// [`training::Error::Setting`] names a setting outside its range, or a consistency loss for a network without its
+    /// heads;
     /// [`Error::Device`] a precision in which the device does not train.
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
-        settings.check(&network)?;
+        settings.check(&network.layers)?;
         network.rules.check(network.device(), settings.precision, Purpose::Training)?;
         let _guard = tch::no_grad_guard();
         let moments = settings.optimiser.moment_names().iter();
@@ -271,7 +141,7 @@ impl Trainer {
     /// for the device.
     ///
     /// # Errors
-    /// [`Error::Batch`], [`Error::Action`] or [`Error::Network`] if the examples do not fit the network;
+    /// [`Error::Training`] if the examples do not fit the network;
     /// [`Error::OutOfMemory`] if the device cannot hold a single position,
     /// [`Error::Libtorch`] if it fails. Weights, statistics, average and moments are then unchanged.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
@@ -281,7 +151,8 @@ impl Trainer {
     /// Waits for the oldest queued step and returns its results; `None` if no step is queued.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics, average
+    /// [`training::Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics,
+    /// average
     /// and moments unchanged. [`Error::Libtorch`] if the device fails.
     pub fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
         self.collect_in_laps(&mut Laps::new(clock))
@@ -412,7 +283,7 @@ impl Trainer {
         files: &[(String, Vec<u8>)],
     ) -> Result<Self, Error> {
         // The seed does not matter: every number is replaced.
-        let mut trainer = Self::new(settings.network(architecture, device, 0)?, settings)?;
+        let mut trainer = Self::new(Network::to_train(architecture, &settings, device, 0)?, settings)?;
         trainer.load(files)?;
         Ok(trainer)
     }
@@ -424,20 +295,13 @@ impl Trainer {
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let file = |name: &'static str| {
-            let found = files.iter().find(|(file, _)| file == name);
-            found.map(|(_, bytes)| bytes.as_slice()).ok_or(Error::MissingFile { name })
-        };
+        let State { network, average, moments, step, progress } =
+            State::read(&self.network.layout, self.settings.optimiser, files)?;
         let device = self.network.device();
-        let (network, average) =
-            (self.network.another(file(NETWORK_FILE)?)?, self.network.another(file(AVERAGE_FILE)?)?);
-        let mut reader = Reader::new(file(OPTIMISER_FILE)?)?;
-        let (step, progress) = (reader.count("step")?, reader.real("progress")?);
-        let mut moments = Vec::with_capacity(self.moments.len());
-        for name in self.settings.optimiser.moment_names() {
-            moments.push(network::upload(&layout::flat(&mut reader, name, &network.layout.parameters)?, device)?);
-        }
-        reader.finish()?;
+        let of_numbers =
+            |numbers| Network::from_numbers(self.network.architecture(), numbers, self.network.layers.clone(), device);
+        let (network, average) = (of_numbers(&network)?, of_numbers(&average)?);
+        let moments = moments.iter().map(|moment| network::upload(moment, device)).collect::<Result<_, _>>()?;
         let next_step = network::upload(&[(step + 1) as f32], device)?;
 
         self.lowered = network.lowered(self.settings.precision)?;
@@ -465,8 +329,7 @@ impl Trainer {
     }
 
     fn learning_rate_after(&self, steps: u64) -> f64 {
-        let warm_up = optimiser::warm_up(steps, self.settings.warm_up_steps);
-        self.settings.learning_rate * warm_up * self.settings.decay.factor(self.progress_after(steps))
+        self.settings.learning_rate_after(steps, self.progress)
     }
 
     /// The learning rates of the next step if the newest queued one is applied, and if it is refused. Older ones are
@@ -479,12 +342,7 @@ impl Trainer {
     /// The progress of the run: the larger of the set value and the share of steps.
     #[must_use]
     pub fn progress(&self) -> f64 {
-        self.progress_after(self.step)
-    }
-
-    fn progress_after(&self, steps: u64) -> f64 {
-        let by_steps = self.settings.decay_steps.map_or(0.0, |all| steps as f64 / all.max(1) as f64);
-        self.progress.max(by_steps.min(1.0))
+        self.settings.progress_after(self.step, self.progress)
     }
 
     /// Sets the progress of the run, for runs that are limited by something other than steps. Clamped to `[0, 1]`; NaN
@@ -565,7 +423,7 @@ impl Trainer {
             tch::no_grad(|| self.network.flat_statistics.shallow_clone().f_add_scalar_(1.0).map(drop))?;
             return Err(Error::OutOfMemory { message: format!("no memory for {} positions", staged.positions) });
         }
-        let kind = self.settings.precision.kind();
+        let kind = rules::kind(self.settings.precision);
         let observations = staged.observations.f_to_kind(kind)?;
         let (network, value_loss_weight) = (&self.network, self.settings.value_loss_weight);
         let lowered = self.lowered.as_ref().unwrap_or(network);
@@ -640,7 +498,7 @@ impl Trainer {
             ("gradient norm", losses.gradient_norm),
         ];
         match quantities.into_iter().find(|(_, value)| !value.is_finite()) {
-            Some((quantity, _)) => Err(Error::NotFinite { quantity, step: self.step + 1 }),
+            Some((quantity, _)) => Err(training::Error::NotFinite { quantity, step: self.step + 1 }.into()),
             None => Ok(()),
         }
     }

@@ -2,10 +2,9 @@
 //! they are those of an AlphaZero network of returns.
 
 use tch::{Device, Kind, Tensor};
-use weights::Architecture;
 
 use crate::{
-    Error, UnrolledBatch, categorical,
+    Error, categorical,
     consistency::NextStates,
     losses::LossTensors,
     muzero::{self, Unrolled, UnrolledChance},
@@ -16,46 +15,6 @@ pub(crate) const DYNAMICS_GRADIENT: f64 = 0.5;
 
 /// A root value counts as accurate up to this share of one more than its target's size.
 const ACCURATE: f64 = 0.1;
-
-impl UnrolledBatch {
-    /// Returns B after checking that every field has the length for B, K and `architecture`, and every action.
-    pub(crate) fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
-        let steps = self.unroll_steps;
-        if (steps > 0) != architecture.model.has_dynamics() {
-            let expected = usize::from(architecture.model.has_dynamics());
-            return Err(Error::Batch { field: "unroll_steps", expected, got: steps });
-        }
-        let states = self.policy_weights.len();
-        let positions = states / (steps + 1);
-        let observation = architecture.planes * architecture.height * architecture.width;
-        let next = if self.has_next_observations() { positions * steps } else { 0 };
-        let lengths = [
-            ("policy_weights", states, positions.max(1) * (steps + 1)),
-            ("observations", self.observations.len(), positions * observation),
-            ("actions", self.actions.len(), positions * steps),
-            ("policies", self.policies.len(), states * architecture.actions),
-            ("values", self.values.len(), states),
-            ("value_weights", self.value_weights.len(), states),
-            ("rewards", self.rewards.len(), positions * steps),
-            ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
-            ("next_observations", self.next_observations.len(), next * observation),
-            ("next_weights", self.next_weights.len(), next),
-            ("chance_weights", self.chance_weights.len(), next),
-        ];
-        if let Some((field, got, expected)) = lengths.into_iter().find(|(_, got, expected)| got != expected) {
-            return Err(Error::Batch { field, expected, got });
-        }
-        match self.actions.iter().find(|&&action| usize::from(action) >= architecture.actions) {
-            Some(&action) => Err(Error::Action { action, actions: architecture.actions }),
-            None => Ok(positions),
-        }
-    }
-
-    /// Returns whether it holds the observations of the states after each action.
-    pub(crate) fn has_next_observations(&self) -> bool {
-        !(self.next_observations.is_empty() && self.next_weights.is_empty() && self.chance_weights.is_empty())
-    }
-}
 
 /// The targets of an unrolled batch, or of some of its rows, on the device.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ mod unrolled;
 
 use experience::{ActionProbability, Episode, Sample, Segment, TrajectoryId};
 use game::{Action, Game, Outcome, Recording, Scoring, Spec};
-use network_torch::Examples;
 use rand::Rng;
+use training::Examples;
 
 pub use unrolled::Unroll;
 

@@ -3,8 +3,8 @@
 
 use experience::Segment;
 use game::{Action, Game, Outcome};
-use network_torch::{Observations, TrainingBatch};
 use rand::{Rng, RngExt};
+use training::{Observations, TrainingBatch};
 
 use super::{check_policy, observe, position_of};
 
@@ -94,9 +94,9 @@ mod tests {
     use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
     use game::{Player, Symmetry};
     use games::connect_four::ConnectFour;
-    use network_torch::Examples;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
+    use training::Examples;
     use weights::WeightsVersion;
 
     use super::*;

@@ -15,8 +15,8 @@
 
 use experience::{Episode, Segment, Step};
 use game::{Action, Error, Game, Outcome, Player, Players, Scoring, Spec};
-use network_torch::{Observations, UnrolledBatch};
 use rand::{Rng, RngExt};
+use training::{Observations, UnrolledBatch};
 
 use super::returns::{End, Horizon, Played, n_step_return};
 use super::{check_policy, observe, position_of};

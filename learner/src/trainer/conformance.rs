@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use network_torch::{Device, TrainerSettings, TrainingBatch, UnrolledBatch};
+use network_torch::{Device, Network};
+use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::*;
@@ -19,6 +20,14 @@ const LIBTORCH: Backend = Backend {
     trainer: || libtorch(Model::Alphazero),
     examples: || Examples::Positions(batch()),
     not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
+};
+
+const KERNELS: Backend = Backend {
+    trainer: || {
+        let (architecture, settings) = (architecture(Model::Alphazero), TrainerSettings::default());
+        Box::new(training_cpu::Trainer::new(&architecture, settings, 1, 2).unwrap())
+    },
+    ..LIBTORCH
 };
 
 const LIBTORCH_MUZERO: Backend = Backend {
@@ -56,7 +65,13 @@ fn libtorch(model: Model) -> Box<dyn Trainer> {
 }
 
 fn libtorch_with(model: Model, settings: TrainerSettings) -> Box<dyn Trainer> {
-    let architecture = Architecture {
+    let architecture = architecture(model);
+    let network = Network::to_train(&architecture, &settings, Device::Cpu, 1).unwrap();
+    Box::new(network_torch::Trainer::new(network, settings).unwrap())
+}
+
+fn architecture(model: Model) -> Architecture {
+    Architecture {
         game: "any".into(),
         planes: 2,
         height: 3,
@@ -67,9 +82,7 @@ fn libtorch_with(model: Model, settings: TrainerSettings) -> Box<dyn Trainer> {
         squeeze_excitation: 0,
         global_pooling: 0,
         model,
-    };
-    let network = settings.network(&architecture, Device::Cpu, 1).unwrap();
-    Box::new(network_torch::Trainer::new(network, settings).unwrap())
+    }
 }
 
 fn batch() -> TrainingBatch {
@@ -170,22 +183,37 @@ impl Backend {
     }
 }
 
-fn step(trainer: &mut dyn Trainer, examples: &Examples) -> Collected {
+pub(super) fn step(trainer: &mut dyn Trainer, examples: &Examples) -> Collected {
     trainer.queue(examples, &mut Instant::now).unwrap();
     trainer.collect(&mut Instant::now).unwrap()
 }
 
-fn files(trainer: &dyn Trainer) -> Files {
+pub(super) fn files(trainer: &dyn Trainer) -> Files {
     trainer.snapshot(Contents::All).unwrap().files().unwrap()
 }
 
-fn published(trainer: &dyn Trainer) -> Vec<u8> {
+pub(super) fn published(trainer: &dyn Trainer) -> Vec<u8> {
     trainer.snapshot(Contents::Average).unwrap().published().unwrap()
 }
 
 #[test]
 fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
-    for backend in [LIBTORCH, LIBTORCH_RETURNS, LIBTORCH_MUZERO, LIBTORCH_EFFICIENTZERO, LIBTORCH_STOCHASTIC_MUZERO] {
+    keep_the_contract(&[
+        LIBTORCH,
+        LIBTORCH_RETURNS,
+        LIBTORCH_MUZERO,
+        LIBTORCH_EFFICIENTZERO,
+        LIBTORCH_STOCHASTIC_MUZERO,
+    ]);
+}
+
+#[test]
+fn the_kernels_of_the_cpu_keep_the_contract_of_trainers() {
+    keep_the_contract(&[KERNELS]);
+}
+
+fn keep_the_contract(backends: &[Backend]) {
+    for backend in backends {
         backend.a_trainer_without_queued_steps_has_no_results();
         backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
         backend.a_restored_trainer_continues_as_if_it_had_not_stopped();

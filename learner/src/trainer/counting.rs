@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use network_torch::Losses;
+use training::Losses;
 
 use super::*;
 

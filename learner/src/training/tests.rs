@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use learner::config::{Config, LearnerSection};
-use network_torch::{Device, Network, TrainerSettings, TrainingBatch, UnrolledBatch};
+use network_torch::{Device, Network};
 use service::config::RunSection;
+use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
 
 use super::*;
 use crate::trainer::counting::{Counting, Log};

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use inference::Precision;
 use network_torch::{
-    Device, DevicePreference, Precision, PrecisionPreference, Purpose, choose_device, choose_precision, device_name,
-    devices,
+    Device, DevicePreference, PrecisionPreference, Purpose, choose_device, choose_precision, device_name, devices,
 };
 
 use crate::{Result, Settings};

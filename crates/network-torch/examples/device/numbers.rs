@@ -1,7 +1,8 @@
 //! The answers of a device beside those of the CPU in float32.
 
+use inference::Precision;
 use inference::{Batch, Evaluator, Predictions};
-use network_torch::{Device, LibtorchEvaluator, Precision, set_threads};
+use network_torch::{Device, LibtorchEvaluator, set_threads};
 use tch::{Kind as Dtype, Tensor};
 use weights::{Architecture, WeightsVersion};
 

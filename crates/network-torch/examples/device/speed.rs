@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use inference::{Evaluator, Predictions};
 use network::Layers;
 use network_torch::{
-    Device, Libtorch, Network, Operands, Operation, Precision, PrecisionPreference, Purpose, Trainer, TrainerSettings,
-    choose_precision, set_threads,
+    Device, Libtorch, Network, Operands, Operation, PrecisionPreference, Purpose, Trainer, choose_precision,
+    set_threads,
 };
+use training::{Precision, TrainerSettings};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::output::Kind;

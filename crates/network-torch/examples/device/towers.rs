@@ -3,9 +3,10 @@
 use game::{Action, ObservationShape};
 use inference::{Batch, Predictions};
 use network::{Entry, Layers, Reader, Role};
-use network_torch::{Device, Network, TrainingBatch};
+use network_torch::{Device, Network};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use training::TrainingBatch;
 use weights::Architecture;
 
 use crate::Result;

@@ -1,8 +1,7 @@
 //! Training steps of a device beside those of the CPU, a refused step, and a restored checkpoint.
 
-use network_torch::{
-    Device, Error, Examples, Network, Observations, Precision, Trainer, TrainerSettings, TrainingKernel, set_threads,
-};
+use network_torch::{Device, Error, Network, Trainer, set_threads};
+use training::{Examples, Observations, Precision, TrainerSettings, TrainingKernel};
 use weights::Architecture;
 
 use crate::output::Kind;
@@ -81,7 +80,7 @@ fn refusal_and_restoration(
         broken.observations = Observations::Floats(observations);
         let refused = trainer.step(&broken.into());
         let found = refused.as_ref().map_or_else(ToString::to_string, |_| "the step was applied".to_owned());
-        let is_refused = matches!(refused, Err(Error::NotFinite { .. }));
+        let is_refused = matches!(refused, Err(Error::Training(training::Error::NotFinite { .. })));
         settings.claim(&format!("{precision}: a batch with a NaN is refused"), &found, is_refused);
         let unchanged = trainer.save()? == before;
         let found = if unchanged { "no bit" } else { "some bits" };

@@ -5,9 +5,10 @@ use tch::{Device, Tensor};
 
 use super::{plain_tower, probe::probe_device};
 use crate::{
-    DeviceRules, Error, Network, Precision, Purpose, folded::Folded, gpu, gpu::ComputeCapability, network, process,
+    DeviceRules, Error, Network, Purpose, folded::Folded, gpu, gpu::ComputeCapability, network, process,
     rules::device_name,
 };
+use inference::Precision;
 
 /// A precision and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,9 +7,10 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
-    Decay, DeviceRules, Error, Examples, Network, Optimiser, Precision, Purpose, Trainer, TrainerSettings,
-    TrainingBatch, device::plain_tower, folded::Folded, layout, network, rules::device_name,
+    DeviceRules, Error, Network, Purpose, Trainer, device::plain_tower, folded::Folded, layout, network,
+    rules::device_name,
 };
+use training::{Decay, Examples, Optimiser, Precision, TrainerSettings, TrainingBatch};
 
 /// A device that can be compared with the CPU.
 pub(crate) trait Subject {

@@ -7,10 +7,10 @@ use weights::{Architecture, Digest, WeightsVersion};
 
 use super::*;
 use crate::{
-    Precision,
     tests::networks::{numbers, seasoned, small},
     tower::{Mode, forward},
 };
+use inference::Precision;
 
 fn shape(architecture: &Architecture) -> ObservationShape {
     ObservationShape { planes: architecture.planes, height: architecture.height, width: architecture.width }
@@ -170,7 +170,10 @@ fn a_thread_can_go_on_while_another_one_prepares_weights() {
 fn weights_that_cannot_be_read_are_an_error_and_the_engine_stays_usable() {
     let libtorch = accelerated(2);
     let (manifest, bytes) = published(72);
-    assert!(matches!(libtorch.evaluator(&manifest, &bytes[..9]).map(drop), Err(Error::Network(_))));
+    assert!(matches!(
+        libtorch.evaluator(&manifest, &bytes[..9]).map(drop),
+        Err(Error::Training(training::Error::Network(_)))
+    ));
     let mut predictions = Predictions::new();
     libtorch.evaluator(&manifest, &bytes).unwrap().evaluate(&positions(3), &mut predictions).unwrap();
     assert_eq!(predictions.len(), 3);

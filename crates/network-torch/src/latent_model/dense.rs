@@ -3,7 +3,8 @@ use tch::{Kind, Tensor};
 
 use super::heads::{self, Batched, Remember};
 use super::size;
-use crate::{Error, Network, Precision};
+use crate::{Error, Network};
+use inference::Precision;
 
 /// A dense MuZero network, or AlphaZero network of returns, for inference. Latent states are `[B, H]`.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ struct Hidden {
 impl Dense {
     /// Copies a dense network.
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
-        let (layers, kind) = (network.layers.muzero()?, precision.kind());
+        let (layers, kind) = (network.layers.muzero()?, crate::rules::kind(precision));
         let (units, actions) = (network.architecture().channels, network.architecture().actions);
         let heads = heads::all(layers);
         let dynamics = layers.dynamics.as_ref().map(|dynamics| Dynamics::new(network, &dynamics.trunk, kind));

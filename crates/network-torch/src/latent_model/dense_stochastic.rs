@@ -3,10 +3,11 @@ use tch::{Kind, Tensor};
 
 use super::{heads, size};
 use crate::{
-    Error, Network, Precision, categorical,
+    Error, Network, categorical,
     layers::Mode,
     muzero::{LatentTower, one_hot},
 };
+use inference::Precision;
 
 /// A dense Stochastic MuZero network for inference. Latent states and afterstates are `[B, H]`.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(super) struct DenseStochastic {
 impl DenseStochastic {
     /// Copies a network.
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
-        let kind = precision.kind();
+        let kind = crate::rules::kind(precision);
         Ok(Self { network: network.copy(kind)?, kind })
     }
 

@@ -5,7 +5,8 @@ use super::size;
 use crate::{Error, Network, categorical};
 
 /// The error of a step in a network without dynamics.
-pub(super) const NO_DYNAMICS: Error = Error::Network(network::Error::Model { expected: "muzero" });
+pub(super) const NO_DYNAMICS: Error =
+    Error::Training(training::Error::Network(network::Error::Model { expected: "muzero" }));
 
 /// The heads that read latent states: policy, value and, where the network has dynamics, reward.
 pub(super) fn all(layers: &LatentLayers) -> Vec<&Head> {

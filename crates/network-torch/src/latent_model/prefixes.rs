@@ -2,7 +2,8 @@ use network::{MEMORY_UNITS, PREFIX_HORIZON};
 use tch::{Device, Kind, Tensor};
 
 use super::size;
-use crate::{Error, Network, Precision, folded, layers::Affine, value_prefix::Memory};
+use crate::{Error, Network, folded, layers::Affine, value_prefix::Memory};
+use inference::Precision;
 
 /// Numbers of a memory in a pool: h, c, the prefix, and the number of steps that it sums.
 const NUMBERS: usize = 2 * MEMORY_UNITS + 2;
@@ -39,7 +40,8 @@ impl Prefixes {
     pub(super) fn of(network: &Network, precision: Precision, device: Device) -> Result<Option<Self>, Error> {
         let dynamics = network.layers.muzero()?.dynamics.as_ref();
         let Some(memory) = dynamics.and_then(|dynamics| dynamics.memory.as_ref()) else { return Ok(None) };
-        let (kind, memories) = (precision.kind(), Tensor::f_zeros([0, size(NUMBERS)], (Kind::Float, device))?);
+        let (kind, memories) =
+            (crate::rules::kind(precision), Tensor::f_zeros([0, size(NUMBERS)], (Kind::Float, device))?);
         Ok(Some(Self { gates: folded::linear(network, memory)?.cast(kind)?, kind, memories }))
     }
 

@@ -5,11 +5,12 @@ use weights::Architecture;
 use super::heads::{self, Batched, Remember};
 use super::size;
 use crate::{
-    DeviceRules, Error, MemoryFormat, Network, Precision, categorical,
+    DeviceRules, Error, MemoryFormat, Network, categorical,
     folded::{self, Block, fold},
     fusing::{self, Fusing},
     layers::{self, Affine},
 };
+use inference::Precision;
 
 /// A residual MuZero network, with chance or without, or an AlphaZero network of returns, for inference: every batch
 /// norm folded into the convolution before it. Latent states and afterstates are `[B, H · W · C]`, or
@@ -69,7 +70,7 @@ struct Heads {
 impl Residual {
     /// Folds a residual network.
     pub(super) fn new(network: &Network, precision: Precision) -> Result<Self, Error> {
-        let (layers, kind, rules) = (network.layers.muzero()?, precision.kind(), network.rules);
+        let (layers, kind, rules) = (network.layers.muzero()?, crate::rules::kind(precision), network.rules);
         let (architecture, format) = (network.architecture().clone(), rules.memory_format);
         let block = |block: &::network::Block| Block::new(network, block, kind, format);
 

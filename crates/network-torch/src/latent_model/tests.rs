@@ -12,12 +12,13 @@ use weights::{Architecture, Model, WeightsVersion};
 
 use super::LibtorchLatent;
 use crate::{
-    DeviceRules, Error, Network, Precision, categorical,
+    DeviceRules, Error, Network, categorical,
     layers::Mode,
     muzero::LatentTower,
     tests::networks::{dense, numbers, of_returns, residual, seasoned, small, stochastic, with_prefix},
     value_prefix::Memory,
 };
+use inference::Precision;
 
 const SLOTS: usize = 40;
 const ROWS: usize = 13;
@@ -385,7 +386,10 @@ fn weights_that_give_nan_are_an_error_with_their_version() {
 fn a_network_of_alphazero_and_observations_of_another_game_are_refused() {
     let bytes = seasoned(&small(), 88).to_safetensors().unwrap();
     let refused = LibtorchLatent::new(&small(), WeightsVersion(1), &bytes, Device::Cpu, Precision::F32).unwrap_err();
-    assert!(matches!(refused, Error::Network(::network::Error::Model { expected: "muzero" })), "{refused}");
+    assert!(
+        matches!(refused, Error::Training(training::Error::Network(::network::Error::Model { expected: "muzero" }))),
+        "{refused}"
+    );
 
     let mut model = model_of(&seasoned(&dense(), 89), Precision::F32);
     let refused = model.initial(&observations(&residual(), 1), &[Slot(0)], &mut LatentPredictions::default());

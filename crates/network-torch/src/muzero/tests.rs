@@ -8,7 +8,7 @@ use weights::{Architecture, Model};
 
 use super::{LatentTower, RANGE_EPSILON, Unrolled, unroll};
 use crate::{
-    Network, UnrolledBatch,
+    Network,
     consistency::NextStates,
     layers::Mode,
     network,
@@ -19,6 +19,7 @@ use crate::{
     unrolled::{DYNAMICS_GRADIENT, LossWeights, UnrolledTargets, losses, policy_weight},
     value_prefix,
 };
+use training::UnrolledBatch;
 
 const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 2.0 };
 

@@ -122,7 +122,10 @@ fn a_missing_an_extra_and_a_misshapen_tensor_are_refused_by_name() {
     assert_eq!(misshapen.unwrap_err().to_string(), expected);
 
     let mistyped = read(&rewritten(|tensors| tensors[0].1 = Dtype::I32)).unwrap_err();
-    assert!(matches!(mistyped, Error::Network(::network::Error::Shape { .. })), "{mistyped}");
+    assert!(
+        matches!(mistyped, Error::Training(training::Error::Network(::network::Error::Shape { .. }))),
+        "{mistyped}"
+    );
 }
 
 #[test]

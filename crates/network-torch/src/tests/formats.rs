@@ -8,12 +8,13 @@ use super::{
     recorder::{Operation, Recorded, is_channels_last, recorded},
 };
 use crate::{
-    Decay, DeviceRules, Network, Optimiser, Precision, Trainer, TrainerSettings,
+    DeviceRules, Network, Trainer,
     folded::Folded,
     layout,
     losses::{Targets, losses},
     tower::{Mode, forward},
 };
+use training::{Decay, Optimiser, Precision, TrainerSettings};
 
 /// Networks with every kind of block, one with a single plane: its observations look alike in both formats.
 fn architectures() -> [Architecture; 3] {
@@ -133,7 +134,7 @@ fn under_the_rules_of_mps_the_folded_network_is_channels_first_and_answers_alike
             let (logits, record) = folded(&architecture, DeviceRules::MPS, precision);
             assert_close(&logits, &expected, tolerance);
             no_channels_last(&record);
-            assert!(record.iter().all(|recorded| recorded.kinds() == [precision.kind(); 3]));
+            assert!(record.iter().all(|recorded| recorded.kinds() == [crate::rules::kind(precision); 3]));
         }
     }
 }

@@ -5,7 +5,8 @@ use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
 use weights::{Architecture, Model};
 
-use crate::{Network, TrainingBatch, UnrolledBatch};
+use crate::Network;
+use training::{TrainingBatch, UnrolledBatch};
 
 /// A network small enough to compute by hand: 2 planes of 3×3, 4 actions, 2 channels, 1 block.
 pub(crate) fn tiny() -> Architecture {

@@ -1,6 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
-use crate::{Error, Losses, gpu, network};
+use crate::{Error, gpu, network};
+use training::Losses;
 
 /// The number of scalars: policy, value, reward, consistency and chance loss, gradient norm, total loss, sum of squared
 /// weights, entropy, accuracy.

@@ -1,28 +1,9 @@
-use ::network::Entry;
 use tch::{Device, Kind, Tensor};
+use training::checkpoint::{self, Files};
+use training::{Contents, Layout, Numbers, Optimiser};
 
 use super::Trainer;
-use crate::{
-    Error, SubmittingThreads,
-    layout::{self, Layout},
-    network,
-};
-
-/// The file of a checkpoint that holds the weights as trained.
-pub(super) const NETWORK_FILE: &str = "network.safetensors";
-/// The file of a checkpoint that holds the averaged weights.
-pub(super) const AVERAGE_FILE: &str = "average.safetensors";
-/// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
-pub(super) const OPTIMISER_FILE: &str = "optimiser.safetensors";
-
-/// The parts of a trainer's state that are copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
-    /// The averaged weights, which are published.
-    Average,
-    /// The whole state, for a checkpoint.
-    All,
-}
+use crate::{Error, SubmittingThreads, network};
 
 /// A trainer's state at one step. Another thread can encode it while training continues.
 #[derive(Debug)]
@@ -39,8 +20,9 @@ pub struct Snapshot {
 struct State {
     /// Parameters `[P]` and running statistics `[S]` as trained.
     network: [Tensor; 2],
-    /// `[P]` each, with their names.
-    moments: Vec<(&'static str, Tensor)>,
+    optimiser: Optimiser,
+    /// `[P]` each.
+    moments: Vec<Tensor>,
     step: u64,
     progress: f64,
 }
@@ -49,10 +31,10 @@ impl Snapshot {
     /// The state in the memory of `trainer`.
     pub(super) fn of(trainer: &Trainer, contents: Contents) -> Self {
         let pair = |parameters: &Tensor, statistics: &Tensor| [parameters.shallow_clone(), statistics.shallow_clone()];
-        let names = trainer.settings.optimiser.moment_names().iter().copied();
         let state = || State {
             network: pair(&trainer.network.flat_parameters, &trainer.network.flat_statistics),
-            moments: names.zip(trainer.moments.iter().map(Tensor::shallow_clone)).collect(),
+            optimiser: trainer.settings.optimiser,
+            moments: trainer.moments.iter().map(Tensor::shallow_clone).collect(),
             step: trainer.step,
             progress: trainer.progress,
         };
@@ -68,8 +50,7 @@ impl Snapshot {
     pub(super) fn copy(mut self) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let state = self.state.iter_mut();
-        let of_state =
-            state.flat_map(|state| state.network.iter_mut().chain(state.moments.iter_mut().map(|(_, moment)| moment)));
+        let of_state = state.flat_map(|state| state.network.iter_mut().chain(&mut state.moments));
         for tensor in self.average.iter_mut().chain(of_state) {
             *tensor = match self.reader {
                 // A device that takes work of one thread only is read by this one.
@@ -94,17 +75,17 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::Libtorch`] if the device cannot be read.
-    pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        let [parameters, statistics] = &self.average;
-        let mut files = vec![(AVERAGE_FILE.to_owned(), network::write(&self.layout, parameters, statistics)?)];
-        if let Some(State { network: [parameters, statistics], moments, step, progress }) = &self.state {
-            let mut entries = vec![Entry::count("step", *step), Entry::real("progress", *progress)];
-            for (name, moment) in moments {
-                entries.extend(layout::file_entries(name, &self.layout.parameters, &network::download(moment)?));
-            }
-            files.insert(0, (NETWORK_FILE.to_owned(), network::write(&self.layout, parameters, statistics)?));
-            files.push((OPTIMISER_FILE.to_owned(), ::network::write(entries)?));
-        }
-        Ok(files)
+    pub fn files(&self) -> Result<Files, Error> {
+        let numbers = |[parameters, statistics]: &[Tensor; 2]| -> Result<Numbers, Error> {
+            Ok(Numbers { parameters: network::download(parameters)?, statistics: network::download(statistics)? })
+        };
+        let average = numbers(&self.average)?;
+        let Some(State { network, optimiser, moments, step, progress }) = &self.state else {
+            return Ok(checkpoint::average_file(&self.layout, &average)?);
+        };
+        let moments = moments.iter().map(network::download).collect::<Result<_, _>>()?;
+        let state =
+            checkpoint::State { network: numbers(network)?, average, moments, step: *step, progress: *progress };
+        Ok(state.files(&self.layout, *optimiser)?)
     }
 }

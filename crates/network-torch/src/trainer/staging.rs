@@ -2,12 +2,13 @@ use tch::{Device, Kind, Tensor, kind::Element};
 use weights::{Architecture, Model};
 
 use crate::{
-    Error, Examples, Network, Observations, TrainingBatch, UnrolledBatch,
+    Error, Network,
     consistency::NextStates,
     losses::{self, Targets},
     unrolled::{self, UnrolledTargets},
     value_prefix,
 };
+use training::{Examples, Observations, TrainingBatch, UnrolledBatch};
 
 /// The targets of either model.
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Staged {
         let needs_next = network.layers.consistency().is_some() || architecture.model.codes() > 0;
         if needs_next && !batch.has_next_observations() {
             let expected = observations.len() * unroll_steps;
-            return Err(Error::Batch { field: "next_observations", expected, got: 0 });
+            return Err(training::Error::Batch { field: "next_observations", expected, got: 0 }.into());
         }
         let (bytes, floats) = numbers_of(observations);
         let (next_bytes, next_floats): (&[u8], &[f32]) =

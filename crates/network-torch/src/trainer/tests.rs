@@ -4,13 +4,15 @@ use gradients::Path;
 use tch::Device;
 use weights::Architecture;
 
-use super::{Contents, Pass, Staged, StepTimes, Trained, Trainer, TrainerSettings, TrainingKernel};
+use super::{Pass, Staged, Trainer};
 use crate::{
-    Decay, DeviceRules, Error, Network, Observations, Optimiser, Precision, TrainingBatch,
+    DeviceRules, Error, Network,
     custom_backward::CustomBackward,
     tests::networks::{assert_close, batch, complete, numbers, seasoned, small, tiny},
     trainer::Laps,
 };
+use training::{Contents, StepTimes, Trained, TrainerSettings, TrainingKernel};
+use training::{Decay, Observations, Optimiser, Precision, TrainingBatch};
 
 fn settings() -> TrainerSettings {
     TrainerSettings {
@@ -173,7 +175,10 @@ fn a_step_by_hand_that_is_not_finite_changes_nothing() {
         let before = trainer.save().unwrap();
         let mut broken = batch(&small(), 9, 2);
         spoil_observations(&mut broken);
-        assert!(matches!(trainer.step(&broken.clone().into()), Err(Error::NotFinite { .. })), "{path:?}");
+        assert!(
+            matches!(trainer.step(&broken.clone().into()), Err(Error::Training(training::Error::NotFinite { .. }))),
+            "{path:?}"
+        );
         assert!(trainer.save().unwrap() == before, "{path:?}: a refused step left something behind");
     }
 }
@@ -226,7 +231,10 @@ fn a_step_that_is_not_finite_changes_nothing() {
     ] {
         let mut spoilt = batch(&small(), 9, 64);
         spoil(&mut spoilt);
-        assert!(matches!(trainer.step(&spoilt.clone().into()), Err(Error::NotFinite { step: 2, .. })));
+        assert!(matches!(
+            trainer.step(&spoilt.clone().into()),
+            Err(Error::Training(training::Error::NotFinite { step: 2, .. }))
+        ));
         assert!(trainer.save().unwrap() == before, "something moved");
     }
     trainer.step(&batch(&small(), 9, 65).into()).unwrap();
@@ -324,12 +332,15 @@ fn a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing() {
     let mut cut = files.clone();
     let half = cut[2].1.len() / 2;
     cut[2].1.truncate(half);
-    assert!(matches!(trainer.load(&cut), Err(Error::Network(::network::Error::Format(_)))));
+    assert!(matches!(trainer.load(&cut), Err(Error::Training(training::Error::Network(::network::Error::Format(_))))));
     assert!(Trainer::restore(&tiny(), settings(), Device::Cpu, &files).is_err());
 
     let sgd = TrainerSettings { optimiser: Optimiser::Sgd { momentum: 0.9 }, ..settings() };
     let other = Trainer::restore(&small(), sgd, Device::Cpu, &files).unwrap_err();
-    assert!(matches!(other, Error::Network(::network::Error::MissingTensor { .. })), "{other}");
+    assert!(
+        matches!(other, Error::Training(training::Error::Network(::network::Error::MissingTensor { .. }))),
+        "{other}"
+    );
     assert!(trainer.save().unwrap() == files, "something moved");
 }
 

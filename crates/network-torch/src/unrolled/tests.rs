@@ -3,7 +3,7 @@ use weights::Architecture;
 
 use super::{LossWeights, UnrolledTargets, losses, policy_weight};
 use crate::{
-    Decay, Error, Examples, Network, Observations, Precision, Trained, Trainer, TrainerSettings, UnrolledBatch,
+    Error, Network, Trainer,
     losses::LossTensors,
     muzero::Unrolled,
     tests::networks::{
@@ -11,6 +11,7 @@ use crate::{
         with_next_observations, with_prefix,
     },
 };
+use training::{Decay, Examples, Observations, Precision, Trained, TrainerSettings, UnrolledBatch};
 
 const WEIGHTS: LossWeights = LossWeights { value: 0.25, consistency: 0.0 };
 
@@ -19,7 +20,7 @@ fn settings() -> TrainerSettings {
 }
 
 fn trainer_of(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
-    Trainer::new(settings.network(architecture, Device::Cpu, 61).unwrap(), settings).unwrap()
+    Trainer::new(Network::to_train(architecture, &settings, Device::Cpu, 61).unwrap(), settings).unwrap()
 }
 
 /// The results of one step.
@@ -98,7 +99,7 @@ fn a_network_takes_the_steps_of_a_batch_or_none() {
         let batch = unrolled_batch(&architecture, 4, steps, 63);
         let error = trained(&mut trainer_of(&architecture, settings()), &batch).unwrap_err();
         assert!(
-            matches!(error, Error::Batch { field: "unroll_steps", expected: e, got } if (e, got) == (expected, steps)),
+            matches!(error, Error::Training(training::Error::Batch { field: "unroll_steps", expected: e, got }) if (e, got) == (expected, steps)),
             "{error}"
         );
     }
@@ -193,7 +194,7 @@ fn a_consistency_loss_needs_its_heads_and_later_observations() {
     short.next_weights.pop();
     let refused = trained(&mut trainer, &short).unwrap_err().to_string();
     assert!(refused.contains("`next_weights`"), "{refused}");
-    let alphazero = consistent().network(&small(), Device::Cpu, 1).unwrap_err().to_string();
+    let alphazero = Network::to_train(&small(), &consistent(), Device::Cpu, 1).unwrap_err().to_string();
     assert_eq!(alphazero, "the network is not of the model muzero");
 }
 
@@ -204,7 +205,7 @@ fn micro_batches_of_a_dense_network_train_as_the_whole_batch() {
     let mut batch = with_next_observations(&architecture, unrolled_batch(&architecture, 12, 3, 63), 76);
     batch.importance = (0..12).map(|i| 1.0 - 0.05 * i as f32).collect();
     let of = |micro_batch| {
-        let sgd = crate::Optimiser::Sgd { momentum: 0.0 };
+        let sgd = training::Optimiser::Sgd { momentum: 0.0 };
         let mut trainer = trainer_of(&architecture, TrainerSettings { micro_batch, optimiser: sgd, ..consistent() });
         let Trained { losses, value_errors, .. } = trained(&mut trainer, &batch).unwrap();
         assert_eq!(value_errors.len(), 12);
@@ -237,7 +238,7 @@ fn a_batch_with_a_number_that_is_not_finite_changes_nothing() {
         ] {
             let mut batch = unrolled_batch(&architecture, 6, 2, 65);
             spoil(&mut batch);
-            assert!(matches!(trained(&mut trainer, &batch), Err(Error::NotFinite { .. })));
+            assert!(matches!(trained(&mut trainer, &batch), Err(Error::Training(training::Error::NotFinite { .. }))));
             assert!(trainer.save().unwrap() == before, "a refused step left something behind");
         }
         trained(&mut trainer, &unrolled_batch(&architecture, 6, 2, 66)).unwrap();

@@ -2,9 +2,9 @@ mod course;
 
 use experience::{ActionProbability, Sample, StepKind, Trajectory, TrajectoryId};
 use games::connect_four::ConnectFour;
-use network_torch::Examples;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use training::Examples;
 use weights::WeightsVersion;
 
 use self::course::{ACTIONS, Course, opening, searched};

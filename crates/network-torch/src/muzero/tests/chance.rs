@@ -6,7 +6,8 @@ use rand_chacha::ChaCha8Rng;
 use tch::Device;
 
 use super::*;
-use crate::{Trainer, TrainerSettings, tests::networks::stochastic};
+use crate::{Trainer, tests::networks::stochastic};
+use training::TrainerSettings;
 
 /// The encodings of all steps, `[B, K, M]`.
 type Encodings = Vec<Vec<Vec<f64>>>;

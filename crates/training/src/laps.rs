@@ -1,25 +1,25 @@
 use std::time::{Duration, Instant};
 
 /// A stopwatch with a given clock, or without a clock.
-pub(crate) struct Laps<'a> {
+pub struct Laps<'a> {
     clock: Option<&'a mut dyn FnMut() -> Instant>,
     last: Option<Instant>,
 }
 
 impl<'a> Laps<'a> {
     /// Begins the first lap.
-    pub(crate) fn new(clock: &'a mut dyn FnMut() -> Instant) -> Self {
+    pub fn new(clock: &'a mut dyn FnMut() -> Instant) -> Self {
         let last = Some(clock());
         Self { clock: Some(clock), last }
     }
 
     /// Creates a stopwatch whose laps all take no time.
-    pub(crate) fn none() -> Self {
+    pub fn none() -> Self {
         Self { clock: None, last: None }
     }
 
     /// Ends a lap and begins the next.
-    pub(crate) fn lap(&mut self) -> Duration {
+    pub fn lap(&mut self) -> Duration {
         let Some((clock, last)) = self.clock.as_mut().zip(self.last) else { return Duration::ZERO };
         let now = clock();
         self.last = Some(now);

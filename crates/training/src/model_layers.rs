@@ -6,7 +6,7 @@ use crate::{Error, layout::Layout};
 /// The layers of a network of either model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "a process holds few networks")]
-pub(crate) enum ModelLayers {
+pub enum ModelLayers {
     /// Of priors and values.
     Alphazero(Layers),
     /// Of latent states; without dynamics, that of an AlphaZero network of returns.
@@ -23,7 +23,7 @@ impl ModelLayers {
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range.
-    pub(crate) fn new(architecture: &Architecture) -> Result<Self, Error> {
+    pub fn new(architecture: &Architecture) -> Result<Self, Error> {
         Ok(match architecture.model {
             Model::Alphazero => Self::Alphazero(Layers::new(architecture)?),
             Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
@@ -36,7 +36,7 @@ impl ModelLayers {
     ///
     /// # Errors
     /// [`Error::Network`] names the dimension that is out of range, or the model.
-    pub(crate) fn with_consistency(architecture: &Architecture) -> Result<Self, Error> {
+    pub fn with_consistency(architecture: &Architecture) -> Result<Self, Error> {
         let (latent, consistency) = (LatentLayers::new(architecture)?, ConsistencyLayers::new(architecture)?);
         Ok(Self::Muzero { latent, consistency: Some(consistency) })
     }
@@ -50,7 +50,7 @@ impl ModelLayers {
     }
 
     /// The places of all tensors.
-    pub(crate) fn layout(&self) -> Layout {
+    pub fn layout(&self) -> Layout {
         let training = self.consistency().into_iter().flat_map(ConsistencyLayers::iter).flat_map(Layer::tensors);
         Layout::new(self.tensors(), training)
     }
@@ -61,7 +61,7 @@ impl ModelLayers {
     }
 
     /// The number of trained parameters that evaluators need; running statistics do not count.
-    pub(crate) fn parameters(&self) -> usize {
+    pub fn parameters(&self) -> usize {
         self.tensors().filter(|tensor| tensor.role.is_trained()).map(|tensor| tensor.numel()).sum()
     }
 
@@ -69,7 +69,7 @@ impl ModelLayers {
     ///
     /// # Errors
     /// [`network::Error::Model`] for any other network.
-    pub(crate) fn alphazero(&self) -> Result<&Layers, Error> {
+    pub fn alphazero(&self) -> Result<&Layers, Error> {
         match self {
             Self::Alphazero(layers) => Ok(layers),
             Self::Muzero { .. } => Err(network::Error::Model { expected: "alphazero" }.into()),
@@ -80,7 +80,7 @@ impl ModelLayers {
     ///
     /// # Errors
     /// [`network::Error::Model`] for any other network.
-    pub(crate) fn muzero(&self) -> Result<&LatentLayers, Error> {
+    pub fn muzero(&self) -> Result<&LatentLayers, Error> {
         match self {
             Self::Muzero { latent, .. } => Ok(latent),
             Self::Alphazero(_) => Err(network::Error::Model { expected: "muzero" }.into()),
@@ -88,7 +88,7 @@ impl ModelLayers {
     }
 
     /// The heads of the consistency loss, where it is trained.
-    pub(crate) fn consistency(&self) -> Option<&ConsistencyLayers> {
+    pub fn consistency(&self) -> Option<&ConsistencyLayers> {
         match self {
             Self::Muzero { consistency, .. } => consistency.as_ref(),
             Self::Alphazero(_) => None,

@@ -1,0 +1,377 @@
+//! Convolutions and their input gradients: the product of rows of activations and packed weights.
+//!
+//! A tile is the same cell of a few positions times a panel of output channels: its sums stay in registers while all
+//! taps and input channels are multiplied. Taps beyond the board are the same for all its rows and are left out.
+
+use std::ops::Range;
+
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::shape::{Pair, Shape, evenly};
+use crate::vector::{Task, Vector};
+
+/// Registers of the outputs of a tile.
+const REGISTERS: usize = 2;
+/// Floats of the widest panel: two registers of the widest path.
+const PANEL_MAX: usize = 32;
+
+/// The weights of a convolution in the order in which a path multiplies them: `[panels][taps][in][outputs of panel]`.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    shape: Shape,
+    path: Path,
+    panels: Vec<Panel>,
+    pairs: Vec<Vec<Pair>>,
+    weights: Buffer,
+}
+
+/// Some adjacent output channels.
+#[derive(Debug, Clone)]
+struct Panel {
+    outputs: Range<usize>,
+    registers: usize,
+    /// The place of its weights.
+    first: usize,
+}
+
+impl Packed {
+    /// Allocates packed weights of zero.
+    pub(crate) fn new(shape: Shape, path: Path) -> Self {
+        let (shape, width) = (shape.flattened(), path.run(Width));
+        let mut panels = Vec::new();
+        let (mut output, mut first) = (0, 0);
+        while output < shape.outputs {
+            let registers = if shape.outputs - output > width { REGISTERS } else { 1 };
+            let end = shape.outputs.min(output + registers * width);
+            panels.push(Panel { outputs: output..end, registers, first });
+            first += shape.taps() * shape.inputs * registers * width;
+            output = end;
+        }
+        Self { shape, path, panels, pairs: shape.pairs(), weights: Buffer::zeros(first) }
+    }
+
+    /// Its shape, with the cells of a 1×1 convolution as positions.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Packs weights `[out, taps, in]`.
+    pub(crate) fn pack(&mut self, weights: &[f32]) {
+        let rows = self.shape.taps() * self.shape.inputs;
+        let width = self.path.run(Width);
+        for panel in &self.panels {
+            let lanes = panel.registers * width;
+            let all = &mut self.weights[panel.first..][..rows * lanes];
+            for (lane, output) in panel.outputs.clone().enumerate() {
+                let of_output = &weights[output * rows..(output + 1) * rows];
+                all.chunks_exact_mut(lanes).zip(of_output).for_each(|(row, weight)| row[lane] = *weight);
+            }
+        }
+    }
+
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`.
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub(crate) fn convolve(&self, x: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+        let positions = self.positions(x.len());
+        assert_eq!(y.len(), positions * self.shape.cells() * self.shape.outputs, "outputs of {:?}", self.shape);
+        assert!(bias.is_none_or(|bias| bias.len() == self.shape.outputs), "a bias for each output");
+        self.path.run(Convolve { packed: self, positions, x, bias, y });
+    }
+
+    fn positions(&self, len: usize) -> usize {
+        let position = self.shape.cells() * self.shape.inputs;
+        assert!(len.is_multiple_of(position), "inputs of {:?}", self.shape);
+        len / position
+    }
+}
+
+/// The most rows of a tile of a path.
+pub(crate) fn rows_max(path: Path) -> usize {
+    path.run(RowsMax)
+}
+
+struct RowsMax;
+
+impl Task for RowsMax {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> usize {
+        V::ROWS_MAX
+    }
+}
+
+/// The floats of a register.
+struct Width;
+
+impl Task for Width {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> usize {
+        const { assert!(V::WIDTH * REGISTERS <= PANEL_MAX, "a panel fits") };
+        V::WIDTH
+    }
+}
+
+struct Convolve<'a> {
+    packed: &'a Packed,
+    positions: usize,
+    x: &'a [f32],
+    bias: Option<&'a [f32]>,
+    y: &'a mut [f32],
+}
+
+impl Task for Convolve<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { packed, positions, x, bias, y } = self;
+        let Shape { inputs, outputs, .. } = packed.shape;
+        let cells = packed.shape.cells();
+        for panel in &packed.panels {
+            let mut start = [0.0; PANEL_MAX];
+            if let Some(bias) = bias {
+                start[..panel.outputs.len()].copy_from_slice(&bias[panel.outputs.clone()]);
+            }
+            let start = start.as_ptr();
+            let weights = packed.weights[panel.first..].as_ptr();
+            for rows in evenly(positions, V::ROWS_MAX) {
+                for (cell, pairs) in packed.pairs.iter().enumerate() {
+                    let stride = [cells * inputs, cells * outputs];
+                    let x = x[rows.start * stride[0]..].as_ptr();
+                    let to = rows.start * stride[1] + cell * outputs + panel.outputs.start;
+                    let y = Rows { first: y[to..].as_mut_ptr(), stride: stride[1], valid: panel.outputs.len() };
+                    let products = Products { x, stride: stride[0], pairs, inputs, weights, start };
+                    // SAFETY: lengths were checked by `convolve`; a tile reads and writes rows of its positions alone,
+                    // and the weights of its panel.
+                    unsafe { tile_of::<V>(rows.len(), panel.registers, &products, y) };
+                }
+            }
+        }
+    }
+}
+
+/// The products of a tile.
+struct Products<'a> {
+    /// The first position.
+    x: *const f32,
+    /// Floats from position to position.
+    stride: usize,
+    pairs: &'a [Pair],
+    inputs: usize,
+    /// Those of the panel.
+    weights: *const f32,
+    /// The sums before the first product, as many as the panel has lanes.
+    start: *const f32,
+}
+
+/// The destination of a tile.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: *mut f32,
+    /// Floats from row to row.
+    stride: usize,
+    /// Floats of a row.
+    valid: usize,
+}
+
+/// Computes a tile of up to 14 rows.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for the rows, the pairs and the panel.
+#[inline(always)]
+unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products<'_>, to: Rows) {
+    macro_rules! tiles {
+        ($($rows:literal)+) => {
+            // SAFETY: the caller fulfils the contract of this function.
+            unsafe {
+                match (rows, registers) {
+                    $(
+                        ($rows, 1) if $rows <= V::ROWS_MAX => tile::<V, $rows, 1>(products, to),
+                        ($rows, _) if $rows <= V::ROWS_MAX => tile::<V, $rows, REGISTERS>(products, to),
+                    )+
+                    _ => unreachable!("a tile has 1 to {} rows", V::ROWS_MAX),
+                }
+            }
+        };
+    }
+    tiles!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+}
+
+/// # Safety
+/// The conditions of [`tile_of`] apply.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
+unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &Products<'_>, to: Rows) {
+    let &Products { x, stride, pairs, inputs, weights, start } = products;
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        let mut first = [V::zero(); REGISTERS];
+        for register in 0..REGISTERS {
+            first[register] = V::load(start.add(register * V::WIDTH));
+        }
+        let mut sums = [first; ROWS];
+        for pair in pairs {
+            let mut weights = weights.add(pair.tap * inputs * REGISTERS * V::WIDTH);
+            let mut x = x.add(pair.cell * inputs);
+            for _ in 0..inputs {
+                let mut of_input = [V::zero(); REGISTERS];
+                for register in 0..REGISTERS {
+                    of_input[register] = V::load(weights.add(register * V::WIDTH));
+                }
+                for row in 0..ROWS {
+                    let x = V::broadcast(x.add(row * stride));
+                    for register in 0..REGISTERS {
+                        sums[row][register] = V::multiply_add(sums[row][register], x, of_input[register]);
+                    }
+                }
+                weights = weights.add(REGISTERS * V::WIDTH);
+                x = x.add(1);
+            }
+        }
+        for row in 0..ROWS {
+            let to_row = to.first.add(row * to.stride);
+            if to.valid == REGISTERS * V::WIDTH {
+                for register in 0..REGISTERS {
+                    V::store(sums[row][register], to_row.add(register * V::WIDTH));
+                }
+            } else {
+                let mut lanes = [0.0; PANEL_MAX];
+                for register in 0..REGISTERS {
+                    V::store(sums[row][register], lanes.as_mut_ptr().add(register * V::WIDTH));
+                }
+                to_row.copy_from_nonoverlapping(lanes.as_ptr(), to.valid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::Packed;
+    use crate::Path;
+    use crate::buffer::Buffer;
+    use crate::filtering::Filtered;
+    use crate::matrix::{GradientPart, Kernel};
+    use crate::shape::Shape;
+
+    /// Boards and channels of whole and broken registers, with batches of whole and broken tiles.
+    const SHAPES: [(usize, Shape); 9] = [
+        (1, Shape { side: 3, height: 1, width: 1, inputs: 1, outputs: 1 }),
+        (7, Shape { side: 3, height: 1, width: 5, inputs: 3, outputs: 5 }),
+        (13, Shape { side: 3, height: 6, width: 7, inputs: 16, outputs: 24 }),
+        (2, Shape { side: 3, height: 19, width: 19, inputs: 5, outputs: 33 }),
+        (15, Shape { side: 3, height: 2, width: 2, inputs: 40, outputs: 17 }),
+        (6, Shape { side: 3, height: 3, width: 3, inputs: 33, outputs: 64 }),
+        (5, Shape { side: 1, height: 3, width: 4, inputs: 19, outputs: 32 }),
+        (300, Shape { side: 1, height: 1, width: 1, inputs: 70, outputs: 7 }),
+        (1, Shape { side: 1, height: 1, width: 1, inputs: 1, outputs: 3 }),
+    ];
+
+    fn draw(rng: &mut ChaCha8Rng, len: usize) -> Buffer {
+        let mut values = Buffer::zeros(len);
+        values.iter_mut().for_each(|value| *value = rng.random_range(-1.0..1.0));
+        values
+    }
+
+    /// Calls `product` with the indices of `y`, weight and `x` of every product of the convolution.
+    fn products(positions: usize, shape: Shape, mut product: impl FnMut(usize, usize, usize)) {
+        let Shape { inputs, outputs, .. } = shape;
+        for position in 0..positions {
+            for (cell, pairs) in shape.pairs().iter().enumerate() {
+                for (pair, output) in pairs.iter().flat_map(|pair| (0..outputs).map(move |output| (pair, output))) {
+                    for input in 0..inputs {
+                        let y = (position * shape.cells() + cell) * outputs + output;
+                        let x = (position * shape.cells() + pair.cell) * inputs + input;
+                        product(y, (output * shape.taps() + pair.tap) * inputs + input, x);
+                    }
+                }
+            }
+        }
+    }
+
+    fn assert_close(what: &str, got: &[f32], expected: &[f64]) {
+        let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();
+        let apart = square(&mut got.iter().zip(expected).map(|(got, expected)| f64::from(*got) - expected));
+        let error = (apart / square(&mut expected.iter().copied())).sqrt();
+        assert!(got.len() == expected.len() && error < 5e-6, "{what}: relative error {error}");
+    }
+
+    /// The paths of this CPU; a line of output names each that it lacks.
+    #[expect(clippy::disallowed_macros, reason = "a test says what it leaves out")]
+    fn paths() -> impl Iterator<Item = Path> {
+        Path::ALL.into_iter().filter(|path| {
+            let is_available = path.is_available();
+            if !is_available {
+                println!("skipped: this CPU lacks {path}");
+            }
+            is_available
+        })
+    }
+
+    type New = fn(Shape, Path) -> Kernel;
+
+    fn kernels() -> [(&'static str, New); 2] {
+        [
+            ("direct", |shape, path| Kernel::Direct(Packed::new(shape, path))),
+            ("filtered", |shape, path| Kernel::Filtered(Filtered::new(shape, path))),
+        ]
+    }
+
+    #[test]
+    fn outputs_and_both_gradients_agree_with_float64_on_every_path() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for (path, (positions, shape)) in paths().flat_map(|path| SHAPES.map(|shape| (path, shape))) {
+            let [of_x, of_y] = [shape.inputs, shape.outputs].map(|channels| positions * shape.cells() * channels);
+            let of_weights = shape.outputs * shape.taps() * shape.inputs;
+            let [x, weights, gradient, bias] = [of_x, of_weights, of_y, shape.outputs].map(|len| draw(&mut rng, len));
+            let mut expected = [vec![0.0; of_y], vec![0.0; of_x], vec![0.0; of_weights]];
+            products(positions, shape, |y, weight, input| {
+                expected[0][y] += f64::from(weights[weight]) * f64::from(x[input]);
+                expected[1][input] += f64::from(weights[weight]) * f64::from(gradient[y]);
+                expected[2][weight] += f64::from(x[input]) * f64::from(gradient[y]);
+            });
+
+            for (name, kernel) in kernels() {
+                if name == "filtered" && shape.side == 1 {
+                    continue;
+                }
+                let what = format!("{name}, {shape:?}, {path}");
+                let mut y = vec![f32::NAN; of_y];
+                let mut packed = kernel(shape, path);
+                packed.pack(&weights);
+                packed.convolve(&x, None, &mut y);
+                assert_close(&format!("outputs, {what}"), &y, &expected[0]);
+
+                let mut input = vec![f32::NAN; of_x];
+                let mut packed = kernel(shape.transposed(), path);
+                packed.pack_transposed(&weights);
+                packed.convolve(&gradient, None, &mut input);
+                assert_close(&format!("input gradient, {what}"), &input, &expected[1]);
+
+                let mut weight = vec![0.0; of_weights];
+                let flat = if shape.side == 1 { positions * shape.cells() } else { positions };
+                let of_weight = kernel(shape, path).gradient(flat, path);
+                let mut sums = vec![f32::NAN; of_weight.sums()];
+                of_weight.parts(&x, &gradient, &mut sums).into_iter().for_each(GradientPart::compute);
+                let (first, second) = weight.split_at_mut(of_weights / shape.outputs);
+                of_weight.add(&sums, 0..1, first);
+                of_weight.add(&sums, 1..shape.outputs, second);
+                assert_close(&format!("weight gradient, {what}"), &weight, &expected[2]);
+            }
+            let mut y = vec![f32::NAN; of_y];
+            let mut packed = Packed::new(shape, path);
+            packed.pack(&weights);
+            packed.convolve(&x, Some(&bias), &mut y);
+            expected[0].iter_mut().enumerate().for_each(|(index, y)| *y += f64::from(bias[index % shape.outputs]));
+            assert_close(&format!("outputs with bias of {shape:?}, {path}"), &y, &expected[0]);
+        }
+    }
+}

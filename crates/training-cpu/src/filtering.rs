@@ -1,0 +1,321 @@
+//! 3×3 convolutions by minimal filtering (Winograd 1980; Lavin and Gray 2016) in both directions: a third of the
+//! products, for additions on the way in and out.
+//!
+//! The board is cut into tiles of up to four cells in each direction, of about equal size, so that it needs no padding:
+//! 6×7 into 3×3 and 3×4. Inputs of a tile become values at pairs of points; at each pair the values of all tiles are
+//! multiplied by a matrix `[in, out]`; the products become outputs. The points of smaller tiles are among those of
+//! larger ones, so that both use the same matrices.
+
+mod gradient;
+mod points;
+mod tiling;
+
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+
+pub(crate) use self::gradient::{FilteredGradient, FilteredPart};
+use self::points::{Line, POINTS};
+use self::tiling::Tiling;
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::convolution::Packed;
+use crate::shape::Shape;
+use crate::vector::{Task, Vector};
+
+/// Floats of the widest register.
+const WIDTH_MAX: usize = 16;
+
+/// A 3×3 convolution with its weights at every pair of points.
+#[derive(Debug)]
+pub(crate) struct Filtered {
+    shape: Shape,
+    path: Path,
+    tiling: Tiling,
+    /// The weights at each pair.
+    packed: Vec<Packed>,
+    /// `[out, in]` of a pair while it is packed.
+    at_pair: Vec<f32>,
+    /// The channels of a cell beyond the board.
+    zeros: Vec<f32>,
+}
+
+thread_local! {
+    /// The values of inputs and of outputs: too large to be allocated for each part of the positions.
+    static VALUES: RefCell<[Buffer; 2]> = const { RefCell::new([Buffer::EMPTY; 2]) };
+}
+
+impl Filtered {
+    /// Allocates weights for a convolution.
+    pub(crate) fn new(shape: Shape, path: Path) -> Self {
+        let tiling = Tiling::new(shape);
+        let matrix = Shape::matrix(shape.inputs, shape.outputs);
+        Self {
+            shape,
+            path,
+            packed: tiling.pairs.iter().map(|_| Packed::new(matrix, path)).collect(),
+            tiling,
+            at_pair: vec![0.0; shape.outputs * shape.inputs],
+            zeros: vec![0.0; shape.inputs],
+        }
+    }
+
+    /// Its shape.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Packs weights `[out, taps, in]`.
+    pub(crate) fn pack(&mut self, weights: &[f32]) {
+        let Self { shape, path, tiling, packed, at_pair, .. } = self;
+        for (pair, packed) in tiling.pairs.iter().zip(packed) {
+            path.run(Weigh { factors: points::factors(pair.points), inputs: shape.inputs, weights, at_pair });
+            packed.pack(at_pair);
+        }
+    }
+
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`.
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub(crate) fn convolve(&self, x: &[f32], y: &mut [f32]) {
+        let Shape { inputs, outputs, .. } = self.shape;
+        let positions = x.len() / (self.shape.cells() * inputs);
+        assert_eq!(x.len(), positions * self.shape.cells() * inputs, "inputs of {:?}", self.shape);
+        assert_eq!(y.len(), positions * self.shape.cells() * outputs, "outputs of {:?}", self.shape);
+        VALUES.with_borrow_mut(|[of_x, of_y]| {
+            of_x.grow(positions * self.tiling.values * inputs);
+            of_y.grow(positions * self.tiling.values * outputs);
+            let (tiling, shape, zeros) = (&self.tiling, self.shape, &self.zeros[..]);
+            self.path.run(Transform { tiling, shape, zeros, positions, x, values: of_x });
+            for (pair, packed) in tiling.pairs.iter().zip(&self.packed) {
+                let rows = pair.rows(positions);
+                let products = &mut of_y[rows.start * outputs..rows.end * outputs];
+                packed.convolve(&of_x[rows.start * inputs..rows.end * inputs], None, products);
+            }
+            self.path.run(Restore { tiling, shape, positions, values: of_y, y });
+        });
+    }
+}
+
+/// Computes weights `[out, in]` at a pair of points from those of all taps, `[out, taps, in]`.
+struct Weigh<'a> {
+    factors: [f32; 9],
+    inputs: usize,
+    weights: &'a [f32],
+    at_pair: &'a mut [f32],
+}
+
+impl Task for Weigh<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { factors, inputs, weights, at_pair } = self;
+        for (weights, at_pair) in weights.chunks_exact(9 * inputs).zip(at_pair.chunks_exact_mut(inputs)) {
+            at_pair.fill(0.0);
+            for (weights, factor) in weights.chunks_exact(inputs).zip(factors).filter(|(_, factor)| *factor != 0.0) {
+                at_pair.iter_mut().zip(weights).for_each(|(at_pair, weight)| *at_pair += factor * weight);
+            }
+        }
+    }
+}
+
+/// Calls a function for the sizes of a tile, which are constants of the function.
+macro_rules! for_tile {
+    ($tile:expr, $function:ident::<$vector:ident>($($argument:expr),*)) => {
+        for_tile!(@ $tile, $function, $vector, ($($argument),*);
+            (1 1) (1 2) (1 3) (1 4) (2 1) (2 2) (2 3) (2 4) (3 1) (3 2) (3 3) (3 4) (4 1) (4 2) (4 3) (4 4))
+    };
+    (@ $tile:expr, $function:ident, $vector:ident, $arguments:tt; $(($rows:literal $columns:literal))+) => {
+        match ($tile.rows.len(), $tile.columns.len()) {
+            $(($rows, $columns) => $function::<$vector, $rows, $columns> $arguments,)+
+            _ => unreachable!("a tile has one to four rows and columns"),
+        }
+    };
+}
+
+use for_tile;
+
+/// Computes the values of inputs at all pairs.
+struct Transform<'a> {
+    tiling: &'a Tiling,
+    shape: Shape,
+    /// The channels of a cell beyond the board.
+    zeros: &'a [f32],
+    positions: usize,
+    x: &'a [f32],
+    values: &'a mut [f32],
+}
+
+impl Task for Transform<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { tiling, shape, zeros, positions, x, values } = self;
+        let Shape { height, width, inputs, .. } = shape;
+        let mut from = [zeros.as_ptr(); POINTS * POINTS];
+        let mut to = [std::ptr::null_mut(); POINTS * POINTS];
+        for (position, x) in x.chunks_exact(shape.cells() * inputs).enumerate() {
+            for tile in &tiling.tiles {
+                let across = tile.columns.len() + 2;
+                for (index, place) in tile.places.iter().enumerate() {
+                    let (down, right) = (index / across, index % across);
+                    let row = (tile.rows.start + down).wrapping_sub(1);
+                    let column = (tile.columns.start + right).wrapping_sub(1);
+                    let is_inside = row < height && column < width;
+                    let cell = if is_inside { &x[(row * width + column) * inputs..] } else { zeros };
+                    from[down * POINTS + right] = cell.as_ptr();
+                    to[down * POINTS + right] = values[place.row(positions, position) * inputs..].as_mut_ptr();
+                }
+                // SAFETY: each pointer is that of a row of all channels.
+                unsafe { for_tile!(tile, transform::<V>(&from, &to, inputs)) };
+            }
+        }
+    }
+}
+
+/// Computes the values of a tile of M by N cells.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for all channels.
+#[inline(always)]
+unsafe fn transform<V: Vector, const M: usize, const N: usize>(
+    from: &[*const f32; POINTS * POINTS],
+    to: &[*mut f32; POINTS * POINTS],
+    channels: usize,
+) {
+    for first in (0..channels).step_by(V::WIDTH) {
+        let valid = V::WIDTH.min(channels - first);
+        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
+        unsafe {
+            // Zeroing it would take longer than the transform.
+            let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
+            for column in 0..N + 2 {
+                let mut cells = [V::zero(); POINTS];
+                for row in 0..M + 2 {
+                    cells[row] = load::<V>(from[row * POINTS + column].add(first), valid);
+                }
+                by_column[column].write(points::of_inputs::<V, M>(cells));
+            }
+            for down in 0..M + 2 {
+                let mut across = [V::zero(); POINTS];
+                for column in 0..N + 2 {
+                    across[column] = by_column[column].assume_init_ref()[down];
+                }
+                let at_points = points::of_inputs::<V, N>(across);
+                for right in 0..N + 2 {
+                    store::<V>(at_points[right], to[down * POINTS + right].add(first), valid);
+                }
+            }
+        }
+    }
+}
+
+/// Computes outputs from their values at all pairs.
+struct Restore<'a> {
+    tiling: &'a Tiling,
+    shape: Shape,
+    positions: usize,
+    values: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl Task for Restore<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { tiling, shape, positions, values, y } = self;
+        let Shape { width, outputs, .. } = shape;
+        let mut from = [std::ptr::null(); POINTS * POINTS];
+        let mut to = [std::ptr::null_mut(); POINTS * POINTS];
+        for (position, y) in y.chunks_exact_mut(shape.cells() * outputs).enumerate() {
+            for tile in &tiling.tiles {
+                let across = tile.columns.len() + 2;
+                for (index, place) in tile.places.iter().enumerate() {
+                    let row = place.row(positions, position);
+                    from[index / across * POINTS + index % across] = values[row * outputs..].as_ptr();
+                }
+                for (down, row) in tile.rows.clone().enumerate() {
+                    for (right, column) in tile.columns.clone().enumerate() {
+                        to[down * POINTS + right] = y[(row * width + column) * outputs..].as_mut_ptr();
+                    }
+                }
+                // SAFETY: each pointer is that of a row of all channels.
+                unsafe { for_tile!(tile, restore::<V>(&from, &to, outputs)) };
+            }
+        }
+    }
+}
+
+/// Computes the outputs of a tile of M by N cells.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for all channels.
+#[inline(always)]
+unsafe fn restore<V: Vector, const M: usize, const N: usize>(
+    from: &[*const f32; POINTS * POINTS],
+    to: &[*mut f32; POINTS * POINTS],
+    channels: usize,
+) {
+    for first in (0..channels).step_by(V::WIDTH) {
+        let valid = V::WIDTH.min(channels - first);
+        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
+        unsafe {
+            // Zeroing it would take longer than the transform.
+            let mut by_point = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
+            for right in 0..N + 2 {
+                let mut at_points = [V::zero(); POINTS];
+                for down in 0..M + 2 {
+                    at_points[down] = load::<V>(from[down * POINTS + right].add(first), valid);
+                }
+                by_point[right].write(points::outputs::<V, M>(at_points));
+            }
+            for row in 0..M {
+                let mut across = [V::zero(); POINTS];
+                for right in 0..N + 2 {
+                    across[right] = by_point[right].assume_init_ref()[row];
+                }
+                let of_row = points::outputs::<V, N>(across);
+                for column in 0..N {
+                    store::<V>(of_row[column], to[row * POINTS + column].add(first), valid);
+                }
+            }
+        }
+    }
+}
+
+/// Loads the first `valid` lanes.
+///
+/// # Safety
+/// The CPU must have the path's instructions; as many floats must be readable.
+#[inline(always)]
+unsafe fn load<V: Vector>(from: *const f32, valid: usize) -> V::Register {
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        if valid == V::WIDTH {
+            return V::load(from);
+        }
+        let mut lanes = [0.0; WIDTH_MAX];
+        lanes.as_mut_ptr().copy_from_nonoverlapping(from, valid);
+        V::load(lanes.as_ptr())
+    }
+}
+
+/// Stores the first `valid` lanes.
+///
+/// # Safety
+/// The CPU must have the path's instructions; as many floats must be writable.
+#[inline(always)]
+unsafe fn store<V: Vector>(register: V::Register, to: *mut f32, valid: usize) {
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        if valid == V::WIDTH {
+            return V::store(register, to);
+        }
+        let mut lanes = [0.0; WIDTH_MAX];
+        V::store(register, lanes.as_mut_ptr());
+        to.copy_from_nonoverlapping(lanes.as_ptr(), valid);
+    }
+}

@@ -1,0 +1,255 @@
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::points::{self, Line, POINTS};
+use super::tiling::Tiling;
+use super::{Transform, VALUES, for_tile, load, store};
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::shape::{Shape, evenly};
+use crate::vector::{Task, Vector};
+use crate::weight_gradient::{Products, Sums, panels, tile_of};
+
+/// Parts of a gradient: more than most machines have threads, and few enough for their sums to be added quickly.
+const PARTS: usize = 8;
+/// Floats of the values of some positions, which are transformed and then multiplied: about what the second-level cache
+/// holds.
+const VALUES_MAX: usize = 1 << 17;
+
+/// The gradient of the weights of a filtered convolution: at each pair of points the products of the values of inputs
+/// and of the gradients of outputs, which weigh on each tap as the tap weighs on the pair.
+#[derive(Debug)]
+pub(crate) struct FilteredGradient {
+    shape: Shape,
+    path: Path,
+    tiling: Tiling,
+    chunks: Vec<Range<usize>>,
+    zeros: Vec<f32>,
+}
+
+/// Sums of the products of some positions.
+#[derive(Debug)]
+pub(crate) struct FilteredPart<'a> {
+    gradient: &'a FilteredGradient,
+    /// `[B, H, W, in]`.
+    x: &'a Buffer,
+    /// The gradient of the outputs, `[B, H, W, out]`.
+    of_y: &'a Buffer,
+    positions: Range<usize>,
+    /// `[pairs, out, in]`.
+    sums: &'a mut [f32],
+}
+
+impl FilteredGradient {
+    /// Splits the gradient of a convolution of `positions` positions.
+    pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
+        let chunks = evenly(positions, positions.div_ceil(PARTS)).collect();
+        Self { shape, path, tiling: Tiling::new(shape), chunks, zeros: vec![0.0; shape.inputs] }
+    }
+
+    /// The sums of a part.
+    fn sums_of_part(&self) -> usize {
+        self.tiling.pairs.len() * self.shape.outputs * self.shape.inputs
+    }
+
+    /// The room that the sums of all parts need.
+    pub(crate) fn sums(&self) -> usize {
+        self.chunks.len() * self.sums_of_part()
+    }
+
+    /// The parts of the gradient for inputs `x` `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub(crate) fn parts<'a>(&'a self, x: &'a Buffer, of_y: &'a Buffer, sums: &'a mut [f32]) -> Vec<FilteredPart<'a>> {
+        let cells = self.chunks.last().map_or(0, |chunk| chunk.end) * self.shape.cells();
+        assert_eq!(x.len(), cells * self.shape.inputs, "inputs of {:?}", self.shape);
+        assert_eq!(of_y.len(), cells * self.shape.outputs, "outputs of {:?}", self.shape);
+        let sums = sums.chunks_exact_mut(self.sums_of_part());
+        let parts = self.chunks.iter().cloned().zip(sums);
+        parts.map(|(positions, sums)| FilteredPart { gradient: self, x, of_y, positions, sums }).collect()
+    }
+
+    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
+        self.path.run(Add { gradient: self, sums, outputs, of_weights });
+    }
+}
+
+impl FilteredPart<'_> {
+    /// Computes the sums.
+    pub(crate) fn compute(self) {
+        let Self { gradient, x, of_y, positions, sums } = self;
+        let FilteredGradient { shape, path, tiling, zeros, .. } = gradient;
+        let (inputs, outputs) = (shape.cells() * shape.inputs, shape.cells() * shape.outputs);
+        sums.fill(0.0);
+        VALUES.with_borrow_mut(|[of_x, of_gradient]| {
+            let most = VALUES_MAX / (tiling.values * (shape.inputs + shape.outputs));
+            for group in evenly(positions.len(), most.max(1)) {
+                let rows = positions.start + group.start..positions.start + group.end;
+                of_x.grow(rows.len() * tiling.values * shape.inputs);
+                of_gradient.grow(rows.len() * tiling.values * shape.outputs);
+                let count = rows.len();
+                let x = &x[rows.start * inputs..rows.end * inputs];
+                path.run(Transform { tiling, shape: *shape, zeros, positions: count, x, values: of_x });
+                let of_y = &of_y[rows.start * outputs..rows.end * outputs];
+                path.run(Evaluate { tiling, shape: *shape, positions: count, of_y, values: of_gradient });
+                path.run(Multiply { tiling, shape: *shape, positions: count, of_x, of_gradient, sums });
+            }
+        });
+    }
+}
+
+/// Computes the values of outputs' gradients at all pairs.
+struct Evaluate<'a> {
+    tiling: &'a Tiling,
+    shape: Shape,
+    positions: usize,
+    of_y: &'a [f32],
+    values: &'a mut [f32],
+}
+
+impl Task for Evaluate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { tiling, shape, positions, of_y, values } = self;
+        let Shape { width, outputs, .. } = shape;
+        let mut from = [std::ptr::null(); POINTS * POINTS];
+        let mut to = [std::ptr::null_mut(); POINTS * POINTS];
+        for (position, of_y) in of_y.chunks_exact(shape.cells() * outputs).enumerate() {
+            for tile in &tiling.tiles {
+                let across = tile.columns.len() + 2;
+                for (index, place) in tile.places.iter().enumerate() {
+                    let row = place.row(positions, position);
+                    to[index / across * POINTS + index % across] = values[row * outputs..].as_mut_ptr();
+                }
+                for (down, row) in tile.rows.clone().enumerate() {
+                    for (right, column) in tile.columns.clone().enumerate() {
+                        from[down * POINTS + right] = of_y[(row * width + column) * outputs..].as_ptr();
+                    }
+                }
+                // SAFETY: each pointer is that of a row of all channels.
+                unsafe { for_tile!(tile, evaluate::<V>(&from, &to, outputs)) };
+            }
+        }
+    }
+}
+
+/// Computes the values of a tile of M by N cells.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for all channels.
+#[inline(always)]
+unsafe fn evaluate<V: Vector, const M: usize, const N: usize>(
+    from: &[*const f32; POINTS * POINTS],
+    to: &[*mut f32; POINTS * POINTS],
+    channels: usize,
+) {
+    for first in (0..channels).step_by(V::WIDTH) {
+        let valid = V::WIDTH.min(channels - first);
+        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
+        unsafe {
+            let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
+            for column in 0..N {
+                let mut cells = [V::zero(); POINTS];
+                for row in 0..M {
+                    cells[row] = load::<V>(from[row * POINTS + column].add(first), valid);
+                }
+                by_column[column].write(points::of_outputs::<V, M>(cells));
+            }
+            for down in 0..M + 2 {
+                let mut across = [V::zero(); POINTS];
+                for column in 0..N {
+                    across[column] = by_column[column].assume_init_ref()[down];
+                }
+                let at_points = points::of_outputs::<V, N>(across);
+                for right in 0..N + 2 {
+                    store::<V>(at_points[right], to[down * POINTS + right].add(first), valid);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of all values to the sums of their pairs.
+struct Multiply<'a> {
+    tiling: &'a Tiling,
+    shape: Shape,
+    positions: usize,
+    of_x: &'a Buffer,
+    of_gradient: &'a [f32],
+    /// `[pairs, out, in]`.
+    sums: &'a mut [f32],
+}
+
+impl Task for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { tiling, shape, positions, of_x, of_gradient, sums } = self;
+        let Shape { inputs, outputs, .. } = shape;
+        let matrix = Shape::matrix(inputs, outputs);
+        for (pair, sums) in tiling.pairs.iter().zip(sums.chunks_exact_mut(outputs * inputs)) {
+            let rows = pair.rows(positions);
+            for tile in evenly(outputs, V::ROWS_MAX) {
+                let of_y = of_gradient[rows.start * outputs + tile.start..].as_ptr();
+                for panel in panels(inputs, V::WIDTH) {
+                    let x = of_x[rows.start * inputs + panel.first..].as_ptr();
+                    let products = Products {
+                        shape: matrix,
+                        tap: 0,
+                        positions: rows.len(),
+                        x,
+                        x_stride: inputs,
+                        of_y,
+                        of_y_stride: outputs,
+                    };
+                    let first = sums[tile.start * inputs + panel.first..].as_mut_ptr();
+                    let to = Sums { first, stride: inputs, valid: panel.valid };
+                    // SAFETY: registers that go beyond the inputs of a row read those of the next or the slack of the
+                    // buffer, and their lanes are left out.
+                    unsafe { tile_of::<V>(tile.len(), panel.lanes / V::WIDTH, &products, to) };
+                }
+            }
+        }
+    }
+}
+
+/// Adds the sums of all parts to the gradient of some outputs.
+struct Add<'a> {
+    gradient: &'a FilteredGradient,
+    sums: &'a [f32],
+    outputs: Range<usize>,
+    of_weights: &'a mut [f32],
+}
+
+impl Task for Add<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { gradient, sums, outputs, of_weights } = self;
+        let inputs = gradient.shape.inputs;
+        let of_pair = gradient.shape.outputs * inputs;
+        let mut at_pair = vec![0.0; outputs.len() * inputs];
+        for (index, pair) in gradient.tiling.pairs.iter().enumerate() {
+            at_pair.fill(0.0);
+            for sums in sums.chunks_exact(gradient.sums_of_part()) {
+                let sums = &sums[index * of_pair + outputs.start * inputs..];
+                at_pair.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+            }
+            let factors = points::factors(pair.points);
+            let rows = at_pair.chunks_exact(inputs).zip(of_weights.chunks_exact_mut(factors.len() * inputs));
+            for (at_pair, of_taps) in rows {
+                for (of_tap, factor) in of_taps.chunks_exact_mut(inputs).zip(factors) {
+                    if factor != 0.0 {
+                        of_tap.iter_mut().zip(at_pair).for_each(|(of_weight, total)| *of_weight += factor * total);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+use std::ops::Range;
+
+use super::points::{self, OUTPUTS_MAX, POINTS};
+use crate::shape::{Shape, evenly};
+
+/// A board cut into tiles, and the pairs of points at which their values are multiplied.
+#[derive(Debug)]
+pub(super) struct Tiling {
+    pub(super) tiles: Vec<Tile>,
+    pub(super) pairs: Vec<PointPair>,
+    /// Pairs of all tiles of a position.
+    pub(super) values: usize,
+}
+
+/// A pair of points, one in each direction.
+#[derive(Debug)]
+pub(super) struct PointPair {
+    pub(super) points: [usize; 2],
+    /// The tiles that have it.
+    pub(super) tiles: usize,
+    /// The values of a position at the pairs before it.
+    before: usize,
+}
+
+/// A part of the board.
+#[derive(Debug)]
+pub(super) struct Tile {
+    pub(super) rows: Range<usize>,
+    pub(super) columns: Range<usize>,
+    /// The places of its values, by pair of points in the order of the tile.
+    pub(super) places: Vec<Place>,
+}
+
+/// The place of the value of a tile at a pair.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    before: usize,
+    tiles: usize,
+    index: usize,
+}
+
+impl Tiling {
+    /// Cuts the board of a convolution.
+    pub(super) fn new(shape: Shape) -> Self {
+        let pieces = [shape.height, shape.width].map(|side| evenly(side, OUTPUTS_MAX));
+        let (mut pairs, mut values): (Vec<PointPair>, usize) = (Vec::new(), 0);
+        let has = |piece: &Range<usize>, point: usize| points::of_piece(piece.len()).any(|of_piece| of_piece == point);
+        for points in (0..POINTS).flat_map(|down| (0..POINTS).map(move |right| [down, right])) {
+            let counts = [0, 1].map(|side| pieces[side].clone().filter(|piece| has(piece, points[side])).count());
+            let tiles = counts[0] * counts[1];
+            if tiles > 0 {
+                pairs.push(PointPair { points, tiles, before: values });
+                values += tiles;
+            }
+        }
+        let mut taken = vec![0; pairs.len()];
+        let mut tile = |rows: Range<usize>, columns: Range<usize>| {
+            let all = points::of_piece(rows.len())
+                .flat_map(|down| points::of_piece(columns.len()).map(move |right| [down, right]));
+            let place = |points: [usize; 2]| {
+                let found = pairs.iter().position(|pair| pair.points == points);
+                let pair = found.expect("a tile has the pairs of its points");
+                taken[pair] += 1;
+                Place { before: pairs[pair].before, tiles: pairs[pair].tiles, index: taken[pair] - 1 }
+            };
+            let places = all.map(place).collect();
+            Tile { rows, columns, places }
+        };
+        let both = pieces[0].clone().flat_map(|rows| pieces[1].clone().map(move |columns| (rows.clone(), columns)));
+        let tiles = both.map(|(rows, columns)| tile(rows, columns)).collect();
+        Self { tiles, pairs, values }
+    }
+}
+
+impl PointPair {
+    /// The rows of its values among those of all pairs.
+    pub(super) fn rows(&self, positions: usize) -> Range<usize> {
+        positions * self.before..positions * (self.before + self.tiles)
+    }
+}
+
+impl Place {
+    /// The row of a position among the values of all pairs.
+    #[inline(always)]
+    pub(super) fn row(self, positions: usize, position: usize) -> usize {
+        self.before * positions + self.tiles * position + self.index
+    }
+}

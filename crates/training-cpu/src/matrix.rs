@@ -1,0 +1,212 @@
+use std::ops::Range;
+
+use network::{Layer, Role};
+use training::Layout;
+
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::convolution::Packed;
+use crate::filtering::{Filtered, FilteredGradient, FilteredPart};
+use crate::shape::Shape;
+use crate::weight_gradient::{Part, WeightGradient};
+
+/// The weights of a convolution or a matrix, their place among the parameters, and their packed forms for one step.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    pub(crate) shape: Shape,
+    place: Range<usize>,
+    forward: Kernel,
+    transposed: Kernel,
+}
+
+/// The algorithm of a convolution.
+#[derive(Debug)]
+pub(crate) enum Kernel {
+    /// The sum of all products.
+    Direct(Packed),
+    /// Minimal filtering.
+    Filtered(Filtered),
+}
+
+/// The fewest channels for which minimal filtering is faster, since with fewer ones its additions remain (measured on
+/// 6×7 with AVX2).
+const FILTERED_INPUTS_MIN: usize = 40;
+
+/// The gradient of weights by the algorithm of their convolution.
+#[derive(Debug)]
+pub(crate) enum Gradient {
+    /// The sum of all products.
+    Direct(WeightGradient),
+    /// Minimal filtering.
+    Filtered(FilteredGradient),
+}
+
+/// What a thread computes of a gradient at once.
+#[derive(Debug)]
+pub(crate) enum GradientPart<'a> {
+    /// Of all products.
+    Direct(Part<'a>),
+    /// Of minimal filtering.
+    Filtered(FilteredPart<'a>),
+}
+
+impl Gradient {
+    /// The room that the sums of all parts need.
+    pub(crate) fn sums(&self) -> usize {
+        match self {
+            Self::Direct(gradient) => gradient.sums(),
+            Self::Filtered(gradient) => gradient.sums(),
+        }
+    }
+
+    /// The parts for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    pub(crate) fn parts<'a>(&'a self, x: &'a Buffer, of_y: &'a Buffer, sums: &'a mut [f32]) -> Vec<GradientPart<'a>> {
+        match self {
+            Self::Direct(gradient) => gradient.parts(x, of_y, sums).into_iter().map(GradientPart::Direct).collect(),
+            Self::Filtered(gradient) => gradient.parts(x, of_y, sums).into_iter().map(GradientPart::Filtered).collect(),
+        }
+    }
+
+    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
+        match self {
+            Self::Direct(gradient) => gradient.add(sums, outputs, of_weights),
+            Self::Filtered(gradient) => gradient.add(sums, outputs, of_weights),
+        }
+    }
+}
+
+impl GradientPart<'_> {
+    /// Computes the sums.
+    pub(crate) fn compute(self) {
+        match self {
+            Self::Direct(part) => part.compute(),
+            Self::Filtered(part) => part.compute(),
+        }
+    }
+}
+
+impl Kernel {
+    /// The gradient of its weights for a batch.
+    pub(crate) fn gradient(&self, positions: usize, path: Path) -> Gradient {
+        match self {
+            Self::Direct(packed) => Gradient::Direct(WeightGradient::new(packed.shape(), positions, path)),
+            Self::Filtered(filtered) => Gradient::Filtered(FilteredGradient::new(filtered.shape(), positions, path)),
+        }
+    }
+
+    /// The faster one for a shape.
+    pub(crate) fn new(shape: Shape, path: Path) -> Self {
+        let is_filtered = shape.side == 3 && shape.inputs.min(shape.outputs) >= FILTERED_INPUTS_MIN;
+        match is_filtered && shape.height.min(shape.width) > 1 {
+            true => Self::Filtered(Filtered::new(shape, path)),
+            false => Self::Direct(Packed::new(shape, path)),
+        }
+    }
+
+    /// Packs weights `[out, taps, in]` for the convolution itself.
+    pub(crate) fn pack(&mut self, weights: &[f32]) {
+        match self {
+            Self::Direct(packed) => packed.pack(weights),
+            Self::Filtered(filtered) => filtered.pack(weights),
+        }
+    }
+
+    /// Packs weights `[out, taps, in]` of a convolution for the gradient of its input, which this kernel is shaped for:
+    /// inputs and outputs change places, and taps are mirrored.
+    pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
+        let shape = self.shape();
+        let taps = shape.taps();
+        let mut transposed = vec![0.0; weights.len()];
+        for (input, weights) in weights.chunks_exact(taps * shape.outputs).enumerate() {
+            for (tap, weights) in weights.chunks_exact(shape.outputs).enumerate() {
+                for (output, weight) in weights.iter().enumerate() {
+                    transposed[(output * taps + taps - 1 - tap) * shape.inputs + input] = *weight;
+                }
+            }
+        }
+        self.pack(&transposed);
+    }
+
+    fn shape(&self) -> Shape {
+        match self {
+            Self::Direct(packed) => packed.shape(),
+            Self::Filtered(filtered) => filtered.shape(),
+        }
+    }
+
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`, and only matrices have one.
+    pub(crate) fn convolve(&self, x: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+        match (self, bias) {
+            (Self::Filtered(filtered), None) => filtered.convolve(x, y),
+            (Self::Direct(packed), bias) => packed.convolve(x, bias, y),
+            (Self::Filtered(_), Some(_)) => unreachable!("convolutions have no bias"),
+        }
+    }
+}
+
+impl Weights {
+    /// Those of a layer with this shape.
+    pub(crate) fn new(layer: &Layer, role: Role, shape: Shape, layout: &Layout, path: Path) -> Self {
+        Self {
+            shape,
+            place: layout.parameter(&layer.tensor_name(role)),
+            forward: Kernel::new(shape, path),
+            transposed: Kernel::new(shape.transposed(), path),
+        }
+    }
+
+    /// Packs the parameters `[P]` as they are now.
+    pub(crate) fn pack(&mut self, parameters: &[f32]) {
+        let weights = &parameters[self.place.clone()];
+        self.forward.pack(weights);
+        self.transposed.pack_transposed(weights);
+    }
+
+    /// Writes the outputs of `x`, see [`Kernel::convolve`].
+    pub(crate) fn apply(&self, x: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+        self.forward.convolve(x, bias, y);
+    }
+
+    /// Writes the gradient of the input from that of the output.
+    pub(crate) fn transposed(&self, of_y: &[f32], of_x: &mut [f32]) {
+        self.transposed.convolve(of_y, None, of_x);
+    }
+
+    /// The gradient of the weights, and its place among the parameters.
+    pub(crate) fn gradient(&self, positions: usize, path: Path) -> (Gradient, Range<usize>) {
+        let positions = positions * self.shape.cells() / self.forward.shape().cells();
+        (self.forward.gradient(positions, path), self.place.clone())
+    }
+}
+
+/// A matrix with its bias.
+#[derive(Debug)]
+pub(crate) struct Matrix {
+    pub(crate) weights: Weights,
+    pub(crate) bias: Range<usize>,
+}
+
+impl Matrix {
+    /// The matrix of a linear layer.
+    pub(crate) fn new(layer: &Layer, layout: &Layout, path: Path) -> Self {
+        let shape = Shape::matrix(layer.inputs, layer.outputs);
+        Self {
+            weights: Weights::new(layer, Role::Linear, shape, layout, path),
+            bias: layout.parameter(&layer.tensor_name(Role::Bias)),
+        }
+    }
+
+    /// Writes the outputs `[B, out]` of `x` `[B, in]`.
+    pub(crate) fn apply(&self, parameters: &[f32], x: &[f32], y: &mut [f32]) {
+        self.weights.apply(x, Some(&parameters[self.bias.clone()]), y);
+    }
+
+    /// Adds the gradient of the bias, the sum of `of_y` `[B, out]` over the rows.
+    pub(crate) fn add_bias_gradient(&self, of_y: &Buffer, gradient: &mut [f32]) {
+        let of_bias = &mut gradient[self.bias.clone()];
+        for row in of_y.chunks_exact(of_bias.len()) {
+            of_bias.iter_mut().zip(row).for_each(|(of_bias, of_y)| *of_bias += of_y);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+use std::ops::Range;
+
+use crate::buffer::Buffer;
+use crate::shape::evenly;
+
+/// Positions of a batch in parts that threads compute. The parts depend on the batch and the network alone, so that the
+/// number of threads changes no result.
+#[derive(Debug, Clone)]
+pub(crate) struct Parts(Vec<Range<usize>>);
+
+/// Floats of the activations of a part, if a tile of positions has fewer: enough for a few microseconds of work.
+const FLOATS: usize = 8192;
+
+impl Parts {
+    /// Parts of `positions` positions, each with as many rows as fill tiles of `rows` rows; a position has at most
+    /// `position` activations.
+    pub(crate) fn new(positions: usize, rows: usize, position: usize) -> Self {
+        let tiles = (FLOATS / (rows * position).max(1)).max(1);
+        Self(evenly(positions, rows * tiles).collect())
+    }
+
+    /// The number of positions.
+    pub(crate) fn positions(&self) -> usize {
+        self.0.last().map_or(0, |part| part.end)
+    }
+
+    /// The positions of each part.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Range<usize>> + '_ {
+        self.0.iter().cloned()
+    }
+
+    /// Splits a buffer with `position` numbers for each position.
+    pub(crate) fn split<'a>(&self, buffer: &'a mut [f32], position: usize) -> Vec<&'a mut [f32]> {
+        assert_eq!(buffer.len(), self.positions() * position, "numbers of each position");
+        let mut rest = buffer;
+        let part = |part: &Range<usize>| {
+            let (first, others) = std::mem::take(&mut rest).split_at_mut(part.len() * position);
+            rest = others;
+            first
+        };
+        self.0.iter().map(part).collect()
+    }
+
+    /// Splits a buffer with as many numbers for each position as fit.
+    pub(crate) fn split_all<'a>(&self, buffer: &'a mut Buffer) -> Vec<&'a mut [f32]> {
+        let position = buffer.len() / self.positions();
+        self.split(buffer, position)
+    }
+}

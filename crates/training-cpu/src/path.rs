@@ -1,0 +1,76 @@
+use crate::vector::{Task, portable};
+#[cfg(target_arch = "x86_64")]
+use crate::vector::{avx2, avx512};
+
+/// The instructions that kernels compute with, all in float32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// AVX-512.
+    Avx512,
+    /// AVX2 with FMA.
+    Avx2,
+    /// Plain Rust.
+    Portable,
+}
+
+impl Path {
+    /// Every path, the widest first.
+    pub const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Portable];
+
+    /// The widest path that this CPU has.
+    #[must_use]
+    pub fn widest() -> Self {
+        Self::ALL.into_iter().find(|path| path.is_available()).unwrap_or(Self::Portable)
+    }
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512-f32",
+            Self::Avx2 => "avx2-f32",
+            Self::Portable => "portable-f32",
+        }
+    }
+
+    /// Returns whether this CPU has its instructions.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        match self {
+            Self::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && Self::Avx2.is_available()
+            }
+            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Self::Portable => true,
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self == Self::Portable
+        }
+    }
+
+    /// Computes `task` with these instructions. The path must be available, which whoever chooses it has checked.
+    pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
+        debug_assert!(self.is_available(), "{} is not available", self.name());
+        match self {
+            // SAFETY: the path is available.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { avx512::run(task) },
+            // SAFETY: the path is available.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { avx2::run(task) },
+            _ => portable::run(task),
+        }
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

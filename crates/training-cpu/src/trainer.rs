@@ -1,0 +1,334 @@
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use network::Layers;
+use training::checkpoint::State;
+use training::{
+    Contents, Examples, Laps, Layout, Losses, Numbers, Precision, StepTimes, Trained, TrainerSettings, TrainingBatch,
+};
+use weights::{Architecture, Model};
+
+use crate::buffer::Store;
+use crate::losses::{Sums, Targets};
+use crate::optimiser::{self, StepSettings};
+use crate::shape::evenly;
+use crate::snapshot::{Copied, Snapshot};
+use crate::threads::Threads;
+use crate::tower::{Changes, MicroBatch, Tower, Workshop};
+use crate::{Error, Path};
+
+/// An AlphaZero network being trained: weights, their running average, the optimiser's state, the position in the
+/// schedule.
+///
+/// A step is computed when it is queued, and its results are collected afterwards, in order. A step whose losses or
+/// gradient are not finite changes nothing. It uses no random numbers: the same batches give the same weights, bit for
+/// bit, with any number of threads.
+#[derive(Debug)]
+pub struct Trainer {
+    architecture: Architecture,
+    settings: TrainerSettings,
+    layout: Layout,
+    tower: Tower,
+    workshop: Workshop,
+    /// Its step counts the applied steps, also those that were not collected.
+    state: State,
+    /// `[P]`.
+    gradient: Vec<f32>,
+    /// Steps that were applied and collected.
+    collected: u64,
+    queued: VecDeque<Outcome>,
+    micro_batches: usize,
+}
+
+/// The results of a step; `None` for the quantity that was not finite.
+#[derive(Debug)]
+enum Outcome {
+    Applied(Trained),
+    Refused { quantity: &'static str },
+}
+
+impl Trainer {
+    /// Creates a trainer of a new network, which the seed decides as in every backend, with `threads` threads and the
+    /// widest path of this CPU.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for another model than AlphaZero or another precision than float32;
+    /// [`training::Error::Setting`] names a setting outside its range, [`training::Error::Network`] a dimension;
+    /// [`Error::Threads`].
+    pub fn new(
+        architecture: &Architecture,
+        settings: TrainerSettings,
+        seed: u64,
+        threads: usize,
+    ) -> Result<Self, Error> {
+        Self::with_path(architecture, settings, seed, threads, Path::widest())
+    }
+
+    /// Creates a trainer as [`new`](Self::new) does, which computes with `path`.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new); [`Error::Unsupported`] for a path that this CPU lacks.
+    pub fn with_path(
+        architecture: &Architecture,
+        settings: TrainerSettings,
+        seed: u64,
+        threads: usize,
+        path: Path,
+    ) -> Result<Self, Error> {
+        Self::check(architecture, &settings)?;
+        if !path.is_available() {
+            return Err(Error::Unsupported { what: "with instructions that the CPU lacks" });
+        }
+        let model_layers = settings.layers(architecture)?;
+        settings.check(&model_layers)?;
+        let layers = Layers::new(architecture).map_err(training::Error::from)?;
+        let layout = model_layers.layout();
+        let network = Numbers::initial(&layout, seed);
+        let moments = settings.optimiser.moment_names().iter().map(|_| vec![0.0; network.parameters.len()]).collect();
+        Ok(Self {
+            tower: Tower::new(architecture, &layers, &layout, path),
+            workshop: Workshop { path, threads: Threads::new(threads.max(1))?, store: Store::default() },
+            gradient: vec![0.0; network.parameters.len()],
+            state: State { average: network.clone(), network, moments, step: 0, progress: 0.0 },
+            architecture: architecture.clone(),
+            settings,
+            layout,
+            collected: 0,
+            queued: VecDeque::new(),
+            micro_batches: 1,
+        })
+    }
+
+    /// Checks whether these kernels train a network of `architecture` with these settings.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub fn check(architecture: &Architecture, settings: &TrainerSettings) -> Result<(), Error> {
+        if architecture.model != Model::Alphazero {
+            return Err(Error::Unsupported { what: "networks of this model" });
+        }
+        if settings.precision != Precision::F32 {
+            return Err(Error::Unsupported { what: "in this precision" });
+        }
+        Ok(())
+    }
+
+    /// Takes a training step: forward, backward, clip, optimiser, average; measures its parts with `clock`.
+    ///
+    /// # Errors
+    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network. Nothing is
+    /// queued then.
+    pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
+        let (batch, positions) = self.positions(examples)?;
+        let mut laps = Laps::new(clock);
+        let mut times = StepTimes::default();
+        let running = self.state.network.statistics.clone();
+        self.tower.pack(&self.state.network.parameters, &mut self.workshop.threads);
+        self.gradient.fill(0.0);
+        times.stage = laps.lap();
+
+        let mut value_errors = vec![0.0; positions];
+        let sums = self.passes(batch, &mut value_errors, &mut laps, &mut times);
+        let losses = self.losses(sums);
+        times.backward += laps.lap();
+        let outcome = match refused(&losses) {
+            Some(quantity) => {
+                self.state.network.statistics = running;
+                Outcome::Refused { quantity }
+            }
+            None => {
+                self.update(losses.gradient_norm);
+                times.optimiser = laps.lap();
+                value_errors.truncate(batch.importance.len());
+                Outcome::Applied(Trained { losses, value_errors, times })
+            }
+        };
+        self.queued.push_back(outcome);
+        Ok(())
+    }
+
+    /// Queues a step as [`queue`](Self::queue) does that computes nothing and changes no weights: its losses are 0.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    pub fn queue_nothing(&mut self, examples: &Examples) -> Result<(), Error> {
+        let (batch, _) = self.positions(examples)?;
+        let value_errors = vec![0.0; batch.importance.len()];
+        let losses = Losses { gradient_norm: 0.0, l2: 0.0, ..losses_of(Sums::default(), 0.0) };
+        self.state.step += 1;
+        self.queued.push_back(Outcome::Applied(Trained { losses, value_errors, times: StepTimes::default() }));
+        Ok(())
+    }
+
+    /// Returns the results of the oldest queued step; `None` if no step is queued.
+    ///
+    /// # Errors
+    /// [`training::Error::NotFinite`] if a loss or the gradient was not finite: the step then changed nothing.
+    pub fn collect(&mut self) -> Option<Result<Trained, Error>> {
+        Some(match self.queued.pop_front()? {
+            Outcome::Applied(trained) => {
+                self.collected += 1;
+                Ok(trained)
+            }
+            Outcome::Refused { quantity } => {
+                Err(training::Error::NotFinite { quantity, step: self.collected + 1 }.into())
+            }
+        })
+    }
+
+    /// The number of micro-batches of the newest step.
+    #[must_use]
+    pub fn micro_batches(&self) -> usize {
+        self.micro_batches
+    }
+
+    /// The number of applied training steps that were collected.
+    #[must_use]
+    pub fn step_count(&self) -> u64 {
+        self.collected
+    }
+
+    /// The learning rate of the next step.
+    #[must_use]
+    pub fn learning_rate(&self) -> f64 {
+        self.settings.learning_rate_after(self.state.step, self.state.progress)
+    }
+
+    /// The progress of the run: the larger of the set value and the share of steps.
+    #[must_use]
+    pub fn progress(&self) -> f64 {
+        self.settings.progress_after(self.collected, self.state.progress)
+    }
+
+    /// Sets the progress of the run, for runs that are limited by something other than steps. Clamped to `[0, 1]`; NaN
+    /// counts as 0.
+    pub fn set_progress(&mut self, progress: f64) {
+        self.state.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
+    }
+
+    /// The instructions that it computes with.
+    #[must_use]
+    pub fn path(&self) -> Path {
+        self.workshop.path
+    }
+
+    /// Copies the state. Queued steps must be collected before.
+    #[must_use]
+    pub fn snapshot(&self, contents: Contents) -> Snapshot {
+        debug_assert!(self.queued.is_empty(), "a step is queued, and whether it is applied is unknown to the caller");
+        let copied = match contents {
+            Contents::Average => Copied::Average(self.state.average.clone()),
+            Contents::All => Copied::All(self.state.clone()),
+        };
+        Snapshot { layout: self.layout.clone(), optimiser: self.settings.optimiser, copied }
+    }
+
+    /// Goes back to the state of a checkpoint of any backend; queued steps are dropped with what they changed.
+    ///
+    /// # Errors
+    /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
+    /// unchanged.
+    pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
+        let state = State::read(&self.layout, self.settings.optimiser, files)?;
+        let progress = state.progress;
+        self.collected = state.step;
+        self.state = state;
+        self.queued.clear();
+        self.set_progress(progress);
+        Ok(())
+    }
+
+    /// The batch of `examples` and its number of positions, after checking every field.
+    fn positions<'a>(&self, examples: &'a Examples) -> Result<(&'a TrainingBatch, usize), Error> {
+        match examples {
+            Examples::Positions(batch) => Ok((batch, batch.positions(&self.architecture)?)),
+            Examples::Unrolled(_) => Err(training::Error::from(network::Error::Model { expected: "muzero" }).into()),
+        }
+    }
+
+    /// Adds up the losses and gradients of micro-batches of about equal size.
+    fn passes(
+        &mut self,
+        batch: &TrainingBatch,
+        value_errors: &mut [f32],
+        laps: &mut Laps<'_>,
+        times: &mut StepTimes,
+    ) -> Sums {
+        let positions = value_errors.len();
+        let most = if self.settings.micro_batch > 0 { self.settings.micro_batch } else { positions };
+        let targets = Targets::new(batch, self.settings.value_loss_weight);
+        let mut sums = Sums::default();
+        self.micro_batches = 0;
+        for rows in evenly(positions, most) {
+            let mut changes = Changes {
+                statistics: &mut self.state.network.statistics,
+                gradient: &mut self.gradient,
+                value_errors: &mut value_errors[rows.clone()],
+            };
+            let micro_batch = MicroBatch { batch, targets, rows };
+            let parameters = &self.state.network.parameters;
+            let mut forward_ended = || times.forward += laps.lap();
+            sums += self.tower.pass(&mut self.workshop, parameters, &micro_batch, &mut changes, &mut forward_ended);
+            times.backward += laps.lap();
+            self.micro_batches += 1;
+        }
+        sums
+    }
+
+    /// The losses of a step whose gradient is complete.
+    fn losses(&mut self, sums: Sums) -> Losses {
+        let Workshop { path, threads, .. } = &mut self.workshop;
+        let weights = &self.state.network.parameters[..self.layout.decayed()];
+        let l2 = 0.5 * self.settings.weight_decay * optimiser::sum_of_squares(*path, threads, weights);
+        let gradient_norm = optimiser::sum_of_squares(*path, threads, &self.gradient).sqrt();
+        Losses { gradient_norm, l2, ..losses_of(sums, self.settings.value_loss_weight) }
+    }
+
+    /// Applies a step: parameters, moments, averages.
+    fn update(&mut self, gradient_norm: f64) {
+        let learning_rate = self.learning_rate();
+        self.state.step += 1;
+        // 1 − min(decay, (1 + t) / (10 + t)) with t steps before this one.
+        let share = (9.0 / (self.state.step + 9) as f64).max(1.0 - self.settings.ema_decay);
+        let settings = StepSettings {
+            optimiser: self.settings.optimiser,
+            learning_rate,
+            weight_decay: self.settings.weight_decay,
+            decayed: self.layout.decayed(),
+            step: self.state.step,
+            scale: (gradient_norm / self.settings.gradient_clip_norm).max(1.0),
+            share,
+        };
+        let State { network, average, moments, .. } = &mut self.state;
+        let trained =
+            optimiser::Trained { parameters: &mut network.parameters, moments, average: &mut average.parameters };
+        optimiser::apply(self.workshop.path, &mut self.workshop.threads, settings, trained, &self.gradient);
+        optimiser::average(&mut average.statistics, &network.statistics, share);
+    }
+}
+
+/// Losses without the gradient and the weights.
+fn losses_of(sums: Sums, value_loss_weight: f64) -> Losses {
+    Losses {
+        total: sums.policy + value_loss_weight * sums.value,
+        policy: sums.policy,
+        value: sums.value,
+        reward: 0.0,
+        consistency: 0.0,
+        chance: 0.0,
+        l2: 0.0,
+        gradient_norm: 0.0,
+        policy_entropy: sums.policy_entropy,
+        value_accuracy: sums.value_accuracy,
+    }
+}
+
+/// The first quantity that is not finite.
+fn refused(losses: &Losses) -> Option<&'static str> {
+    let quantities =
+        [("policy loss", losses.policy), ("value loss", losses.value), ("gradient norm", losses.gradient_norm)];
+    quantities.into_iter().find(|(_, value)| !value.is_finite()).map(|(quantity, _)| quantity)
+}
+
+#[cfg(test)]
+mod tests;

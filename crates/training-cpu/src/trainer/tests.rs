@@ -1,0 +1,188 @@
+use std::time::Instant;
+
+use training::checkpoint::Files;
+use training::{
+    Contents, Decay, Examples, Losses, Optimiser, Precision, TrainerSettings, TrainingBatch, UnrolledBatch,
+};
+use weights::{Architecture, Model};
+
+use super::Trainer;
+use crate::tests::networks::{batch, complete, plain};
+use crate::{Error, Path};
+
+fn settings() -> TrainerSettings {
+    TrainerSettings { warm_up_steps: 0, decay: Decay::Constant, ..TrainerSettings::default() }
+}
+
+fn trainer(architecture: &Architecture, settings: TrainerSettings) -> Trainer {
+    Trainer::new(architecture, settings, 1, 2).unwrap()
+}
+
+fn still() -> Instant {
+    // The tests measure nothing, and a clock has no other origin.
+    #[expect(clippy::disallowed_methods, reason = "some instant")]
+    Instant::now()
+}
+
+fn step(trainer: &mut Trainer, batch: &TrainingBatch) -> Result<Losses, Error> {
+    trainer.queue(&Examples::Positions(batch.clone()), &mut still).unwrap();
+    trainer.collect().unwrap().map(|trained| trained.losses)
+}
+
+fn files(trainer: &Trainer) -> Files {
+    trainer.snapshot(Contents::All).files().unwrap()
+}
+
+#[test]
+fn training_reduces_the_losses_of_a_batch() {
+    let architecture = complete();
+    let batch = batch(&architecture, 16, 3);
+    for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }] {
+        let learning_rate = if optimiser == Optimiser::adamw() { 3e-3 } else { 3e-2 };
+        let mut trainer = trainer(&architecture, TrainerSettings { optimiser, learning_rate, ..settings() });
+        let before = step(&mut trainer, &batch).unwrap();
+        let after = (0..60).map(|_| step(&mut trainer, &batch).unwrap()).last().unwrap();
+        assert!(after.total < before.total - 0.5, "{optimiser:?}: {} after {}", after.total, before.total);
+        assert_eq!(trainer.step_count(), 61);
+    }
+}
+
+#[test]
+fn a_step_that_is_not_finite_changes_nothing() {
+    let architecture = complete();
+    let good = batch(&architecture, 6, 3);
+    let mut wdl = good.wdl.clone();
+    wdl[0] = f32::NAN;
+    let observations = (0..6 * 3 * 12).map(|index| if index == 40 { f32::INFINITY } else { 0.0 }).collect();
+    for (bad, expected) in [
+        (TrainingBatch { wdl, ..good.clone() }, "value loss"),
+        (TrainingBatch { observations, ..good.clone() }, "policy loss"),
+    ] {
+        let mut trainer = trainer(&architecture, settings());
+        step(&mut trainer, &good).unwrap();
+        let before = files(&trainer);
+        let error = step(&mut trainer, &bad).unwrap_err();
+        let Error::Training(training::Error::NotFinite { quantity, step: 2 }) = error else { panic!("{error}") };
+        assert_eq!((quantity, trainer.step_count()), (expected, 1));
+        assert_eq!(files(&trainer), before);
+        step(&mut trainer, &good).unwrap();
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit_of_a_checkpoint() {
+    let architecture = plain(6, 7);
+    let run = |threads: usize| {
+        let mut trainer = Trainer::new(&architecture, settings(), 1, threads).unwrap();
+        for seed in 0..3 {
+            step(&mut trainer, &batch(&architecture, 50, seed)).unwrap();
+        }
+        files(&trainer)
+    };
+    let one = run(1);
+    assert!(run(2) == one && run(5) == one);
+}
+
+#[test]
+fn a_restored_trainer_continues_as_if_it_had_not_stopped() {
+    let architecture = complete();
+    let batches = [1, 2, 3, 4].map(|seed| batch(&architecture, 5, seed));
+    for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }] {
+        let settings = || TrainerSettings { optimiser, decay_steps: Some(6), ..TrainerSettings::default() };
+        let mut uninterrupted = trainer(&architecture, settings());
+        for batch in &batches[..2] {
+            step(&mut uninterrupted, batch).unwrap();
+        }
+        uninterrupted.set_progress(0.4);
+        let mut restored = trainer(&architecture, settings());
+        restored.load(&files(&uninterrupted)).unwrap();
+        for trainer in [&mut uninterrupted, &mut restored] {
+            for batch in &batches[2..] {
+                step(trainer, batch).unwrap();
+            }
+        }
+        assert_eq!(files(&restored), files(&uninterrupted));
+        assert_eq!(restored.learning_rate(), uninterrupted.learning_rate());
+        let published = [&restored, &uninterrupted].map(|trainer| trainer.snapshot(Contents::Average).published());
+        assert_eq!(published[0].as_ref().unwrap(), published[1].as_ref().unwrap());
+    }
+}
+
+#[test]
+fn gradients_of_micro_batches_add_up_with_norms_of_their_own() {
+    let architecture = plain(3, 3);
+    let whole = batch(&architecture, 10, 7);
+    let mut halves = trainer(&architecture, TrainerSettings { micro_batch: 5, ..settings() });
+    let split = step(&mut halves, &whole).unwrap();
+    assert_eq!(halves.micro_batches(), 2);
+    let mut once = trainer(&architecture, settings());
+    let joined = step(&mut once, &whole).unwrap();
+    assert_eq!(once.micro_batches(), 1);
+    let apart = (split.total - joined.total).abs();
+    assert!(apart > 0.0 && apart < 0.5 * joined.total, "{} and {}", split.total, joined.total);
+
+    // Equal halves have equal statistics: then the sum is that of the whole batch.
+    let half = batch(&architecture, 4, 8);
+    let twice = TrainingBatch {
+        observations: half.observations.to_floats().repeat(2).into_iter().collect(),
+        policies: half.policies.repeat(2),
+        legal: half.legal.repeat(2),
+        wdl: half.wdl.repeat(2),
+        policy_weights: half.policy_weights.repeat(2),
+        importance: Vec::new(),
+    };
+    let mut halves = trainer(&architecture, TrainerSettings { micro_batch: 4, ..settings() });
+    let mut once = trainer(&architecture, settings());
+    let (split, joined) = (step(&mut halves, &twice).unwrap(), step(&mut once, &twice).unwrap());
+    for (split, joined) in [(split.total, joined.total), (split.gradient_norm, joined.gradient_norm)] {
+        assert!((split - joined).abs() < 1e-4 * joined, "{split} instead of {joined}");
+    }
+}
+
+#[test]
+fn importance_returns_value_errors_in_the_order_of_the_rows() {
+    let architecture = plain(3, 3);
+    let batch = TrainingBatch { importance: vec![0.5; 7], ..batch(&architecture, 7, 2) };
+    let errors = |micro_batch: usize| {
+        let mut trainer = trainer(&architecture, TrainerSettings { micro_batch, ..settings() });
+        trainer.queue(&Examples::Positions(batch.clone()), &mut still).unwrap();
+        trainer.collect().unwrap().unwrap().value_errors
+    };
+    let whole = errors(0);
+    assert_eq!((whole.len(), errors(3).len()), (7, 7));
+    // A new network expects a draw: the distance is about |win − loss|.
+    for (error, target) in whole.iter().zip([1.0, 0.0, 0.3, 1.0, 0.0, 0.3, 1.0]) {
+        assert!((error - target).abs() < 0.3, "{error} instead of about {target}");
+    }
+}
+
+#[test]
+fn networks_settings_and_batches_that_are_not_taken_are_refused() {
+    let architecture = plain(3, 3);
+    let new = |architecture: &Architecture, settings| Trainer::new(architecture, settings, 1, 1).map(drop);
+    let muzero = Architecture { model: Model::muzero(5), ..architecture.clone() };
+    let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
+    assert!(matches!(new(&muzero, settings()), Err(Error::Unsupported { .. })));
+    assert!(matches!(new(&architecture, bf16), Err(Error::Unsupported { .. })));
+    let wrong = TrainerSettings { learning_rate: -1.0, ..settings() };
+    assert!(matches!(new(&architecture, wrong), Err(Error::Training(training::Error::Setting { .. }))));
+    let mut trainer = trainer(&architecture, settings());
+    let bad = TrainingBatch { legal: Vec::new(), ..batch(&architecture, 2, 1) };
+    for examples in [Examples::Positions(bad), Examples::Unrolled(UnrolledBatch::default())] {
+        assert!(trainer.queue(&examples, &mut still).is_err());
+        assert!(trainer.collect().is_none());
+    }
+}
+
+#[test]
+fn every_path_trains_the_same_network() {
+    let architecture = complete();
+    let batch = batch(&architecture, 9, 3);
+    let losses = Path::ALL.into_iter().filter(|path| path.is_available()).map(|path| {
+        let mut trainer = Trainer::with_path(&architecture, settings(), 1, 2, path).unwrap();
+        assert_eq!(trainer.path(), path);
+        (0..5).map(|_| step(&mut trainer, &batch).unwrap().total).last().unwrap()
+    });
+    let losses: Vec<f64> = losses.collect();
+    assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-3), "{losses:?}");
+}

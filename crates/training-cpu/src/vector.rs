@@ -1,0 +1,51 @@
+//! The registers of a path and the few operations that kernels need of them.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+pub(crate) mod portable;
+
+/// A register of float32 and its operations.
+///
+/// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or
+/// written as far as a register is wide.
+pub(crate) trait Vector {
+    /// A register.
+    type Register: Copy;
+    /// The float32 of a register.
+    const WIDTH: usize;
+    /// The most rows of a tile: its sums in two registers each, two registers of weights and one of input fit the
+    /// registers of the CPU.
+    const ROWS_MAX: usize;
+
+    /// A register of zeros.
+    unsafe fn zero() -> Self::Register;
+    /// One value in every lane.
+    unsafe fn broadcast(value: *const f32) -> Self::Register;
+    /// A register of adjacent values.
+    unsafe fn load(values: *const f32) -> Self::Register;
+    /// Writes adjacent values.
+    unsafe fn store(register: Self::Register, to: *mut f32);
+    /// `a + b` in each lane.
+    unsafe fn add(a: Self::Register, b: Self::Register) -> Self::Register;
+    /// `a - b` in each lane.
+    unsafe fn subtract(a: Self::Register, b: Self::Register) -> Self::Register;
+    /// `sums + a · b` in each lane.
+    unsafe fn multiply_add(sums: Self::Register, a: Self::Register, b: Self::Register) -> Self::Register;
+}
+
+/// Work that a path computes: it is compiled once for each path, with the instructions of the path.
+///
+/// `run`, and everything that it calls in its loops, is `#[inline(always)]`: only inlined code is compiled for the
+/// path.
+pub(crate) trait Task {
+    /// The result.
+    type Output;
+
+    /// Computes the result.
+    ///
+    /// # Safety
+    /// The CPU must have the instructions of the path.
+    unsafe fn run<V: Vector>(self) -> Self::Output;
+}

@@ -1,0 +1,310 @@
+//! Gradients of the weights of convolutions: for each tap, products of outputs' gradients and inputs, summed over all
+//! cells of all positions.
+//!
+//! A tile is a few output channels times a panel of input channels. Activations of some positions are copied into the
+//! order of tiles and panels, because in their own order the cells of one channel compete for few places of the
+//! first-level cache. The sums of a tile stay in registers for these positions, and are then added to the sums of all
+//! positions before, which also keeps the rounding of long sums small.
+
+use std::ops::Range;
+
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::shape::{Shape, evenly};
+use crate::vector::{Task, Vector};
+
+/// Registers of the inputs of a tile.
+const REGISTERS: usize = 2;
+/// Cells whose products are summed in registers.
+const CELLS: usize = 168;
+/// Tiles of a part: the copies of inputs are used by each of them.
+const TILES: usize = 4;
+/// Parts of a gradient, if it has fewer outputs: more than there are threads, and few enough for their sums to be added
+/// quickly.
+const PARTS: usize = 16;
+/// Floats of the widest panel: two registers of the widest path.
+const PANEL_MAX: usize = 32;
+
+/// The gradient of the weights of a convolution, split into parts that threads compute. The parts depend on the shape
+/// and the number of positions alone.
+#[derive(Debug)]
+pub(crate) struct WeightGradient {
+    shape: Shape,
+    path: Path,
+    blocks: Vec<Range<usize>>,
+    chunks: Vec<Range<usize>>,
+}
+
+/// Sums of the products of some positions for some output channels.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    gradient: &'a WeightGradient,
+    /// `[B, H, W, in]`.
+    x: &'a Buffer,
+    /// The gradient of the outputs, `[B, H, W, out]`.
+    of_y: &'a Buffer,
+    positions: Range<usize>,
+    outputs: Range<usize>,
+    /// `[outputs of this part, taps, in]`.
+    sums: &'a mut [f32],
+}
+
+impl WeightGradient {
+    /// Splits the gradient of a convolution of `positions` positions.
+    pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
+        let positions = if shape.side == 1 { positions * shape.cells() } else { positions };
+        let shape = shape.flattened();
+        let tiles: Vec<_> = evenly(shape.outputs, path.run(RowsMax)).collect();
+        let blocks: Vec<_> = tiles.chunks(TILES).map(|tiles| tiles[0].start..tiles[tiles.len() - 1].end).collect();
+        let chunks = PARTS.div_ceil(blocks.len());
+        Self { shape, path, blocks, chunks: evenly(positions, positions.div_ceil(chunks)).collect() }
+    }
+
+    /// The number of weights.
+    fn weights(&self) -> usize {
+        self.shape.outputs * self.shape.taps() * self.shape.inputs
+    }
+
+    /// The room that the sums of all parts need.
+    pub(crate) fn sums(&self) -> usize {
+        self.chunks.len() * self.weights()
+    }
+
+    /// The parts of the gradient for inputs `x` `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub(crate) fn parts<'a>(&'a self, x: &'a Buffer, of_y: &'a Buffer, sums: &'a mut [f32]) -> Vec<Part<'a>> {
+        let shape = self.shape;
+        let cells = self.chunks.last().map_or(0, |chunk| chunk.end) * shape.cells();
+        assert_eq!(x.len(), cells * shape.inputs, "inputs of {shape:?}");
+        assert_eq!(of_y.len(), cells * shape.outputs, "outputs of {shape:?}");
+        assert_eq!(sums.len(), self.sums(), "sums of {shape:?}");
+        let mut rest = sums;
+        let mut parts = Vec::with_capacity(self.chunks.len() * self.blocks.len());
+        for positions in &self.chunks {
+            for outputs in &self.blocks {
+                let (sums, others) = rest.split_at_mut(outputs.len() * shape.taps() * shape.inputs);
+                rest = others;
+                let (positions, outputs) = (positions.clone(), outputs.clone());
+                parts.push(Part { gradient: self, x, of_y, positions, outputs, sums });
+            }
+        }
+        parts
+    }
+
+    /// Adds the sums of all parts to the gradient of some outputs, `[outputs, taps, in]`.
+    pub(crate) fn add(&self, sums: &[f32], outputs: Range<usize>, of_weights: &mut [f32]) {
+        let first = outputs.start * self.shape.taps() * self.shape.inputs;
+        for sums in sums.chunks_exact(self.weights()) {
+            of_weights.iter_mut().zip(&sums[first..]).for_each(|(weight, sum)| *weight += sum);
+        }
+    }
+}
+
+impl Part<'_> {
+    /// Computes the sums.
+    pub(crate) fn compute(self) {
+        self.gradient.path.run(self);
+    }
+}
+
+/// The most rows of a tile.
+struct RowsMax;
+
+impl Task for RowsMax {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) -> usize {
+        const { assert!(V::WIDTH * REGISTERS <= PANEL_MAX, "a panel fits") };
+        V::ROWS_MAX
+    }
+}
+
+impl Task for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { gradient, x, of_y, positions, outputs, sums } = self;
+        let shape = gradient.shape;
+        let (inputs, taps, cells) = (shape.inputs, shape.taps(), shape.cells());
+        let tiles: Vec<Range<usize>> = evenly(outputs.len(), V::ROWS_MAX).collect();
+        let panels: Vec<Panel> = panels(inputs, V::WIDTH).collect();
+        let groups = evenly(positions.len(), (CELLS / cells).max(1));
+        let cells_max = groups.clone().map(|group| group.len()).max().unwrap_or(0) * cells;
+        let mut of_panels = Buffer::zeros(cells_max * panels.iter().map(|panel| panel.lanes).sum::<usize>());
+        let mut of_tiles = Buffer::zeros(cells_max * outputs.len());
+        sums.fill(0.0);
+        for group in groups {
+            let rows = (positions.start + group.start) * cells..(positions.start + group.end) * cells;
+            // SAFETY: lengths were checked by `parts`. Registers that go beyond the channels of a cell read those of
+            // the next or the slack of the buffer, and write what the next cell overwrites or the slack.
+            unsafe {
+                for panel in &panels {
+                    let from = x[rows.start * inputs + panel.first..].as_ptr();
+                    let to = of_panels[rows.len() * panel.before..].as_mut_ptr();
+                    gather::<V>(rows.len(), panel.lanes, from, inputs, to);
+                }
+                for tile in &tiles {
+                    let from = of_y[rows.start * shape.outputs + outputs.start + tile.start..].as_ptr();
+                    let to = of_tiles[rows.len() * tile.start..].as_mut_ptr();
+                    gather::<V>(rows.len(), tile.len(), from, shape.outputs, to);
+                }
+            }
+            for tile in &tiles {
+                let of_y = of_tiles[rows.len() * tile.start..].as_ptr();
+                for panel in &panels {
+                    let x = of_panels[rows.len() * panel.before..].as_ptr();
+                    for tap in 0..taps {
+                        let first = (tile.start * taps + tap) * inputs + panel.first;
+                        let to = Sums { first: sums[first..].as_mut_ptr(), stride: taps * inputs, valid: panel.valid };
+                        let (x_stride, of_y_stride) = (panel.lanes, tile.len());
+                        let products = Products { shape, tap, positions: group.len(), x, x_stride, of_y, of_y_stride };
+                        // SAFETY: the products are of the cells that were copied, the sums those of this tile.
+                        unsafe { tile_of::<V>(tile.len(), panel.lanes / V::WIDTH, &products, to) };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Some adjacent input channels.
+pub(crate) struct Panel {
+    pub(crate) first: usize,
+    pub(crate) valid: usize,
+    /// Floats of its registers.
+    pub(crate) lanes: usize,
+    /// Floats of the panels before it.
+    before: usize,
+}
+
+pub(crate) fn panels(inputs: usize, width: usize) -> impl Iterator<Item = Panel> {
+    let lanes_max = REGISTERS * width;
+    (0..inputs.div_ceil(lanes_max)).map(move |index| {
+        let first = index * lanes_max;
+        let valid = lanes_max.min(inputs - first);
+        Panel { first, valid, lanes: valid.next_multiple_of(width), before: first }
+    })
+}
+
+/// Copies `count` floats of each of `rows` rows.
+///
+/// # Safety
+/// The CPU must have the path's instructions; rows must be readable, and the destination writable, for whole registers.
+#[inline(always)]
+unsafe fn gather<V: Vector>(rows: usize, count: usize, from: *const f32, stride: usize, to: *mut f32) {
+    for row in 0..rows {
+        let mut lane = 0;
+        while lane < count {
+            // SAFETY: the caller fulfils the contract of this function.
+            unsafe { V::store(V::load(from.add(row * stride + lane)), to.add(row * count + lane)) };
+            lane += V::WIDTH;
+        }
+    }
+}
+
+/// The products of a tile for some positions and one tap.
+pub(crate) struct Products {
+    pub(crate) shape: Shape,
+    pub(crate) tap: usize,
+    pub(crate) positions: usize,
+    /// Inputs of the panel, by cell.
+    pub(crate) x: *const f32,
+    /// Floats from cell to cell.
+    pub(crate) x_stride: usize,
+    /// Gradients of the tile's outputs, by cell.
+    pub(crate) of_y: *const f32,
+    /// Floats from cell to cell.
+    pub(crate) of_y_stride: usize,
+}
+
+/// The destination of a tile.
+pub(crate) struct Sums {
+    pub(crate) first: *mut f32,
+    /// Floats from row to row.
+    pub(crate) stride: usize,
+    /// Floats of a row.
+    pub(crate) valid: usize,
+}
+
+/// Adds a tile of up to 14 rows to its sums.
+///
+/// # Safety
+/// The CPU must have the path's instructions; pointers must be valid for all cells, rows and registers.
+#[inline(always)]
+pub(crate) unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products, to: Sums) {
+    macro_rules! tiles {
+        ($($rows:literal)+) => {
+            // SAFETY: the caller fulfils the contract of this function.
+            unsafe {
+                match (rows, registers) {
+                    $(
+                        ($rows, 1) if $rows <= V::ROWS_MAX => tile::<V, $rows, 1>(products, to),
+                        ($rows, _) if $rows <= V::ROWS_MAX => tile::<V, $rows, REGISTERS>(products, to),
+                    )+
+                    _ => unreachable!("a tile has 1 to {} rows", V::ROWS_MAX),
+                }
+            }
+        };
+    }
+    tiles!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+}
+
+/// # Safety
+/// The conditions of [`tile_of`] apply.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
+unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &Products, to: Sums) {
+    let &Products { shape, tap, positions, x, x_stride, of_y, of_y_stride } = products;
+    let Shape { side, width, .. } = shape;
+    let lanes = REGISTERS * V::WIDTH;
+    let [rows, columns] = shape.within(tap);
+    let border = side / 2;
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        let mut sums = [[V::zero(); REGISTERS]; ROWS];
+        for position in 0..positions {
+            for row in rows.clone() {
+                let cell = position * shape.cells() + row * width + columns.start;
+                // The first row and column with a pair make the difference at least zero.
+                let input = cell + (tap / side) * width + tap % side - border * width - border;
+                let mut x = x.add(input * x_stride);
+                let mut of_y = of_y.add(cell * of_y_stride);
+                for _ in columns.clone() {
+                    let mut of_cell = [V::zero(); REGISTERS];
+                    for register in 0..REGISTERS {
+                        of_cell[register] = V::load(x.add(register * V::WIDTH));
+                    }
+                    for row in 0..ROWS {
+                        let of_y = V::broadcast(of_y.add(row));
+                        for register in 0..REGISTERS {
+                            sums[row][register] = V::multiply_add(sums[row][register], of_y, of_cell[register]);
+                        }
+                    }
+                    x = x.add(x_stride);
+                    of_y = of_y.add(of_y_stride);
+                }
+            }
+        }
+        for row in 0..ROWS {
+            let to_row = to.first.add(row * to.stride);
+            if to.valid == lanes {
+                for register in 0..REGISTERS {
+                    let total = to_row.add(register * V::WIDTH);
+                    V::store(V::add(V::load(total), sums[row][register]), total);
+                }
+            } else {
+                let mut added = [0.0; PANEL_MAX];
+                for register in 0..REGISTERS {
+                    V::store(sums[row][register], added.as_mut_ptr().add(register * V::WIDTH));
+                }
+                for lane in 0..to.valid {
+                    *to_row.add(lane) += added[lane];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The files of a checkpoint, which every backend writes alike.
+
+use network::Reader;
+
+use crate::{Error, Layout, Numbers, Optimiser, layout};
+
+/// The files of a checkpoint by name, which every backend writes alike.
+pub type Files = Vec<(String, Vec<u8>)>;
+
+/// The file of a checkpoint that holds the weights as trained.
+const NETWORK_FILE: &str = "network.safetensors";
+/// The file of a checkpoint that holds the averaged weights.
+const AVERAGE_FILE: &str = "average.safetensors";
+/// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
+const OPTIMISER_FILE: &str = "optimiser.safetensors";
+
+/// A safetensors file of the tensors of a layout: convolutions as `[out, in, height, width]`. Equal numbers give equal
+/// bytes.
+///
+/// # Errors
+/// [`Error::Network`] if two tensors have the same name.
+pub fn write(layout: &Layout, parameters: &[f32], statistics: &[f32]) -> Result<Vec<u8>, Error> {
+    let entries = layout::file_entries("", &layout.parameters, parameters);
+    Ok(network::write(entries.chain(layout::file_entries("", &layout.statistics, statistics)))?)
+}
+
+/// Reads a file that [`write`] wrote.
+///
+/// # Errors
+/// Fails unless the file holds exactly the tensors of the layout, finite and of the right shape; the error names the
+/// tensor.
+pub fn read(layout: &Layout, bytes: &[u8]) -> Result<Numbers, Error> {
+    let mut reader = Reader::new(bytes)?;
+    let parameters = layout::flat(&mut reader, "", &layout.parameters)?;
+    let statistics = layout::flat(&mut reader, "", &layout.statistics)?;
+    reader.finish()?;
+    Ok(Numbers { parameters, statistics })
+}
+
+/// The whole state of a training: a restored trainer continues as if it had not stopped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// The weights as trained.
+    pub network: Numbers,
+    /// The averaged weights.
+    pub average: Numbers,
+    /// The moments of the optimiser, `[P]` each.
+    pub moments: Vec<Vec<f32>>,
+    /// The number of applied steps.
+    pub step: u64,
+    /// The progress that was set.
+    pub progress: f64,
+}
+
+impl State {
+    /// Writes it as the files of a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Network`] if two tensors have the same name.
+    pub fn files(&self, layout: &Layout, optimiser: Optimiser) -> Result<Files, Error> {
+        let mut entries =
+            vec![network::Entry::count("step", self.step), network::Entry::real("progress", self.progress)];
+        for (name, moment) in optimiser.moment_names().iter().zip(&self.moments) {
+            entries.extend(layout::file_entries(name, &layout.parameters, moment));
+        }
+        let numbers = |numbers: &Numbers| write(layout, &numbers.parameters, &numbers.statistics);
+        Ok(vec![
+            (NETWORK_FILE.to_owned(), numbers(&self.network)?),
+            (AVERAGE_FILE.to_owned(), numbers(&self.average)?),
+            (OPTIMISER_FILE.to_owned(), network::write(entries)?),
+        ])
+    }
+
+    /// Reads the files of a checkpoint; other files are ignored.
+    ///
+    /// # Errors
+    /// Missing files, and files whose contents do not match the layout or the optimiser.
+    pub fn read(layout: &Layout, optimiser: Optimiser, files: &[(String, Vec<u8>)]) -> Result<Self, Error> {
+        let file = |name: &'static str| {
+            let found = files.iter().find(|(file, _)| file == name);
+            found.map(|(_, bytes)| bytes.as_slice()).ok_or(Error::MissingFile { name })
+        };
+        let [network, average] = [NETWORK_FILE, AVERAGE_FILE].map(|name| read(layout, file(name)?));
+        let (network, average) = (network?, average?);
+        let mut reader = Reader::new(file(OPTIMISER_FILE)?)?;
+        let (step, progress) = (reader.count("step")?, reader.real("progress")?);
+        let moment = |name: &&str| layout::flat(&mut reader, name, &layout.parameters);
+        let moments = optimiser.moment_names().iter().map(moment).collect::<Result<_, _>>()?;
+        reader.finish()?;
+        Ok(Self { network, average, moments, step, progress })
+    }
+}
+
+/// The file of the averaged weights alone.
+///
+/// # Errors
+/// Those of [`write`].
+pub fn average_file(layout: &Layout, average: &Numbers) -> Result<Files, Error> {
+    Ok(vec![(AVERAGE_FILE.to_owned(), write(layout, &average.parameters, &average.statistics)?)])
+}

@@ -1,0 +1,88 @@
+use crate::Error;
+
+/// The decay of the learning rate with the progress of a run, from 0 at its start to 1 at its end.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decay {
+    /// The learning rate does not decay.
+    Constant,
+    /// Half a cosine from the peak to `floor` times the peak.
+    Cosine {
+        /// Share of the peak that remains at the end, in `[0, 1]`.
+        floor: f64,
+    },
+    /// The learning rate is multiplied by `factor` at each progress in `at`.
+    Steps {
+        /// The factor of each step, in `(0, 1]`.
+        factor: f64,
+        /// Progress at which the steps occur, each in `[0, 1]`.
+        at: Vec<f64>,
+    },
+}
+
+impl Decay {
+    /// The share of the peak at `progress`.
+    #[must_use]
+    pub fn factor(&self, progress: f64) -> f64 {
+        match self {
+            Self::Constant => 1.0,
+            Self::Cosine { floor } => floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+            Self::Steps { factor, at } => {
+                let taken = at.iter().filter(|&&at| progress >= at).count();
+                factor.powi(i32::try_from(taken).unwrap_or(i32::MAX))
+            }
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let share = |field, got: f64| match got {
+            _ if (0.0..=1.0).contains(&got) => Ok(()),
+            _ => Err(Error::Setting { field, got, expected: "a share from 0 to 1" }),
+        };
+        match self {
+            Self::Constant => Ok(()),
+            Self::Cosine { floor } => share("decay.floor", *floor),
+            Self::Steps { factor, at } => {
+                share("decay.factor", *factor)?;
+                at.iter().try_for_each(|&at| share("decay.at", at))
+            }
+        }
+    }
+}
+
+/// The share of the peak while the learning rate warms up: it rises linearly over the first `steps` training steps.
+pub(crate) fn warm_up(step: u64, steps: u64) -> f64 {
+    if step >= steps { 1.0 } else { (step + 1) as f64 / (steps + 1) as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Decay, warm_up};
+
+    #[test]
+    fn a_cosine_falls_from_the_peak_to_its_floor_through_the_middle() {
+        let cosine = Decay::Cosine { floor: 0.1 };
+        let factors = [0.0, 0.5, 1.0].map(|progress| cosine.factor(progress));
+        for (got, expected) in factors.into_iter().zip([1.0, 0.55, 0.1]) {
+            assert!((got - expected).abs() < 1e-12, "{factors:?}");
+        }
+    }
+
+    #[test]
+    fn steps_multiply_at_their_places() {
+        let steps = Decay::Steps { factor: 0.5, at: vec![0.25, 0.75] };
+        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|progress| steps.factor(progress)), [1.0, 0.5, 0.5, 0.25, 0.25]);
+    }
+
+    #[test]
+    fn the_warm_up_is_a_line_that_never_gives_zero() {
+        assert_eq!([0, 1, 2, 3, 9].map(|step| warm_up(step, 3)), [0.25, 0.5, 0.75, 1.0, 1.0]);
+        assert_eq!(warm_up(0, 0), 1.0);
+    }
+
+    #[test]
+    fn shares_outside_their_range_are_refused_by_name() {
+        let error = Decay::Cosine { floor: f64::NAN }.check().unwrap_err();
+        assert_eq!(error.to_string(), "setting `decay.floor` is NaN, expected a share from 0 to 1");
+        assert!(Decay::Steps { factor: 0.1, at: vec![0.5, 1.5] }.check().is_err());
+    }
+}

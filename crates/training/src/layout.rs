@@ -1,0 +1,206 @@
+//! The places of tensors in flat buffers.
+
+use std::ops::Range;
+
+use network::{Entry as FileEntry, Reader, Role, Tensor};
+
+use crate::Error;
+
+/// A tensor of the network and its place in a flat buffer.
+///
+/// In the buffer, weights of convolutions lie as `[out, height, width, in]`, the channels-last order that the kernels
+/// use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The tensor.
+    pub tensor: Tensor,
+    /// The index of its first number.
+    pub offset: usize,
+    /// The number of its numbers.
+    pub len: usize,
+    /// Whether evaluators need it; if not, it is in checkpoints alone.
+    pub is_published: bool,
+}
+
+impl Entry {
+    /// The place in the buffer.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len
+    }
+}
+
+/// All tensors of a network in two flat buffers, one of trained parameters, one of running statistics.
+///
+/// One buffer instead of a hundred tensors makes an optimiser step a dozen operations. Weights of convolutions and
+/// matrices come first, so weight decay is one slice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The trained parameters.
+    pub parameters: Vec<Entry>,
+    /// The running statistics.
+    pub statistics: Vec<Entry>,
+}
+
+impl Layout {
+    /// The places of the tensors that evaluators need, and of those that only training needs.
+    #[must_use]
+    pub fn new(published: impl Iterator<Item = Tensor>, training: impl Iterator<Item = Tensor>) -> Self {
+        let tensors = published.map(|tensor| (tensor, true)).chain(training.map(|tensor| (tensor, false)));
+        let (trained, statistics): (Vec<_>, Vec<_>) = tensors.partition(|(tensor, _)| tensor.role.is_trained());
+        let (mut parameters, vectors): (Vec<_>, Vec<_>) =
+            trained.into_iter().partition(|(tensor, _)| tensor.role.is_weight());
+        parameters.extend(vectors);
+        Self { parameters: placed(parameters), statistics: placed(statistics) }
+    }
+
+    /// The tensors that evaluators need, in their places.
+    #[must_use]
+    pub fn published(&self) -> Self {
+        let [parameters, statistics] = [&self.parameters, &self.statistics]
+            .map(|entries| entries.iter().filter(|entry| entry.is_published).cloned().collect());
+        Self { parameters, statistics }
+    }
+
+    /// The place of the parameter called `name`.
+    ///
+    /// # Panics
+    /// If no layer of the layout has it.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Range<usize> {
+        let found = self.parameters.iter().find(|entry| entry.tensor.name == name);
+        found.expect("names come from the layers of the layout").range()
+    }
+
+    /// The place of the running statistic called `name`.
+    ///
+    /// # Panics
+    /// If no layer of the layout has it.
+    #[must_use]
+    pub fn statistic(&self, name: &str) -> Range<usize> {
+        let found = self.statistics.iter().find(|entry| entry.tensor.name == name);
+        found.expect("names come from the layers of the layout").range()
+    }
+
+    /// The number of leading parameters that are weights of convolutions and matrices: weight decay applies to these.
+    #[must_use]
+    pub fn decayed(&self) -> usize {
+        self.parameters.iter().filter(|entry| entry.tensor.role.is_weight()).map(|entry| entry.len).sum()
+    }
+}
+
+fn placed(tensors: Vec<(Tensor, bool)>) -> Vec<Entry> {
+    let mut offset = 0;
+    let place = |(tensor, is_published): (Tensor, bool)| {
+        let len = tensor.numel();
+        offset += len;
+        Entry { tensor, offset: offset - len, len, is_published }
+    };
+    tensors.into_iter().map(place).collect()
+}
+
+/// The tensors that `entries` place in `flat`, with `prefix` before each name: convolutions `[out, height, width, in]`
+/// as `[out, in, height, width]`.
+pub fn file_entries<'a>(
+    prefix: &'a str,
+    entries: &'a [Entry],
+    flat: &'a [f32],
+) -> impl Iterator<Item = FileEntry> + 'a {
+    entries.iter().map(move |entry| {
+        let (inputs, taps) = matrix(entry);
+        FileEntry::tensor(prefix, &entry.tensor, &transpose_each(&flat[entry.range()], taps, inputs))
+    })
+}
+
+/// Reads the flat buffer of `entries`, each named `prefix` followed by the name of its tensor.
+///
+/// # Errors
+/// [`Error::Network`] names the tensor that is missing or wrong.
+pub fn flat(reader: &mut Reader<'_>, prefix: &str, entries: &[Entry]) -> Result<Vec<f32>, Error> {
+    // The buffer grows with the contents of the file: an architecture may need more memory than any machine has.
+    let mut flat = Vec::new();
+    for entry in entries {
+        let (inputs, taps) = matrix(entry);
+        flat.extend(transpose_each(&reader.tensor(prefix, &entry.tensor)?, inputs, taps));
+    }
+    Ok(flat)
+}
+
+/// Input channels and taps of a convolution; any other tensor counts as one tap, so that transposing does not change
+/// it.
+fn matrix(entry: &Entry) -> (usize, usize) {
+    match entry.tensor.shape[..] {
+        [outputs, inputs, ..] if entry.tensor.role == Role::Convolution => (inputs, entry.len / (outputs * inputs)),
+        _ => (entry.len, 1),
+    }
+}
+
+/// Transposes every `[rows, columns]` matrix of `values` to `[columns, rows]`.
+#[must_use]
+pub fn transpose_each(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut transposed = Vec::with_capacity(values.len());
+    for matrix in values.chunks_exact(rows * columns) {
+        for column in 0..columns {
+            transposed.extend((0..rows).map(|row| matrix[row * columns + column]));
+        }
+    }
+    transposed
+}
+
+#[cfg(test)]
+mod tests {
+    use network::Layers;
+    use weights::{Architecture, Model};
+
+    use super::{Entry, Layout};
+
+    /// An architecture with all optional parts.
+    fn complete() -> Architecture {
+        Architecture {
+            game: "complete".into(),
+            planes: 3,
+            height: 4,
+            width: 5,
+            actions: 7,
+            channels: 16,
+            blocks: 3,
+            squeeze_excitation: 8,
+            global_pooling: 4,
+            model: Model::Alphazero,
+        }
+    }
+
+    #[test]
+    fn weights_come_first_and_biases_of_pooling_and_excitation_do_not_decay() {
+        let layout = Layout::new(Layers::new(&complete()).unwrap().tensors(), std::iter::empty());
+        let (weights, vectors): (Vec<&Entry>, Vec<&Entry>) =
+            layout.parameters.iter().partition(|entry| entry.offset < layout.decayed());
+        assert!(weights.iter().all(|entry| entry.tensor.shape.len() > 1));
+        let of_block: Vec<(&str, &[usize])> = vectors
+            .iter()
+            .filter(|entry| entry.tensor.name.starts_with("block.2."))
+            .map(|entry| (entry.tensor.name.as_str(), entry.tensor.shape.as_slice()))
+            .collect();
+        let expected: [(&str, &[usize]); 7] = [
+            ("block.2.first.norm.weight", &[16]),
+            ("block.2.first.norm.bias", &[16]),
+            ("block.2.second.norm.weight", &[16]),
+            ("block.2.second.norm.bias", &[16]),
+            ("block.2.pooling.bias", &[12]),
+            ("block.2.excitation.hidden.bias", &[8]),
+            ("block.2.excitation.output.bias", &[32]),
+        ];
+        assert_eq!(of_block, expected);
+    }
+
+    #[test]
+    fn entries_fill_their_buffers_without_gaps() {
+        let layers = Layers::new(&complete()).unwrap();
+        let layout = Layout::new(layers.tensors(), std::iter::empty());
+        for entries in [&layout.parameters, &layout.statistics] {
+            assert_eq!(entries[0].offset, 0);
+            assert!(entries.windows(2).all(|pair| pair[0].range().end == pair[1].offset));
+        }
+        assert_eq!(layout.parameters.last().unwrap().range().end, layers.parameters());
+    }
+}

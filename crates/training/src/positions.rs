@@ -1,0 +1,97 @@
+use game::Outcome;
+use weights::Architecture;
+
+use crate::{Error, Observations};
+
+/// Positions to train on together, as plain numbers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TrainingBatch {
+    /// Observations, `[B, C, H, W]`.
+    pub observations: Observations,
+    /// Search policies, `[B, A]`: zero where illegal, summing to one in each row that has a policy weight.
+    pub policies: Vec<f32>,
+    /// 1 where an action is legal, 0 elsewhere, `[B, A]`.
+    pub legal: Vec<u8>,
+    /// Targets of the value, `[B, 3]`: win, draw, loss of the player to move, summing to one.
+    pub wdl: Vec<f32>,
+    /// The weight of each row's policy, `[B]`: 0 where the position has no policy target.
+    pub policy_weights: Vec<f32>,
+    /// The weight of each row in both losses, `[B]`, above 0 and at most 1: the importance of a draw that was not
+    /// uniform (Schaul et al. 2016, section 3.4). Empty under uniform sampling.
+    pub importance: Vec<f32>,
+}
+
+impl TrainingBatch {
+    /// Returns B after checking that every field has the length for B and `architecture`.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] names the field.
+    pub fn positions(&self, architecture: &Architecture) -> Result<usize, Error> {
+        let positions = self.policy_weights.len();
+        let observation = architecture.planes * architecture.height * architecture.width;
+        let lengths = [
+            ("policy_weights", positions, positions.max(1)),
+            ("observations", self.observations.len(), positions * observation),
+            ("policies", self.policies.len(), positions * architecture.actions),
+            ("legal", self.legal.len(), positions * architecture.actions),
+            ("wdl", self.wdl.len(), positions * Outcome::RESULTS),
+            ("importance", self.importance.len(), if self.importance.is_empty() { 0 } else { positions }),
+        ];
+        match lengths.into_iter().find(|(_, got, expected)| got != expected) {
+            Some((field, got, expected)) => Err(Error::Batch { field, expected, got }),
+            None => Ok(positions),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::{Architecture, Model};
+
+    use super::TrainingBatch;
+    use crate::Error;
+
+    fn tiny() -> Architecture {
+        Architecture {
+            game: "tiny".into(),
+            planes: 2,
+            height: 3,
+            width: 4,
+            actions: 5,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            model: Model::Alphazero,
+        }
+    }
+
+    fn batch() -> TrainingBatch {
+        TrainingBatch {
+            observations: [0.0; 3 * 24].into_iter().collect(),
+            policies: [1.0, 0.0, 0.0, 0.0, 0.0].repeat(3),
+            legal: vec![1; 3 * 5],
+            wdl: [1.0, 0.0, 0.0].repeat(3),
+            policy_weights: vec![1.0; 3],
+            importance: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_refused_by_field() {
+        let spoilt = |spoil: fn(&mut TrainingBatch)| {
+            let mut batch = batch();
+            spoil(&mut batch);
+            match batch.positions(&tiny()) {
+                Err(Error::Batch { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(spoilt(|batch| batch.observations.push(&[1.0])), "observations");
+        assert_eq!(spoilt(|batch| batch.policies.push(0.0)), "policies");
+        assert_eq!(spoilt(|batch| batch.legal.clear()), "legal");
+        assert_eq!(spoilt(|batch| batch.wdl.push(0.0)), "wdl");
+        assert_eq!(spoilt(|batch| batch.importance.push(1.0)), "importance");
+        assert_eq!(spoilt(|batch| *batch = TrainingBatch::default()), "policy_weights");
+    }
+}

@@ -1,0 +1,120 @@
+//! The choice of the backend that trains on a device: the kernels of the CPU, which need no libtorch, or libtorch.
+
+use std::num::NonZeroUsize;
+
+use anyhow::Context as _;
+use network_torch::{Device, Network};
+use training::{TrainerSettings, TrainingKernel};
+use training_cpu::Path;
+use weights::Architecture;
+
+use crate::trainer::Trainer;
+
+/// A trainer and what it computes with, for the log.
+pub(crate) struct Backend {
+    pub(crate) trainer: Box<dyn Trainer>,
+    pub(crate) description: String,
+}
+
+impl Backend {
+    /// Makes the trainer of a new network. On a CPU it is that of the kernels, unless libtorch is configured or they
+    /// lack something; `threads` 0 is the number of cores.
+    ///
+    /// # Errors
+    /// Settings out of range, a device that fails.
+    pub(crate) fn new(
+        architecture: &Architecture,
+        settings: TrainerSettings,
+        device: Device,
+        threads: usize,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        match why_libtorch(architecture, &settings, device, Path::widest()) {
+            None => {
+                let threads = match threads {
+                    0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+                    _ => threads,
+                };
+                let trainer = training_cpu::Trainer::new(architecture, settings, seed, threads)
+                    .context("make the trainer of the CPU")?;
+                let description = format!("the kernels of the CPU ({}, threads: {threads})", trainer.path());
+                Ok(Self { trainer: Box::new(trainer), description })
+            }
+            Some(reason) => {
+                let network = Network::to_train(architecture, &settings, device, seed).context("make the network")?;
+                let trainer = network_torch::Trainer::new(network, settings).context("make the trainer")?;
+                let description = if trainer.trains_by_hand() {
+                    "libtorch, with the kernel on matrix tiles for stem and blocks".to_owned()
+                } else {
+                    format!("libtorch ({reason})")
+                };
+                Ok(Self { trainer: Box::new(trainer), description })
+            }
+        }
+    }
+}
+
+/// The reason why libtorch trains on `device`, of which `path` is the widest; `None` if the kernels of the CPU do.
+fn why_libtorch(architecture: &Architecture, settings: &TrainerSettings, device: Device, path: Path) -> Option<String> {
+    if device != Device::Cpu {
+        return Some(format!("the device is {}", network_torch::device_name(device)));
+    }
+    if settings.tower == TrainingKernel::Libtorch {
+        return Some("learner.kernel = \"libtorch\"".to_owned());
+    }
+    if path == Path::Portable {
+        return Some("the CPU has neither AVX2 with FMA nor AVX-512".to_owned());
+    }
+    training_cpu::Trainer::check(architecture, settings).err().map(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use training::Precision;
+    use weights::Model;
+
+    use super::*;
+
+    fn architecture(model: Model) -> Architecture {
+        Architecture {
+            game: "any".into(),
+            planes: 2,
+            height: 3,
+            width: 3,
+            actions: 9,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            model,
+        }
+    }
+
+    #[test]
+    fn the_kernels_train_on_a_cpu_what_they_support_and_libtorch_trains_the_rest_with_the_reason() {
+        let settings = TrainerSettings::default;
+        let why = |model, settings, device, path| why_libtorch(&architecture(model), &settings, device, path);
+        assert_eq!(why(Model::Alphazero, settings(), Device::Cpu, Path::Avx2), None);
+        let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
+        let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..settings() };
+        for (model, settings, device, path, reason) in [
+            (Model::Alphazero, settings(), Device::Cuda(1), Path::Avx2, "cuda:1"),
+            (Model::Alphazero, libtorch, Device::Cpu, Path::Avx2, "learner.kernel"),
+            (Model::Alphazero, bf16, Device::Cpu, Path::Avx2, "precision"),
+            (Model::Alphazero, settings(), Device::Cpu, Path::Portable, "AVX2"),
+            (Model::muzero(5), settings(), Device::Cpu, Path::Avx2, "model"),
+        ] {
+            let why = why(model, settings, device, path).unwrap();
+            assert!(why.contains(reason), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_backend_of_either_kind_is_made_and_described() {
+        let make = |settings| Backend::new(&architecture(Model::Alphazero), settings, Device::Cpu, 2, 1).unwrap();
+        let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..TrainerSettings::default() };
+        assert!(make(libtorch).description.starts_with("libtorch"));
+        let kernels = make(TrainerSettings::default()).description;
+        assert_eq!(kernels.contains("threads: 2"), Path::widest() != Path::Portable, "{kernels}");
+    }
+}

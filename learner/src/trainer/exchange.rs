@@ -1,0 +1,174 @@
+//! Both backends of AlphaZero networks against each other: each is an oracle of the other.
+
+use network_torch::{Device, Network};
+use training::{
+    Decay, Layout, ModelLayers, Numbers, Optimiser, TrainerSettings, TrainingBatch, TrainingKernel, checkpoint,
+};
+use weights::{Architecture, Model};
+
+use super::conformance::{files, published, step};
+use super::*;
+
+/// A network with every optional part.
+fn complete() -> Architecture {
+    Architecture {
+        game: "any".into(),
+        planes: 3,
+        height: 6,
+        width: 7,
+        actions: 7,
+        channels: 20,
+        blocks: 3,
+        squeeze_excitation: 6,
+        global_pooling: 5,
+        model: Model::Alphazero,
+    }
+}
+
+fn plain() -> Architecture {
+    Architecture { squeeze_excitation: 0, global_pooling: 0, channels: 48, height: 5, width: 5, ..complete() }
+}
+
+fn settings() -> TrainerSettings {
+    TrainerSettings { warm_up_steps: 2, decay_steps: Some(9), ..TrainerSettings::default() }
+}
+
+fn libtorch(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
+    // Threads of libtorch spin while they wait, which takes minutes beside other tests.
+    network_torch::set_threads(1);
+    let settings = TrainerSettings { tower: TrainingKernel::Libtorch, ..settings };
+    let network = Network::to_train(architecture, &settings, Device::Cpu, 1).unwrap();
+    Box::new(network_torch::Trainer::new(network, settings).unwrap())
+}
+
+fn kernels(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
+    Box::new(training_cpu::Trainer::new(architecture, settings, 1, 2).unwrap())
+}
+
+/// Random numbers from 0 to below 1, the same for every backend.
+fn noise(index: usize) -> f32 {
+    let mixed = (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 40) as f32 / (1 << 24) as f32
+}
+
+/// Positions with illegal actions, of which the last has no policy target, and importance.
+fn batch(architecture: &Architecture, positions: usize, first: usize) -> Examples {
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let mut batch = TrainingBatch {
+        observations: (0..positions * planes * height * width).map(|cell| noise(first + cell).round()).collect(),
+        ..TrainingBatch::default()
+    };
+    for position in 0..positions {
+        let legal: Vec<u8> = (0..actions).map(|action| u8::from(action % 3 != position % 3)).collect();
+        let shares: Vec<f32> = (0..actions).map(|action| noise(first + 7 * position + action)).collect();
+        let sum: f32 = shares.iter().zip(&legal).map(|(share, &legal)| share * f32::from(legal)).sum();
+        batch.policies.extend(shares.iter().zip(&legal).map(|(share, &legal)| share * f32::from(legal) / sum));
+        batch.legal.extend(legal);
+        batch.wdl.extend([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]][position % 3]);
+        batch.policy_weights.push(if position + 1 == positions { 0.0 } else { 1.0 });
+        batch.importance.push(1.0 - 0.5 * noise(first + position));
+    }
+    Examples::Positions(batch)
+}
+
+fn trained(trainer: &mut dyn Trainer, examples: &Examples) -> Trained {
+    match step(trainer, examples) {
+        Collected::Trained(trained) => trained,
+        Collected::NotFinite { quantity } => panic!("{quantity}"),
+    }
+}
+
+fn layout(architecture: &Architecture) -> Layout {
+    ModelLayers::new(architecture).unwrap().layout()
+}
+
+/// The weights as trained.
+fn numbers(architecture: &Architecture, trainer: &dyn Trainer) -> Numbers {
+    checkpoint::read(&layout(architecture), &files(trainer)[0].1).unwrap()
+}
+
+/// Panics unless the changes of every tensor agree: their distance is at most `tolerance` of their norm.
+fn assert_changes_agree(entries: &[training::Entry], before: &[f32], [got, expected]: [&[f32]; 2], tolerance: f64) {
+    for entry in entries {
+        let change = |after: &[f32], index: usize| f64::from(after[index]) - f64::from(before[index]);
+        let norm = |of: &dyn Fn(usize) -> f64| entry.range().map(|index| of(index).powi(2)).sum::<f64>().sqrt();
+        let apart = norm(&|index| change(got, index) - change(expected, index));
+        let size = norm(&|index| change(expected, index));
+        assert!(apart <= tolerance * size.max(1e-2), "{}: {apart} of {size}", entry.tensor.name);
+    }
+}
+
+#[test]
+fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics() {
+    // A step of this descent changes each parameter by its gradient.
+    let descent = || TrainerSettings {
+        optimiser: Optimiser::Sgd { momentum: 0.0 },
+        learning_rate: 1.0,
+        warm_up_steps: 0,
+        decay: Decay::Constant,
+        weight_decay: 0.0,
+        gradient_clip_norm: 1e9,
+        ..TrainerSettings::default()
+    };
+    for architecture in [complete(), plain()] {
+        let mut backends = [libtorch, kernels].map(|make| make(&architecture, descent()));
+        let before = backends.each_ref().map(|trainer| numbers(&architecture, trainer.as_ref()));
+        assert_eq!(before[0], before[1]);
+        let batch = batch(&architecture, 37, 5);
+        let [expected, got] = backends.each_mut().map(|trainer| trained(trainer.as_mut(), &batch));
+        let of = |trained: &Trained| {
+            let losses = trained.losses;
+            [
+                losses.total,
+                losses.policy,
+                losses.value,
+                losses.gradient_norm,
+                losses.policy_entropy,
+                losses.value_accuracy,
+            ]
+        };
+        for (got, expected) in of(&got).into_iter().zip(of(&expected)) {
+            assert!((got - expected).abs() < 1e-4 * (1.0 + expected.abs()), "{got} instead of {expected}");
+        }
+        assert_eq!(got.value_errors.len(), 37);
+        for (got, expected) in got.value_errors.iter().zip(&expected.value_errors) {
+            assert!((got - expected).abs() < 1e-4, "{got} instead of {expected}");
+        }
+        let [expected, got] = backends.each_ref().map(|trainer| numbers(&architecture, trainer.as_ref()));
+        let layout = layout(&architecture);
+        let pair = [&got.parameters[..], &expected.parameters];
+        assert_changes_agree(&layout.parameters, &before[0].parameters, pair, 1e-4);
+        let pair = [&got.statistics[..], &expected.statistics];
+        assert_changes_agree(&layout.statistics, &before[0].statistics, pair, 1e-4);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_one_backend_resumes_in_the_other() {
+    let architecture = complete();
+    for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }] {
+        for [first, second] in [[libtorch, kernels], [kernels, libtorch]] {
+            let new = |make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>| {
+                make(&architecture, TrainerSettings { optimiser, ..settings() })
+            };
+            let mut one = new(first);
+            for start in 0..3 {
+                trained(one.as_mut(), &batch(&architecture, 20, 1000 * start));
+            }
+            let mut other = new(second);
+            other.load(&files(one.as_ref())).unwrap();
+            assert_eq!(files(other.as_ref()), files(one.as_ref()));
+            assert_eq!(published(other.as_ref()), published(one.as_ref()));
+            assert_eq!((other.step_count(), other.learning_rate()), (one.step_count(), one.learning_rate()));
+
+            let before = numbers(&architecture, one.as_ref());
+            let next = batch(&architecture, 20, 7000);
+            let losses = [&mut one, &mut other].map(|trainer| trained(trainer.as_mut(), &next).losses.total);
+            assert!((losses[0] - losses[1]).abs() < 1e-4, "{losses:?}");
+            let [expected, got] = [&one, &other].map(|trainer| numbers(&architecture, trainer.as_ref()));
+            // AdamW divides by roots of small second moments, where rounding errors weigh more.
+            let pair = [&got.parameters[..], &expected.parameters];
+            assert_changes_agree(&layout(&architecture).parameters, &before.parameters, pair, 1e-2);
+        }
+    }
+}
