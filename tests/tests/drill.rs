@@ -27,7 +27,7 @@ fn drill(folder: &Path) -> String {
 }
 
 #[test]
-fn the_documented_drill_restores_the_archive_of_a_run_in_training_and_names_what_it_lacks() {
+fn the_documented_drill_restores_the_archive_of_a_run_in_training_or_ended_and_names_what_it_lacks() {
     let folder = tempfile::tempdir().unwrap();
     let (runs, archive) = (folder.path().join("runs"), folder.path().join("archive"));
     let mut run = TrainingRun::new(&runs, folder.path()).unwrap();
@@ -50,4 +50,6 @@ fn the_documented_drill_restores_the_archive_of_a_run_in_training_and_names_what
         assert!(text.contains(part), "{part}: {text}");
     }
     run.stop().unwrap();
+    // The run has ended, and its server with it.
+    assert!(drill(folder.path()).contains("no replay server of the run answers"));
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
-use proto::replay::ListQuery;
+use experience::TrajectoryId;
+use proto::replay::{Inspector, ListQuery};
 use replay_server::archive::{Archive, Copied};
 use replay_server::{Config, Settings};
 use service::config::Sources;
@@ -57,15 +58,7 @@ impl Args {
         let seconds = begun.elapsed().as_secs_f64();
         writeln!(out, "a replay server started on it and listed {} trajectories in {seconds:.1} s", restored.len())?;
         if let Some(live) = self.run.as_ref().map(RunArgs::live).transpose()?.flatten() {
-            // The list is newer than the copy: what came in since the last pass would be lost with the disk.
-            let restored: BTreeSet<_> = restored.into_iter().collect();
-            let live = live.list(ListQuery::default()).await.context("list the trajectories of the live server")?;
-            let missing = live.iter().filter(|id| !restored.contains(*id)).count();
-            writeln!(
-                out,
-                "the live server holds {} trajectories, {missing} of which are newer than the archive",
-                live.len()
-            )?;
+            compare(&live, restored, out).await?;
         }
         if self.into.is_some() {
             writeln!(out, "the restored log stays in {}", folder.display())?;
@@ -83,6 +76,23 @@ impl Args {
         };
         Ok((run.settings()?, run.archive()?))
     }
+}
+
+/// Prints what the live server of the run holds and `restored` lacks. The server of a run that has ended does not answer.
+async fn compare(live: &Inspector, restored: Vec<TrajectoryId>, out: &mut impl Write) -> anyhow::Result<()> {
+    // The list is newer than the copy: what came in since the last pass would be lost with the disk.
+    let live = match live.list(ListQuery::default()).await {
+        Err(error) if error.is_unavailable() => {
+            writeln!(out, "no replay server of the run answers, so that the archive is compared with none")?;
+            return Ok(());
+        }
+        listed => listed.context("list the trajectories of the live server")?,
+    };
+    let restored: BTreeSet<_> = restored.into_iter().collect();
+    let missing = live.iter().filter(|id| !restored.contains(*id)).count();
+    let held = live.len();
+    writeln!(out, "the live server holds {held} trajectories, {missing} of which are newer than the archive")?;
+    Ok(())
 }
 
 /// Copies the segments of the archive into `folder`.

@@ -30,6 +30,14 @@ pub enum RequestError {
     Answer(#[from] Invalid),
 }
 
+impl RequestError {
+    /// Returns true if no server answered.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Status(status) if status.code() == Code::Unavailable)
+    }
+}
+
 impl Inspector {
     /// Creates an inspector, which connects with its first request.
     ///
