@@ -22,8 +22,8 @@ use crate::server::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 
 /// The HTTP/2 window of an answer in bytes: four chunks of weights, thousands of trajectories.
 const ANSWER_WINDOW_BYTES: u32 = 4 << 20;
-/// The HTTP/2 window of all answers of a connection in bytes. A fixed window, since the adaptive one starts at 64 KiB and
-/// limits high-latency links to a tenth of their bandwidth.
+/// The HTTP/2 window of all answers of a connection in bytes. A fixed window, since the adaptive one starts at 64 KiB
+/// and limits high-latency links to a tenth of their bandwidth.
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// The largest HTTP/2 frame of an answer in bytes: a chunk of weights takes two frames instead of sixty-four.
 const ANSWER_FRAME_BYTES_MAX: u32 = 512 << 10;

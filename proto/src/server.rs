@@ -12,14 +12,14 @@ use tower_layer::{Identity, Stack};
 use crate::security::{Guard, Security};
 
 /// The HTTP/2 window of a request's body in bytes. HTTP/2 stores as much of a body before the server reads it, so the
-/// windows of all requests bound the memory that clients take with messages they never finish. A client sends one window
-/// per round trip: 2.6 MB/s at 50 ms, 250 MB/s inside a data centre.
+/// windows of all requests bound the memory that clients take with messages they never finish. A client sends one
+/// window per round trip: 2.6 MB/s at 50 ms, 250 MB/s inside a data centre.
 const REQUEST_WINDOW_BYTES: u32 = 128 << 10;
 /// The HTTP/2 window of all requests of a connection in bytes: 64 streams that the server does not read, because a rate
 /// limiter blocks inserts, do not block the other calls of a proxy.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// The largest HTTP/2 frame of a request in bytes. A frame that waits for the memory of its message is stored beside the
-/// window.
+/// The largest HTTP/2 frame of a request in bytes. A frame that waits for the memory of its message is stored beside
+/// the window.
 const REQUEST_FRAME_BYTES_MAX: u32 = 32 << 10;
 /// A peer that is silent this long is sent a ping.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -40,8 +40,8 @@ const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
 /// Returns a server with the settings of this crate, for the connections of [`incoming`](crate::incoming()). It answers
-/// the calls that `security` allows; the services, added to it, set their own message limits. A server of large requests
-/// sets a larger window of streams.
+/// the calls that `security` allows; the services, added to it, set their own message limits. A server of large
+/// requests sets a larger window of streams.
 #[must_use]
 pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
     server_aged(security, CONNECTION_AGE_MAX)

@@ -49,8 +49,8 @@ impl Share {
         self.client.as_ref().map(|client| Arc::clone(&client.0))
     }
 
-    /// Returns the number of messages to handle before other streams have their turn. Decoding takes most of the time of
-    /// a busy server, so that equal turns would give the server to the client with the most streams.
+    /// Returns the number of messages to handle before other streams have their turn. Decoding takes most of the time
+    /// of a busy server, so that equal turns would give the server to the client with the most streams.
     pub(crate) fn messages_per_turn(&self) -> usize {
         match &self.client {
             None => ANONYMOUS_MESSAGES_PER_TURN,

@@ -78,7 +78,8 @@ impl Args {
     }
 }
 
-/// Prints what the live server of the run holds and `restored` lacks. The server of a run that has ended does not answer.
+/// Prints what the live server of the run holds and `restored` lacks. The server of a run that has ended does not
+/// answer.
 async fn compare(live: &Inspector, restored: Vec<TrajectoryId>, out: &mut impl Write) -> anyhow::Result<()> {
     // The list is newer than the copy: what came in since the last pass would be lost with the disk.
     let live = match live.list(ListQuery::default()).await {
