@@ -75,7 +75,7 @@ impl Operands {
     /// Creates operands of a size. The seed alone decides every number.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a size out of range, [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::Setting`] for a size out of range, [`Error::Libtorch`] if the device fails.
     pub fn new(
         operation: Operation,
         size: usize,
@@ -170,7 +170,7 @@ impl DenseNetwork {
     /// number.
     ///
     /// # Errors
-    /// [`Error::Network`] names the width that is out of range; [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::Network`] names the width that is out of range; [`Error::Libtorch`] if the device fails.
     pub fn new(shape: DenseShape, device: Device, precision: Precision, seed: u64) -> Result<Self, Error> {
         shape.check()?;
         let layer = |outputs: usize, inputs: usize, seed: u64| -> Result<Affine, Error> {
@@ -197,7 +197,7 @@ impl DenseNetwork {
     /// returns.
     ///
     /// # Errors
-    /// [`Error::Batch`] if the last observation is incomplete, [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::Batch`] if the last observation is incomplete, [`Error::Libtorch`] if the device fails.
     pub fn evaluate(&self, observations: &[f32], answers: &mut Vec<f32>) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         process::apply();

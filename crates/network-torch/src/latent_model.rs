@@ -147,7 +147,7 @@ impl LibtorchLatent {
     /// Copies `network` as it is now.
     ///
     /// # Errors
-    /// [`Error::Network`] for a network of AlphaZero, [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::Network`] for a network of AlphaZero, [`Error::Libtorch`] if the device fails.
     pub fn from_network(network: &Network, version: WeightsVersion, precision: Precision) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let (device, architecture) = (network.device(), network.architecture());

@@ -52,8 +52,8 @@ impl Staged {
     /// accelerator expands.
     ///
     /// # Errors
-    /// [`Error::Batch`] or [`Error::Action`] if the batch does not fit the network, [`Error::Network`] if it is for
-    /// another model; [`Error::OutOfMemory`], [`Error::Libtorch`].
+    /// [`training::Error::Batch`] or [`training::Error::Action`] if the batch does not fit the network,
+    /// [`training::Error::Network`] if it is for another model; [`Error::OutOfMemory`], [`Error::Libtorch`].
     pub(super) fn new(examples: &Examples, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         match examples {
