@@ -24,7 +24,7 @@ pub fn write(layout: &Layout, parameters: &[f32], statistics: &[f32]) -> Result<
     Ok(network::write(entries.chain(layout::file_entries("", &layout.statistics, statistics)))?)
 }
 
-/// Reads a file that [`write`] wrote.
+/// Reads a file that [`write()`] wrote.
 ///
 /// # Errors
 /// Fails unless the file holds exactly the tensors of the layout, finite and of the right shape; the error names the
@@ -94,7 +94,7 @@ impl State {
 /// The file of the averaged weights alone.
 ///
 /// # Errors
-/// Those of [`write`].
+/// Those of [`write()`].
 pub fn average_file(layout: &Layout, average: &Numbers) -> Result<Files, Error> {
     Ok(vec![(AVERAGE_FILE.to_owned(), write(layout, &average.parameters, &average.statistics)?)])
 }

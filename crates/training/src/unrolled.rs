@@ -34,8 +34,8 @@ pub struct UnrolledBatch {
     pub next_weights: Vec<f32>,
     /// The weight of the chance that follows each action, `[B, K]`: 0 behind the end of the episode.
     pub chance_weights: Vec<f32>,
-    /// The weight of each position in all losses, `[B]`, as in [`TrainingBatch::importance`]; empty under uniform
-    /// sampling.
+    /// The weight of each position in all losses, `[B]`, as in [`TrainingBatch`](crate::TrainingBatch); empty under
+    /// uniform sampling.
     pub importance: Vec<f32>,
 }
 
