@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,8 +50,6 @@ const SILENT: usize = 256;
 const HALF_SENT: usize = 1_024;
 /// The announced size of such a message.
 const HALF_SENT_BYTES: usize = 4 << 20;
-/// Concurrent streams of forged ids.
-const FORGED_STREAMS: u64 = 64;
 /// Writers of trajectories without items.
 const WRITERS: u64 = 4;
 /// Forged trajectories sent ahead in a stream.
@@ -88,6 +86,9 @@ pub struct Args {
     /// The file of the token.
     #[arg(long)]
     pub token: PathBuf,
+    /// The concurrent streams of forged ids.
+    #[arg(long)]
+    pub forged_streams: u64,
     /// The seed of ids and games.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -131,7 +132,7 @@ fn attackers(args: &Args, count: &Arc<AtomicU64>) -> anyhow::Result<JoinSet<()>>
             }
         }
         Kind::ForgedIds => {
-            for stream in 0..FORGED_STREAMS {
+            for stream in 0..args.forged_streams {
                 let client = ReplayClient::new(proto::channel(&endpoint)?);
                 let rng = ChaCha8Rng::seed_from_u64(args.seed ^ stream);
                 tasks.spawn(forge(client, games.clone(), rng, Arc::clone(count)));
@@ -266,11 +267,12 @@ impl Attackers {
     ///
     /// # Errors
     /// The process cannot be started, or ends at once.
-    pub(crate) fn start(kind: Kind, endpoint: &str, token: &Path, seed: u64) -> anyhow::Result<Self> {
-        let kind = kind.to_possible_value().context("a kind without a name")?;
+    pub(crate) fn start(args: &Args) -> anyhow::Result<Self> {
+        let kind = args.kind.to_possible_value().context("a kind without a name")?;
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
-        command.args([COMMAND, "--kind", kind.get_name(), "--endpoint", endpoint, "--seed", &seed.to_string()]);
-        command.arg("--token").arg(token).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([COMMAND, "--kind", kind.get_name(), "--endpoint", &args.endpoint]);
+        command.args(["--seed", &args.seed.to_string(), "--forged-streams", &args.forged_streams.to_string()]);
+        command.arg("--token").arg(&args.token).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().context("start hostile clients")?;
         let output = BufReader::new(process.stdout.take().context("read the output of hostile clients")?);
         let mut attackers = Self { process, output };

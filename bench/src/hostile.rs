@@ -20,7 +20,7 @@ use proto::weights::Published;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::attack::{Attackers, Kind};
+use crate::attack::{self, Attackers, Kind};
 use crate::inference::{hello, write_weights};
 use crate::network::{random_positions, random_weights};
 use crate::output::Destination;
@@ -51,6 +51,9 @@ pub struct Args {
     /// The rate that the honest client offers beside an attack, as a share of its rate alone.
     #[arg(long, default_value_t = 0.25)]
     pub offered: f64,
+    /// The concurrent streams of forged ids.
+    #[arg(long, default_value_t = 64)]
+    pub forged_streams: u64,
     /// The memory limit of the replay server, in MiB (`replay.memory_bytes_max`).
     #[arg(long, default_value_t = 512)]
     pub memory_mib: u64,
@@ -84,6 +87,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut report = Report::new("hostile", "An honest client beside hostile ones");
     report.set("offered, as a share of the rate alone", args.offered);
+    report.set("streams of forged ids", args.forged_streams);
     report.set("memory limit of the replay server, MiB", args.memory_mib);
     report.note("server, honest client and hostile clients share the cores of this machine, over loopback");
     report.note_turns(args.turns);
@@ -231,7 +235,13 @@ async fn beside(
         let name = kind.to_possible_value().context("a kind without a name")?.get_name().to_owned();
         let (mut served, mut hostile, mut peak) = (Vec::new(), 0, 0);
         for _ in 0..args.turns.repeats {
-            let attackers = Attackers::start(kind, &server.endpoint, &tokens.hostile, args.turns.seed)?;
+            let attackers = Attackers::start(&attack::Args {
+                kind,
+                endpoint: server.endpoint.clone(),
+                token: tokens.hostile.clone(),
+                forged_streams: args.forged_streams,
+                seed: args.turns.seed,
+            })?;
             let memory = Peak::watch(server.id());
             served.push(work(offered).await?);
             peak = peak.max(memory.stop());

@@ -74,21 +74,7 @@ mod tests {
     use weights::Model;
 
     use super::*;
-
-    fn architecture(model: Model) -> Architecture {
-        Architecture {
-            game: "any".into(),
-            planes: 2,
-            height: 3,
-            width: 3,
-            actions: 9,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            model,
-        }
-    }
+    use crate::trainer::conformance::architecture;
 
     #[test]
     fn the_kernels_train_on_a_cpu_what_they_support_and_libtorch_trains_the_rest_with_the_reason() {

@@ -6,7 +6,7 @@
 //! [`training_cpu::Trainer`] that of the kernels of the CPU, which are to take MuZero and bfloat16 as well (issue 25).
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 #[cfg(test)]
 pub(crate) mod counting;
 #[cfg(test)]

@@ -8,12 +8,7 @@ use std::ops::Range;
 use crate::Path;
 use crate::buffer::Buffer;
 use crate::shape::{Pair, Shape, evenly};
-use crate::vector::{Task, Vector};
-
-/// Registers of the outputs of a tile.
-const REGISTERS: usize = 2;
-/// Floats of the widest panel: two registers of the widest path.
-const PANEL_MAX: usize = 32;
+use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
 /// The weights of a convolution in the order in which a path multiplies them: `[panels][taps][in][outputs of panel]`.
 #[derive(Debug)]
@@ -185,21 +180,8 @@ struct Rows {
 /// The CPU must have the path's instructions; pointers must be valid for the rows, the pairs and the panel.
 #[inline(always)]
 unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products<'_>, to: Rows) {
-    macro_rules! tiles {
-        ($($rows:literal)+) => {
-            // SAFETY: the caller fulfils the contract of this function.
-            unsafe {
-                match (rows, registers) {
-                    $(
-                        ($rows, 1) if $rows <= V::ROWS_MAX => tile::<V, $rows, 1>(products, to),
-                        ($rows, _) if $rows <= V::ROWS_MAX => tile::<V, $rows, REGISTERS>(products, to),
-                    )+
-                    _ => unreachable!("a tile has 1 to {} rows", V::ROWS_MAX),
-                }
-            }
-        };
-    }
-    tiles!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe { for_rows!(rows, registers, tile::<V>(products, to)) }
 }
 
 /// # Safety

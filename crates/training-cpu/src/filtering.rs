@@ -14,16 +14,13 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 pub(crate) use self::gradient::{FilteredGradient, FilteredPart};
-use self::points::{Line, POINTS};
-use self::tiling::Tiling;
+use self::points::{Line, OfInputs, Outputs, POINTS};
+use self::tiling::{Tile, Tiling};
 use crate::Path;
 use crate::buffer::Buffer;
 use crate::convolution::Packed;
 use crate::shape::Shape;
-use crate::vector::{Task, Vector};
-
-/// Floats of the widest register.
-const WIDTH_MAX: usize = 16;
+use crate::vector::{Task, Vector, WIDTH_MAX};
 
 /// A 3×3 convolution with its weights at every pair of points.
 #[derive(Debug)]
@@ -120,22 +117,6 @@ impl Task for Weigh<'_> {
     }
 }
 
-/// Calls a function for the sizes of a tile, which are constants of the function.
-macro_rules! for_tile {
-    ($tile:expr, $function:ident::<$vector:ident>($($argument:expr),*)) => {
-        for_tile!(@ $tile, $function, $vector, ($($argument),*);
-            (1 1) (1 2) (1 3) (1 4) (2 1) (2 2) (2 3) (2 4) (3 1) (3 2) (3 3) (3 4) (4 1) (4 2) (4 3) (4 4))
-    };
-    (@ $tile:expr, $function:ident, $vector:ident, $arguments:tt; $(($rows:literal $columns:literal))+) => {
-        match ($tile.rows.len(), $tile.columns.len()) {
-            $(($rows, $columns) => $function::<$vector, $rows, $columns> $arguments,)+
-            _ => unreachable!("a tile has one to four rows and columns"),
-        }
-    };
-}
-
-use for_tile;
-
 /// Computes the values of inputs at all pairs.
 struct Transform<'a> {
     tiling: &'a Tiling,
@@ -158,55 +139,17 @@ impl Task for Transform<'_> {
         let mut to = [std::ptr::null_mut(); POINTS * POINTS];
         for (position, x) in x.chunks_exact(shape.cells() * inputs).enumerate() {
             for tile in &tiling.tiles {
-                let across = tile.columns.len() + 2;
-                for (index, place) in tile.places.iter().enumerate() {
-                    let (down, right) = (index / across, index % across);
-                    let row = (tile.rows.start + down).wrapping_sub(1);
+                for (at, row) in tile.values(positions, position) {
+                    let (down, right) = (at / POINTS, at % POINTS);
+                    let y = (tile.rows.start + down).wrapping_sub(1);
                     let column = (tile.columns.start + right).wrapping_sub(1);
-                    let is_inside = row < height && column < width;
-                    let cell = if is_inside { &x[(row * width + column) * inputs..] } else { zeros };
-                    from[down * POINTS + right] = cell.as_ptr();
-                    to[down * POINTS + right] = values[place.row(positions, position) * inputs..].as_mut_ptr();
+                    let is_inside = y < height && column < width;
+                    let cell = if is_inside { &x[(y * width + column) * inputs..] } else { zeros };
+                    from[at] = cell.as_ptr();
+                    to[at] = values[row * inputs..].as_mut_ptr();
                 }
                 // SAFETY: each pointer is that of a row of all channels.
-                unsafe { for_tile!(tile, transform::<V>(&from, &to, inputs)) };
-            }
-        }
-    }
-}
-
-/// Computes the values of a tile of M by N cells.
-///
-/// # Safety
-/// The CPU must have the path's instructions; pointers must be valid for all channels.
-#[inline(always)]
-unsafe fn transform<V: Vector, const M: usize, const N: usize>(
-    from: &[*const f32; POINTS * POINTS],
-    to: &[*mut f32; POINTS * POINTS],
-    channels: usize,
-) {
-    for first in (0..channels).step_by(V::WIDTH) {
-        let valid = V::WIDTH.min(channels - first);
-        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
-        unsafe {
-            // Zeroing it would take longer than the transform.
-            let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
-            for column in 0..N + 2 {
-                let mut cells = [V::zero(); POINTS];
-                for row in 0..M + 2 {
-                    cells[row] = load::<V>(from[row * POINTS + column].add(first), valid);
-                }
-                by_column[column].write(points::of_inputs::<V, M>(cells));
-            }
-            for down in 0..M + 2 {
-                let mut across = [V::zero(); POINTS];
-                for column in 0..N + 2 {
-                    across[column] = by_column[column].assume_init_ref()[down];
-                }
-                let at_points = points::of_inputs::<V, N>(across);
-                for right in 0..N + 2 {
-                    store::<V>(at_points[right], to[down * POINTS + right].add(first), valid);
-                }
+                unsafe { along_both_sides::<V, OfInputs>(tile, &from, &to, inputs) };
             }
         }
     }
@@ -232,31 +175,49 @@ impl Task for Restore<'_> {
         let mut to = [std::ptr::null_mut(); POINTS * POINTS];
         for (position, y) in y.chunks_exact_mut(shape.cells() * outputs).enumerate() {
             for tile in &tiling.tiles {
-                let across = tile.columns.len() + 2;
-                for (index, place) in tile.places.iter().enumerate() {
-                    let row = place.row(positions, position);
-                    from[index / across * POINTS + index % across] = values[row * outputs..].as_ptr();
-                }
-                for (down, row) in tile.rows.clone().enumerate() {
-                    for (right, column) in tile.columns.clone().enumerate() {
-                        to[down * POINTS + right] = y[(row * width + column) * outputs..].as_mut_ptr();
-                    }
-                }
+                tile.values(positions, position).for_each(|(at, row)| from[at] = values[row * outputs..].as_ptr());
+                tile.cells(width).for_each(|(at, cell)| to[at] = y[cell * outputs..].as_mut_ptr());
                 // SAFETY: each pointer is that of a row of all channels.
-                unsafe { for_tile!(tile, restore::<V>(&from, &to, outputs)) };
+                unsafe { along_both_sides::<V, Outputs>(tile, &from, &to, outputs) };
             }
         }
     }
 }
 
-/// Computes the outputs of a tile of M by N cells.
+/// The places of a tile in a grid of points.
+type Grid<P> = [P; POINTS * POINTS];
+
+/// Transforms the places of a tile along its columns and then along its rows.
 ///
 /// # Safety
-/// The CPU must have the path's instructions; pointers must be valid for all channels.
+/// The CPU must have the path's instructions; pointers that T reads and writes must be valid for all channels.
 #[inline(always)]
-unsafe fn restore<V: Vector, const M: usize, const N: usize>(
-    from: &[*const f32; POINTS * POINTS],
-    to: &[*mut f32; POINTS * POINTS],
+unsafe fn along_both_sides<V: Vector, T: points::Transform>(
+    tile: &Tile,
+    from: &Grid<*const f32>,
+    to: &Grid<*mut f32>,
+    channels: usize,
+) {
+    macro_rules! sizes {
+        ($(($rows:literal $columns:literal))+) => {
+            match (tile.rows.len(), tile.columns.len()) {
+                // SAFETY: the caller fulfils the contract of this function.
+                $(($rows, $columns) => unsafe { transform::<V, T, $rows, $columns>(from, to, channels) },)+
+                _ => unreachable!("a tile has one to four rows and columns"),
+            }
+        };
+    }
+    sizes!((1 1) (1 2) (1 3) (1 4) (2 1) (2 2) (2 3) (2 4) (3 1) (3 2) (3 3) (3 4) (4 1) (4 2) (4 3) (4 4));
+}
+
+/// [`along_both_sides`] for a tile of M by N cells.
+///
+/// # Safety
+/// The conditions of [`along_both_sides`] apply.
+#[inline(always)]
+unsafe fn transform<V: Vector, T: points::Transform, const M: usize, const N: usize>(
+    from: &Grid<*const f32>,
+    to: &Grid<*mut f32>,
     channels: usize,
 ) {
     for first in (0..channels).step_by(V::WIDTH) {
@@ -264,22 +225,22 @@ unsafe fn restore<V: Vector, const M: usize, const N: usize>(
         // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
         unsafe {
             // Zeroing it would take longer than the transform.
-            let mut by_point = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
-            for right in 0..N + 2 {
-                let mut at_points = [V::zero(); POINTS];
-                for down in 0..M + 2 {
-                    at_points[down] = load::<V>(from[down * POINTS + right].add(first), valid);
+            let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
+            for column in 0..N + T::READ_BEYOND {
+                let mut down = [V::zero(); POINTS];
+                for row in 0..M + T::READ_BEYOND {
+                    down[row] = load::<V>(from[row * POINTS + column].add(first), valid);
                 }
-                by_point[right].write(points::outputs::<V, M>(at_points));
+                by_column[column].write(T::along::<V, M>(down));
             }
-            for row in 0..M {
+            for row in 0..M + T::WRITTEN_BEYOND {
                 let mut across = [V::zero(); POINTS];
-                for right in 0..N + 2 {
-                    across[right] = by_point[right].assume_init_ref()[row];
+                for column in 0..N + T::READ_BEYOND {
+                    across[column] = by_column[column].assume_init_ref()[row];
                 }
-                let of_row = points::outputs::<V, N>(across);
-                for column in 0..N {
-                    store::<V>(of_row[column], to[row * POINTS + column].add(first), valid);
+                let transformed = T::along::<V, N>(across);
+                for column in 0..N + T::WRITTEN_BEYOND {
+                    store::<V>(transformed[column], to[row * POINTS + column].add(first), valid);
                 }
             }
         }

@@ -54,7 +54,8 @@ impl Path {
         }
     }
 
-    /// Computes `task` with these instructions. The path must be available, which whoever chooses it has checked.
+    /// Computes `task` with these instructions. The path must be available: [`Trainer`](crate::Trainer)
+    /// checks the one that it is given.
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         debug_assert!(self.is_available(), "{} is not available", self.name());
         match self {

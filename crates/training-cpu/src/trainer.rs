@@ -40,7 +40,7 @@ pub struct Trainer {
     micro_batches: usize,
 }
 
-/// The results of a step; `None` for the quantity that was not finite.
+/// The results of a step, or the quantity that was not finite.
 #[derive(Debug)]
 enum Outcome {
     Applied(Trained),

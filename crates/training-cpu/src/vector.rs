@@ -6,6 +6,31 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod portable;
 
+/// The most registers of a row of a tile.
+pub(crate) const REGISTERS: usize = 2;
+/// Floats of the widest register.
+pub(crate) const WIDTH_MAX: usize = 16;
+/// Floats of the widest row of a tile.
+pub(crate) const PANEL_MAX: usize = REGISTERS * WIDTH_MAX;
+
+/// Calls a function for the rows and registers of a tile, which are constants of the function.
+macro_rules! for_rows {
+    ($rows:expr, $registers:expr, $function:ident::<$vector:ident>($($argument:expr),*)) => {
+        for_rows!(@ $rows, $registers, $function, $vector, ($($argument),*); 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+    };
+    (@ $rows:expr, $registers:expr, $function:ident, $vector:ident, $arguments:tt; $($row:literal)+) => {
+        match ($rows, $registers) {
+            $(
+                ($row, 1) if $row <= $vector::ROWS_MAX => $function::<$vector, $row, 1> $arguments,
+                ($row, _) if $row <= $vector::ROWS_MAX => $function::<$vector, $row, REGISTERS> $arguments,
+            )+
+            _ => unreachable!("a tile has 1 to {} rows", $vector::ROWS_MAX),
+        }
+    };
+}
+
+pub(crate) use for_rows;
+
 /// A register of float32 and its operations.
 ///
 /// Every function is unsafe for one reason: the CPU must have the instructions of the path. Pointers are read or

@@ -10,11 +10,10 @@ use std::ops::Range;
 
 use crate::Path;
 use crate::buffer::Buffer;
+use crate::convolution::rows_max;
 use crate::shape::{Shape, evenly};
-use crate::vector::{Task, Vector};
+use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
-/// Registers of the inputs of a tile.
-const REGISTERS: usize = 2;
 /// Cells whose products are summed in registers.
 const CELLS: usize = 168;
 /// Tiles of a part: the copies of inputs are used by each of them.
@@ -22,8 +21,6 @@ const TILES: usize = 4;
 /// Parts of a gradient, if it has fewer outputs: more than there are threads, and few enough for their sums to be added
 /// quickly.
 const PARTS: usize = 16;
-/// Floats of the widest panel: two registers of the widest path.
-const PANEL_MAX: usize = 32;
 
 /// The gradient of the weights of a convolution, split into parts that threads compute. The parts depend on the shape
 /// and the number of positions alone.
@@ -54,7 +51,7 @@ impl WeightGradient {
     pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
         let positions = if shape.side == 1 { positions * shape.cells() } else { positions };
         let shape = shape.flattened();
-        let tiles: Vec<_> = evenly(shape.outputs, path.run(RowsMax)).collect();
+        let tiles: Vec<_> = evenly(shape.outputs, rows_max(path)).collect();
         let blocks: Vec<_> = tiles.chunks(TILES).map(|tiles| tiles[0].start..tiles[tiles.len() - 1].end).collect();
         let chunks = PARTS.div_ceil(blocks.len());
         Self { shape, path, blocks, chunks: evenly(positions, positions.div_ceil(chunks)).collect() }
@@ -109,19 +106,6 @@ impl Part<'_> {
     }
 }
 
-/// The most rows of a tile.
-struct RowsMax;
-
-impl Task for RowsMax {
-    type Output = usize;
-
-    #[inline(always)]
-    unsafe fn run<V: Vector>(self) -> usize {
-        const { assert!(V::WIDTH * REGISTERS <= PANEL_MAX, "a panel fits") };
-        V::ROWS_MAX
-    }
-}
-
 impl Task for Part<'_> {
     type Output = ();
 
@@ -144,7 +128,7 @@ impl Task for Part<'_> {
             unsafe {
                 for panel in &panels {
                     let from = x[rows.start * inputs + panel.first..].as_ptr();
-                    let to = of_panels[rows.len() * panel.before..].as_mut_ptr();
+                    let to = of_panels[rows.len() * panel.first..].as_mut_ptr();
                     gather::<V>(rows.len(), panel.lanes, from, inputs, to);
                 }
                 for tile in &tiles {
@@ -156,7 +140,7 @@ impl Task for Part<'_> {
             for tile in &tiles {
                 let of_y = of_tiles[rows.len() * tile.start..].as_ptr();
                 for panel in &panels {
-                    let x = of_panels[rows.len() * panel.before..].as_ptr();
+                    let x = of_panels[rows.len() * panel.first..].as_ptr();
                     for tap in 0..taps {
                         let first = (tile.start * taps + tap) * inputs + panel.first;
                         let to = Sums { first: sums[first..].as_mut_ptr(), stride: taps * inputs, valid: panel.valid };
@@ -171,14 +155,12 @@ impl Task for Part<'_> {
     }
 }
 
-/// Some adjacent input channels.
+/// Some adjacent input channels. All panels before it are full.
 pub(crate) struct Panel {
     pub(crate) first: usize,
     pub(crate) valid: usize,
     /// Floats of its registers.
     pub(crate) lanes: usize,
-    /// Floats of the panels before it.
-    before: usize,
 }
 
 pub(crate) fn panels(inputs: usize, width: usize) -> impl Iterator<Item = Panel> {
@@ -186,7 +168,7 @@ pub(crate) fn panels(inputs: usize, width: usize) -> impl Iterator<Item = Panel>
     (0..inputs.div_ceil(lanes_max)).map(move |index| {
         let first = index * lanes_max;
         let valid = lanes_max.min(inputs - first);
-        Panel { first, valid, lanes: valid.next_multiple_of(width), before: first }
+        Panel { first, valid, lanes: valid.next_multiple_of(width) }
     })
 }
 
@@ -236,21 +218,8 @@ pub(crate) struct Sums {
 /// The CPU must have the path's instructions; pointers must be valid for all cells, rows and registers.
 #[inline(always)]
 pub(crate) unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products, to: Sums) {
-    macro_rules! tiles {
-        ($($rows:literal)+) => {
-            // SAFETY: the caller fulfils the contract of this function.
-            unsafe {
-                match (rows, registers) {
-                    $(
-                        ($rows, 1) if $rows <= V::ROWS_MAX => tile::<V, $rows, 1>(products, to),
-                        ($rows, _) if $rows <= V::ROWS_MAX => tile::<V, $rows, REGISTERS>(products, to),
-                    )+
-                    _ => unreachable!("a tile has 1 to {} rows", V::ROWS_MAX),
-                }
-            }
-        };
-    }
-    tiles!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe { for_rows!(rows, registers, tile::<V>(products, to)) }
 }
 
 /// # Safety

@@ -14,7 +14,7 @@ pub struct TrainerSettings {
     pub warm_up_steps: u64,
     /// The decay of the learning rate with progress.
     pub decay: Decay,
-    /// The number of training steps after which progress is 1; `None` if only the trainer is told it.
+    /// The number of training steps after which progress is 1; `None` if progress is only set.
     pub decay_steps: Option<u64>,
     /// Weight decay of convolutions and matrices; batch norms and biases have none.
     pub weight_decay: f64,

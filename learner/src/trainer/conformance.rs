@@ -70,7 +70,8 @@ fn libtorch_with(model: Model, settings: TrainerSettings) -> Box<dyn Trainer> {
     Box::new(network_torch::Trainer::new(network, settings).unwrap())
 }
 
-fn architecture(model: Model) -> Architecture {
+/// A network small enough to train in a test.
+pub(crate) fn architecture(model: Model) -> Architecture {
     Architecture {
         game: "any".into(),
         planes: 2,

@@ -7,24 +7,11 @@ use learner::config::{Config, LearnerSection};
 use network_torch::{Device, Network};
 use service::config::RunSection;
 use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
+use weights::Model;
 
 use super::*;
+use crate::trainer::conformance::architecture;
 use crate::trainer::counting::{Counting, Log};
-
-fn architecture() -> Architecture {
-    Architecture {
-        game: "any".into(),
-        planes: 2,
-        height: 3,
-        width: 3,
-        actions: 9,
-        channels: 8,
-        blocks: 1,
-        squeeze_excitation: 0,
-        global_pooling: 0,
-        model: weights::Model::Alphazero,
-    }
-}
 
 /// A batch of one empty board with a uniform policy.
 fn prepared() -> Prepared {
@@ -53,7 +40,7 @@ fn not_finite() -> Prepared {
 
 /// A run that begins in `folder`, or resumes from the last checkpoint there.
 fn start(folder: &Path) -> Start {
-    let (architecture, settings) = (architecture(), TrainerSettings::default());
+    let (architecture, settings) = (architecture(Model::Alphazero), TrainerSettings::default());
     let Some(found) = checkpoints(folder).newest().unwrap() else {
         let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
         let trainer = network_torch::Trainer::new(network, settings).unwrap();
@@ -213,7 +200,7 @@ fn a_position_counts_once_however_many_steps_are_unrolled_from_it_and_steps_foll
         let settings = Config { run, ..Config::default() }.settings().unwrap();
         let directory = settings.run.directory.clone();
         let (trainer, log) = Counting::new();
-        let start = Start { trainer: Box::new(trainer), architecture: architecture(), progress: None };
+        let start = Start { trainer: Box::new(trainer), architecture: architecture(Model::Alphazero), progress: None };
         train_from(start, settings, vec![unrolled(), prepared(), unrolled()], queue_depth, |_, _| {}).unwrap();
         let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
         assert_eq!((progress.training_step, progress.positions), (3, 3 + 1 + 3));

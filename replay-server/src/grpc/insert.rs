@@ -48,7 +48,7 @@ impl InsertCall {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (actors, quota) = (service.actors.clone(), service.quota.clone());
-        let share = service.clients.share(&caller);
+        let share = service.clients.share(caller.name());
         let credits = share.credits().map(PollSemaphore::new);
         let stream = InsertStream::new(&service.settings, actors, quota, caller, address, now());
         // Capacity for the answers to all unanswered trajectories: the table service never finds the channel full.

@@ -1,9 +1,8 @@
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::points::{self, Line, POINTS};
+use super::points::{self, OfOutputs, POINTS};
 use super::tiling::Tiling;
-use super::{Transform, VALUES, for_tile, load, store};
+use super::{Transform, VALUES, along_both_sides};
 use crate::Path;
 use crate::buffer::Buffer;
 use crate::shape::{Shape, evenly};
@@ -120,54 +119,10 @@ impl Task for Evaluate<'_> {
         let mut to = [std::ptr::null_mut(); POINTS * POINTS];
         for (position, of_y) in of_y.chunks_exact(shape.cells() * outputs).enumerate() {
             for tile in &tiling.tiles {
-                let across = tile.columns.len() + 2;
-                for (index, place) in tile.places.iter().enumerate() {
-                    let row = place.row(positions, position);
-                    to[index / across * POINTS + index % across] = values[row * outputs..].as_mut_ptr();
-                }
-                for (down, row) in tile.rows.clone().enumerate() {
-                    for (right, column) in tile.columns.clone().enumerate() {
-                        from[down * POINTS + right] = of_y[(row * width + column) * outputs..].as_ptr();
-                    }
-                }
+                tile.cells(width).for_each(|(at, cell)| from[at] = of_y[cell * outputs..].as_ptr());
+                tile.values(positions, position).for_each(|(at, row)| to[at] = values[row * outputs..].as_mut_ptr());
                 // SAFETY: each pointer is that of a row of all channels.
-                unsafe { for_tile!(tile, evaluate::<V>(&from, &to, outputs)) };
-            }
-        }
-    }
-}
-
-/// Computes the values of a tile of M by N cells.
-///
-/// # Safety
-/// The CPU must have the path's instructions; pointers must be valid for all channels.
-#[inline(always)]
-unsafe fn evaluate<V: Vector, const M: usize, const N: usize>(
-    from: &[*const f32; POINTS * POINTS],
-    to: &[*mut f32; POINTS * POINTS],
-    channels: usize,
-) {
-    for first in (0..channels).step_by(V::WIDTH) {
-        let valid = V::WIDTH.min(channels - first);
-        // SAFETY: the caller fulfils the contract of this function; the columns that are read were written.
-        unsafe {
-            let mut by_column = [const { MaybeUninit::<Line<V>>::uninit() }; POINTS];
-            for column in 0..N {
-                let mut cells = [V::zero(); POINTS];
-                for row in 0..M {
-                    cells[row] = load::<V>(from[row * POINTS + column].add(first), valid);
-                }
-                by_column[column].write(points::of_outputs::<V, M>(cells));
-            }
-            for down in 0..M + 2 {
-                let mut across = [V::zero(); POINTS];
-                for column in 0..N {
-                    across[column] = by_column[column].assume_init_ref()[down];
-                }
-                let at_points = points::of_outputs::<V, N>(across);
-                for right in 0..N + 2 {
-                    store::<V>(at_points[right], to[down * POINTS + right].add(first), valid);
-                }
+                unsafe { along_both_sides::<V, OfOutputs>(tile, &from, &to, outputs) };
             }
         }
     }

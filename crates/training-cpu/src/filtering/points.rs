@@ -29,12 +29,66 @@ pub(super) fn of_piece(outputs: usize) -> impl Iterator<Item = usize> + Clone {
 /// Registers of one value or one output at each place; the last ones may be unused.
 pub(super) type Line<V> = [<V as Vector>::Register; POINTS];
 
+/// A transform of a piece of M outputs along one side.
+pub(super) trait Transform {
+    /// What it reads, beyond M.
+    const READ_BEYOND: usize;
+    /// What it writes, beyond M.
+    const WRITTEN_BEYOND: usize;
+
+    /// Transforms the places of a line.
+    ///
+    /// # Safety
+    /// The CPU must have the path's instructions.
+    unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V>;
+}
+
+/// From M + 2 inputs to their values at the points.
+pub(super) struct OfInputs;
+/// From M gradients of outputs to their values at the points.
+pub(super) struct OfOutputs;
+/// From values at the points to M outputs.
+pub(super) struct Outputs;
+
+impl Transform for OfInputs {
+    const READ_BEYOND: usize = 2;
+    const WRITTEN_BEYOND: usize = 2;
+
+    #[inline(always)]
+    unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V> {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { of_inputs::<V, M>(line) }
+    }
+}
+
+impl Transform for OfOutputs {
+    const READ_BEYOND: usize = 0;
+    const WRITTEN_BEYOND: usize = 2;
+
+    #[inline(always)]
+    unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V> {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { of_outputs::<V, M>(line) }
+    }
+}
+
+impl Transform for Outputs {
+    const READ_BEYOND: usize = 2;
+    const WRITTEN_BEYOND: usize = 0;
+
+    #[inline(always)]
+    unsafe fn along<V: Vector, const M: usize>(line: Line<V>) -> Line<V> {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { outputs::<V, M>(line) }
+    }
+}
+
 /// The values of M + 2 inputs at the points of a piece of M outputs.
 ///
 /// # Safety
 /// The CPU must have the path's instructions.
 #[inline(always)]
-pub(super) unsafe fn of_inputs<V: Vector, const M: usize>(d: Line<V>) -> Line<V> {
+unsafe fn of_inputs<V: Vector, const M: usize>(d: Line<V>) -> Line<V> {
     // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let zero = V::zero();
@@ -88,7 +142,7 @@ pub(super) unsafe fn of_inputs<V: Vector, const M: usize>(d: Line<V>) -> Line<V>
 /// # Safety
 /// The CPU must have the path's instructions.
 #[inline(always)]
-pub(super) unsafe fn of_outputs<V: Vector, const M: usize>(y: Line<V>) -> Line<V> {
+unsafe fn of_outputs<V: Vector, const M: usize>(y: Line<V>) -> Line<V> {
     // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let zero = V::zero();
@@ -123,7 +177,7 @@ pub(super) unsafe fn of_outputs<V: Vector, const M: usize>(y: Line<V>) -> Line<V
 /// # Safety
 /// The CPU must have the path's instructions.
 #[inline(always)]
-pub(super) unsafe fn outputs<V: Vector, const M: usize>(v: Line<V>) -> Line<V> {
+unsafe fn outputs<V: Vector, const M: usize>(v: Line<V>) -> Line<V> {
     // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let zero = V::zero();

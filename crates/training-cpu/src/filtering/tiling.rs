@@ -72,6 +72,26 @@ impl Tiling {
     }
 }
 
+impl Tile {
+    /// The places of its values in a grid of points, and the rows of a position among the values of all pairs.
+    #[inline(always)]
+    pub(super) fn values(&self, positions: usize, position: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let across = self.columns.len() + 2;
+        let at = move |index: usize| index / across * POINTS + index % across;
+        self.places.iter().enumerate().map(move |(index, place)| (at(index), place.row(positions, position)))
+    }
+
+    /// The places of its cells in a grid of points, and the cells of a board of this width.
+    #[inline(always)]
+    pub(super) fn cells(&self, width: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let row = move |(down, row): (usize, usize)| {
+            let columns = self.columns.clone().enumerate();
+            columns.map(move |(right, column)| (down * POINTS + right, row * width + column))
+        };
+        self.rows.clone().enumerate().flat_map(row)
+    }
+}
+
 impl PointPair {
     /// The rows of its values among those of all pairs.
     pub(super) fn rows(&self, positions: usize) -> Range<usize> {
