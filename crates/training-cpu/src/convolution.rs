@@ -3,21 +3,33 @@
 //! A tile is the same cell of a few positions times a panel of output channels: its sums stay in registers while all
 //! taps and input channels are multiplied. Taps beyond the board are the same for all its rows and are left out.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::Path;
 use crate::buffer::Buffer;
-use crate::shape::{Pair, Shape, evenly};
+use crate::elements::{self, Pair};
+use crate::shape::{CellPair, Shape, evenly};
 use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
-/// The weights of a convolution in the order in which a path multiplies them: `[panels][taps][in][outputs of panel]`.
+/// The weights of a convolution in the order in which a path multiplies them:
+/// `[panels][taps][elements of inputs][outputs of panel]`.
 #[derive(Debug)]
 pub(crate) struct Packed {
     shape: Shape,
     path: Path,
+    /// Inputs that an element holds.
+    factors: usize,
+    /// Elements of the inputs of a cell.
+    elements: usize,
     panels: Vec<Panel>,
-    pairs: Vec<Vec<Pair>>,
+    pairs: Vec<Vec<CellPair>>,
     weights: Buffer,
+}
+
+thread_local! {
+    /// The elements of inputs, where they differ from the inputs.
+    static ELEMENTS: RefCell<Buffer> = const { RefCell::new(Buffer::EMPTY) };
 }
 
 /// Some adjacent output channels.
@@ -33,16 +45,18 @@ impl Packed {
     /// Allocates packed weights of zero.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
         let (shape, width) = (shape.flattened(), path.run(Width));
+        let factors = elements::factors(path);
+        let elements = shape.inputs.div_ceil(factors);
         let mut panels = Vec::new();
         let (mut output, mut first) = (0, 0);
         while output < shape.outputs {
             let registers = if shape.outputs - output > width { REGISTERS } else { 1 };
             let end = shape.outputs.min(output + registers * width);
             panels.push(Panel { outputs: output..end, registers, first });
-            first += shape.taps() * shape.inputs * registers * width;
+            first += shape.taps() * elements * registers * width;
             output = end;
         }
-        Self { shape, path, panels, pairs: shape.pairs(), weights: Buffer::zeros(first) }
+        Self { shape, path, factors, elements, panels, pairs: shape.pairs(), weights: Buffer::zeros(first) }
     }
 
     /// Its shape, with the cells of a 1×1 convolution as positions.
@@ -52,14 +66,21 @@ impl Packed {
 
     /// Packs weights `[out, taps, in]`.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
-        let rows = self.shape.taps() * self.shape.inputs;
+        let &mut Self { shape, factors, elements, .. } = self;
+        let (of_output, rows) = (shape.taps() * shape.inputs, shape.taps() * elements);
         let width = self.path.run(Width);
         for panel in &self.panels {
             let lanes = panel.registers * width;
             let all = &mut self.weights[panel.first..][..rows * lanes];
             for (lane, output) in panel.outputs.clone().enumerate() {
-                let of_output = &weights[output * rows..(output + 1) * rows];
-                all.chunks_exact_mut(lanes).zip(of_output).for_each(|(row, weight)| row[lane] = *weight);
+                let weights = &weights[output * of_output..(output + 1) * of_output];
+                let rows = all.chunks_exact_mut(lanes);
+                if factors == 1 {
+                    rows.zip(weights).for_each(|(row, weight)| row[lane] = *weight);
+                } else {
+                    let elements = elements::of_rows(weights, shape.inputs, factors);
+                    rows.zip(elements).for_each(|(row, element)| row[lane] = element);
+                }
             }
         }
     }
@@ -72,7 +93,16 @@ impl Packed {
         let positions = self.positions(x.len());
         assert_eq!(y.len(), positions * self.shape.cells() * self.shape.outputs, "outputs of {:?}", self.shape);
         assert!(bias.is_none_or(|bias| bias.len() == self.shape.outputs), "a bias for each output");
-        self.path.run(Convolve { packed: self, positions, x, bias, y });
+        if self.factors == 1 {
+            self.path.run(Convolve { packed: self, positions, x, bias, y });
+            return;
+        }
+        ELEMENTS.with_borrow_mut(|of_x| {
+            let len = positions * self.shape.cells() * self.elements;
+            of_x.grow(len);
+            self.path.run(Pair { channels: self.shape.inputs, values: x, elements: &mut of_x[..len] });
+            self.path.run(Convolve { packed: self, positions, x: of_x, bias, y });
+        });
     }
 
     fn positions(&self, len: usize) -> usize {
@@ -114,6 +144,7 @@ impl Task for Width {
 struct Convolve<'a> {
     packed: &'a Packed,
     positions: usize,
+    /// The elements of the inputs.
     x: &'a [f32],
     bias: Option<&'a [f32]>,
     y: &'a mut [f32],
@@ -125,7 +156,7 @@ impl Task for Convolve<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         let Self { packed, positions, x, bias, y } = self;
-        let Shape { inputs, outputs, .. } = packed.shape;
+        let (elements, Shape { outputs, .. }) = (packed.elements, packed.shape);
         let cells = packed.shape.cells();
         for panel in &packed.panels {
             let mut start = [0.0; PANEL_MAX];
@@ -136,11 +167,11 @@ impl Task for Convolve<'_> {
             let weights = packed.weights[panel.first..].as_ptr();
             for rows in evenly(positions, V::ROWS_MAX) {
                 for (cell, pairs) in packed.pairs.iter().enumerate() {
-                    let stride = [cells * inputs, cells * outputs];
+                    let stride = [cells * elements, cells * outputs];
                     let x = x[rows.start * stride[0]..].as_ptr();
                     let to = rows.start * stride[1] + cell * outputs + panel.outputs.start;
                     let y = Rows { first: y[to..].as_mut_ptr(), stride: stride[1], valid: panel.outputs.len() };
-                    let products = Products { x, stride: stride[0], pairs, inputs, weights, start };
+                    let products = Products { x, stride: stride[0], pairs, elements, weights, start };
                     // SAFETY: lengths were checked by `convolve`; a tile reads and writes rows of its positions alone,
                     // and the weights of its panel.
                     unsafe { tile_of::<V>(rows.len(), panel.registers, &products, y) };
@@ -154,10 +185,11 @@ impl Task for Convolve<'_> {
 struct Products<'a> {
     /// The first position.
     x: *const f32,
-    /// Floats from position to position.
+    /// Elements from position to position.
     stride: usize,
-    pairs: &'a [Pair],
-    inputs: usize,
+    pairs: &'a [CellPair],
+    /// Elements of the inputs of a cell.
+    elements: usize,
     /// Those of the panel.
     weights: *const f32,
     /// The sums before the first product, as many as the panel has lanes.
@@ -189,7 +221,7 @@ unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products: &Products<
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
 unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &Products<'_>, to: Rows) {
-    let &Products { x, stride, pairs, inputs, weights, start } = products;
+    let &Products { x, stride, pairs, elements, weights, start } = products;
     // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let mut first = [V::zero(); REGISTERS];
@@ -198,9 +230,9 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
         }
         let mut sums = [first; ROWS];
         for pair in pairs {
-            let mut weights = weights.add(pair.tap * inputs * REGISTERS * V::WIDTH);
-            let mut x = x.add(pair.cell * inputs);
-            for _ in 0..inputs {
+            let mut weights = weights.add(pair.tap * elements * REGISTERS * V::WIDTH);
+            let mut x = x.add(pair.cell * elements);
+            for _ in 0..elements {
                 let mut of_input = [V::zero(); REGISTERS];
                 for register in 0..REGISTERS {
                     of_input[register] = V::load(weights.add(register * V::WIDTH));
@@ -208,7 +240,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
                 for row in 0..ROWS {
                     let x = V::broadcast(x.add(row * stride));
                     for register in 0..REGISTERS {
-                        sums[row][register] = V::multiply_add(sums[row][register], x, of_input[register]);
+                        sums[row][register] = V::multiply(sums[row][register], x, of_input[register]);
                     }
                 }
                 weights = weights.add(REGISTERS * V::WIDTH);
@@ -234,8 +266,10 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
 
 #[cfg(test)]
 mod tests {
+    use half::bf16;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use training::Precision;
 
     use super::Packed;
     use crate::Path;
@@ -257,9 +291,16 @@ mod tests {
         (1, Shape { side: 1, height: 1, width: 1, inputs: 1, outputs: 3 }),
     ];
 
-    fn draw(rng: &mut ChaCha8Rng, len: usize) -> Buffer {
+    /// Random numbers that a path multiplies without rounding them first.
+    fn draw(rng: &mut ChaCha8Rng, len: usize, path: Path) -> Buffer {
         let mut values = Buffer::zeros(len);
-        values.iter_mut().for_each(|value| *value = rng.random_range(-1.0..1.0));
+        for value in &mut *values {
+            let drawn: f32 = rng.random_range(-1.0..1.0);
+            *value = match path.precision() {
+                Precision::F32 => drawn,
+                Precision::Bf16 => bf16::from_f32(drawn).to_f32(),
+            };
+        }
         values
     }
 
@@ -279,11 +320,11 @@ mod tests {
         }
     }
 
-    fn assert_close(what: &str, got: &[f32], expected: &[f64]) {
+    fn assert_close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
         let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();
         let apart = square(&mut got.iter().zip(expected).map(|(got, expected)| f64::from(*got) - expected));
         let error = (apart / square(&mut expected.iter().copied())).sqrt();
-        assert!(got.len() == expected.len() && error < 5e-6, "{what}: relative error {error}");
+        assert!(got.len() == expected.len() && error < tolerance, "{what}: relative error {error}");
     }
 
     /// The paths of this CPU; a line of output names each that it lacks.
@@ -297,6 +338,9 @@ mod tests {
             is_available
         })
     }
+
+    /// The relative error of long sums of float32.
+    const SUMS: f64 = 5e-6;
 
     type New = fn(Shape, Path) -> Kernel;
 
@@ -313,7 +357,8 @@ mod tests {
         for (path, (positions, shape)) in paths().flat_map(|path| SHAPES.map(|shape| (path, shape))) {
             let [of_x, of_y] = [shape.inputs, shape.outputs].map(|channels| positions * shape.cells() * channels);
             let of_weights = shape.outputs * shape.taps() * shape.inputs;
-            let [x, weights, gradient, bias] = [of_x, of_weights, of_y, shape.outputs].map(|len| draw(&mut rng, len));
+            let [x, weights, gradient, bias] =
+                [of_x, of_weights, of_y, shape.outputs].map(|len| draw(&mut rng, len, path));
             let mut expected = [vec![0.0; of_y], vec![0.0; of_x], vec![0.0; of_weights]];
             products(positions, shape, |y, weight, input| {
                 expected[0][y] += f64::from(weights[weight]) * f64::from(x[input]);
@@ -322,21 +367,25 @@ mod tests {
             });
 
             for (name, kernel) in kernels() {
-                if name == "filtered" && shape.side == 1 {
+                // Values at points are sums, which bfloat16 rounds.
+                let is_rounded = name == "filtered" && path.precision() == Precision::Bf16;
+                let is_line = shape.height.min(shape.width) == 1;
+                if name == "filtered" && shape.side == 1 || is_rounded && is_line {
                     continue;
                 }
                 let what = format!("{name}, {shape:?}, {path}");
+                let tolerance = if is_rounded { 2e-2 } else { SUMS };
                 let mut y = vec![f32::NAN; of_y];
                 let mut packed = kernel(shape, path);
                 packed.pack(&weights);
                 packed.convolve(&x, None, &mut y);
-                assert_close(&format!("outputs, {what}"), &y, &expected[0]);
+                assert_close(&format!("outputs, {what}"), &y, &expected[0], tolerance);
 
                 let mut input = vec![f32::NAN; of_x];
                 let mut packed = kernel(shape.transposed(), path);
                 packed.pack_transposed(&weights);
                 packed.convolve(&gradient, None, &mut input);
-                assert_close(&format!("input gradient, {what}"), &input, &expected[1]);
+                assert_close(&format!("input gradient, {what}"), &input, &expected[1], tolerance);
 
                 let mut weight = vec![0.0; of_weights];
                 let flat = if shape.side == 1 { positions * shape.cells() } else { positions };
@@ -346,14 +395,14 @@ mod tests {
                 let (first, second) = weight.split_at_mut(of_weights / shape.outputs);
                 of_weight.add(&sums, 0..1, first);
                 of_weight.add(&sums, 1..shape.outputs, second);
-                assert_close(&format!("weight gradient, {what}"), &weight, &expected[2]);
+                assert_close(&format!("weight gradient, {what}"), &weight, &expected[2], tolerance);
             }
             let mut y = vec![f32::NAN; of_y];
             let mut packed = Packed::new(shape, path);
             packed.pack(&weights);
             packed.convolve(&x, Some(&bias), &mut y);
             expected[0].iter_mut().enumerate().for_each(|(index, y)| *y += f64::from(bias[index % shape.outputs]));
-            assert_close(&format!("outputs with bias of {shape:?}, {path}"), &y, &expected[0]);
+            assert_close(&format!("outputs with bias of {shape:?}, {path}"), &y, &expected[0], SUMS);
         }
     }
 }

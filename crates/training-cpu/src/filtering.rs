@@ -44,7 +44,7 @@ thread_local! {
 impl Filtered {
     /// Allocates weights for a convolution.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
-        let tiling = Tiling::new(shape);
+        let tiling = Tiling::new(shape, path.precision());
         let matrix = Shape::matrix(shape.inputs, shape.outputs);
         Self {
             shape,

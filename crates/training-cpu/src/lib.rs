@@ -9,6 +9,7 @@
 mod activation;
 mod buffer;
 mod convolution;
+mod elements;
 mod error;
 mod filtering;
 mod losses;

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use network::{Layer, Role};
-use training::Layout;
+use training::{Layout, Precision};
 
 use crate::Path;
 use crate::buffer::Buffer;
@@ -31,6 +31,8 @@ pub(crate) enum Kernel {
 /// The fewest channels for which minimal filtering is faster, since with fewer ones its additions remain (measured on
 /// 6×7 with AVX2).
 const FILTERED_INPUTS_MIN: usize = 40;
+/// The same for products of bfloat16, which gain less.
+const FILTERED_INPUTS_MIN_BF16: usize = 96;
 
 /// The gradient of weights by the algorithm of their convolution.
 #[derive(Debug)]
@@ -97,7 +99,11 @@ impl Kernel {
 
     /// The faster one for a shape.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
-        let is_filtered = shape.side == 3 && shape.inputs.min(shape.outputs) >= FILTERED_INPUTS_MIN;
+        let inputs_min = match path.precision() {
+            Precision::F32 => FILTERED_INPUTS_MIN,
+            Precision::Bf16 => FILTERED_INPUTS_MIN_BF16,
+        };
+        let is_filtered = shape.side == 3 && shape.inputs.min(shape.outputs) >= inputs_min;
         match is_filtered && shape.height.min(shape.width) > 1 {
             true => Self::Filtered(Filtered::new(shape, path)),
             false => Self::Direct(Packed::new(shape, path)),

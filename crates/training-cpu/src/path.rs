@@ -1,10 +1,15 @@
+use training::Precision;
+
 use crate::vector::{Task, portable};
 #[cfg(target_arch = "x86_64")]
-use crate::vector::{avx2, avx512};
+use crate::vector::{avx2, avx512, avx512_bf16};
 
-/// The instructions that kernels compute with, all in float32.
+/// The instructions that kernels compute with. Sums, and all that is not a product of activations and weights, are
+/// float32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
+    /// AVX-512 with products of bfloat16.
+    Avx512Bf16,
     /// AVX-512.
     Avx512,
     /// AVX2 with FMA.
@@ -14,19 +19,35 @@ pub enum Path {
 }
 
 impl Path {
-    /// Every path, the widest first.
-    pub const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Portable];
+    /// Every path, the fastest of each precision first.
+    pub const ALL: [Self; 4] = [Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Portable];
 
-    /// The widest path that this CPU has.
+    /// The fastest path of this CPU whose products are of `precision`; `None` if it has none.
+    #[must_use]
+    pub fn fastest(precision: Precision) -> Option<Self> {
+        Self::ALL.into_iter().find(|path| path.precision() == precision && path.is_available())
+    }
+
+    /// The fastest path of this CPU whose products are float32.
     #[must_use]
     pub fn widest() -> Self {
-        Self::ALL.into_iter().find(|path| path.is_available()).unwrap_or(Self::Portable)
+        Self::fastest(Precision::F32).unwrap_or(Self::Portable)
+    }
+
+    /// The number format of products.
+    #[must_use]
+    pub fn precision(self) -> Precision {
+        match self {
+            Self::Avx512Bf16 => Precision::Bf16,
+            Self::Avx512 | Self::Avx2 | Self::Portable => Precision::F32,
+        }
     }
 
     /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Avx512Bf16 => "avx512-bf16",
             Self::Avx512 => "avx512-f32",
             Self::Avx2 => "avx2-f32",
             Self::Portable => "portable-f32",
@@ -38,6 +59,7 @@ impl Path {
     pub fn is_available(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         match self {
+            Self::Avx512Bf16 => is_x86_feature_detected!("avx512bf16") && Self::Avx512.is_available(),
             Self::Avx512 => {
                 is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
@@ -59,6 +81,9 @@ impl Path {
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         debug_assert!(self.is_available(), "{} is not available", self.name());
         match self {
+            // SAFETY: the path is available.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => unsafe { avx512_bf16::run(task) },
             // SAFETY: the path is available.
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => unsafe { avx512::run(task) },

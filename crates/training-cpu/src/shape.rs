@@ -14,7 +14,7 @@ pub(crate) struct Shape {
 
 /// A product that a cell takes part in: the input at `cell` by the weights of `tap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct CellPair {
     pub(crate) tap: usize,
     pub(crate) cell: usize,
 }
@@ -46,14 +46,14 @@ impl Shape {
     }
 
     /// The pairs of every cell that lie on the board, by tap: `[H · W]`.
-    pub(crate) fn pairs(self) -> Vec<Vec<Pair>> {
+    pub(crate) fn pairs(self) -> Vec<Vec<CellPair>> {
         let border = self.side / 2;
         let of_cell = |cell: usize| {
             let (row, column) = (cell / self.width, cell % self.width);
             let pair = |tap: usize| {
                 let row = (row + tap / self.side).checked_sub(border).filter(|&row| row < self.height)?;
                 let column = (column + tap % self.side).checked_sub(border).filter(|&column| column < self.width)?;
-                Some(Pair { tap, cell: row * self.width + column })
+                Some(CellPair { tap, cell: row * self.width + column })
             };
             (0..self.taps()).filter_map(pair).collect()
         };
@@ -70,7 +70,11 @@ impl Shape {
 
 /// `count` things in as few groups of at most `most` as possible, whose sizes differ by one at most.
 pub(crate) fn evenly(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    let groups = count.div_ceil(most);
+    groups(count, count.div_ceil(most))
+}
+
+/// `count` things in `groups` groups, whose sizes differ by one at most.
+pub(crate) fn groups(count: usize, groups: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     (0..groups).map(move |group| group * count / groups..(group + 1) * count / groups)
 }
 

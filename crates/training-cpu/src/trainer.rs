@@ -49,10 +49,10 @@ enum Outcome {
 
 impl Trainer {
     /// Creates a trainer of a new network, which the seed decides as in every backend, with `threads` threads and the
-    /// widest path of this CPU.
+    /// fastest path of this CPU for the precision.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for another model than AlphaZero or another precision than float32;
+    /// [`Error::Unsupported`] for another model than AlphaZero or a precision for which this CPU has no path;
     /// [`training::Error::Setting`] names a setting outside its range, [`training::Error::Network`] a dimension;
     /// [`Error::Threads`].
     pub fn new(
@@ -61,13 +61,14 @@ impl Trainer {
         seed: u64,
         threads: usize,
     ) -> Result<Self, Error> {
-        Self::with_path(architecture, settings, seed, threads, Path::widest())
+        let path = fastest(settings.precision)?;
+        Self::with_path(architecture, settings, seed, threads, path)
     }
 
     /// Creates a trainer as [`new`](Self::new) does, which computes with `path`.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); [`Error::Unsupported`] for a path that this CPU lacks.
+    /// Those of [`new`](Self::new); [`Error::Unsupported`] for a path that this CPU lacks or that has another precision.
     pub fn with_path(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -76,8 +77,8 @@ impl Trainer {
         path: Path,
     ) -> Result<Self, Error> {
         Self::check(architecture, &settings)?;
-        if !path.is_available() {
-            return Err(Error::Unsupported { what: "with instructions that the CPU lacks" });
+        if !path.is_available() || path.precision() != settings.precision {
+            return Err(Error::Unsupported { what: "with instructions that the CPU lacks or of another precision" });
         }
         let model_layers = settings.layers(architecture)?;
         settings.check(&model_layers)?;
@@ -107,10 +108,7 @@ impl Trainer {
         if architecture.model != Model::Alphazero {
             return Err(Error::Unsupported { what: "networks of this model" });
         }
-        if settings.precision != Precision::F32 {
-            return Err(Error::Unsupported { what: "in this precision" });
-        }
-        Ok(())
+        fastest(settings.precision).map(drop)
     }
 
     /// Takes a training step: forward, backward, clip, optimiser, average; measures its parts with `clock`.
@@ -305,6 +303,11 @@ impl Trainer {
         optimiser::apply(self.workshop.path, &mut self.workshop.threads, settings, trained, &self.gradient);
         optimiser::average(&mut average.statistics, &network.statistics, share);
     }
+}
+
+/// The fastest path for a precision.
+fn fastest(precision: Precision) -> Result<Path, Error> {
+    Path::fastest(precision).ok_or(Error::Unsupported { what: "in this precision on this CPU" })
 }
 
 /// Losses without the gradient and the weights.

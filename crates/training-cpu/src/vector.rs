@@ -4,6 +4,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512_bf16;
 pub(crate) mod portable;
 
 /// The most registers of a row of a tile.
@@ -40,6 +42,9 @@ pub(crate) trait Vector {
     type Register: Copy;
     /// The float32 of a register.
     const WIDTH: usize;
+    /// The factors of an *element*, which is what a lane multiplies at once: one float32, or two bfloat16 in as many
+    /// bits.
+    const FACTORS: usize = 1;
     /// The most rows of a tile: its sums in two registers each, two registers of weights and one of input fit the
     /// registers of the CPU.
     const ROWS_MAX: usize;
@@ -58,6 +63,25 @@ pub(crate) trait Vector {
     unsafe fn subtract(a: Self::Register, b: Self::Register) -> Self::Register;
     /// `sums + a · b` in each lane.
     unsafe fn multiply_add(sums: Self::Register, a: Self::Register, b: Self::Register) -> Self::Register;
+
+    /// Adds the products of two registers of elements to `sums`: in each lane one product for each factor.
+    #[inline(always)]
+    unsafe fn multiply(sums: Self::Register, a: Self::Register, b: Self::Register) -> Self::Register {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Self::multiply_add(sums, a, b) }
+    }
+
+    /// The elements of adjacent values, first those of `low`. Each has two factors.
+    #[inline(always)]
+    unsafe fn pair_adjacent(_low: Self::Register, _high: Self::Register) -> Self::Register {
+        unreachable!("an element has one factor")
+    }
+
+    /// The elements of a value of `first` and one of `second` in each lane.
+    #[inline(always)]
+    unsafe fn pair_lanes(_first: Self::Register, _second: Self::Register) -> Self::Register {
+        unreachable!("an element has one factor")
+    }
 }
 
 /// Work that a path computes: it is compiled once for each path, with the instructions of the path.

@@ -116,36 +116,40 @@ impl Task for Part<'_> {
         let (inputs, taps, cells) = (shape.inputs, shape.taps(), shape.cells());
         let tiles: Vec<Range<usize>> = evenly(outputs.len(), V::ROWS_MAX).collect();
         let panels: Vec<Panel> = panels(inputs, V::WIDTH).collect();
-        let groups = evenly(positions.len(), (CELLS / cells).max(1));
+        // Each group has whole elements, but for the last one.
+        let groups = evenly(positions.len().div_ceil(V::FACTORS), (CELLS / cells).max(1));
         let cells_max = groups.clone().map(|group| group.len()).max().unwrap_or(0) * cells;
         let mut of_panels = Buffer::zeros(cells_max * panels.iter().map(|panel| panel.lanes).sum::<usize>());
         let mut of_tiles = Buffer::zeros(cells_max * outputs.len());
         sums.fill(0.0);
         for group in groups {
-            let rows = (positions.start + group.start) * cells..(positions.start + group.end) * cells;
+            let first = positions.start + group.start * V::FACTORS;
+            let count = (positions.end - first).min(group.len() * V::FACTORS);
+            let (first, of_group) = (first * cells, group.len() * cells);
             // SAFETY: lengths were checked by `parts`. Registers that go beyond the channels of a cell read those of
             // the next or the slack of the buffer, and write what the next cell overwrites or the slack.
             unsafe {
                 for panel in &panels {
-                    let from = x[rows.start * inputs + panel.first..].as_ptr();
-                    let to = of_panels[rows.len() * panel.first..].as_mut_ptr();
-                    gather::<V>(rows.len(), panel.lanes, from, inputs, to);
+                    let from = Rows { first: x[first * inputs + panel.first..].as_ptr(), stride: inputs, cells };
+                    let to = of_panels[of_group * panel.first..].as_mut_ptr();
+                    gather::<V>(count, panel.lanes, from, to);
                 }
                 for tile in &tiles {
-                    let from = of_y[rows.start * shape.outputs + outputs.start + tile.start..].as_ptr();
-                    let to = of_tiles[rows.len() * tile.start..].as_mut_ptr();
-                    gather::<V>(rows.len(), tile.len(), from, shape.outputs, to);
+                    let from = of_y[first * shape.outputs + outputs.start + tile.start..].as_ptr();
+                    let from = Rows { first: from, stride: shape.outputs, cells };
+                    let to = of_tiles[of_group * tile.start..].as_mut_ptr();
+                    gather::<V>(count, tile.len(), from, to);
                 }
             }
             for tile in &tiles {
-                let of_y = of_tiles[rows.len() * tile.start..].as_ptr();
+                let of_y = of_tiles[of_group * tile.start..].as_ptr();
                 for panel in &panels {
-                    let x = of_panels[rows.len() * panel.first..].as_ptr();
+                    let x = of_panels[of_group * panel.first..].as_ptr();
                     for tap in 0..taps {
                         let first = (tile.start * taps + tap) * inputs + panel.first;
                         let to = Sums { first: sums[first..].as_mut_ptr(), stride: taps * inputs, valid: panel.valid };
                         let (x_stride, of_y_stride) = (panel.lanes, tile.len());
-                        let products = Products { shape, tap, positions: group.len(), x, x_stride, of_y, of_y_stride };
+                        let products = Products { shape, tap, elements: group.len(), x, x_stride, of_y, of_y_stride };
                         // SAFETY: the products are of the cells that were copied, the sums those of this tile.
                         unsafe { tile_of::<V>(tile.len(), panel.lanes / V::WIDTH, &products, to) };
                     }
@@ -172,18 +176,40 @@ pub(crate) fn panels(inputs: usize, width: usize) -> impl Iterator<Item = Panel>
     })
 }
 
-/// Copies `count` floats of each of `rows` rows.
+/// Rows of activations.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    pub(crate) first: *const f32,
+    /// Floats from cell to cell.
+    pub(crate) stride: usize,
+    /// Cells of a position.
+    pub(crate) cells: usize,
+}
+
+/// Copies `count` channels of each cell of some positions, as elements of the same cell of adjacent positions.
 ///
 /// # Safety
 /// The CPU must have the path's instructions; rows must be readable, and the destination writable, for whole registers.
 #[inline(always)]
-unsafe fn gather<V: Vector>(rows: usize, count: usize, from: *const f32, stride: usize, to: *mut f32) {
-    for row in 0..rows {
-        let mut lane = 0;
-        while lane < count {
+pub(crate) unsafe fn gather<V: Vector>(positions: usize, count: usize, from: Rows, mut to: *mut f32) {
+    let Rows { first, stride, cells } = from;
+    for position in (0..positions).step_by(V::FACTORS) {
+        let has_second = V::FACTORS > 1 && position + 1 < positions;
+        for cell in 0..cells {
+            for lane in (0..count).step_by(V::WIDTH) {
+                // SAFETY: the caller fulfils the contract of this function.
+                unsafe {
+                    let from = first.add((position * cells + cell) * stride + lane);
+                    let mut elements = V::load(from);
+                    if V::FACTORS > 1 {
+                        let second = if has_second { V::load(from.add(cells * stride)) } else { V::zero() };
+                        elements = V::pair_lanes(elements, second);
+                    }
+                    V::store(elements, to.add(lane));
+                }
+            }
             // SAFETY: the caller fulfils the contract of this function.
-            unsafe { V::store(V::load(from.add(row * stride + lane)), to.add(row * count + lane)) };
-            lane += V::WIDTH;
+            to = unsafe { to.add(count) };
         }
     }
 }
@@ -192,7 +218,8 @@ unsafe fn gather<V: Vector>(rows: usize, count: usize, from: *const f32, stride:
 pub(crate) struct Products {
     pub(crate) shape: Shape,
     pub(crate) tap: usize,
-    pub(crate) positions: usize,
+    /// Elements of each cell: of adjacent positions.
+    pub(crate) elements: usize,
     /// Inputs of the panel, by cell.
     pub(crate) x: *const f32,
     /// Floats from cell to cell.
@@ -227,7 +254,7 @@ pub(crate) unsafe fn tile_of<V: Vector>(rows: usize, registers: usize, products:
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "with iterators the compiler does not unroll, and spills the sums")]
 unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &Products, to: Sums) {
-    let &Products { shape, tap, positions, x, x_stride, of_y, of_y_stride } = products;
+    let &Products { shape, tap, elements, x, x_stride, of_y, of_y_stride } = products;
     let Shape { side, width, .. } = shape;
     let lanes = REGISTERS * V::WIDTH;
     let [rows, columns] = shape.within(tap);
@@ -235,9 +262,9 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
     // SAFETY: the caller fulfils the contract of this function.
     unsafe {
         let mut sums = [[V::zero(); REGISTERS]; ROWS];
-        for position in 0..positions {
+        for element in 0..elements {
             for row in rows.clone() {
-                let cell = position * shape.cells() + row * width + columns.start;
+                let cell = element * shape.cells() + row * width + columns.start;
                 // The first row and column with a pair make the difference at least zero.
                 let input = cell + (tap / side) * width + tap % side - border * width - border;
                 let mut x = x.add(input * x_stride);
@@ -250,7 +277,7 @@ unsafe fn tile<V: Vector, const ROWS: usize, const REGISTERS: usize>(products: &
                     for row in 0..ROWS {
                         let of_y = V::broadcast(of_y.add(row));
                         for register in 0..REGISTERS {
-                            sums[row][register] = V::multiply_add(sums[row][register], of_y, of_cell[register]);
+                            sums[row][register] = V::multiply(sums[row][register], of_y, of_cell[register]);
                         }
                     }
                     x = x.add(x_stride);

@@ -1,5 +1,7 @@
 use std::ops::Range;
 
+use training::Precision;
+
 use super::points::{self, OfOutputs, POINTS};
 use super::tiling::Tiling;
 use super::{Transform, VALUES, along_both_sides};
@@ -7,13 +9,14 @@ use crate::Path;
 use crate::buffer::Buffer;
 use crate::shape::{Shape, evenly};
 use crate::vector::{Task, Vector};
-use crate::weight_gradient::{Products, Sums, panels, tile_of};
+use crate::weight_gradient::{Products, Rows, Sums, gather, panels, tile_of};
 
 /// Parts of a gradient: more than most machines have threads, and few enough for their sums to be added quickly.
 const PARTS: usize = 8;
 /// Floats of the values of some positions, which are transformed and then multiplied: about what the second-level cache
-/// holds.
+/// holds. Products of bfloat16 are worth more rows than that for each pair of points.
 const VALUES_MAX: usize = 1 << 17;
+const VALUES_MAX_BF16: usize = 1 << 19;
 
 /// The gradient of the weights of a filtered convolution: at each pair of points the products of the values of inputs
 /// and of the gradients of outputs, which weigh on each tap as the tap weighs on the pair.
@@ -43,7 +46,7 @@ impl FilteredGradient {
     /// Splits the gradient of a convolution of `positions` positions.
     pub(crate) fn new(shape: Shape, positions: usize, path: Path) -> Self {
         let chunks = evenly(positions, positions.div_ceil(PARTS)).collect();
-        Self { shape, path, tiling: Tiling::new(shape), chunks, zeros: vec![0.0; shape.inputs] }
+        Self { shape, path, tiling: Tiling::new(shape, path.precision()), chunks, zeros: vec![0.0; shape.inputs] }
     }
 
     /// The sums of a part.
@@ -83,7 +86,11 @@ impl FilteredPart<'_> {
         let (inputs, outputs) = (shape.cells() * shape.inputs, shape.cells() * shape.outputs);
         sums.fill(0.0);
         VALUES.with_borrow_mut(|[of_x, of_gradient]| {
-            let most = VALUES_MAX / (tiling.values * (shape.inputs + shape.outputs));
+            let values_max = match path.precision() {
+                Precision::F32 => VALUES_MAX,
+                Precision::Bf16 => VALUES_MAX_BF16,
+            };
+            let most = values_max / (tiling.values * (shape.inputs + shape.outputs));
             for group in evenly(positions.len(), most.max(1)) {
                 let rows = positions.start + group.start..positions.start + group.end;
                 of_x.grow(rows.len() * tiling.values * shape.inputs);
@@ -134,7 +141,7 @@ struct Multiply<'a> {
     shape: Shape,
     positions: usize,
     of_x: &'a Buffer,
-    of_gradient: &'a [f32],
+    of_gradient: &'a Buffer,
     /// `[pairs, out, in]`.
     sums: &'a mut [f32],
 }
@@ -147,16 +154,35 @@ impl Task for Multiply<'_> {
         let Self { tiling, shape, positions, of_x, of_gradient, sums } = self;
         let Shape { inputs, outputs, .. } = shape;
         let matrix = Shape::matrix(inputs, outputs);
+        let rows_max = tiling.pairs.iter().map(|pair| pair.rows(positions).len()).max().unwrap_or(0);
+        let of_pairs = if V::FACTORS > 1 { rows_max.div_ceil(V::FACTORS) } else { 0 };
+        let mut elements_of_x = Buffer::zeros(of_pairs * inputs);
+        let mut elements_of_y = Buffer::zeros(of_pairs * outputs);
         for (pair, sums) in tiling.pairs.iter().zip(sums.chunks_exact_mut(outputs * inputs)) {
             let rows = pair.rows(positions);
+            let (mut of_x, mut of_y) = (&of_x[rows.start * inputs..], &of_gradient[rows.start * outputs..]);
+            if V::FACTORS > 1 {
+                // SAFETY: rows that are gathered are those of the pair; registers that go beyond the channels of a row
+                // read those of the next or the slack of the buffer, and write what the next overwrites or the slack.
+                unsafe {
+                    let [from_x, from_y] = [(of_x, inputs), (of_y, outputs)].map(|(values, stride)| Rows {
+                        first: values.as_ptr(),
+                        stride,
+                        cells: 1,
+                    });
+                    gather::<V>(rows.len(), inputs, from_x, elements_of_x.as_mut_ptr());
+                    gather::<V>(rows.len(), outputs, from_y, elements_of_y.as_mut_ptr());
+                }
+                (of_x, of_y) = (&elements_of_x, &elements_of_y);
+            }
             for tile in evenly(outputs, V::ROWS_MAX) {
-                let of_y = of_gradient[rows.start * outputs + tile.start..].as_ptr();
+                let of_y = of_y[tile.start..].as_ptr();
                 for panel in panels(inputs, V::WIDTH) {
-                    let x = of_x[rows.start * inputs + panel.first..].as_ptr();
+                    let x = of_x[panel.first..].as_ptr();
                     let products = Products {
                         shape: matrix,
                         tap: 0,
-                        positions: rows.len(),
+                        elements: rows.len().div_ceil(V::FACTORS),
                         x,
                         x_stride: inputs,
                         of_y,

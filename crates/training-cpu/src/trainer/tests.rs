@@ -163,7 +163,8 @@ fn networks_settings_and_batches_that_are_not_taken_are_refused() {
     let muzero = Architecture { model: Model::muzero(5), ..architecture.clone() };
     let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
     assert!(matches!(new(&muzero, settings()), Err(Error::Unsupported { .. })));
-    assert!(matches!(new(&architecture, bf16), Err(Error::Unsupported { .. })));
+    let is_refused = matches!(new(&architecture, bf16), Err(Error::Unsupported { .. }));
+    assert_eq!(is_refused, Path::fastest(Precision::Bf16).is_none());
     let wrong = TrainerSettings { learning_rate: -1.0, ..settings() };
     assert!(matches!(new(&architecture, wrong), Err(Error::Training(training::Error::Setting { .. }))));
     let mut trainer = trainer(&architecture, settings());
@@ -178,11 +179,12 @@ fn networks_settings_and_batches_that_are_not_taken_are_refused() {
 fn every_path_trains_the_same_network() {
     let architecture = complete();
     let batch = batch(&architecture, 9, 3);
-    let losses = Path::ALL.into_iter().filter(|path| path.is_available()).map(|path| {
-        let mut trainer = Trainer::with_path(&architecture, settings(), 1, 2, path).unwrap();
-        assert_eq!(trainer.path(), path);
-        (0..5).map(|_| step(&mut trainer, &batch).unwrap().total).last().unwrap()
-    });
+    let losses =
+        Path::ALL.into_iter().filter(|path| path.is_available() && path.precision() == Precision::F32).map(|path| {
+            let mut trainer = Trainer::with_path(&architecture, settings(), 1, 2, path).unwrap();
+            assert_eq!(trainer.path(), path);
+            (0..5).map(|_| step(&mut trainer, &batch).unwrap().total).last().unwrap()
+        });
     let losses: Vec<f64> = losses.collect();
     assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-3), "{losses:?}");
 }

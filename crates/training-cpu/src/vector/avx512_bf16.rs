@@ -1,0 +1,101 @@
+use std::arch::x86_64::{
+    __m512, __m512bh, __m512i, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh,
+    _mm512_dpbf16_ps, _mm512_or_si512, _mm512_slli_epi32,
+};
+use std::mem::transmute;
+
+use super::avx512::Avx512;
+use super::{Task, Vector};
+
+/// AVX-512 with products of bfloat16, whose sums are float32. Everything but products is as in [`Avx512`].
+pub(crate) struct Avx512Bf16;
+
+impl Vector for Avx512Bf16 {
+    type Register = __m512;
+    const WIDTH: usize = Avx512::WIDTH;
+    const FACTORS: usize = 2;
+    const ROWS_MAX: usize = Avx512::ROWS_MAX;
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Avx512::zero() }
+    }
+
+    #[inline(always)]
+    unsafe fn broadcast(value: *const f32) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Avx512::broadcast(value) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(values: *const f32) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Avx512::load(values) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(register: __m512, to: *mut f32) {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Avx512::store(register, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Avx512::add(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn subtract(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Avx512::subtract(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add(sums: __m512, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { Avx512::multiply_add(sums, a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply(sums: __m512, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function; all types are 512 bits.
+        unsafe { _mm512_dpbf16_ps(sums, transmute::<__m512, __m512bh>(a), transmute::<__m512, __m512bh>(b)) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_adjacent(low: __m512, high: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function; both types are 512 bits.
+        unsafe { transmute::<__m512bh, __m512>(_mm512_cvtne2ps_pbh(high, low)) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_lanes(first: __m512, second: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            let second = _mm512_slli_epi32::<16>(widened(second));
+            _mm512_castsi512_ps(_mm512_or_si512(widened(first), second))
+        }
+    }
+}
+
+/// The bfloat16 nearest to each value, in the lower half of its lane.
+///
+/// # Safety
+/// The CPU must have the path's instructions.
+#[inline(always)]
+unsafe fn widened(values: __m512) -> __m512i {
+    // SAFETY: the caller fulfils the contract of this function; both types are 256 bits.
+    unsafe { _mm512_cvtepu16_epi32(transmute(_mm512_cvtneps_pbh(values))) }
+}
+
+/// Computes `task` with these instructions.
+///
+/// # Safety
+/// The CPU must have AVX-512 F, BW, VL, DQ and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
+pub(crate) unsafe fn run<T: Task>(task: T) -> T::Output {
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe { task.run::<Avx512Bf16>() }
+}
