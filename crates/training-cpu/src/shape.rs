@@ -70,11 +70,7 @@ impl Shape {
 
 /// `count` things in as few groups of at most `most` as possible, whose sizes differ by one at most.
 pub(crate) fn evenly(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    groups(count, count.div_ceil(most))
-}
-
-/// `count` things in `groups` groups, whose sizes differ by one at most.
-pub(crate) fn groups(count: usize, groups: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let groups = count.div_ceil(most);
     (0..groups).map(move |group| group * count / groups..(group + 1) * count / groups)
 }
 

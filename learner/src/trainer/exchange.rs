@@ -2,7 +2,8 @@
 
 use network_torch::{Device, Network};
 use training::{
-    Decay, Layout, ModelLayers, Numbers, Optimiser, TrainerSettings, TrainingBatch, TrainingKernel, checkpoint,
+    Decay, Layout, ModelLayers, Numbers, Optimiser, Precision, TrainerSettings, TrainingBatch, TrainingKernel,
+    checkpoint,
 };
 use weights::{Architecture, Model};
 
@@ -83,8 +84,8 @@ fn layout(architecture: &Architecture) -> Layout {
 }
 
 /// The weights as trained.
-fn numbers(architecture: &Architecture, trainer: &dyn Trainer) -> Numbers {
-    checkpoint::read(&layout(architecture), &files(trainer)[0].1).unwrap()
+fn numbers(layout: &Layout, trainer: &dyn Trainer) -> Numbers {
+    checkpoint::read(layout, &files(trainer)[0].1).unwrap()
 }
 
 /// Panics unless the changes of every tensor agree: their distance is at most `tolerance` of their norm.
@@ -98,10 +99,9 @@ fn assert_changes_agree(entries: &[training::Entry], before: &[f32], [got, expec
     }
 }
 
-#[test]
-fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics() {
-    // A step of this descent changes each parameter by its gradient.
-    let descent = || TrainerSettings {
+/// A step of this descent changes each parameter by its gradient.
+fn descent() -> TrainerSettings {
+    TrainerSettings {
         optimiser: Optimiser::Sgd { momentum: 0.0 },
         learning_rate: 1.0,
         warm_up_steps: 0,
@@ -109,10 +109,14 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
         weight_decay: 0.0,
         gradient_clip_norm: 1e9,
         ..TrainerSettings::default()
-    };
+    }
+}
+
+#[test]
+fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics() {
     for architecture in [complete(), plain()] {
         let mut backends = [libtorch, kernels].map(|make| make(&architecture, descent()));
-        let before = backends.each_ref().map(|trainer| numbers(&architecture, trainer.as_ref()));
+        let before = backends.each_ref().map(|trainer| numbers(&layout(&architecture), trainer.as_ref()));
         assert_eq!(before[0], before[1]);
         let batch = batch(&architecture, 37, 5);
         let [expected, got] = backends.each_mut().map(|trainer| trained(trainer.as_mut(), &batch));
@@ -134,7 +138,7 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
         for (got, expected) in got.value_errors.iter().zip(&expected.value_errors) {
             assert!((got - expected).abs() < 1e-4, "{got} instead of {expected}");
         }
-        let [expected, got] = backends.each_ref().map(|trainer| numbers(&architecture, trainer.as_ref()));
+        let [expected, got] = backends.each_ref().map(|trainer| numbers(&layout(&architecture), trainer.as_ref()));
         let layout = layout(&architecture);
         let pair = [&got.parameters[..], &expected.parameters];
         assert_changes_agree(&layout.parameters, &before[0].parameters, pair, 1e-4);
@@ -161,14 +165,52 @@ fn a_checkpoint_of_one_backend_resumes_in_the_other() {
             assert_eq!(published(other.as_ref()), published(one.as_ref()));
             assert_eq!((other.step_count(), other.learning_rate()), (one.step_count(), one.learning_rate()));
 
-            let before = numbers(&architecture, one.as_ref());
+            let before = numbers(&layout(&architecture), one.as_ref());
             let next = batch(&architecture, 20, 7000);
             let losses = [&mut one, &mut other].map(|trainer| trained(trainer.as_mut(), &next).losses.total);
             assert!((losses[0] - losses[1]).abs() < 1e-4, "{losses:?}");
-            let [expected, got] = [&one, &other].map(|trainer| numbers(&architecture, trainer.as_ref()));
+            let [expected, got] = [&one, &other].map(|trainer| numbers(&layout(&architecture), trainer.as_ref()));
             // AdamW divides by roots of small second moments, where rounding errors weigh more.
             let pair = [&got.parameters[..], &expected.parameters];
             assert_changes_agree(&layout(&architecture).parameters, &before.parameters, pair, 1e-2);
         }
+    }
+}
+
+/// The gradients of a batch: what a step of plain descent changes.
+fn gradient(mut trainer: Box<dyn Trainer>, layout: &Layout, examples: &Examples) -> Vec<f32> {
+    let before = numbers(layout, trainer.as_ref());
+    trained(trainer.as_mut(), examples);
+    let after = numbers(layout, trainer.as_ref());
+    before.parameters.iter().zip(&after.parameters).map(|(before, after)| before - after).collect()
+}
+
+#[test]
+#[expect(clippy::disallowed_macros, reason = "a test says what it leaves out")]
+fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
+    if training_cpu::Path::fastest(Precision::Bf16).is_none() {
+        println!("skipped: this CPU has no products of bfloat16");
+        return;
+    }
+    let wide = Architecture { channels: 96, height: 6, width: 7, blocks: 2, ..plain() };
+    for architecture in [complete(), plain(), wide] {
+        let layout = layout(&architecture);
+        let examples = batch(&architecture, 64, 5);
+        let gradient = |make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>, precision| {
+            gradient(make(&architecture, TrainerSettings { precision, ..descent() }), &layout, &examples)
+        };
+        let exact = gradient(kernels, Precision::F32);
+        // The mean over tensors of the distance, relative to the norm.
+        let error = |gradient: &[f32]| {
+            let of_tensor = |entry: &training::Entry| {
+                let norm =
+                    |of: &dyn Fn(usize) -> f32| entry.range().map(|index| f64::from(of(index)).powi(2)).sum::<f64>();
+                (norm(&|index| gradient[index] - exact[index]) / norm(&|index| exact[index]).max(1e-12)).sqrt()
+            };
+            layout.parameters.iter().map(of_tensor).sum::<f64>() / layout.parameters.len() as f64
+        };
+        let errors = [kernels, libtorch].map(|make| error(&gradient(make, Precision::Bf16)));
+        println!("ERRORS {errors:?}");
+        assert!(errors[0] <= 1.1 * errors[1] && errors[0] > 1e-6, "{errors:?} of {architecture:?}");
     }
 }
