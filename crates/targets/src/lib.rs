@@ -2,11 +2,13 @@
 //! what it holds by a symmetry, and writes observations and targets.
 //!
 //! [`Targets`] are those of the run's model: `positions` for AlphaZero, `unrolled` for MuZero and for AlphaZero in
-//! games scored by rewards, with the settings [`Unroll`]. A batch is [`Built`] from the valid samples; the others are
-//! [`Rejected`]. The crate has no configuration, process or clock. Start with [`Targets::examples`].
+//! games scored by rewards, with the settings [`Unroll`]; [`Smoothing`] changes them against certainty. A batch is
+//! [`Built`] from the valid samples; the others are [`Rejected`]. The crate has no configuration, process or clock.
+//! Start with [`Targets::examples`].
 
 mod positions;
 mod returns;
+mod smoothing;
 mod unrolled;
 
 use experience::{ActionProbability, Episode, Sample, Segment, TrajectoryId};
@@ -14,6 +16,7 @@ use game::{Action, Game, Outcome, Recording, Scoring, Spec};
 use rand::Rng;
 use training::Examples;
 
+pub use smoothing::Smoothing;
 pub use unrolled::Unroll;
 
 /// A trajectory that violates the rules of the game, to be reported to the replay server.
