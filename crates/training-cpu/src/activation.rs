@@ -38,16 +38,16 @@ pub(crate) enum Activation {
 #[derive(Debug, Default)]
 pub(crate) struct Kept<T> {
     /// What the cells of a channel are squeezed to: `[B, 2G]`, `[B, C]`.
-    squeezed: T,
+    pub(crate) squeezed: T,
     /// `[B, S]`.
-    hidden: T,
+    pub(crate) hidden: T,
     /// What is added to cells, and for excitation before it the sigmoid that they are multiplied by: `[B, C − G]`,
     /// `[B, 2C]`.
-    terms: T,
+    pub(crate) terms: T,
     /// The gradient of the hidden units before ReLU.
-    of_hidden: T,
+    pub(crate) of_hidden: T,
     /// The gradient of the terms, for excitation before the sigmoid.
-    of_terms: T,
+    pub(crate) of_terms: T,
 }
 
 /// A batch norm and its input for some positions.
@@ -93,7 +93,7 @@ impl Activation {
     }
 
     /// Numbers of each position in the order of [`Kept`].
-    fn sizes(&self) -> Kept<usize> {
+    pub(crate) fn sizes(&self) -> Kept<usize> {
         match self {
             Self::Relu => Kept::default(),
             Self::Pooled(pooling) => {

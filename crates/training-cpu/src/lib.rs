@@ -12,14 +12,20 @@ mod convolution;
 mod elements;
 mod error;
 mod filtering;
+mod graph;
+mod latent;
+mod layer_norm;
 mod losses;
 mod matrix;
+mod memory;
 mod norm;
 mod optimiser;
 mod parts;
 mod path;
+mod planes;
 #[cfg(test)]
 mod reference;
+mod rescale;
 mod shape;
 mod snapshot;
 mod threads;
@@ -27,6 +33,7 @@ mod tower;
 mod trainer;
 mod vector;
 mod weight_gradient;
+mod weight_sums;
 
 pub use error::Error;
 pub use path::Path;

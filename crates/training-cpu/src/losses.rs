@@ -1,6 +1,11 @@
+mod categorical;
+mod unrolled;
+
 use std::ops::Range;
 
-use training::TrainingBatch;
+use training::{Losses, TrainingBatch};
+
+pub(crate) use self::unrolled::{ChanceRows, LossWeights, UnrolledTargets};
 
 /// Logit of an illegal action: its prior is exactly zero, and zero times its logarithm is zero and not NaN.
 const ILLEGAL: f32 = -1e9;
@@ -10,7 +15,7 @@ pub(crate) const RESULTS: usize = 3;
 /// The targets of a whole batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Targets<'a> {
-    batch: &'a TrainingBatch,
+    pub(crate) batch: &'a TrainingBatch,
     /// `max(1, Σᵢ wᵢ)`.
     policy_weight: f64,
     value_loss_weight: f64,
@@ -21,6 +26,9 @@ pub(crate) struct Targets<'a> {
 pub(crate) struct Sums {
     pub(crate) policy: f64,
     pub(crate) value: f64,
+    pub(crate) reward: f64,
+    pub(crate) consistency: f64,
+    pub(crate) chance: f64,
     pub(crate) policy_entropy: f64,
     pub(crate) value_accuracy: f64,
 }
@@ -70,7 +78,7 @@ impl<'a> Targets<'a> {
             sums.policy_entropy += entropy / positions;
 
             let wdl = &wdl[row * RESULTS..(row + 1) * RESULTS];
-            let is_right = likeliest(value) == likeliest(wdl);
+            let is_right = greatest(value) == greatest(wdl);
             sums.value_accuracy += f64::from(u8::from(is_right)) / positions;
             let factor = importance / positions;
             *error = value_error(value, wdl);
@@ -85,8 +93,30 @@ impl std::ops::AddAssign for Sums {
     fn add_assign(&mut self, other: Self) {
         self.policy += other.policy;
         self.value += other.value;
+        self.reward += other.reward;
+        self.consistency += other.consistency;
+        self.chance += other.chance;
         self.policy_entropy += other.policy_entropy;
         self.value_accuracy += other.value_accuracy;
+    }
+}
+
+impl Sums {
+    /// The losses of a batch, without those of the gradient and the weights.
+    pub(crate) fn losses(self, weights: LossWeights) -> Losses {
+        let Self { policy, value, reward, consistency, chance, policy_entropy, value_accuracy } = self;
+        Losses {
+            total: policy + weights.value * value + reward + weights.consistency * consistency + chance,
+            policy,
+            value,
+            reward,
+            consistency,
+            chance,
+            l2: 0.0,
+            gradient_norm: 0.0,
+            policy_entropy,
+            value_accuracy,
+        }
     }
 }
 
@@ -119,7 +149,7 @@ fn log_sum(logits: &[f32]) -> f64 {
 }
 
 /// The first index of the largest value.
-fn likeliest(values: &[f32]) -> usize {
+pub(crate) fn greatest(values: &[f32]) -> usize {
     let mut best = 0;
     for (index, value) in values.iter().enumerate() {
         if *value > values[best] {

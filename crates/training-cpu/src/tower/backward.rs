@@ -5,13 +5,10 @@ use super::{OfNorm, Tape, Tower, Workshop};
 use crate::Path;
 use crate::activation::{Activation, Kept, Normed, Rectify};
 use crate::buffer::{Buffer, Store};
-use crate::matrix::{Gradient, GradientPart, Weights};
+use crate::matrix::{GradientPart, Weights};
 use crate::norm::GradientSums;
-use crate::shape::evenly;
 use crate::threads::Threads;
-
-/// Parts in which sums are added to a gradient.
-const ADDED_PARTS: usize = 8;
+use crate::weight_sums::WeightSums;
 
 /// Gradients of weights with one input, which are computed beside the next segment.
 #[derive(Debug)]
@@ -23,42 +20,27 @@ pub(super) struct Pending {
 /// A convolution or a matrix whose gradient is pending.
 #[derive(Debug)]
 pub(super) struct Use {
-    gradient: Gradient,
-    place: Range<usize>,
-    outputs: usize,
+    weights: WeightSums,
     of_y: Buffer,
-    sums: Buffer,
 }
 
 impl Use {
     pub(super) fn new(weights: &Weights, positions: usize, path: Path, of_y: Buffer, store: &mut Store) -> Self {
-        let (gradient, place) = weights.gradient(positions, path);
-        let sums = store.take(gradient.sums());
-        Self { gradient, place, outputs: weights.shape.outputs, of_y, sums }
+        Self { weights: WeightSums::new(weights, positions, path, store), of_y }
     }
 }
 
 impl Pending {
     fn parts(&mut self) -> impl Iterator<Item = GradientPart<'_>> {
         let x = &self.x;
-        self.uses.iter_mut().flat_map(move |Use { gradient, of_y, sums, .. }| gradient.parts(x, of_y, sums))
+        self.uses.iter_mut().flat_map(move |Use { weights, of_y }| weights.parts(x, of_y))
     }
 
     /// Adds the gradients to those of all parameters.
     fn finish(self, gradient: &mut [f32], threads: &mut Threads, store: &mut Store) {
-        for Use { gradient: of_weights, place, outputs, of_y, sums } in self.uses {
-            let rows: Vec<_> = evenly(outputs, outputs.div_ceil(ADDED_PARTS)).collect();
-            let of_output = place.len() / outputs;
-            let mut rest = &mut gradient[place];
-            let mut blocks = Vec::with_capacity(rows.len());
-            for rows in rows {
-                let (block, others) = rest.split_at_mut(rows.len() * of_output);
-                rest = others;
-                blocks.push((rows, block));
-            }
-            threads.each(blocks, |(rows, block)| of_weights.add(&sums, rows, block));
+        for Use { weights, of_y } in self.uses {
+            weights.add(gradient, threads, store);
             store.give(of_y);
-            store.give(sums);
         }
         store.give(self.x);
     }

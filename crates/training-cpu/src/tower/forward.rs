@@ -1,8 +1,7 @@
-use training::Observations;
-
 use super::{MicroBatch, Tape, Tower, Workshop};
 use crate::activation::{Kept, Normed};
-use crate::norm::{Moments, Norm};
+use crate::norm::Moments;
+use crate::planes::{self, Place};
 
 /// The positions of a part and what they write.
 struct Part<'a> {
@@ -80,8 +79,7 @@ impl Tower {
         for (index, output) in outputs.enumerate() {
             let convolution = &self.convolutions[output];
             let of_output: Vec<Moments> = moments.iter().map(|part| part[index].clone()).collect();
-            let [scale, shift] = [&convolution.scale, &convolution.shift].map(|place| &parameters[place.clone()]);
-            tape.norms.push(Norm::new(&of_output, scale, shift));
+            tape.norms.push(convolution.norm(&of_output, parameters));
         }
         tape.y.push(y);
         tape.kept.push(kept);
@@ -92,22 +90,10 @@ impl Tower {
     fn observe(&self, batch: &MicroBatch<'_>, positions: std::ops::Range<usize>, y: &mut [f32]) {
         let position = self.cells * self.planes;
         let first = (batch.rows.start + positions.start) * position;
+        let place = Place { first: 0, channels: self.planes };
         for (row, y) in y.chunks_exact_mut(position).enumerate() {
             let of_row = first + row * position..first + (row + 1) * position;
-            match &batch.batch.observations {
-                Observations::Bytes(bytes) => transpose(&bytes[of_row], self.cells, y),
-                Observations::Floats(floats) => transpose(&floats[of_row], self.cells, y),
-            }
-        }
-    }
-}
-
-/// Writes planes `[C, cells]` as `[cells, C]`.
-fn transpose<T: Copy + Into<f32>>(planes: &[T], cells: usize, to: &mut [f32]) {
-    let count = planes.len() / cells;
-    for (plane, values) in planes.chunks_exact(cells).enumerate() {
-        for (cell, &value) in values.iter().enumerate() {
-            to[cell * count + plane] = value.into();
+            planes::observe(&batch.targets.batch.observations, of_row, self.cells, place, y);
         }
     }
 }
