@@ -125,7 +125,10 @@ fn returns() -> UnrolledBatch {
 impl Subject {
     fn trainer(&self) -> Box<dyn Trainer> {
         let consistency_loss_weight = self.consistency_loss_weight;
-        (self.make)(&architecture(self.model), TrainerSettings { consistency_loss_weight, ..TrainerSettings::default() })
+        (self.make)(
+            &architecture(self.model),
+            TrainerSettings { consistency_loss_weight, ..TrainerSettings::default() },
+        )
     }
 
     /// A trainer after some steps.
