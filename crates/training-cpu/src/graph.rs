@@ -19,6 +19,7 @@ mod schedule;
 pub(crate) use self::layers::LayerSet;
 pub(crate) use self::operation::{Loss, Observation};
 use self::operation::{Norm, Operation};
+pub(crate) use self::pass::{Changes, Workshop};
 use self::schedule::Phase;
 use crate::Path;
 use crate::threads::Threads;

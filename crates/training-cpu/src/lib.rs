@@ -7,6 +7,7 @@
 //! follows them (`activation`); `losses` and `optimiser` complete a step. Start with `tower`.
 
 mod activation;
+mod alphazero;
 mod buffer;
 mod convolution;
 mod elements;
@@ -29,7 +30,6 @@ mod rescale;
 mod shape;
 mod snapshot;
 mod threads;
-mod tower;
 mod trainer;
 mod vector;
 mod weight_gradient;

@@ -4,31 +4,29 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use training::checkpoint::State;
-use training::{Contents, Examples, Laps, Layout, Losses, Numbers, Precision, StepTimes, Trained, TrainerSettings};
+use training::{Contents, Examples, Laps, Losses, Numbers, Precision, StepTimes, Trained, TrainerSettings};
 use weights::Architecture;
 
-use self::model::{BatchTargets, Model};
+use self::model::Model;
 use crate::buffer::Store;
-use crate::losses::{LossWeights, Sums};
+use crate::graph::{Changes, Workshop};
+use crate::losses::{LossWeights, Sums, Targets};
 use crate::optimiser::{self, StepSettings};
 use crate::shape::evenly;
 use crate::snapshot::{Copied, Snapshot};
 use crate::threads::Threads;
-use crate::tower::{Changes, Workshop};
 use crate::{Error, Path};
 
-/// A network being trained: weights, their running average, the optimiser's state, the position in the
-/// schedule.
+/// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
 ///
 /// A step is computed when it is queued, and its results are collected afterwards, in order. A step whose losses or
 /// gradient are not finite changes nothing. It uses no random numbers: the same batches give the same weights, bit for
 /// bit, with any number of threads.
 #[derive(Debug)]
 pub struct Trainer {
-    architecture: Architecture,
     settings: TrainerSettings,
-    layout: Layout,
     model: Model,
+    path: Path,
     workshop: Workshop,
     /// Its step counts the applied steps, also those that were not collected.
     state: State,
@@ -79,19 +77,18 @@ impl Trainer {
         if !path.is_available() || path.precision() != settings.precision {
             return Err(Error::Unsupported { what: "with instructions that the CPU lacks or of another precision" });
         }
-        let model_layers = settings.layers(architecture)?;
-        settings.check(&model_layers)?;
-        let layout = model_layers.layout();
-        let network = Numbers::initial(&layout, seed);
+        let layers = settings.layers(architecture)?;
+        settings.check(&layers)?;
+        let model = Model::new(architecture, layers, path);
+        let network = Numbers::initial(model.layout(), seed);
         let moments = settings.optimiser.moment_names().iter().map(|_| vec![0.0; network.parameters.len()]).collect();
         Ok(Self {
-            model: Model::new(architecture, &model_layers, &layout, path),
-            workshop: Workshop { path, threads: Threads::new(threads.max(1))?, store: Store::default() },
+            model,
+            path,
+            workshop: Workshop { threads: Threads::new(threads.max(1))?, store: Store::default() },
             gradient: vec![0.0; network.parameters.len()],
             state: State { average: network.clone(), network, moments, step: 0, progress: 0.0 },
-            architecture: architecture.clone(),
             settings,
-            layout,
             collected: 0,
             queued: VecDeque::new(),
             micro_batches: 1,
@@ -112,12 +109,11 @@ impl Trainer {
     /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network. Nothing is
     /// queued then.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
-        let positions = self.model.positions(&self.architecture, examples)?;
+        let positions = self.model.positions(examples)?;
         let mut laps = Laps::new(clock);
         let mut times = StepTimes::default();
         let running = self.state.network.statistics.clone();
-        let (parameters, threads) = (&self.state.network.parameters, &mut self.workshop.threads);
-        self.model.prepare(&self.architecture, examples, parameters, threads)?;
+        self.model.graph(examples).pack(&self.state.network.parameters, &mut self.workshop.threads);
         self.gradient.fill(0.0);
         times.stage = laps.lap();
 
@@ -146,7 +142,7 @@ impl Trainer {
     /// # Errors
     /// Those of [`queue`](Self::queue).
     pub fn queue_nothing(&mut self, examples: &Examples) -> Result<(), Error> {
-        self.model.positions(&self.architecture, examples)?;
+        self.model.positions(examples)?;
         let value_errors = vec![0.0; examples.importance().len()];
         let losses = Sums::default().losses(LossWeights::of(&self.settings));
         self.state.step += 1;
@@ -203,7 +199,7 @@ impl Trainer {
     /// The instructions that it computes with.
     #[must_use]
     pub fn path(&self) -> Path {
-        self.workshop.path
+        self.path
     }
 
     /// Copies the state. Queued steps must be collected before.
@@ -214,7 +210,7 @@ impl Trainer {
             Contents::Average => Copied::Average(self.state.average.clone()),
             Contents::All => Copied::All(self.state.clone()),
         };
-        Snapshot { layout: self.layout.clone(), optimiser: self.settings.optimiser, copied }
+        Snapshot { layout: self.model.layout().clone(), optimiser: self.settings.optimiser, copied }
     }
 
     /// Goes back to the state of a checkpoint of any backend; queued steps are dropped with what they changed.
@@ -223,7 +219,7 @@ impl Trainer {
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let state = State::read(&self.layout, self.settings.optimiser, files)?;
+        let state = State::read(self.model.layout(), self.settings.optimiser, files)?;
         let progress = state.progress;
         self.collected = state.step;
         self.state = state;
@@ -242,7 +238,8 @@ impl Trainer {
     ) -> Sums {
         let positions = value_errors.len();
         let most = if self.settings.micro_batch > 0 { self.settings.micro_batch } else { positions };
-        let targets = BatchTargets::new(&self.architecture, examples, &self.settings);
+        let targets = Targets::new(self.model.architecture(), examples, LossWeights::of(&self.settings));
+        let graph = self.model.graph(examples);
         let mut sums = Sums::default();
         self.micro_batches = 0;
         for rows in evenly(positions, most) {
@@ -254,7 +251,7 @@ impl Trainer {
             let parameters = &self.state.network.parameters;
             let mut forward_ended = || times.forward += laps.lap();
             let workshop = &mut self.workshop;
-            sums += self.model.pass(workshop, parameters, &targets, rows, &mut changes, &mut forward_ended);
+            sums += graph.pass(workshop, parameters, &targets, rows, &mut changes, &mut forward_ended);
             times.backward += laps.lap();
             self.micro_batches += 1;
         }
@@ -263,10 +260,10 @@ impl Trainer {
 
     /// The losses of a step whose gradient is complete.
     fn losses(&mut self, sums: Sums) -> Losses {
-        let Workshop { path, threads, .. } = &mut self.workshop;
-        let weights = &self.state.network.parameters[..self.layout.decayed()];
-        let l2 = 0.5 * self.settings.weight_decay * optimiser::sum_of_squares(*path, threads, weights);
-        let gradient_norm = optimiser::sum_of_squares(*path, threads, &self.gradient).sqrt();
+        let (path, threads) = (self.path, &mut self.workshop.threads);
+        let weights = &self.state.network.parameters[..self.model.layout().decayed()];
+        let l2 = 0.5 * self.settings.weight_decay * optimiser::sum_of_squares(path, threads, weights);
+        let gradient_norm = optimiser::sum_of_squares(path, threads, &self.gradient).sqrt();
         Losses { gradient_norm, l2, ..sums.losses(LossWeights::of(&self.settings)) }
     }
 
@@ -280,7 +277,7 @@ impl Trainer {
             optimiser: self.settings.optimiser,
             learning_rate,
             weight_decay: self.settings.weight_decay,
-            decayed: self.layout.decayed(),
+            decayed: self.model.layout().decayed(),
             step: self.state.step,
             scale: (gradient_norm / self.settings.gradient_clip_norm).max(1.0),
             share,
@@ -288,7 +285,7 @@ impl Trainer {
         let State { network, average, moments, .. } = &mut self.state;
         let trained =
             optimiser::Trained { parameters: &mut network.parameters, moments, average: &mut average.parameters };
-        optimiser::apply(self.workshop.path, &mut self.workshop.threads, settings, trained, &self.gradient);
+        optimiser::apply(self.path, &mut self.workshop.threads, settings, trained, &self.gradient);
         optimiser::average(&mut average.statistics, &network.statistics, share);
     }
 }

@@ -162,23 +162,28 @@ impl<'a> Part<'a> {
             }
             Loss::Reward { step, logits } => self.add_gradient(logits, |part, of| {
                 of.copy_from_slice(part.read(logits));
-                targets.reward(rows, step, of, &mut sums);
+                targets.unrolled().reward(rows, step, of, &mut sums);
             }),
             Loss::Afterstate { step, logits } => self.add_gradient(logits, |part, of| {
                 of.copy_from_slice(part.read(logits));
-                targets.afterstate(rows, step, of, &mut sums);
+                targets.unrolled().afterstate(rows, step, of, &mut sums);
             }),
             Loss::Chance { step, logits, encoding } => {
                 let mut of_encoding = self.read(encoding).to_vec();
                 self.add_gradient(logits, |part, of| {
                     of.copy_from_slice(part.read(logits));
-                    targets.chance(rows, step, ChanceRows { logits: of, encodings: &mut of_encoding }, &mut sums);
+                    targets.unrolled().chance(
+                        rows,
+                        step,
+                        ChanceRows { logits: of, encodings: &mut of_encoding },
+                        &mut sums,
+                    );
                 });
                 self.add_gradient(encoding, |_, of| of.copy_from_slice(&of_encoding));
             }
             Loss::Consistency { step, predicted, observed } => self.add_gradient(predicted, |part, of| {
                 of.copy_from_slice(part.read(predicted));
-                targets.consistency(rows, step, part.read(observed), of, &mut sums);
+                targets.unrolled().consistency(rows, step, part.read(observed), of, &mut sums);
             }),
         }
         self.results.losses = sums;

@@ -23,7 +23,7 @@ impl<'a> Part<'a> {
                 to.fill(0.0);
                 let actions = graph.size(y.0);
                 for (row, to) in self.rows().zip(to.chunks_exact_mut(actions)) {
-                    to[self.context.targets.action(row, step)] = 1.0;
+                    to[self.context.targets.unrolled().action(row, step)] = 1.0;
                 }
                 self.put(y, to);
             }

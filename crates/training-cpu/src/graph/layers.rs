@@ -1,15 +1,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use network::{Block, Layer, Role};
+use network::{Block, Layer, LayerKind, Role};
 use training::Layout;
 
 use crate::Path;
 use crate::activation::Activation;
 use crate::matrix::{Matrix, Weights};
+use crate::norm::{Combination, GradientSums, Moments, Norm};
 use crate::shape::Shape;
 use crate::threads::Threads;
-use crate::tower::Convolution;
 
 /// The layers of a graph with their weights as packed for one step; each once, however often it is used.
 #[derive(Debug)]
@@ -31,6 +31,16 @@ pub(super) struct DenseLayer {
     pub(super) weights: Weights,
     pub(super) scale: Range<usize>,
     pub(super) shift: Range<usize>,
+}
+
+/// A convolution and its batch norm.
+#[derive(Debug)]
+pub(super) struct Convolution {
+    pub(super) weights: Weights,
+    scale: Range<usize>,
+    shift: Range<usize>,
+    mean: Range<usize>,
+    variance: Range<usize>,
 }
 
 impl LayerSet {
@@ -98,5 +108,40 @@ impl LayerSet {
         let dense = self.dense.iter_mut().map(|layer| &mut layer.weights);
         let all = convolutions.chain(dense).chain(matrices.map(|matrix| &mut matrix.weights));
         threads.each(all.collect(), |weights: &mut Weights| weights.pack(parameters));
+    }
+}
+
+impl Convolution {
+    fn new(layer: &Layer, [height, width]: [usize; 2], layout: &Layout, path: Path) -> Self {
+        let LayerKind::Convolution { side } = layer.kind else { unreachable!("the layer is a convolution") };
+        let shape = Shape { side, height, width, inputs: layer.inputs, outputs: layer.outputs };
+        Self {
+            weights: Weights::new(layer, Role::Convolution, shape, layout, path),
+            scale: layout.parameter(&layer.tensor_name(Role::NormScale)),
+            shift: layout.parameter(&layer.tensor_name(Role::NormShift)),
+            mean: layout.statistic(&layer.tensor_name(Role::NormMean)),
+            variance: layout.statistic(&layer.tensor_name(Role::NormVariance)),
+        }
+    }
+
+    /// The norm of a batch that consists of `parts`.
+    pub(super) fn norm(&self, parts: &[Moments], parameters: &[f32]) -> Norm {
+        Norm::new(parts, &parameters[self.scale.clone()], &parameters[self.shift.clone()])
+    }
+
+    /// Moves the running statistics `[S]`.
+    pub(super) fn update(&self, norm: &Norm, statistics: &mut [f32]) {
+        // The places of mean and variance do not overlap, in either order.
+        let mut mean = statistics[self.mean.clone()].to_vec();
+        norm.update(&mut mean, &mut statistics[self.variance.clone()]);
+        statistics[self.mean.clone()].copy_from_slice(&mean);
+    }
+
+    /// Adds the gradients of the norm and returns that of its input.
+    pub(super) fn combination(&self, norm: &Norm, parts: &[GradientSums], gradient: &mut [f32]) -> Combination {
+        let mut of_scale = gradient[self.scale.clone()].to_vec();
+        let combination = norm.combination(parts, &mut of_scale, &mut gradient[self.shift.clone()]);
+        gradient[self.scale.clone()].copy_from_slice(&of_scale);
+        combination
     }
 }

@@ -3,14 +3,14 @@ use std::ops::Range;
 use super::schedule::Schedule;
 use super::{Graph, Value};
 use crate::buffer::Buffer;
-use crate::losses::{Sums, UnrolledTargets};
+use crate::losses::{Sums, Targets};
 use crate::norm::{Combination, GradientSums, Moments, Norm};
 
 /// What all parts of the positions read in a phase.
 pub(super) struct Context<'a> {
     pub(super) graph: &'a Graph,
     pub(super) parameters: &'a [f32],
-    pub(super) targets: &'a UnrolledTargets<'a>,
+    pub(super) targets: &'a Targets<'a>,
     /// The first row of the micro-batch.
     pub(super) first_row: usize,
     pub(super) schedule: &'a Schedule,

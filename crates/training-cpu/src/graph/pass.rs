@@ -4,20 +4,38 @@ use super::operation::{self, Activated, Dense, Operation};
 use super::part::{Context, Part, Results};
 use super::schedule::Schedule;
 use super::{Graph, Value};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Store};
 use crate::convolution::rows_max;
-use crate::losses::{Sums, UnrolledTargets};
+use crate::losses::{Sums, Targets};
 use crate::matrix::{GradientPart, Weights};
 use crate::norm::{Combination, GradientSums, Moments, Norm};
 use crate::parts::Parts;
-use crate::tower::{Changes, Workshop};
+use crate::threads::Threads;
 use crate::weight_sums::WeightSums;
+
+/// The threads of a trainer and the memory that its steps use again.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    pub(crate) threads: Threads,
+    pub(crate) store: Store,
+}
+
+/// What rows of a batch add to a step.
+#[derive(Debug)]
+pub(crate) struct Changes<'a> {
+    /// `[S]`: running statistics.
+    pub(crate) statistics: &'a mut [f32],
+    /// `[P]`.
+    pub(crate) gradient: &'a mut [f32],
+    /// `[B]` of the rows.
+    pub(crate) value_errors: &'a mut [f32],
+}
 
 /// The state of a pass.
 struct Pass<'a> {
     graph: &'a Graph,
     parameters: &'a [f32],
-    targets: &'a UnrolledTargets<'a>,
+    targets: &'a Targets<'a>,
     first_row: usize,
     parts: Parts,
     /// The values, then their gradients.
@@ -52,7 +70,7 @@ impl Graph {
         &self,
         workshop: &mut Workshop,
         parameters: &[f32],
-        targets: &UnrolledTargets<'_>,
+        targets: &Targets<'_>,
         rows: Range<usize>,
         changes: &mut Changes<'_>,
         forward_ended: &mut dyn FnMut(),

@@ -1,14 +1,14 @@
-use training::{ModelLayers, Numbers, Precision, UnrolledBatch};
+use training::{Examples, ModelLayers, Numbers, Precision, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::unrolled;
 use crate::Path;
 use crate::buffer::Store;
-use crate::losses::{LossWeights, Sums, UnrolledTargets};
+use crate::graph::{Changes, Workshop};
+use crate::losses::{LossWeights, Sums, Targets};
 use crate::reference::{assert_tensors_close, unrolled_reference};
 use crate::tests::networks::{self, complete, numbers, plain, vectors};
 use crate::threads::Threads;
-use crate::tower::{Changes, Workshop};
 
 const WEIGHTS: LossWeights = LossWeights { value: 0.7, consistency: 2.0 };
 
@@ -70,10 +70,11 @@ struct Results {
 fn pass(case: &Case, numbers: &Numbers, batch: &UnrolledBatch, path: Path, threads: usize) -> Results {
     let (layers, architecture) = (case.layers(), &case.architecture);
     let (latent, consistency, layout) = (layers.muzero().unwrap(), layers.consistency(), layers.layout());
-    let mut workshop = Workshop { path, threads: Threads::new(threads).unwrap(), store: Store::default() };
+    let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default() };
     let mut graph = unrolled(architecture, latent, consistency, &layout, case.steps, path);
     graph.pack(&numbers.parameters, &mut workshop.threads);
-    let targets = UnrolledTargets::new(architecture, batch, WEIGHTS);
+    let examples = Examples::Unrolled(batch.clone());
+    let targets = Targets::new(architecture, &examples, WEIGHTS);
     let mut results = None;
     // The second pass uses the memory of the first again.
     for _ in 0..2 {

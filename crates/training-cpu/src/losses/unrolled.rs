@@ -4,30 +4,16 @@
 use std::ops::Range;
 
 use network::PREFIX_HORIZON;
-use training::{Observations, TrainerSettings, UnrolledBatch};
+use training::{Observations, UnrolledBatch};
 use weights::{Architecture, Model};
 
-use super::{Sums, categorical, cross_entropy, greatest};
+use super::{LossWeights, Sums, categorical, cross_entropy, greatest};
 use crate::graph::Observation;
 
 /// A root value counts as accurate up to this share of one more than its target's size.
 const ACCURATE: f64 = 0.1;
 /// The least norm that a projection is divided by.
 const NORM_MIN: f64 = 1e-5;
-
-/// The factors of losses in the total.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LossWeights {
-    pub(crate) value: f64,
-    pub(crate) consistency: f64,
-}
-
-impl LossWeights {
-    /// Those of the settings.
-    pub(crate) fn of(settings: &TrainerSettings) -> Self {
-        Self { value: settings.value_loss_weight, consistency: settings.consistency_loss_weight }
-    }
-}
 
 /// The targets of a whole batch, and its observations.
 ///
