@@ -29,7 +29,7 @@ impl Backend {
         threads: usize,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        match why_libtorch(architecture, &settings, device, Path::widest()) {
+        match why_libtorch(&settings, device, Path::widest()) {
             None => {
                 let threads = match threads {
                     0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
@@ -55,7 +55,7 @@ impl Backend {
 }
 
 /// The reason why libtorch trains on `device`, of which `path` is the widest; `None` if the kernels of the CPU do.
-fn why_libtorch(architecture: &Architecture, settings: &TrainerSettings, device: Device, path: Path) -> Option<String> {
+fn why_libtorch(settings: &TrainerSettings, device: Device, path: Path) -> Option<String> {
     if device != Device::Cpu {
         return Some(format!("the device is {}", network_torch::device_name(device)));
     }
@@ -65,7 +65,7 @@ fn why_libtorch(architecture: &Architecture, settings: &TrainerSettings, device:
     if path == Path::Portable {
         return Some("the CPU has neither AVX2 with FMA nor AVX-512".to_owned());
     }
-    training_cpu::Trainer::check(architecture, settings).err().map(|error| error.to_string())
+    training_cpu::Trainer::check(settings).err().map(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -79,28 +79,33 @@ mod tests {
     #[test]
     fn the_kernels_train_on_a_cpu_what_they_support_and_libtorch_trains_the_rest_with_the_reason() {
         let settings = TrainerSettings::default;
-        let why = |model, settings, device, path| why_libtorch(&architecture(model), &settings, device, path);
-        assert_eq!(why(Model::Alphazero, settings(), Device::Cpu, Path::Avx2), None);
+        assert_eq!(why_libtorch(&settings(), Device::Cpu, Path::Avx2), None);
         let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
         let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..settings() };
-        for (model, settings, device, path, reason) in [
-            (Model::Alphazero, settings(), Device::Cuda(1), Path::Avx2, "cuda:1"),
-            (Model::Alphazero, libtorch, Device::Cpu, Path::Avx2, "learner.kernel"),
-            (Model::Alphazero, bf16, Device::Cpu, Path::Avx2, "precision"),
-            (Model::Alphazero, settings(), Device::Cpu, Path::Portable, "AVX2"),
-            (Model::muzero(5), settings(), Device::Cpu, Path::Avx2, "model"),
+        for (settings, device, path, reason) in [
+            (settings(), Device::Cuda(1), Path::Avx2, "cuda:1"),
+            (libtorch, Device::Cpu, Path::Avx2, "learner.kernel"),
+            (bf16, Device::Cpu, Path::Avx2, "precision"),
+            (settings(), Device::Cpu, Path::Portable, "AVX2"),
         ] {
-            let why = why(model, settings, device, path).unwrap();
+            let why = why_libtorch(&settings, device, path).unwrap();
             assert!(why.contains(reason), "{why}");
         }
     }
 
     #[test]
-    fn a_backend_of_either_kind_is_made_and_described() {
-        let make = |settings| Backend::new(&architecture(Model::Alphazero), settings, Device::Cpu, 2, 1).unwrap();
-        let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..TrainerSettings::default() };
-        assert!(make(libtorch).description.starts_with("libtorch"));
-        let kernels = make(TrainerSettings::default()).description;
-        assert_eq!(kernels.contains("threads: 2"), Path::widest() != Path::Portable, "{kernels}");
+    fn a_backend_of_either_kind_is_made_and_described_for_every_model() {
+        for model in [
+            Model::Alphazero,
+            Model::AlphazeroReturns { support: 5 },
+            Model::muzero(5),
+            Model::StochasticMuzero { support: 5, codes: 3 },
+        ] {
+            let make = |settings| Backend::new(&architecture(model), settings, Device::Cpu, 2, 1).unwrap();
+            let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..TrainerSettings::default() };
+            assert!(make(libtorch).description.starts_with("libtorch"));
+            let kernels = make(TrainerSettings::default()).description;
+            assert_eq!(kernels.contains("threads: 2"), Path::widest() != Path::Portable, "{kernels}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Everything else of the learner depends on the backend through this file alone, except the choice of the
 //! [`Backend`](crate::backend::Backend), which makes the trainer. A backend stays on the thread that made it; its
 //! [`Snapshot`]s are read by another one. [`network_torch::Trainer`] is the backend of libtorch,
-//! [`training_cpu::Trainer`] that of the kernels of the CPU, which are to take MuZero and bfloat16 as well (issue 25).
+//! [`training_cpu::Trainer`] that of the kernels of the CPU, which are to take bfloat16 as well (issue 25).
 
 #[cfg(test)]
 pub(crate) mod conformance;

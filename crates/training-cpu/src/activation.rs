@@ -10,10 +10,8 @@ use training::Layout;
 pub(crate) use rectify::Rectify;
 
 use crate::Path;
-use crate::buffer::{Buffer, Store};
 use crate::matrix::Matrix;
 use crate::norm::Norm;
-use crate::parts::Parts;
 
 /// The operation between a batch norm with output n and the next convolution, whose input is y.
 #[derive(Debug)]
@@ -38,16 +36,16 @@ pub(crate) enum Activation {
 #[derive(Debug, Default)]
 pub(crate) struct Kept<T> {
     /// What the cells of a channel are squeezed to: `[B, 2G]`, `[B, C]`.
-    squeezed: T,
+    pub(crate) squeezed: T,
     /// `[B, S]`.
-    hidden: T,
+    pub(crate) hidden: T,
     /// What is added to cells, and for excitation before it the sigmoid that they are multiplied by: `[B, C − G]`,
     /// `[B, 2C]`.
-    terms: T,
+    pub(crate) terms: T,
     /// The gradient of the hidden units before ReLU.
-    of_hidden: T,
+    pub(crate) of_hidden: T,
     /// The gradient of the terms, for excitation before the sigmoid.
-    of_terms: T,
+    pub(crate) of_terms: T,
 }
 
 /// A batch norm and its input for some positions.
@@ -93,7 +91,7 @@ impl Activation {
     }
 
     /// Numbers of each position in the order of [`Kept`].
-    fn sizes(&self) -> Kept<usize> {
+    pub(crate) fn sizes(&self) -> Kept<usize> {
         match self {
             Self::Relu => Kept::default(),
             Self::Pooled(pooling) => {
@@ -106,32 +104,6 @@ impl Activation {
                 Kept { squeezed: hidden.inputs, hidden: units, terms, of_hidden: units, of_terms: terms }
             }
         }
-    }
-
-    /// Room for what is kept of `positions` positions.
-    pub(crate) fn room(&self, positions: usize, store: &mut Store) -> Kept<Buffer> {
-        self.sizes().map(|size| store.take(positions * size))
-    }
-
-    /// Splits what is kept by parts of the positions.
-    pub(crate) fn split<'a>(&self, kept: &'a mut Kept<Buffer>, parts: &Parts) -> Vec<Kept<&'a mut [f32]>> {
-        let Kept { squeezed, hidden, terms, of_hidden, of_terms } = kept;
-        let sizes = self.sizes();
-        let squeezed = parts.split(squeezed, sizes.squeezed).into_iter();
-        let mut hidden = parts.split(hidden, sizes.hidden).into_iter();
-        let mut terms = parts.split(terms, sizes.terms).into_iter();
-        let mut of_hidden = parts.split(of_hidden, sizes.of_hidden).into_iter();
-        let mut of_terms = parts.split(of_terms, sizes.of_terms).into_iter();
-        let mut next = |squeezed| {
-            Some(Kept {
-                squeezed,
-                hidden: hidden.next()?,
-                terms: terms.next()?,
-                of_hidden: of_hidden.next()?,
-                of_terms: of_terms.next()?,
-            })
-        };
-        squeezed.map_while(&mut next).collect()
     }
 
     /// Writes y from the norm and the skip connection, `[B, H, W, C]` each.
@@ -210,31 +182,5 @@ impl Activation {
             hidden: Matrix::new(&excitation.hidden, layout, path),
             output: Matrix::new(&excitation.output, layout, path),
         })
-    }
-}
-
-impl Kept<Buffer> {
-    /// The inputs of the matrices and the gradients of their outputs, in the order of [`Activation::matrices`].
-    pub(crate) fn into_matrices(self, store: &mut Store) -> Vec<[Buffer; 2]> {
-        let Self { squeezed, hidden, terms, of_hidden, of_terms } = self;
-        store.give(terms);
-        if hidden.is_empty() {
-            return vec![[squeezed, of_terms]];
-        }
-        vec![[squeezed, of_hidden], [hidden, of_terms]]
-    }
-}
-
-impl<T> Kept<T> {
-    /// Every part, converted.
-    pub(crate) fn map<U>(self, mut convert: impl FnMut(T) -> U) -> Kept<U> {
-        let Self { squeezed, hidden, terms, of_hidden, of_terms } = self;
-        Kept {
-            squeezed: convert(squeezed),
-            hidden: convert(hidden),
-            terms: convert(terms),
-            of_hidden: convert(of_hidden),
-            of_terms: convert(of_terms),
-        }
     }
 }

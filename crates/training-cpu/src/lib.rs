@@ -7,26 +7,33 @@
 //! follows them (`activation`); `losses` and `optimiser` complete a step. Start with `tower`.
 
 mod activation;
+mod alphazero;
 mod buffer;
 mod convolution;
 mod elements;
 mod error;
 mod filtering;
+mod graph;
+mod latent;
+mod layer_norm;
 mod losses;
 mod matrix;
+mod memory;
 mod norm;
 mod optimiser;
 mod parts;
 mod path;
+mod planes;
 #[cfg(test)]
 mod reference;
+mod rescale;
 mod shape;
 mod snapshot;
 mod threads;
-mod tower;
 mod trainer;
 mod vector;
 mod weight_gradient;
+mod weight_sums;
 
 pub use error::Error;
 pub use path::Path;

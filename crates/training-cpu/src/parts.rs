@@ -1,6 +1,5 @@
 use std::ops::Range;
 
-use crate::buffer::Buffer;
 use crate::shape::evenly;
 
 /// Positions of a batch in parts that threads compute. The parts depend on the batch and the network alone, so that the
@@ -39,11 +38,5 @@ impl Parts {
             first
         };
         self.0.iter().map(part).collect()
-    }
-
-    /// Splits a buffer with as many numbers for each position as fit.
-    pub(crate) fn split_all<'a>(&self, buffer: &'a mut Buffer) -> Vec<&'a mut [f32]> {
-        let position = buffer.len() / self.positions();
-        self.split(buffer, position)
     }
 }

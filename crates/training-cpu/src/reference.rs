@@ -1,11 +1,15 @@
 //! The network, its losses and their gradients by definition, in float64: one node of a graph for each number. Tests
 //! compare kernels with it, which share none of its code.
 
+mod latent;
+
 use std::collections::HashMap;
 
 use network::{Layer, LayerKind, Layers, NORM_EPSILON, Role};
 use training::{Layout, Numbers, TrainingBatch};
 use weights::Architecture;
+
+pub(crate) use self::latent::unrolled_reference;
 
 /// A number of the graph.
 type Variable = usize;
@@ -86,7 +90,7 @@ pub(crate) struct Reference {
     pub(crate) value: f64,
     /// The gradient of `policy + value_loss_weight · value`, `[P]`.
     pub(crate) gradient: Vec<f64>,
-    /// Means and corrected variances of the batch in the places of the running ones, `[S]`.
+    /// The running statistics after it, `[S]`.
     pub(crate) statistics: Vec<f64>,
 }
 
@@ -107,54 +111,40 @@ pub(crate) fn reference(
     batch: &TrainingBatch,
     value_loss_weight: f64,
 ) -> Reference {
-    let mut graph = Graph::default();
-    let parameters = numbers.parameters.iter().map(|&value| graph.constant(f64::from(value))).collect();
-    let entries = layout.parameters.iter().chain(&layout.statistics);
-    let places = entries.map(|entry| (entry.tensor.name.clone(), entry.offset)).collect();
-    let board = [architecture.height, architecture.width];
-    let statistics = vec![0.0; numbers.statistics.len()];
-    let mut network = Network { graph, board, parameters, statistics, places };
+    let mut network = Network::new(architecture, layout, numbers);
     let (policy, value) = network.losses(architecture, batch);
     let total = network.graph.sum([(policy, 1.0), (value, value_loss_weight)]);
-    let gradient = network.graph.gradient(total);
     Reference {
         policy: network.graph.value(policy),
         value: network.graph.value(value),
-        gradient: network.parameters.iter().map(|&parameter| gradient[parameter]).collect(),
+        gradient: network.gradient(total),
         statistics: network.statistics,
     }
 }
 
 impl Network {
+    fn new(architecture: &Architecture, layout: &Layout, numbers: &Numbers) -> Self {
+        let mut graph = Graph::default();
+        let entries = layout.parameters.iter().chain(&layout.statistics);
+        Self {
+            parameters: numbers.parameters.iter().map(|&value| graph.constant(f64::from(value))).collect(),
+            graph,
+            board: [architecture.height, architecture.width],
+            statistics: numbers.statistics.iter().copied().map(f64::from).collect(),
+            places: entries.map(|entry| (entry.tensor.name.clone(), entry.offset)).collect(),
+        }
+    }
+
+    /// The gradient of a loss by the parameters, `[P]`.
+    fn gradient(&self, of: Variable) -> Vec<f64> {
+        let gradient = self.graph.gradient(of);
+        self.parameters.iter().map(|&parameter| gradient[parameter]).collect()
+    }
+
     fn losses(&mut self, architecture: &Architecture, batch: &TrainingBatch) -> (Variable, Variable) {
         let layers = Layers::new(architecture).unwrap();
-        let (planes, cells) = (architecture.planes, architecture.height * architecture.width);
-        let observations = batch.observations.to_floats();
-        let mut x: Maps = observations
-            .chunks_exact(planes * cells)
-            .map(|position| {
-                let of_cell = |cell: usize| (0..planes).map(move |plane| position[plane * cells + cell]);
-                (0..cells).map(|cell| of_cell(cell).map(|x| self.graph.constant(f64::from(x))).collect()).collect()
-            })
-            .collect();
-        x = self.normed(&layers.stem, &x);
-        self.relu(&mut x);
-        for block in &layers.blocks {
-            let mut y = self.normed(&block.first, &x);
-            if let Some(pooling) = &block.pooling {
-                y.iter_mut().for_each(|position| self.pool(pooling, position));
-            }
-            self.relu(&mut y);
-            let mut z = self.normed(&block.second, &y);
-            if let Some(network::Excitation { hidden, output }) = &block.excitation {
-                z.iter_mut().for_each(|position| self.excite([hidden, output], position));
-            }
-            for (z, x) in z.iter_mut().flatten().flatten().zip(x.iter().flatten().flatten()) {
-                *z = self.graph.sum([(*z, 1.0), (*x, 1.0)]);
-            }
-            self.relu(&mut z);
-            x = z;
-        }
+        let observations = self.observations(architecture.planes, &batch.observations.to_floats());
+        let x = self.tower(&layers.stem, &layers.blocks, &observations);
         let [policy, value] = [&layers.policy, &layers.value].map(|head| {
             let mut y = self.normed(head, &x);
             self.relu(&mut y);
@@ -182,6 +172,39 @@ impl Network {
             of_value.extend(logs.map(|(log, &target)| (log, -factor * f64::from(target))));
         }
         (self.graph.sum(of_policy), self.graph.sum(of_value))
+    }
+
+    /// Observations `[B, C, H, W]`.
+    fn observations(&mut self, planes: usize, observations: &[f32]) -> Maps {
+        let cells = self.board[0] * self.board[1];
+        let of_position = |position: &[f32]| {
+            let of_cell = |cell: usize| (0..planes).map(move |plane| position[plane * cells + cell]);
+            (0..cells).map(|cell| of_cell(cell).map(|x| self.graph.constant(f64::from(x))).collect()).collect()
+        };
+        observations.chunks_exact(planes * cells).map(of_position).collect()
+    }
+
+    /// Stem and blocks.
+    fn tower(&mut self, stem: &Layer, blocks: &[network::Block], x: &Maps) -> Maps {
+        let mut x = self.normed(stem, x);
+        self.relu(&mut x);
+        for block in blocks {
+            let mut y = self.normed(&block.first, &x);
+            if let Some(pooling) = &block.pooling {
+                y.iter_mut().for_each(|position| self.pool(pooling, position));
+            }
+            self.relu(&mut y);
+            let mut z = self.normed(&block.second, &y);
+            if let Some(network::Excitation { hidden, output }) = &block.excitation {
+                z.iter_mut().for_each(|position| self.excite([hidden, output], position));
+            }
+            for (z, x) in z.iter_mut().flatten().flatten().zip(x.iter().flatten().flatten()) {
+                *z = self.graph.sum([(*z, 1.0), (*x, 1.0)]);
+            }
+            self.relu(&mut z);
+            x = z;
+        }
+        x
     }
 
     /// The parameter at an index of a tensor.
@@ -256,7 +279,8 @@ impl Network {
         for (role, value) in
             [(Role::NormMean, self.graph.value(mean)), (Role::NormVariance, correction * self.graph.value(variance))]
         {
-            self.statistics[self.places[&layer.tensor_name(role)] + channel] = value;
+            let running = &mut self.statistics[self.places[&layer.tensor_name(role)] + channel];
+            *running = 0.9 * *running + 0.1 * value;
         }
     }
 

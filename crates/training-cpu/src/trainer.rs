@@ -1,34 +1,32 @@
+mod model;
+
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use network::Layers;
 use training::checkpoint::State;
-use training::{
-    Contents, Examples, Laps, Layout, Losses, Numbers, Precision, StepTimes, Trained, TrainerSettings, TrainingBatch,
-};
-use weights::{Architecture, Model};
+use training::{Contents, Examples, Laps, Losses, Numbers, Precision, StepTimes, Trained, TrainerSettings};
+use weights::Architecture;
 
+use self::model::Model;
 use crate::buffer::Store;
-use crate::losses::{Sums, Targets};
+use crate::graph::{Changes, Workshop};
+use crate::losses::{LossWeights, Sums, Targets};
 use crate::optimiser::{self, StepSettings};
 use crate::shape::evenly;
 use crate::snapshot::{Copied, Snapshot};
 use crate::threads::Threads;
-use crate::tower::{Changes, MicroBatch, Tower, Workshop};
 use crate::{Error, Path};
 
-/// An AlphaZero network being trained: weights, their running average, the optimiser's state, the position in the
-/// schedule.
+/// A network being trained: weights, their running average, the optimiser's state, the position in the schedule.
 ///
 /// A step is computed when it is queued, and its results are collected afterwards, in order. A step whose losses or
 /// gradient are not finite changes nothing. It uses no random numbers: the same batches give the same weights, bit for
 /// bit, with any number of threads.
 #[derive(Debug)]
 pub struct Trainer {
-    architecture: Architecture,
     settings: TrainerSettings,
-    layout: Layout,
-    tower: Tower,
+    model: Model,
+    path: Path,
     workshop: Workshop,
     /// Its step counts the applied steps, also those that were not collected.
     state: State,
@@ -52,9 +50,8 @@ impl Trainer {
     /// fastest path of this CPU for the precision.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for another model than AlphaZero or a precision for which this CPU has no path;
-    /// [`training::Error::Setting`] names a setting outside its range, [`training::Error::Network`] a dimension;
-    /// [`Error::Threads`].
+    /// [`Error::Unsupported`] for a precision for which this CPU has no path; [`training::Error::Setting`] names a
+    /// setting outside its range, [`training::Error::Network`] a dimension; [`Error::Threads`].
     pub fn new(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -76,38 +73,33 @@ impl Trainer {
         threads: usize,
         path: Path,
     ) -> Result<Self, Error> {
-        Self::check(architecture, &settings)?;
+        Self::check(&settings)?;
         if !path.is_available() || path.precision() != settings.precision {
             return Err(Error::Unsupported { what: "with instructions that the CPU lacks or of another precision" });
         }
-        let model_layers = settings.layers(architecture)?;
-        settings.check(&model_layers)?;
-        let layers = Layers::new(architecture).map_err(training::Error::from)?;
-        let layout = model_layers.layout();
-        let network = Numbers::initial(&layout, seed);
+        let layers = settings.layers(architecture)?;
+        settings.check(&layers)?;
+        let model = Model::new(architecture, layers, path);
+        let network = Numbers::initial(model.layout(), seed);
         let moments = settings.optimiser.moment_names().iter().map(|_| vec![0.0; network.parameters.len()]).collect();
         Ok(Self {
-            tower: Tower::new(architecture, &layers, &layout, path),
-            workshop: Workshop { path, threads: Threads::new(threads.max(1))?, store: Store::default() },
+            model,
+            path,
+            workshop: Workshop { threads: Threads::new(threads.max(1))?, store: Store::default() },
             gradient: vec![0.0; network.parameters.len()],
             state: State { average: network.clone(), network, moments, step: 0, progress: 0.0 },
-            architecture: architecture.clone(),
             settings,
-            layout,
             collected: 0,
             queued: VecDeque::new(),
             micro_batches: 1,
         })
     }
 
-    /// Checks whether these kernels train a network of `architecture` with these settings.
+    /// Checks whether these kernels train a network with these settings.
     ///
     /// # Errors
     /// [`Error::Unsupported`].
-    pub fn check(architecture: &Architecture, settings: &TrainerSettings) -> Result<(), Error> {
-        if architecture.model != Model::Alphazero {
-            return Err(Error::Unsupported { what: "networks of this model" });
-        }
+    pub fn check(settings: &TrainerSettings) -> Result<(), Error> {
         fastest(settings.precision).map(drop)
     }
 
@@ -117,16 +109,16 @@ impl Trainer {
     /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network. Nothing is
     /// queued then.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
-        let (batch, positions) = self.positions(examples)?;
+        let positions = self.model.positions(examples)?;
         let mut laps = Laps::new(clock);
         let mut times = StepTimes::default();
         let running = self.state.network.statistics.clone();
-        self.tower.pack(&self.state.network.parameters, &mut self.workshop.threads);
+        self.model.graph(examples).pack(&self.state.network.parameters, &mut self.workshop.threads);
         self.gradient.fill(0.0);
         times.stage = laps.lap();
 
         let mut value_errors = vec![0.0; positions];
-        let sums = self.passes(batch, &mut value_errors, &mut laps, &mut times);
+        let sums = self.passes(examples, &mut value_errors, &mut laps, &mut times);
         let losses = self.losses(sums);
         times.backward += laps.lap();
         let outcome = match refused(&losses) {
@@ -137,7 +129,7 @@ impl Trainer {
             None => {
                 self.update(losses.gradient_norm);
                 times.optimiser = laps.lap();
-                value_errors.truncate(batch.importance.len());
+                value_errors.truncate(examples.importance().len());
                 Outcome::Applied(Trained { losses, value_errors, times })
             }
         };
@@ -150,9 +142,9 @@ impl Trainer {
     /// # Errors
     /// Those of [`queue`](Self::queue).
     pub fn queue_nothing(&mut self, examples: &Examples) -> Result<(), Error> {
-        let (batch, _) = self.positions(examples)?;
-        let value_errors = vec![0.0; batch.importance.len()];
-        let losses = Losses { gradient_norm: 0.0, l2: 0.0, ..losses_of(Sums::default(), 0.0) };
+        self.model.positions(examples)?;
+        let value_errors = vec![0.0; examples.importance().len()];
+        let losses = Sums::default().losses(LossWeights::of(&self.settings));
         self.state.step += 1;
         self.queued.push_back(Outcome::Applied(Trained { losses, value_errors, times: StepTimes::default() }));
         Ok(())
@@ -207,7 +199,7 @@ impl Trainer {
     /// The instructions that it computes with.
     #[must_use]
     pub fn path(&self) -> Path {
-        self.workshop.path
+        self.path
     }
 
     /// Copies the state. Queued steps must be collected before.
@@ -218,7 +210,7 @@ impl Trainer {
             Contents::Average => Copied::Average(self.state.average.clone()),
             Contents::All => Copied::All(self.state.clone()),
         };
-        Snapshot { layout: self.layout.clone(), optimiser: self.settings.optimiser, copied }
+        Snapshot { layout: self.model.layout().clone(), optimiser: self.settings.optimiser, copied }
     }
 
     /// Goes back to the state of a checkpoint of any backend; queued steps are dropped with what they changed.
@@ -227,7 +219,7 @@ impl Trainer {
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let state = State::read(&self.layout, self.settings.optimiser, files)?;
+        let state = State::read(self.model.layout(), self.settings.optimiser, files)?;
         let progress = state.progress;
         self.collected = state.step;
         self.state = state;
@@ -236,25 +228,18 @@ impl Trainer {
         Ok(())
     }
 
-    /// The batch of `examples` and its number of positions, after checking every field.
-    fn positions<'a>(&self, examples: &'a Examples) -> Result<(&'a TrainingBatch, usize), Error> {
-        match examples {
-            Examples::Positions(batch) => Ok((batch, batch.positions(&self.architecture)?)),
-            Examples::Unrolled(_) => Err(training::Error::from(network::Error::Model { expected: "muzero" }).into()),
-        }
-    }
-
     /// Adds up the losses and gradients of micro-batches of about equal size.
     fn passes(
         &mut self,
-        batch: &TrainingBatch,
+        examples: &Examples,
         value_errors: &mut [f32],
         laps: &mut Laps<'_>,
         times: &mut StepTimes,
     ) -> Sums {
         let positions = value_errors.len();
         let most = if self.settings.micro_batch > 0 { self.settings.micro_batch } else { positions };
-        let targets = Targets::new(batch, self.settings.value_loss_weight);
+        let targets = Targets::new(self.model.architecture(), examples, LossWeights::of(&self.settings));
+        let graph = self.model.graph(examples);
         let mut sums = Sums::default();
         self.micro_batches = 0;
         for rows in evenly(positions, most) {
@@ -263,10 +248,10 @@ impl Trainer {
                 gradient: &mut self.gradient,
                 value_errors: &mut value_errors[rows.clone()],
             };
-            let micro_batch = MicroBatch { batch, targets, rows };
             let parameters = &self.state.network.parameters;
             let mut forward_ended = || times.forward += laps.lap();
-            sums += self.tower.pass(&mut self.workshop, parameters, &micro_batch, &mut changes, &mut forward_ended);
+            let workshop = &mut self.workshop;
+            sums += graph.pass(workshop, parameters, &targets, rows, &mut changes, &mut forward_ended);
             times.backward += laps.lap();
             self.micro_batches += 1;
         }
@@ -275,11 +260,11 @@ impl Trainer {
 
     /// The losses of a step whose gradient is complete.
     fn losses(&mut self, sums: Sums) -> Losses {
-        let Workshop { path, threads, .. } = &mut self.workshop;
-        let weights = &self.state.network.parameters[..self.layout.decayed()];
-        let l2 = 0.5 * self.settings.weight_decay * optimiser::sum_of_squares(*path, threads, weights);
-        let gradient_norm = optimiser::sum_of_squares(*path, threads, &self.gradient).sqrt();
-        Losses { gradient_norm, l2, ..losses_of(sums, self.settings.value_loss_weight) }
+        let (path, threads) = (self.path, &mut self.workshop.threads);
+        let weights = &self.state.network.parameters[..self.model.layout().decayed()];
+        let l2 = 0.5 * self.settings.weight_decay * optimiser::sum_of_squares(path, threads, weights);
+        let gradient_norm = optimiser::sum_of_squares(path, threads, &self.gradient).sqrt();
+        Losses { gradient_norm, l2, ..sums.losses(LossWeights::of(&self.settings)) }
     }
 
     /// Applies a step: parameters, moments, averages.
@@ -292,7 +277,7 @@ impl Trainer {
             optimiser: self.settings.optimiser,
             learning_rate,
             weight_decay: self.settings.weight_decay,
-            decayed: self.layout.decayed(),
+            decayed: self.model.layout().decayed(),
             step: self.state.step,
             scale: (gradient_norm / self.settings.gradient_clip_norm).max(1.0),
             share,
@@ -300,7 +285,7 @@ impl Trainer {
         let State { network, average, moments, .. } = &mut self.state;
         let trained =
             optimiser::Trained { parameters: &mut network.parameters, moments, average: &mut average.parameters };
-        optimiser::apply(self.workshop.path, &mut self.workshop.threads, settings, trained, &self.gradient);
+        optimiser::apply(self.path, &mut self.workshop.threads, settings, trained, &self.gradient);
         optimiser::average(&mut average.statistics, &network.statistics, share);
     }
 }
@@ -310,26 +295,16 @@ fn fastest(precision: Precision) -> Result<Path, Error> {
     Path::fastest(precision).ok_or(Error::Unsupported { what: "in this precision on this CPU" })
 }
 
-/// Losses without the gradient and the weights.
-fn losses_of(sums: Sums, value_loss_weight: f64) -> Losses {
-    Losses {
-        total: sums.policy + value_loss_weight * sums.value,
-        policy: sums.policy,
-        value: sums.value,
-        reward: 0.0,
-        consistency: 0.0,
-        chance: 0.0,
-        l2: 0.0,
-        gradient_norm: 0.0,
-        policy_entropy: sums.policy_entropy,
-        value_accuracy: sums.value_accuracy,
-    }
-}
-
 /// The first quantity that is not finite.
 fn refused(losses: &Losses) -> Option<&'static str> {
-    let quantities =
-        [("policy loss", losses.policy), ("value loss", losses.value), ("gradient norm", losses.gradient_norm)];
+    let quantities = [
+        ("policy loss", losses.policy),
+        ("value loss", losses.value),
+        ("reward loss", losses.reward),
+        ("consistency loss", losses.consistency),
+        ("chance loss", losses.chance),
+        ("gradient norm", losses.gradient_norm),
+    ];
     quantities.into_iter().find(|(_, value)| !value.is_finite()).map(|(quantity, _)| quantity)
 }
 

@@ -30,4 +30,13 @@ impl Examples {
             Self::Unrolled(batch) => batch.policy_weights.len() / (batch.unroll_steps + 1),
         }
     }
+
+    /// The weight of each position in all losses, `[B]`; empty under uniform sampling.
+    #[must_use]
+    pub fn importance(&self) -> &[f32] {
+        match self {
+            Self::Positions(batch) => &batch.importance,
+            Self::Unrolled(batch) => &batch.importance,
+        }
+    }
 }

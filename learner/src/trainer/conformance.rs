@@ -8,66 +8,59 @@ use weights::{Architecture, Model};
 
 use super::*;
 
-/// Makes trainers of one backend, all with the same first weights, and batches for their network.
-struct Backend {
-    trainer: fn() -> Box<dyn Trainer>,
+/// Makes trainers of one backend for one model, all with the same first weights, and batches for their network.
+struct Subject {
+    make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
+    model: Model,
+    consistency_loss_weight: f64,
     examples: fn() -> Examples,
     /// Examples whose losses are NaN.
     not_finite: fn() -> Examples,
 }
 
-const LIBTORCH: Backend = Backend {
-    trainer: || libtorch(Model::Alphazero),
-    examples: || Examples::Positions(batch()),
-    not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
-};
-
-const KERNELS: Backend = Backend {
-    trainer: || {
-        let (architecture, settings) = (architecture(Model::Alphazero), TrainerSettings::default());
-        Box::new(training_cpu::Trainer::new(&architecture, settings, 1, 2).unwrap())
-    },
-    ..LIBTORCH
-};
-
-const LIBTORCH_MUZERO: Backend = Backend {
-    trainer: || libtorch(Model::muzero(5)),
-    examples: || Examples::Unrolled(unrolled()),
-    not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
-};
-
-const LIBTORCH_RETURNS: Backend = Backend {
-    trainer: || libtorch(Model::AlphazeroReturns { support: 5 }),
-    examples: || Examples::Unrolled(returns()),
-    not_finite: || Examples::Unrolled(UnrolledBatch { values: vec![f32::NAN], ..returns() }),
-};
-
-/// MuZero with the switches of EfficientZero.
-const LIBTORCH_EFFICIENTZERO: Backend = Backend {
-    trainer: || {
-        let settings = TrainerSettings { consistency_loss_weight: 2.0, ..TrainerSettings::default() };
-        libtorch_with(Model::muzero_with_value_prefix(5), settings)
-    },
-    ..LIBTORCH_MUZERO
-};
-
-const LIBTORCH_STOCHASTIC_MUZERO: Backend = Backend {
-    trainer: || libtorch(Model::StochasticMuzero { support: 5, codes: 3 }),
-    not_finite: || {
-        let next_observations = [f32::NAN; 2 * 2 * 9].into_iter().collect();
-        Examples::Unrolled(UnrolledBatch { next_observations, ..unrolled() })
-    },
-    ..LIBTORCH_MUZERO
-};
-
-fn libtorch(model: Model) -> Box<dyn Trainer> {
-    libtorch_with(model, TrainerSettings::default())
+/// The backend that `make` makes, with every model.
+fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> [Subject; 5] {
+    let muzero = || Subject {
+        make,
+        model: Model::muzero(5),
+        consistency_loss_weight: 0.0,
+        examples: || Examples::Unrolled(unrolled()),
+        not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
+    };
+    [
+        Subject {
+            model: Model::Alphazero,
+            examples: || Examples::Positions(batch()),
+            not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
+            ..muzero()
+        },
+        Subject {
+            model: Model::AlphazeroReturns { support: 5 },
+            examples: || Examples::Unrolled(returns()),
+            not_finite: || Examples::Unrolled(UnrolledBatch { values: vec![f32::NAN], ..returns() }),
+            ..muzero()
+        },
+        muzero(),
+        // With the switches of EfficientZero.
+        Subject { model: Model::muzero_with_value_prefix(5), consistency_loss_weight: 2.0, ..muzero() },
+        Subject {
+            model: Model::StochasticMuzero { support: 5, codes: 3 },
+            not_finite: || {
+                let next_observations = [f32::NAN; 2 * 2 * 9].into_iter().collect();
+                Examples::Unrolled(UnrolledBatch { next_observations, ..unrolled() })
+            },
+            ..muzero()
+        },
+    ]
 }
 
-fn libtorch_with(model: Model, settings: TrainerSettings) -> Box<dyn Trainer> {
-    let architecture = architecture(model);
-    let network = Network::to_train(&architecture, &settings, Device::Cpu, 1).unwrap();
+fn libtorch(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
+    let network = Network::to_train(architecture, &settings, Device::Cpu, 1).unwrap();
     Box::new(network_torch::Trainer::new(network, settings).unwrap())
+}
+
+fn kernels(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
+    Box::new(training_cpu::Trainer::new(architecture, settings, 1, 2).unwrap())
 }
 
 /// A network small enough to train in a test.
@@ -129,10 +122,18 @@ fn returns() -> UnrolledBatch {
     }
 }
 
-impl Backend {
+impl Subject {
+    fn trainer(&self) -> Box<dyn Trainer> {
+        let consistency_loss_weight = self.consistency_loss_weight;
+        (self.make)(
+            &architecture(self.model),
+            TrainerSettings { consistency_loss_weight, ..TrainerSettings::default() },
+        )
+    }
+
     /// A trainer after some steps.
     fn after(&self, steps: usize) -> Box<dyn Trainer> {
-        let mut trainer = (self.trainer)();
+        let mut trainer = self.trainer();
         for _ in 0..steps {
             assert!(matches!(step(trainer.as_mut(), &(self.examples)()), Collected::Trained(_)));
         }
@@ -140,7 +141,7 @@ impl Backend {
     }
 
     fn a_trainer_without_queued_steps_has_no_results(&self) {
-        assert!((self.trainer)().collect(&mut Instant::now).is_err());
+        assert!(self.trainer().collect(&mut Instant::now).is_err());
     }
 
     fn results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing(&self) {
@@ -199,26 +200,20 @@ pub(super) fn published(trainer: &dyn Trainer) -> Vec<u8> {
 
 #[test]
 fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
-    keep_the_contract(&[
-        LIBTORCH,
-        LIBTORCH_RETURNS,
-        LIBTORCH_MUZERO,
-        LIBTORCH_EFFICIENTZERO,
-        LIBTORCH_STOCHASTIC_MUZERO,
-    ]);
+    keep_the_contract(&subjects(libtorch));
 }
 
 #[test]
-fn the_kernels_of_the_cpu_keep_the_contract_of_trainers() {
-    keep_the_contract(&[KERNELS]);
+fn the_kernels_of_the_cpu_keep_the_contract_of_trainers_for_every_model() {
+    keep_the_contract(&subjects(kernels));
 }
 
-fn keep_the_contract(backends: &[Backend]) {
-    for backend in backends {
-        backend.a_trainer_without_queued_steps_has_no_results();
-        backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
-        backend.a_restored_trainer_continues_as_if_it_had_not_stopped();
-        backend.files_that_do_not_fit_leave_the_trainer_as_it_was();
-        backend.a_simulated_step_counts_and_changes_no_weights();
+fn keep_the_contract(subjects: &[Subject]) {
+    for subject in subjects {
+        subject.a_trainer_without_queued_steps_has_no_results();
+        subject.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
+        subject.a_restored_trainer_continues_as_if_it_had_not_stopped();
+        subject.files_that_do_not_fit_leave_the_trainer_as_it_was();
+        subject.a_simulated_step_counts_and_changes_no_weights();
     }
 }

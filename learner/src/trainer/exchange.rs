@@ -1,8 +1,8 @@
-//! Both backends of AlphaZero networks against each other: each is an oracle of the other.
+//! Both backends against each other: each is an oracle of the other.
 
 use network_torch::{Device, Network};
 use training::{
-    Decay, Layout, ModelLayers, Numbers, Optimiser, Precision, TrainerSettings, TrainingBatch, TrainingKernel,
+    Decay, Layout, Numbers, Optimiser, Precision, TrainerSettings, TrainingBatch, TrainingKernel, UnrolledBatch,
     checkpoint,
 };
 use weights::{Architecture, Model};
@@ -30,6 +30,29 @@ fn plain() -> Architecture {
     Architecture { squeeze_excitation: 0, global_pooling: 0, channels: 48, height: 5, width: 5, ..complete() }
 }
 
+/// A network of vectors.
+fn vectors() -> Architecture {
+    Architecture { height: 1, width: 1, blocks: 2, squeeze_excitation: 0, global_pooling: 0, ..complete() }
+}
+
+/// Networks of latent states, with the weight of the consistency loss.
+fn latent() -> Vec<(Architecture, f64)> {
+    let small = Architecture { channels: 12, height: 4, width: 3, blocks: 1, ..complete() };
+    let with = |architecture: &Architecture, model, weight| (Architecture { model, ..architecture.clone() }, weight);
+    [vectors(), small]
+        .iter()
+        .flat_map(|architecture| {
+            [
+                with(architecture, Model::AlphazeroReturns { support: 5 }, 0.0),
+                with(architecture, Model::muzero(5), 0.0),
+                with(architecture, Model::muzero_with_value_prefix(5), 2.0),
+                with(architecture, Model::StochasticMuzero { support: 5, codes: 6 }, 2.0),
+            ]
+        })
+        .chain([with(&complete(), Model::muzero(5), 0.0)])
+        .collect()
+}
+
 fn settings() -> TrainerSettings {
     TrainerSettings { warm_up_steps: 2, decay_steps: Some(9), ..TrainerSettings::default() }
 }
@@ -52,8 +75,41 @@ fn noise(index: usize) -> f32 {
     (mixed >> 40) as f32 / (1 << 24) as f32
 }
 
-/// Positions with illegal actions, of which the last has no policy target, and importance.
+/// Examples for a network of any model.
 fn batch(architecture: &Architecture, positions: usize, first: usize) -> Examples {
+    match architecture.model {
+        Model::Alphazero => positions_of(architecture, positions, first),
+        Model::AlphazeroReturns { .. } => unrolled(architecture, positions, 0, first),
+        Model::Muzero { .. } | Model::StochasticMuzero { .. } => unrolled(architecture, positions, 3, first),
+    }
+}
+
+/// Positions and steps, some without weights, and importance.
+fn unrolled(architecture: &Architecture, positions: usize, steps: usize, first: usize) -> Examples {
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let (observation, states) = (planes * height * width, positions * (steps + 1));
+    let draw = |len: usize, nth: usize| (0..len).map(move |index| noise(first + 31 * nth + index));
+    let weights = |len: usize, nth: usize| draw(len, nth).map(|x| f32::from(u8::from(x > 0.2))).collect();
+    let shares: Vec<f32> = draw(states * actions, 1).collect();
+    let policies = shares.chunks(actions).flat_map(|row| row.iter().map(|share| share / row.iter().sum::<f32>()));
+    Examples::Unrolled(UnrolledBatch {
+        unroll_steps: steps,
+        observations: draw(positions * observation, 2).map(f32::round).collect(),
+        actions: draw(positions * steps, 3).map(|x| (x * actions as f32) as u16).collect(),
+        policies: policies.collect(),
+        policy_weights: weights(states, 4),
+        values: draw(states, 5).map(|x| 6.0 * x - 3.0).collect(),
+        value_weights: weights(states, 6),
+        rewards: draw(positions * steps, 7).map(|x| 2.0 * x - 1.0).collect(),
+        next_observations: draw(positions * steps * observation, 8).map(f32::round).collect(),
+        next_weights: weights(positions * steps, 9),
+        chance_weights: weights(positions * steps, 10),
+        importance: draw(positions, 11).map(|x| 1.0 - 0.5 * x).collect(),
+    })
+}
+
+/// Positions with illegal actions, of which the last has no policy target, and importance.
+fn positions_of(architecture: &Architecture, positions: usize, first: usize) -> Examples {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut batch = TrainingBatch {
         observations: (0..positions * planes * height * width).map(|cell| noise(first + cell).round()).collect(),
@@ -79,10 +135,6 @@ fn trained(trainer: &mut dyn Trainer, examples: &Examples) -> Trained {
     }
 }
 
-fn layout(architecture: &Architecture) -> Layout {
-    ModelLayers::new(architecture).unwrap().layout()
-}
-
 /// The weights as trained.
 fn numbers(layout: &Layout, trainer: &dyn Trainer) -> Numbers {
     checkpoint::read(layout, &files(trainer)[0].1).unwrap()
@@ -100,8 +152,9 @@ fn assert_changes_agree(entries: &[training::Entry], before: &[f32], [got, expec
 }
 
 /// A step of this descent changes each parameter by its gradient.
-fn descent() -> TrainerSettings {
+fn descent(consistency_loss_weight: f64) -> TrainerSettings {
     TrainerSettings {
+        consistency_loss_weight,
         optimiser: Optimiser::Sgd { momentum: 0.0 },
         learning_rate: 1.0,
         warm_up_steps: 0,
@@ -114,9 +167,10 @@ fn descent() -> TrainerSettings {
 
 #[test]
 fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics() {
-    for architecture in [complete(), plain()] {
-        let mut backends = [libtorch, kernels].map(|make| make(&architecture, descent()));
-        let before = backends.each_ref().map(|trainer| numbers(&layout(&architecture), trainer.as_ref()));
+    for (architecture, consistency) in [(complete(), 0.0), (plain(), 0.0)].into_iter().chain(latent()) {
+        let mut backends = [libtorch, kernels].map(|make| make(&architecture, descent(consistency)));
+        let layout = descent(consistency).layers(&architecture).unwrap().layout();
+        let before = backends.each_ref().map(|trainer| numbers(&layout, trainer.as_ref()));
         assert_eq!(before[0], before[1]);
         let batch = batch(&architecture, 37, 5);
         let [expected, got] = backends.each_mut().map(|trainer| trained(trainer.as_mut(), &batch));
@@ -126,6 +180,9 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
                 losses.total,
                 losses.policy,
                 losses.value,
+                losses.reward,
+                losses.consistency,
+                losses.chance,
                 losses.gradient_norm,
                 losses.policy_entropy,
                 losses.value_accuracy,
@@ -138,8 +195,7 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
         for (got, expected) in got.value_errors.iter().zip(&expected.value_errors) {
             assert!((got - expected).abs() < 1e-4, "{got} instead of {expected}");
         }
-        let [expected, got] = backends.each_ref().map(|trainer| numbers(&layout(&architecture), trainer.as_ref()));
-        let layout = layout(&architecture);
+        let [expected, got] = backends.each_ref().map(|trainer| numbers(&layout, trainer.as_ref()));
         let pair = [&got.parameters[..], &expected.parameters];
         assert_changes_agree(&layout.parameters, &before[0].parameters, pair, 1e-4);
         let pair = [&got.statistics[..], &expected.statistics];
@@ -149,32 +205,42 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
 
 #[test]
 fn a_checkpoint_of_one_backend_resumes_in_the_other() {
-    let architecture = complete();
-    for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }] {
-        for [first, second] in [[libtorch, kernels], [kernels, libtorch]] {
-            let new = |make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>| {
-                make(&architecture, TrainerSettings { optimiser, ..settings() })
-            };
-            let mut one = new(first);
-            for start in 0..3 {
-                trained(one.as_mut(), &batch(&architecture, 20, 1000 * start));
+    let muzero = Architecture { model: Model::muzero(5), blocks: 1, ..complete() };
+    let prefix = Architecture { model: Model::muzero_with_value_prefix(5), ..vectors() };
+    for (architecture, consistency_loss_weight) in [(complete(), 0.0), (muzero, 0.0), (prefix, 2.0)] {
+        for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }] {
+            let settings = TrainerSettings { optimiser, consistency_loss_weight, ..settings() };
+            for [first, second] in [[libtorch, kernels], [kernels, libtorch]] {
+                let mut one = first(&architecture, settings.clone());
+                for start in 0..3 {
+                    trained(one.as_mut(), &batch(&architecture, 20, 1000 * start));
+                }
+                resume(one, second(&architecture, settings.clone()), &architecture, &settings);
             }
-            let mut other = new(second);
-            other.load(&files(one.as_ref())).unwrap();
-            assert_eq!(files(other.as_ref()), files(one.as_ref()));
-            assert_eq!(published(other.as_ref()), published(one.as_ref()));
-            assert_eq!((other.step_count(), other.learning_rate()), (one.step_count(), one.learning_rate()));
-
-            let before = numbers(&layout(&architecture), one.as_ref());
-            let next = batch(&architecture, 20, 7000);
-            let losses = [&mut one, &mut other].map(|trainer| trained(trainer.as_mut(), &next).losses.total);
-            assert!((losses[0] - losses[1]).abs() < 1e-4, "{losses:?}");
-            let [expected, got] = [&one, &other].map(|trainer| numbers(&layout(&architecture), trainer.as_ref()));
-            // AdamW divides by roots of small second moments, where rounding errors weigh more.
-            let pair = [&got.parameters[..], &expected.parameters];
-            assert_changes_agree(&layout(&architecture).parameters, &before.parameters, pair, 1e-2);
         }
     }
+}
+
+/// Loads the state of `one` in `other` and has both take the same step.
+fn resume(
+    mut one: Box<dyn Trainer>,
+    mut other: Box<dyn Trainer>,
+    architecture: &Architecture,
+    settings: &TrainerSettings,
+) {
+    other.load(&files(one.as_ref())).unwrap();
+    assert_eq!(files(other.as_ref()), files(one.as_ref()));
+    assert_eq!(published(other.as_ref()), published(one.as_ref()));
+    assert_eq!((other.step_count(), other.learning_rate()), (one.step_count(), one.learning_rate()));
+
+    let layout = settings.layers(architecture).unwrap().layout();
+    let before = numbers(&layout, one.as_ref());
+    let next = batch(architecture, 20, 7000);
+    let losses = [&mut one, &mut other].map(|trainer| trained(trainer.as_mut(), &next).losses.total);
+    assert!((losses[0] - losses[1]).abs() < 1e-4, "{losses:?}");
+    let [expected, got] = [&one, &other].map(|trainer| numbers(&layout, trainer.as_ref()));
+    // AdamW divides by roots of small second moments, where rounding errors weigh more.
+    assert_changes_agree(&layout.parameters, &before.parameters, [&got.parameters[..], &expected.parameters], 1e-2);
 }
 
 /// The gradients of a batch: what a step of plain descent changes.
@@ -193,11 +259,13 @@ fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
         return;
     }
     let wide = Architecture { channels: 96, height: 6, width: 7, blocks: 2, ..plain() };
-    for architecture in [complete(), plain(), wide] {
-        let layout = layout(&architecture);
+    for (architecture, consistency) in
+        [complete(), plain(), wide].map(|alphazero| (alphazero, 0.0)).into_iter().chain(latent())
+    {
+        let layout = descent(consistency).layers(&architecture).unwrap().layout();
         let examples = batch(&architecture, 64, 5);
         let gradient = |make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>, precision| {
-            gradient(make(&architecture, TrainerSettings { precision, ..descent() }), &layout, &examples)
+            gradient(make(&architecture, TrainerSettings { precision, ..descent(consistency) }), &layout, &examples)
         };
         let exact = gradient(kernels, Precision::F32);
         // The mean over tensors of the distance, relative to the norm.
@@ -210,7 +278,6 @@ fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
             layout.parameters.iter().map(of_tensor).sum::<f64>() / layout.parameters.len() as f64
         };
         let errors = [kernels, libtorch].map(|make| error(&gradient(make, Precision::Bf16)));
-        println!("ERRORS {errors:?}");
         assert!(errors[0] <= 1.1 * errors[1] && errors[0] > 1e-6, "{errors:?} of {architecture:?}");
     }
 }

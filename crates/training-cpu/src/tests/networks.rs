@@ -1,6 +1,6 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use training::TrainingBatch;
+use training::{Layout, Numbers, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 /// An architecture without optional parts.
@@ -41,4 +41,50 @@ pub(crate) fn batch(architecture: &Architecture, positions: usize, seed: u64) ->
         batch.policy_weights.push(if position + 1 == positions && positions > 1 { 0.0 } else { 1.0 });
     }
     batch
+}
+
+/// Numbers with norms that differ from those of a new network, whose outputs of pooling and excitation are large.
+pub(crate) fn numbers(layout: &Layout, seed: u64) -> Numbers {
+    let mut numbers = Numbers::initial(layout, seed);
+    let weights = layout.decayed();
+    for (index, parameter) in numbers.parameters.iter_mut().enumerate() {
+        let small = ((index * 37 % 101) as f32 / 101.0 - 0.4) / 2.0;
+        *parameter += if index < weights { small / 5.0 } else { small };
+    }
+    numbers
+}
+
+/// An architecture of vectors.
+pub(crate) fn vectors() -> Architecture {
+    Architecture { planes: 4, channels: 19, blocks: 2, ..plain(1, 1) }
+}
+
+/// Random positions and steps: some states have no policy target, some no value target, and the last position has ended.
+pub(crate) fn unrolled(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> UnrolledBatch {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let observation = planes * height * width;
+    let mut draw = |len: usize| -> Vec<f32> { (0..len).map(|_| rng.random_range(-1.0..1.0)).collect() };
+    let states = positions * (steps + 1);
+    let logits = draw(states * actions);
+    let policies = logits.chunks(actions).flat_map(|row| {
+        let sum: f32 = row.iter().map(|x| x.exp()).sum();
+        row.iter().map(|x| x.exp() / sum).collect::<Vec<_>>()
+    });
+    let policies = policies.collect();
+    let every = |count: usize, nth: usize| (0..count).map(|index| f32::from(u8::from(index % nth > 0))).collect();
+    UnrolledBatch {
+        unroll_steps: steps,
+        observations: draw(positions * observation).into_iter().collect(),
+        actions: (0..positions * steps).map(|index| (index * 7 % actions) as u16).collect(),
+        policies,
+        policy_weights: every(states, 5),
+        values: draw(states).into_iter().map(|value| 4.0 * value).collect(),
+        value_weights: every(states, 4),
+        rewards: draw(positions * steps),
+        next_observations: draw(positions * steps * observation).into_iter().collect(),
+        next_weights: every(positions * steps, 3),
+        chance_weights: every(positions * steps, 6),
+        importance: (0..positions).map(|row| 1.0 / (1 + row % 3) as f32).collect(),
+    }
 }

@@ -2,12 +2,13 @@ use std::time::Instant;
 
 use training::checkpoint::Files;
 use training::{
-    Contents, Decay, Examples, Losses, Optimiser, Precision, TrainerSettings, TrainingBatch, UnrolledBatch,
+    Contents, Decay, Examples, Losses, Observations, Optimiser, Precision, TrainerSettings, TrainingBatch,
+    UnrolledBatch,
 };
 use weights::{Architecture, Model};
 
 use super::Trainer;
-use crate::tests::networks::{batch, complete, plain};
+use crate::tests::networks::{batch, complete, plain, unrolled, vectors};
 use crate::{Error, Path};
 
 fn settings() -> TrainerSettings {
@@ -66,6 +67,27 @@ fn a_step_that_is_not_finite_changes_nothing() {
         assert_eq!((quantity, trainer.step_count()), (expected, 1));
         assert_eq!(files(&trainer), before);
         step(&mut trainer, &good).unwrap();
+    }
+}
+
+#[test]
+fn an_unrolled_step_that_is_not_finite_changes_nothing() {
+    let architecture = Architecture { model: Model::muzero(5), ..plain(2, 3) };
+    let good = unrolled(&architecture, 6, 2, 3);
+    let rewards = UnrolledBatch { rewards: vec![f32::NAN; 12], ..good.clone() };
+    let values = UnrolledBatch { values: vec![f32::INFINITY; 18], ..good.clone() };
+    for (bad, expected) in [(rewards, "reward loss"), (values, "value loss")] {
+        let mut trainer = trainer(&architecture, settings());
+        let mut step = |batch: &UnrolledBatch| {
+            trainer.queue(&Examples::Unrolled(batch.clone()), &mut still).unwrap();
+            (trainer.collect().unwrap(), files(&trainer))
+        };
+        let (_, before) = step(&good);
+        let (outcome, after) = step(&bad);
+        let error = outcome.unwrap_err();
+        let Error::Training(training::Error::NotFinite { quantity, step: 2 }) = error else { panic!("{error}") };
+        assert_eq!((quantity, after), (expected, before));
+        step(&good).0.unwrap();
     }
 }
 
@@ -160,9 +182,7 @@ fn importance_returns_value_errors_in_the_order_of_the_rows() {
 fn networks_settings_and_batches_that_are_not_taken_are_refused() {
     let architecture = plain(3, 3);
     let new = |architecture: &Architecture, settings| Trainer::new(architecture, settings, 1, 1).map(drop);
-    let muzero = Architecture { model: Model::muzero(5), ..architecture.clone() };
     let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
-    assert!(matches!(new(&muzero, settings()), Err(Error::Unsupported { .. })));
     let is_refused = matches!(new(&architecture, bf16), Err(Error::Unsupported { .. }));
     assert_eq!(is_refused, Path::fastest(Precision::Bf16).is_none());
     let wrong = TrainerSettings { learning_rate: -1.0, ..settings() };
@@ -176,15 +196,59 @@ fn networks_settings_and_batches_that_are_not_taken_are_refused() {
 }
 
 #[test]
+fn unrolled_batches_that_do_not_fit_are_refused() {
+    let muzero = Architecture { model: Model::muzero(5), ..vectors() };
+    let good = unrolled(&muzero, 3, 2, 1);
+    let short = UnrolledBatch { rewards: Vec::new(), ..good.clone() };
+    let blind = UnrolledBatch {
+        next_observations: Observations::default(),
+        next_weights: Vec::new(),
+        chance_weights: Vec::new(),
+        ..good.clone()
+    };
+    let positions = Examples::Positions(batch(&muzero, 2, 1));
+    for (consistency_loss_weight, examples, is_good) in [
+        (0.0, Examples::Unrolled(blind.clone()), true),
+        (0.0, Examples::Unrolled(short), false),
+        (0.0, positions, false),
+        (2.0, Examples::Unrolled(good), true),
+        (2.0, Examples::Unrolled(blind), false),
+    ] {
+        let mut trainer = trainer(&muzero, TrainerSettings { consistency_loss_weight, ..settings() });
+        assert_eq!(trainer.queue(&examples, &mut still).is_ok(), is_good);
+        assert_eq!(trainer.collect().is_some(), is_good);
+    }
+}
+
+#[test]
+fn training_reduces_the_losses_of_an_unrolled_batch_of_any_length() {
+    for architecture in [vectors(), plain(2, 3)] {
+        for model in [Model::muzero(5), Model::StochasticMuzero { support: 5, codes: 4 }] {
+            let architecture = Architecture { model, ..architecture.clone() };
+            let learning_rate = 3e-3;
+            let mut trainer = trainer(&architecture, TrainerSettings { learning_rate, ..settings() });
+            let [two, three] = [2, 3].map(|steps| Examples::Unrolled(unrolled(&architecture, 16, steps, 3)));
+            let mut step = |examples: &Examples| {
+                trainer.queue(examples, &mut still).unwrap();
+                trainer.collect().unwrap().unwrap().losses.total
+            };
+            let before = [step(&two), step(&three)];
+            let after = (0..60).map(|_| [step(&two), step(&three)]).last().unwrap();
+            assert!(after[0] < before[0] - 0.3 && after[1] < before[1] - 0.3, "{before:?} became {after:?}");
+        }
+    }
+}
+
+#[test]
 fn every_path_trains_the_same_network() {
     let architecture = complete();
     let batch = batch(&architecture, 9, 3);
-    let losses =
-        Path::ALL.into_iter().filter(|path| path.is_available() && path.precision() == Precision::F32).map(|path| {
-            let mut trainer = Trainer::with_path(&architecture, settings(), 1, 2, path).unwrap();
-            assert_eq!(trainer.path(), path);
-            (0..5).map(|_| step(&mut trainer, &batch).unwrap().total).last().unwrap()
-        });
+    let paths = Path::ALL.into_iter().filter(|path| path.is_available() && path.precision() == Precision::F32);
+    let losses = paths.map(|path| {
+        let mut trainer = Trainer::with_path(&architecture, settings(), 1, 2, path).unwrap();
+        assert_eq!(trainer.path(), path);
+        (0..5).map(|_| step(&mut trainer, &batch).unwrap().total).last().unwrap()
+    });
     let losses: Vec<f64> = losses.collect();
     assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-3), "{losses:?}");
 }

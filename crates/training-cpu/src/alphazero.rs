@@ -1,0 +1,137 @@
+//! The graph of an AlphaZero network of wins, draws and losses: stem, blocks and two heads.
+
+use network::Layers;
+use training::Layout;
+use weights::Architecture;
+
+use crate::Path;
+use crate::graph::{Graph, LayerSet, Loss, Observation};
+
+/// The graph of a network and its losses.
+pub(crate) fn graph(architecture: &Architecture, layers: &Layers, layout: &Layout, path: Path) -> Graph {
+    let board = [architecture.height, architecture.width];
+    let mut graph = Graph::new(LayerSet::new(layout.clone(), board, path), board, path);
+    let observation = graph.observe(vec![Observation::Root], architecture.planes);
+    let stem = graph.convolve(&layers.stem, &[observation]);
+    let x = layers.blocks.iter().fold(stem, |x, block| graph.block(block, &x));
+    let features = graph.convolve(&layers.policy, &x)[0];
+    let logits = graph.linear(&layers.policy_output, features);
+    graph.lose(Loss::Policy { step: 0, logits });
+    let features = graph.convolve(&layers.value, &x)[0];
+    let hidden = graph.rectified_linear(&layers.value_hidden, features);
+    let logits = graph.linear(&layers.value_output, hidden);
+    graph.lose(Loss::Value { step: 0, logits });
+    graph.schedule();
+    graph
+}
+
+#[cfg(test)]
+mod tests {
+    use network::Layers;
+    use training::{Examples, Layout, Numbers, Precision, TrainingBatch};
+    use weights::Architecture;
+
+    use super::graph;
+    use crate::Path;
+    use crate::buffer::Store;
+    use crate::graph::{Changes, Workshop};
+    use crate::losses::{LossWeights, Sums, Targets};
+    use crate::reference::{assert_tensors_close, reference};
+    use crate::tests::networks::{batch, complete, numbers, plain};
+    use crate::threads::Threads;
+
+    const VALUE_LOSS_WEIGHT: f64 = 0.7;
+
+    struct Results {
+        sums: Sums,
+        gradient: Vec<f32>,
+        statistics: Vec<f32>,
+    }
+
+    fn layout(architecture: &Architecture) -> (Layers, Layout) {
+        let layers = Layers::new(architecture).unwrap();
+        let layout = Layout::new(layers.tensors(), std::iter::empty());
+        (layers, layout)
+    }
+
+    fn pass(
+        architecture: &Architecture,
+        numbers: &Numbers,
+        batch: &TrainingBatch,
+        path: Path,
+        threads: usize,
+    ) -> Results {
+        let (layers, layout) = layout(architecture);
+        let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default() };
+        let mut graph = graph(architecture, &layers, &layout, path);
+        graph.pack(&numbers.parameters, &mut workshop.threads);
+        let (positions, examples) = (batch.policy_weights.len(), Examples::Positions(batch.clone()));
+        let weights = LossWeights { value: VALUE_LOSS_WEIGHT, consistency: 0.0 };
+        let targets = Targets::new(architecture, &examples, weights);
+        let mut results = None;
+        // The second pass uses the memory of the first again.
+        for _ in 0..2 {
+            let mut gradient = vec![0.0; numbers.parameters.len()];
+            let mut statistics = numbers.statistics.clone();
+            let mut value_errors = vec![0.0; positions];
+            let mut changes =
+                Changes { statistics: &mut statistics, gradient: &mut gradient, value_errors: &mut value_errors };
+            let parameters = &numbers.parameters;
+            let sums = graph.pass(&mut workshop, parameters, &targets, 0..positions, &mut changes, &mut || {});
+            results = Some(Results { sums, gradient, statistics });
+        }
+        results.unwrap()
+    }
+
+    fn cases() -> Vec<(Architecture, usize)> {
+        vec![
+            (complete(), 7),
+            (complete(), 13),
+            (plain(1, 1), 6),
+            (plain(6, 7), 3),
+            (plain(1, 5), 1),
+            // Enough channels for minimal filtering.
+            (Architecture { blocks: 1, channels: 43, ..plain(6, 7) }, 3),
+            (Architecture { blocks: 0, actions: 1, planes: 1, ..plain(2, 2) }, 9),
+            (Architecture { blocks: 1, channels: 3, actions: 26, ..plain(5, 5) }, 4),
+            (Architecture { blocks: 1, channels: 4, actions: 362, planes: 2, ..plain(19, 19) }, 2),
+        ]
+    }
+
+    #[test]
+    fn losses_gradients_and_statistics_agree_with_float64() {
+        for (architecture, positions) in cases() {
+            let (_, layout) = layout(&architecture);
+            let numbers = numbers(&layout, 3);
+            let mut batch = batch(&architecture, positions, 5);
+            batch.importance = (0..positions).map(|row| 1.0 / (1 + row % 3) as f32).collect();
+            let expected = reference(&architecture, &layout, &numbers, &batch, VALUE_LOSS_WEIGHT);
+            for path in Path::ALL.into_iter().filter(|path| path.is_available() && path.precision() == Precision::F32) {
+                let what = format!("{path}, {positions} positions of {architecture:?}");
+                let got = pass(&architecture, &numbers, &batch, path, 2);
+                let losses = [(got.sums.policy, expected.policy), (got.sums.value, expected.value)];
+                assert!(
+                    losses.iter().all(|(got, expected)| (got - expected).abs() < 1e-5 * (1.0 + expected)),
+                    "{what}: {losses:?}"
+                );
+                // Parameters whose gradient is zero by symmetry have the rounding errors of their terms.
+                assert_tensors_close(&what, &layout.parameters, &got.gradient, &expected.gradient, [1e-4, 1e-2]);
+                assert_tensors_close(&what, &layout.statistics, &got.statistics, &expected.statistics, [1e-5, 1e-2]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_no_bit() {
+        let wide = Architecture { channels: 40, ..plain(6, 7) };
+        for (architecture, positions) in [(complete(), 61), (wide, 40)] {
+            let (_, layout) = layout(&architecture);
+            let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
+            let results = [1, 2, 3, 7].map(|threads| pass(&architecture, &numbers, &batch, Path::widest(), threads));
+            for other in &results[1..] {
+                assert_eq!(results[0].gradient, other.gradient, "{architecture:?}");
+                assert_eq!((results[0].sums, &results[0].statistics), (other.sums, &other.statistics));
+            }
+        }
+    }
+}

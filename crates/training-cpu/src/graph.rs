@@ -1,0 +1,104 @@
+//! A network, unrolled over some steps, as a graph of operations on the numbers of each position.
+//!
+//! A layer may be used several times: each use is an operation with values of its own, and the gradients of its weights
+//! add up. Operations are computed in phases, between which threads wait for each other: only statistics over the batch
+//! need all positions. Within a phase threads compute every operation for a few positions at a time, so that what these
+//! read and write stays in their caches; gradients of weights are computed beside the next phase of the backward pass.
+//!
+//! A graph is built once ([`build`]) and scheduled ([`schedule`]); a [`pass`] runs it for a batch.
+
+mod backward;
+mod build;
+mod forward;
+mod layers;
+mod operation;
+mod part;
+mod pass;
+mod schedule;
+
+pub(crate) use self::layers::LayerSet;
+pub(crate) use self::operation::{Loss, Observation};
+use self::operation::{Norm, Operation};
+pub(crate) use self::pass::{Changes, Workshop};
+use self::schedule::Phase;
+use crate::Path;
+use crate::threads::Threads;
+
+/// Some numbers of each position, `[B, size]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Value(usize);
+
+/// The operations of a forward pass and of the backward pass.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    path: Path,
+    /// Height and width.
+    board: [usize; 2],
+    layers: LayerSet,
+    values: Vec<Declared>,
+    nodes: Vec<Node>,
+    norms: Vec<Norm>,
+    /// Values from which the mean over the batch and all of them is subtracted, and the differences.
+    centres: Vec<Vec<[Value; 2]>>,
+    /// Whether operations that are added have a backward pass.
+    is_differentiated: bool,
+    phases: Vec<Phase>,
+}
+
+/// A value of the graph.
+#[derive(Debug)]
+struct Declared {
+    /// Numbers of a position.
+    size: usize,
+    /// Whether its gradient is of use.
+    has_gradient: bool,
+    /// The phase that computes it.
+    phase: usize,
+    /// The operation that computes it.
+    node: usize,
+}
+
+/// An operation and when it is computed.
+#[derive(Debug)]
+struct Node {
+    operation: Operation,
+    phase: usize,
+    is_differentiated: bool,
+}
+
+impl Graph {
+    /// A graph without operations, for a board of `[height, width]`.
+    pub(crate) fn new(layers: LayerSet, board: [usize; 2], path: Path) -> Self {
+        Self {
+            path,
+            board,
+            layers,
+            values: Vec::new(),
+            nodes: Vec::new(),
+            norms: Vec::new(),
+            centres: Vec::new(),
+            is_differentiated: true,
+            phases: Vec::new(),
+        }
+    }
+
+    /// H · W.
+    fn cells(&self) -> usize {
+        self.board[0] * self.board[1]
+    }
+
+    /// The numbers of a position in a slot: those of a value, or of its gradient behind all values.
+    fn size(&self, slot: usize) -> usize {
+        self.values[slot % self.values.len()].size
+    }
+
+    /// The slot of the gradient of a value.
+    fn gradient(&self, value: Value) -> usize {
+        self.values.len() + value.0
+    }
+
+    /// Packs the parameters `[P]` for a step.
+    pub(crate) fn pack(&mut self, parameters: &[f32], threads: &mut Threads) {
+        self.layers.pack(parameters, threads);
+    }
+}

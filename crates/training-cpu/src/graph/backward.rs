@@ -1,0 +1,191 @@
+use super::forward::of_kept;
+use super::operation::{self, Activated, Dense, Join, Operation};
+use super::part::Part;
+use super::{Loss, Value};
+use crate::activation::{Kept, Normed, Rectify};
+use crate::layer_norm;
+use crate::losses::ChanceRows;
+use crate::memory::{OfResults, Step};
+use crate::norm::GradientSums;
+use crate::planes::{self, Place};
+use crate::rescale;
+
+impl<'a> Part<'a> {
+    /// Adds what an operation contributes to the gradients of its inputs.
+    pub(super) fn backward(&mut self, node: usize) {
+        let graph = self.context.graph;
+        let path = graph.path;
+        match graph.nodes[node].operation {
+            Operation::Observe { .. } | Operation::Choose { .. } | Operation::Zero { .. } => {}
+            Operation::Linear { matrix, x, y, rectifies } => {
+                if rectifies {
+                    let of_y = self.take_gradient(y);
+                    path.run(Rectify { besides: None, y: self.read(y), of_y });
+                    self.put_gradient(y, of_y);
+                }
+                let weights = &graph.layers.matrices[matrix].weights;
+                self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(y), of_x));
+            }
+            Operation::Dense(ref dense) => self.dense(node, dense),
+            Operation::Convolve { convolution, norm, x, z, n } => {
+                let of_z = self.take_gradient(z);
+                self.context.combinations[norm].apply(path, self.read_gradient(n), self.read(z), of_z);
+                self.put_gradient(z, of_z);
+                let weights = &graph.layers.convolutions[convolution].weights;
+                self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(z), of_x));
+            }
+            Operation::Activate(ref activated) => self.of_activation(node, activated),
+            Operation::Rescale { x, y } => self.add_gradient(x, |part, of_x| {
+                let (position, of_y) = (graph.size(x.0), part.read_gradient(y));
+                path.run(rescale::Backward { position, x: part.read(x), y: part.read(y), of_y, of_x });
+            }),
+            Operation::Join(join) => self.of_join(join),
+            Operation::Centre { centre, x, y } => self.add_gradient(x, |part, of_x| {
+                let means = &part.context.means[centre];
+                let rows = of_x.chunks_exact_mut(means.len()).zip(part.read_gradient(y).chunks_exact(means.len()));
+                for (of_x, of_y) in rows {
+                    of_x.iter_mut().zip(of_y).zip(means).for_each(|((of_x, of_y), mean)| *of_x = of_y - mean);
+                }
+            }),
+            Operation::Name { encoding, code } => self.add_gradient(encoding, |part, of_encoding| {
+                of_encoding.copy_from_slice(part.read_gradient(code));
+            }),
+            Operation::Remember { gates, before, cell, output } => {
+                let is_begun = |value: Value| self.has_gradient[value.0];
+                let [of_cell, of_output] = [cell, output].map(is_begun);
+                let mut of_before = vec![0.0; before.map_or(0, |before| self.read(before).len())];
+                self.add_gradient(gates, |part, of_gates| {
+                    let of = OfResults {
+                        cell: of_cell.then(|| part.read_gradient(cell)),
+                        output: of_output.then(|| part.read_gradient(output)),
+                    };
+                    let step = Step { gates: part.read(gates), before: before.map(|before| part.read(before)) };
+                    step.backward(graph.size(cell.0), part.read(cell), of, of_gates, &mut of_before);
+                });
+                if let Some(before) = before {
+                    self.add_gradient(before, |_, of| of.copy_from_slice(&of_before));
+                }
+            }
+            Operation::Loss(loss) => self.lose(loss),
+        }
+    }
+
+    fn dense(&mut self, node: usize, dense: &Dense) {
+        let &Dense { layer, x, z, moments, y, besides, rectifies, .. } = dense;
+        let (path, layer) = (self.context.graph.path, &self.context.graph.layers.dense[layer]);
+        if rectifies {
+            let of_y = self.take_gradient(y);
+            let besides = besides.map(|besides| self.read_gradient(besides));
+            path.run(Rectify { besides, y: self.read(y), of_y });
+            self.put_gradient(y, of_y);
+        }
+        let of_z = self.take_gradient(z);
+        let sums = path.run(layer_norm::Backward {
+            z: self.read(z),
+            scale: &self.context.parameters[layer.scale.clone()],
+            moments: self.read(moments),
+            gradient: self.read_gradient(y),
+            of_z,
+        });
+        self.put_gradient(z, of_z);
+        self.results.sums.push((node, sums));
+        self.add_gradient(x, |part, of_x| layer.weights.transposed(part.read_gradient(z), of_x));
+    }
+
+    fn of_activation(&mut self, node: usize, activated: &Activated) {
+        let graph = self.context.graph;
+        let &Activated { activation, norm, z, n, y, besides, ref kept, .. } = activated;
+        let activation = &graph.layers.activations[activation];
+        let of_y = self.take_gradient(y);
+        let besides = besides.map(|besides| self.read_gradient(besides));
+        graph.path.run(Rectify { besides, y: self.read(y), of_y });
+        let of_n = if n == y { Default::default() } else { self.take_gradient(n) };
+        let mut numbers = Kept {
+            squeezed: kept.squeezed.map(|value| self.take(value)).unwrap_or_default(),
+            hidden: kept.hidden.map(|value| self.take(value)).unwrap_or_default(),
+            terms: kept.terms.map(|value| self.take(value)).unwrap_or_default(),
+            of_hidden: kept.of_hidden.map(|value| self.take_gradient(value)).unwrap_or_default(),
+            of_terms: kept.of_terms.map(|value| self.take_gradient(value)).unwrap_or_default(),
+        };
+        let norm = &self.context.norms[norm];
+        let normed = Normed { norm, z: self.read(z), cells: graph.cells() };
+        activation.backward(graph.path, normed, self.read(y), of_y, &mut numbers, of_n);
+        let of_norm = if n == y { &*of_y } else { &*of_n };
+        let sums = GradientSums::of(graph.path, of_norm, self.read(z), &norm.mean);
+        self.results.sums.push((node, sums));
+        self.put_gradient(y, of_y);
+        if n != y {
+            self.put_gradient(n, of_n);
+        }
+        let Kept { squeezed, hidden, terms, of_hidden, of_terms } = numbers;
+        for (value, numbers) in operation::forward(kept).zip(of_kept(kept, [squeezed, hidden, terms])) {
+            self.put(value, numbers);
+        }
+        for (value, gradient) in [(kept.of_hidden, of_hidden), (kept.of_terms, of_terms)] {
+            if let Some(value) = value {
+                self.put_gradient(value, gradient);
+            }
+        }
+    }
+
+    fn of_join(&mut self, Join { state, beside, cells, share, x }: Join) {
+        let [of_state, of_beside] = [state, beside].map(|value| self.context.graph.size(value.0));
+        let place = Place { first: of_state / cells, channels: (of_state + of_beside) / cells };
+        self.add_gradient(state, |part, to| {
+            let rows = to.chunks_exact_mut(place.first).zip(part.read_gradient(x).chunks_exact(place.channels));
+            for (to, of_x) in rows {
+                to.iter_mut().zip(of_x).for_each(|(to, of_x)| *to = share * of_x);
+            }
+        });
+        self.add_gradient(beside, |part, to| {
+            let rows = to.chunks_exact_mut(of_beside).zip(part.read_gradient(x).chunks_exact(of_state + of_beside));
+            rows.for_each(|(to, of_x)| planes::by_plane(of_x, cells, place, to));
+        });
+    }
+
+    /// Adds up a loss and writes the gradients that begin with it.
+    fn lose(&mut self, loss: Loss) {
+        let (targets, rows) = (self.context.targets, self.rows());
+        let mut sums = std::mem::take(&mut self.results.losses);
+        match loss {
+            Loss::Policy { step, logits } => self.add_gradient(logits, |part, of| {
+                of.copy_from_slice(part.read(logits));
+                targets.policy(rows, step, of, &mut sums);
+            }),
+            Loss::Value { step, logits } => {
+                let mut errors = std::mem::take(&mut self.results.value_errors);
+                self.add_gradient(logits, |part, of| {
+                    of.copy_from_slice(part.read(logits));
+                    targets.value(rows, step, of, &mut sums, &mut errors);
+                });
+                self.results.value_errors = errors;
+            }
+            Loss::Reward { step, logits } => self.add_gradient(logits, |part, of| {
+                of.copy_from_slice(part.read(logits));
+                targets.unrolled().reward(rows, step, of, &mut sums);
+            }),
+            Loss::Afterstate { step, logits } => self.add_gradient(logits, |part, of| {
+                of.copy_from_slice(part.read(logits));
+                targets.unrolled().afterstate(rows, step, of, &mut sums);
+            }),
+            Loss::Chance { step, logits, encoding } => {
+                let mut of_encoding = self.read(encoding).to_vec();
+                self.add_gradient(logits, |part, of| {
+                    of.copy_from_slice(part.read(logits));
+                    targets.unrolled().chance(
+                        rows,
+                        step,
+                        ChanceRows { logits: of, encodings: &mut of_encoding },
+                        &mut sums,
+                    );
+                });
+                self.add_gradient(encoding, |_, of| of.copy_from_slice(&of_encoding));
+            }
+            Loss::Consistency { step, predicted, observed } => self.add_gradient(predicted, |part, of| {
+                of.copy_from_slice(part.read(predicted));
+                targets.unrolled().consistency(rows, step, part.read(observed), of, &mut sums);
+            }),
+        }
+        self.results.losses = sums;
+    }
+}

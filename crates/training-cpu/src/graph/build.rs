@@ -1,0 +1,204 @@
+use network::{Block, Layer};
+
+use super::operation::{Activated, Dense, Join, Norm};
+use super::{Declared, Graph, Loss, Node, Observation, Operation, Value};
+
+impl Graph {
+    /// Observations beside each other, `[H, W, planes]`.
+    pub(crate) fn observe(&mut self, observations: Vec<Observation>, planes: usize) -> Value {
+        let y = self.declare(observations.len() * planes * self.cells());
+        self.add(Operation::Observe { observations, y });
+        y
+    }
+
+    /// The action of a step, counted from 0, as a one-hot row `[A]`.
+    pub(crate) fn choose(&mut self, step: usize, actions: usize) -> Value {
+        let y = self.declare(actions);
+        self.add(Operation::Choose { step, y });
+        y
+    }
+
+    /// A matrix with its bias.
+    pub(crate) fn linear(&mut self, layer: &Layer, x: Value) -> Value {
+        self.add_linear(layer, x, false)
+    }
+
+    /// A matrix with its bias, and ReLU.
+    pub(crate) fn rectified_linear(&mut self, layer: &Layer, x: Value) -> Value {
+        self.add_linear(layer, x, true)
+    }
+
+    fn add_linear(&mut self, layer: &Layer, x: Value, rectifies: bool) -> Value {
+        let (matrix, y) = (self.layers.matrix(layer), self.declare(layer.outputs));
+        self.add(Operation::Linear { matrix, x, y, rectifies });
+        y
+    }
+
+    /// A dense layer.
+    pub(crate) fn dense(&mut self, layer: &Layer, x: Value) -> Value {
+        self.add_dense(layer, x, None, true)
+    }
+
+    /// A dense layer whose outputs `skip` is added to before ReLU.
+    pub(crate) fn dense_beside(&mut self, layer: &Layer, x: Value, skip: Value) -> Value {
+        self.add_dense(layer, x, Some(skip), true)
+    }
+
+    /// A dense layer without ReLU.
+    pub(crate) fn dense_normed(&mut self, layer: &Layer, x: Value) -> Value {
+        self.add_dense(layer, x, None, false)
+    }
+
+    fn add_dense(&mut self, declared: &Layer, x: Value, skip: Option<Value>, rectifies: bool) -> Value {
+        let layer = self.layers.dense(declared);
+        let [z, moments, y] = [declared.outputs, 2, declared.outputs].map(|size| self.declare(size));
+        self.add(Operation::Dense(Dense { layer, x, z, moments, y, skip, rectifies, besides: None }));
+        self.add_skip(skip, y);
+        y
+    }
+
+    /// A convolution with batch norm and ReLU: `[H, W, in]` to `[H, W, out]` for each of `xs`, whose statistics are
+    /// joint.
+    pub(crate) fn convolve(&mut self, layer: &Layer, xs: &[Value]) -> Vec<Value> {
+        let convolution = self.layers.rectified(layer);
+        self.add_convolution(convolution, xs, None)
+    }
+
+    /// A residual block: `[H, W, C]` to `[H, W, C]` for each of `xs`, whose statistics are joint.
+    pub(crate) fn block(&mut self, block: &Block, xs: &[Value]) -> Vec<Value> {
+        let [first, second] = self.layers.block(block);
+        let y = self.add_convolution(first, xs, None);
+        self.add_convolution(second, &y, Some(xs))
+    }
+
+    fn add_convolution(&mut self, convolution: usize, xs: &[Value], skips: Option<&[Value]>) -> Vec<Value> {
+        let size = self.cells() * self.layers.convolutions[convolution].weights.shape.outputs;
+        let changes_skip = self.layers.activations[convolution].changes_skip();
+        let norm = self.norms.len();
+        let mut outputs = Vec::new();
+        for &x in xs {
+            let [z, y] = [size; 2].map(|size| self.declare(size));
+            let n = if changes_skip { self.declare(size) } else { y };
+            self.add(Operation::Convolve { convolution, norm, x, z, n });
+            outputs.push([z, n, y]);
+        }
+        let phase = outputs.iter().map(|[z, ..]| self.values[z.0].phase).max().unwrap_or(0);
+        self.norms.push(Norm { convolution, phase });
+        for (index, &[z, n, y]) in outputs.iter().enumerate() {
+            let skip = skips.map(|skips| skips[index]);
+            let sizes = self.layers.activations[convolution].sizes();
+            let [squeezed, hidden, terms] =
+                [sizes.squeezed, sizes.hidden, sizes.terms].map(|size| (size > 0).then(|| self.declare(size)));
+            // Gradients have the slots of their values.
+            let kept = crate::activation::Kept { squeezed, hidden, terms, of_hidden: hidden, of_terms: terms };
+            let activated = Activated { activation: convolution, norm, z, n, y, skip, besides: None, kept };
+            self.add_after(phase + 1, Operation::Activate(activated));
+            self.add_skip(skip, y);
+        }
+        outputs.into_iter().map(|[.., y]| y).collect()
+    }
+
+    /// Rescales the numbers of each position to `[0, 1]`.
+    pub(crate) fn rescale(&mut self, x: Value) -> Value {
+        let y = self.declare(self.values[x.0].size);
+        self.add(Operation::Rescale { x, y });
+        y
+    }
+
+    /// The channels of `state` `[H, W, C]` and those of `beside` `[D, H, W]` in each cell: `[H, W, C + D]`. Only `share`
+    /// of the gradient reaches `state`.
+    pub(crate) fn join(&mut self, state: Value, beside: Value, share: f32) -> Value {
+        self.add_join(state, beside, self.cells(), share)
+    }
+
+    /// Two rows as one.
+    pub(crate) fn concatenate(&mut self, first: Value, second: Value) -> Value {
+        self.add_join(first, second, 1, 1.0)
+    }
+
+    fn add_join(&mut self, state: Value, beside: Value, cells: usize, share: f32) -> Value {
+        let x = self.declare(self.values[state.0].size + self.values[beside.0].size);
+        self.add(Operation::Join(Join { state, beside, cells, share, x }));
+        x
+    }
+
+    /// Numbers that are 0.
+    pub(crate) fn zeros(&mut self, size: usize) -> Value {
+        let y = self.declare(size);
+        self.add(Operation::Zero { y });
+        y
+    }
+
+    /// Subtracts from each of `xs` the mean over the batch and all of them.
+    pub(crate) fn centre(&mut self, xs: &[Value]) -> Vec<Value> {
+        let phase = xs.iter().map(|x| self.values[x.0].phase).max().unwrap_or(0) + 1;
+        let centre = self.centres.len();
+        let pairs: Vec<[Value; 2]> = xs.iter().map(|&x| [x, self.declare(self.values[x.0].size)]).collect();
+        self.centres.push(pairs.clone());
+        for &[x, y] in &pairs {
+            self.add_after(phase, Operation::Centre { centre, x, y });
+        }
+        pairs.into_iter().map(|[_, y]| y).collect()
+    }
+
+    /// The one-hot row of the greatest number of each position.
+    pub(crate) fn name(&mut self, encoding: Value) -> Value {
+        let code = self.declare(self.values[encoding.0].size);
+        self.add(Operation::Name { encoding, code });
+        code
+    }
+
+    /// A step of an LSTM from the sums of its gates and the cell before, 0 without one: its cell and its output.
+    pub(crate) fn remember(&mut self, gates: Value, before: Option<Value>) -> [Value; 2] {
+        let [cell, output] = [(); 2].map(|()| self.declare(self.values[gates.0].size / 4));
+        self.add(Operation::Remember { gates, before, cell, output });
+        [cell, output]
+    }
+
+    /// Adds a loss.
+    pub(crate) fn lose(&mut self, loss: Loss) {
+        self.add(Operation::Loss(loss));
+    }
+
+    /// Decides whether operations that are added from now on have a backward pass.
+    pub(crate) fn differentiate(&mut self, is_differentiated: bool) {
+        self.is_differentiated = is_differentiated;
+    }
+
+    fn declare(&mut self, size: usize) -> Value {
+        self.values.push(Declared { size, has_gradient: false, phase: 0, node: 0 });
+        Value(self.values.len() - 1)
+    }
+
+    fn add(&mut self, operation: Operation) {
+        self.add_after(0, operation);
+    }
+
+    /// Adds an operation that is computed as soon as its inputs are, and not before `phase`.
+    fn add_after(&mut self, phase: usize, operation: Operation) {
+        let inputs = operation.inputs();
+        let read = inputs.iter().copied().chain(operation.read_besides());
+        let phase = read.map(|input| self.values[input.0].phase).fold(phase, usize::max);
+        let has_gradient = self.is_differentiated
+            && match &operation {
+                Operation::Observe { .. } | Operation::Choose { .. } | Operation::Zero { .. } => false,
+                Operation::Linear { .. } | Operation::Dense(_) | Operation::Convolve { .. } => true,
+                _ => inputs.iter().any(|input| self.values[input.0].has_gradient),
+            };
+        for output in operation.outputs() {
+            self.values[output.0] = Declared { phase, has_gradient, node: self.nodes.len(), ..self.values[output.0] };
+        }
+        self.nodes.push(Node { operation, phase, is_differentiated: has_gradient });
+    }
+
+    /// Has the gradient of `y` added to that of the value that was added to it.
+    fn add_skip(&mut self, skip: Option<Value>, y: Value) {
+        let Some(skip) = skip else { return };
+        match &mut self.nodes[self.values[skip.0].node].operation {
+            Operation::Dense(Dense { besides, .. }) | Operation::Activate(Activated { besides, .. }) => {
+                *besides = Some(y);
+            }
+            _ => unreachable!("layers with ReLU end in skip connections"),
+        }
+    }
+}

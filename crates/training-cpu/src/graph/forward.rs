@@ -1,0 +1,170 @@
+use super::operation::{self, Activated, Dense, Join, Observation, Operation};
+use super::part::Part;
+use crate::activation::{Kept, Normed};
+use crate::layer_norm;
+use crate::memory;
+use crate::norm::Moments;
+use crate::planes::{self, Place};
+use crate::rescale;
+
+impl<'a> Part<'a> {
+    /// Computes an operation.
+    pub(super) fn forward(&mut self, operation: &Operation) {
+        let (graph, parameters) = (self.context.graph, self.context.parameters);
+        let path = graph.path;
+        match *operation {
+            Operation::Observe { ref observations, y } => {
+                let to = self.take(y);
+                self.observe(observations, to);
+                self.put(y, to);
+            }
+            Operation::Choose { step, y } => {
+                let to = self.take(y);
+                to.fill(0.0);
+                let actions = graph.size(y.0);
+                for (row, to) in self.rows().zip(to.chunks_exact_mut(actions)) {
+                    to[self.context.targets.unrolled().action(row, step)] = 1.0;
+                }
+                self.put(y, to);
+            }
+            Operation::Linear { matrix, x, y, rectifies } => {
+                let to = self.take(y);
+                graph.layers.matrices[matrix].apply(parameters, self.read(x), to);
+                if rectifies {
+                    to.iter_mut().for_each(|unit| *unit = if *unit <= 0.0 { 0.0 } else { *unit });
+                }
+                self.put(y, to);
+            }
+            Operation::Dense(Dense { layer, x, z, moments, y, skip, rectifies, .. }) => {
+                let layer = &graph.layers.dense[layer];
+                let [of_z, of_moments, to] = [z, moments, y].map(|value| self.take(value));
+                layer.weights.apply(self.read(x), None, of_z);
+                path.run(layer_norm::Forward {
+                    z: of_z,
+                    scale: &parameters[layer.scale.clone()],
+                    shift: &parameters[layer.shift.clone()],
+                    skip: skip.map(|skip| self.read(skip)),
+                    rectifies,
+                    moments: of_moments,
+                    y: to,
+                });
+                self.put(z, of_z);
+                self.put(moments, of_moments);
+                self.put(y, to);
+            }
+            Operation::Convolve { convolution, norm, x, z, .. } => {
+                let to = self.take(z);
+                let weights = &graph.layers.convolutions[convolution].weights;
+                weights.apply(self.read(x), None, to);
+                self.results.moments.push((norm, Moments::of(path, to, weights.shape.outputs)));
+                self.put(z, to);
+            }
+            Operation::Activate(ref activated) => self.activate(activated),
+            Operation::Rescale { x, y } => {
+                let to = self.take(y);
+                path.run(rescale::Forward { position: graph.size(x.0), x: self.read(x), y: to });
+                self.put(y, to);
+            }
+            Operation::Join(join) => {
+                let to = self.take(join.x);
+                self.join(join, to);
+                self.put(join.x, to);
+            }
+            Operation::Zero { y } => {
+                let to = self.take(y);
+                to.fill(0.0);
+                self.put(y, to);
+            }
+            Operation::Centre { centre, x, y } => {
+                let (to, means) = (self.take(y), &self.context.means[centre]);
+                let rows = to.chunks_exact_mut(means.len()).zip(self.read(x).chunks_exact(means.len()));
+                for (to, x) in rows {
+                    to.iter_mut().zip(x).zip(means).for_each(|((to, x), mean)| *to = x - mean);
+                }
+                self.put(y, to);
+            }
+            Operation::Name { encoding, code } => {
+                let to = self.take(code);
+                to.fill(0.0);
+                let codes = graph.size(code.0);
+                for (to, encoding) in to.chunks_exact_mut(codes).zip(self.read(encoding).chunks_exact(codes)) {
+                    to[crate::losses::greatest(encoding)] = 1.0;
+                }
+                self.put(code, to);
+            }
+            Operation::Remember { gates, before, cell, output } => {
+                let [of_cell, to] = [cell, output].map(|value| self.take(value));
+                memory::Step { gates: self.read(gates), before: before.map(|before| self.read(before)) }.forward(
+                    graph.size(cell.0),
+                    of_cell,
+                    to,
+                );
+                self.put(cell, of_cell);
+                self.put(output, to);
+            }
+            Operation::Loss(_) => unreachable!("a loss is computed with its gradient"),
+        }
+    }
+
+    /// The rows of the batch.
+    pub(super) fn rows(&self) -> std::ops::Range<usize> {
+        let first = self.context.first_row;
+        first + self.positions.start..first + self.positions.end
+    }
+
+    fn observe(&self, observations: &[Observation], to: &mut [f32]) {
+        let cells = self.context.graph.cells();
+        let position = to.len() / self.positions.len();
+        let planes = position / observations.len();
+        let channels = position / cells;
+        for (row, to) in self.rows().zip(to.chunks_exact_mut(position)) {
+            for (index, &observation) in observations.iter().enumerate() {
+                let place = Place { first: index * channels / observations.len(), channels };
+                let (observations, index) = self.context.targets.observation(row, observation);
+                planes::observe(observations, index * planes..(index + 1) * planes, cells, place, to);
+            }
+        }
+    }
+
+    fn activate(&mut self, activated: &Activated) {
+        let (graph, context) = (self.context.graph, self.context);
+        let &Activated { activation, norm, z, y, skip, ref kept, .. } = activated;
+        let to = self.take(y);
+        let mut numbers = Kept {
+            squeezed: kept.squeezed.map(|value| self.take(value)).unwrap_or_default(),
+            hidden: kept.hidden.map(|value| self.take(value)).unwrap_or_default(),
+            terms: kept.terms.map(|value| self.take(value)).unwrap_or_default(),
+            ..Kept::default()
+        };
+        let normed = Normed { norm: &context.norms[norm], z: self.read(z), cells: graph.cells() };
+        let skip = skip.map(|skip| self.read(skip));
+        let activation = &graph.layers.activations[activation];
+        activation.forward(graph.path, context.parameters, normed, skip, &mut numbers, to);
+        self.put(y, to);
+        let Kept { squeezed, hidden, terms, .. } = numbers;
+        for (value, numbers) in operation::forward(kept).zip(of_kept(kept, [squeezed, hidden, terms])) {
+            self.put(value, numbers);
+        }
+    }
+
+    fn join(&self, Join { state, beside, cells, .. }: Join, to: &mut [f32]) {
+        let [of_state, of_beside] = [state, beside].map(|value| self.context.graph.size(value.0));
+        let place = Place { first: of_state / cells, channels: (of_state + of_beside) / cells };
+        let rows = self.read(state).chunks_exact(of_state).zip(self.read(beside).chunks_exact(of_beside));
+        for ((state, beside), to) in rows.zip(to.chunks_exact_mut(of_state + of_beside)) {
+            for (state, to) in state.chunks_exact(place.first).zip(to.chunks_exact_mut(place.channels)) {
+                to[..place.first].copy_from_slice(state);
+            }
+            planes::by_cell(beside, cells, place, to);
+        }
+    }
+}
+
+/// The numbers of those values that an activation keeps.
+pub(super) fn of_kept<'a>(
+    kept: &Kept<Option<super::Value>>,
+    numbers: [&'a mut [f32]; 3],
+) -> impl Iterator<Item = &'a mut [f32]> {
+    let is_kept = [kept.squeezed, kept.hidden, kept.terms].map(|value| value.is_some());
+    numbers.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(numbers, _)| numbers)
+}

@@ -1,0 +1,147 @@
+use std::collections::HashMap;
+use std::ops::Range;
+
+use network::{Block, Layer, LayerKind, Role};
+use training::Layout;
+
+use crate::Path;
+use crate::activation::Activation;
+use crate::matrix::{Matrix, Weights};
+use crate::norm::{Combination, GradientSums, Moments, Norm};
+use crate::shape::Shape;
+use crate::threads::Threads;
+
+/// The layers of a graph with their weights as packed for one step; each once, however often it is used.
+#[derive(Debug)]
+pub(crate) struct LayerSet {
+    layout: Layout,
+    board: [usize; 2],
+    path: Path,
+    pub(super) matrices: Vec<Matrix>,
+    pub(super) dense: Vec<DenseLayer>,
+    pub(super) convolutions: Vec<Convolution>,
+    pub(super) activations: Vec<Activation>,
+    /// The index of each layer among those of its kind.
+    indices: HashMap<String, usize>,
+}
+
+/// A matrix and its layer norm.
+#[derive(Debug)]
+pub(super) struct DenseLayer {
+    pub(super) weights: Weights,
+    pub(super) scale: Range<usize>,
+    pub(super) shift: Range<usize>,
+}
+
+/// A convolution and its batch norm.
+#[derive(Debug)]
+pub(super) struct Convolution {
+    pub(super) weights: Weights,
+    scale: Range<usize>,
+    shift: Range<usize>,
+    mean: Range<usize>,
+    variance: Range<usize>,
+}
+
+impl LayerSet {
+    /// No layers yet, of a network whose parameters lie in `layout`.
+    pub(crate) fn new(layout: Layout, board: [usize; 2], path: Path) -> Self {
+        Self {
+            layout,
+            board,
+            path,
+            matrices: Vec::new(),
+            dense: Vec::new(),
+            convolutions: Vec::new(),
+            activations: Vec::new(),
+            indices: HashMap::new(),
+        }
+    }
+
+    /// The index of a matrix with bias.
+    pub(super) fn matrix(&mut self, layer: &Layer) -> usize {
+        *self.indices.entry(layer.name.clone()).or_insert_with(|| {
+            self.matrices.push(Matrix::new(layer, &self.layout, self.path));
+            self.matrices.len() - 1
+        })
+    }
+
+    /// The index of a dense layer.
+    pub(super) fn dense(&mut self, layer: &Layer) -> usize {
+        *self.indices.entry(layer.name.clone()).or_insert_with(|| {
+            let shape = Shape::matrix(layer.inputs, layer.outputs);
+            self.dense.push(DenseLayer {
+                weights: Weights::new(layer, Role::Linear, shape, &self.layout, self.path),
+                scale: self.layout.parameter(&layer.tensor_name(Role::NormScale)),
+                shift: self.layout.parameter(&layer.tensor_name(Role::NormShift)),
+            });
+            self.dense.len() - 1
+        })
+    }
+
+    /// The index of a convolution and of the activation behind it, which `activation` makes.
+    fn convolution(&mut self, layer: &Layer, activation: impl FnOnce(&Layout, Path) -> Activation) -> usize {
+        *self.indices.entry(layer.name.clone()).or_insert_with(|| {
+            self.convolutions.push(Convolution::new(layer, self.board, &self.layout, self.path));
+            self.activations.push(activation(&self.layout, self.path));
+            self.convolutions.len() - 1
+        })
+    }
+
+    /// The index of a convolution with ReLU.
+    pub(super) fn rectified(&mut self, layer: &Layer) -> usize {
+        self.convolution(layer, |_, _| Activation::Relu)
+    }
+
+    /// The indices of the convolutions of a block.
+    pub(super) fn block(&mut self, block: &Block) -> [usize; 2] {
+        [
+            self.convolution(&block.first, |layout, path| Activation::of_first(block, layout, path)),
+            self.convolution(&block.second, |layout, path| Activation::of_second(block, layout, path)),
+        ]
+    }
+
+    /// Packs the parameters `[P]` for a step.
+    pub(super) fn pack(&mut self, parameters: &[f32], threads: &mut Threads) {
+        let matrices = self.activations.iter_mut().flat_map(Activation::matrices_mut).chain(&mut self.matrices);
+        let convolutions = self.convolutions.iter_mut().map(|convolution| &mut convolution.weights);
+        let dense = self.dense.iter_mut().map(|layer| &mut layer.weights);
+        let all = convolutions.chain(dense).chain(matrices.map(|matrix| &mut matrix.weights));
+        threads.each(all.collect(), |weights: &mut Weights| weights.pack(parameters));
+    }
+}
+
+impl Convolution {
+    fn new(layer: &Layer, [height, width]: [usize; 2], layout: &Layout, path: Path) -> Self {
+        let LayerKind::Convolution { side } = layer.kind else { unreachable!("the layer is a convolution") };
+        let shape = Shape { side, height, width, inputs: layer.inputs, outputs: layer.outputs };
+        Self {
+            weights: Weights::new(layer, Role::Convolution, shape, layout, path),
+            scale: layout.parameter(&layer.tensor_name(Role::NormScale)),
+            shift: layout.parameter(&layer.tensor_name(Role::NormShift)),
+            mean: layout.statistic(&layer.tensor_name(Role::NormMean)),
+            variance: layout.statistic(&layer.tensor_name(Role::NormVariance)),
+        }
+    }
+
+    /// The norm of a batch that consists of `parts`.
+    pub(super) fn norm(&self, parts: &[Moments], parameters: &[f32]) -> Norm {
+        Norm::new(parts, &parameters[self.scale.clone()], &parameters[self.shift.clone()])
+    }
+
+    /// Moves the running statistics `[S]`.
+    pub(super) fn update(&self, norm: &Norm, statistics: &mut [f32]) {
+        // The places of mean and variance do not overlap, in either order.
+        let mut mean = statistics[self.mean.clone()].to_vec();
+        norm.update(&mut mean, &mut statistics[self.variance.clone()]);
+        statistics[self.mean.clone()].copy_from_slice(&mean);
+    }
+
+    /// Adds the gradients of the norm and returns that of its input.
+    pub(super) fn combination(&self, norm: &Norm, parts: &[GradientSums], gradient: &mut [f32]) -> Combination {
+        let mut of_scale = gradient[self.scale.clone()].to_vec();
+        let combination = norm.combination(parts, &mut of_scale, &mut gradient[self.shift.clone()]);
+        gradient[self.scale.clone()].copy_from_slice(&of_scale);
+        combination
+    }
+}

@@ -1,0 +1,289 @@
+use std::ops::Range;
+
+use super::operation::{self, Activated, Dense, Operation};
+use super::part::{Context, Part, Results};
+use super::schedule::Schedule;
+use super::{Graph, Value};
+use crate::buffer::{Buffer, Store};
+use crate::convolution::rows_max;
+use crate::losses::{Sums, Targets};
+use crate::matrix::{GradientPart, Weights};
+use crate::norm::{Combination, GradientSums, Moments, Norm};
+use crate::parts::Parts;
+use crate::threads::Threads;
+use crate::weight_sums::WeightSums;
+
+/// The threads of a trainer and the memory that its steps use again.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    pub(crate) threads: Threads,
+    pub(crate) store: Store,
+}
+
+/// What rows of a batch add to a step.
+#[derive(Debug)]
+pub(crate) struct Changes<'a> {
+    /// `[S]`: running statistics.
+    pub(crate) statistics: &'a mut [f32],
+    /// `[P]`.
+    pub(crate) gradient: &'a mut [f32],
+    /// `[B]` of the rows.
+    pub(crate) value_errors: &'a mut [f32],
+}
+
+/// The state of a pass.
+struct Pass<'a> {
+    graph: &'a Graph,
+    parameters: &'a [f32],
+    targets: &'a Targets<'a>,
+    first_row: usize,
+    parts: Parts,
+    /// The values, then their gradients.
+    slots: Vec<Buffer>,
+    moments: Vec<Vec<Moments>>,
+    norms: Vec<Norm>,
+    combinations: Vec<Combination>,
+    means: Vec<Vec<f32>>,
+    /// Whether the gradient of each value was begun.
+    has_gradient: Vec<bool>,
+    pending: Vec<Pending>,
+    sums: Sums,
+    value_errors: Vec<f32>,
+}
+
+/// The gradient of the weights of a use, which is computed beside the next phase.
+struct Pending {
+    weights: WeightSums,
+    /// The slots of the input and of the gradient of the output.
+    slots: [usize; 2],
+}
+
+/// What a thread computes at once.
+enum Work<'a> {
+    Positions(Part<'a>, &'a mut Results),
+    Weights(GradientPart<'a>),
+}
+
+impl Graph {
+    /// Runs rows of a batch forward and back with the parameters `[P]` that were packed.
+    pub(crate) fn pass(
+        &self,
+        workshop: &mut Workshop,
+        parameters: &[f32],
+        targets: &Targets<'_>,
+        rows: Range<usize>,
+        changes: &mut Changes<'_>,
+        forward_ended: &mut dyn FnMut(),
+    ) -> Sums {
+        let floats = self.values.iter().map(|value| value.size).max().unwrap_or(0);
+        let mut pass = Pass {
+            graph: self,
+            parameters,
+            targets,
+            first_row: rows.start,
+            parts: Parts::new(rows.len(), rows_max(self.path), floats),
+            slots: vec![Buffer::EMPTY; 2 * self.values.len()],
+            moments: vec![Vec::new(); self.norms.len()],
+            norms: vec![Norm::default(); self.norms.len()],
+            combinations: vec![Combination::default(); self.norms.len()],
+            means: vec![Vec::new(); self.centres.len()],
+            has_gradient: vec![false; self.values.len()],
+            pending: Vec::new(),
+            sums: Sums::default(),
+            value_errors: Vec::new(),
+        };
+        for phase in 0..self.phases.len() {
+            pass.forward(workshop, phase, changes.statistics);
+        }
+        forward_ended();
+        for phase in (0..self.phases.len()).rev() {
+            pass.backward(workshop, phase, changes.gradient);
+        }
+        pass.compute_pending(workshop, changes.gradient);
+        pass.slots.into_iter().for_each(|buffer| workshop.store.give(buffer));
+        changes.value_errors.copy_from_slice(&pass.value_errors);
+        pass.sums
+    }
+}
+
+impl<'a> Pass<'a> {
+    fn forward(&mut self, workshop: &mut Workshop, phase: usize, statistics: &mut [f32]) {
+        let graph = self.graph;
+        let schedule = &graph.phases[phase].forward;
+        for (centre, [x, _]) in centred(graph, schedule) {
+            self.means[centre] = self.mean(&graph.centres[centre], x.0, |[x, _]| x.0);
+        }
+        let results = self.run(workshop, schedule, |part, node| part.forward(&graph.nodes[node].operation));
+        for (norm, moments) in results.into_iter().flat_map(|results| results.moments) {
+            self.moments[norm].push(moments);
+        }
+        for (index, norm) in graph.norms.iter().enumerate().filter(|(_, norm)| norm.phase == phase) {
+            let convolution = &graph.layers.convolutions[norm.convolution];
+            let moments = std::mem::take(&mut self.moments[index]);
+            self.norms[index] = convolution.norm(&moments, self.parameters);
+            convolution.update(&self.norms[index], statistics);
+        }
+    }
+
+    fn backward(&mut self, workshop: &mut Workshop, phase: usize, gradient: &mut [f32]) {
+        let graph = self.graph;
+        let schedule = &graph.phases[phase].backward;
+        for (centre, [_, y]) in centred(graph, schedule) {
+            self.means[centre] = self.mean(&graph.centres[centre], graph.gradient(y), |[_, y]| graph.gradient(y));
+        }
+        let results = self.run(workshop, schedule, |part, node| part.backward(node));
+        let pending = std::mem::take(&mut self.pending);
+        pending.into_iter().for_each(|Pending { weights, .. }| {
+            weights.add(gradient, &mut workshop.threads, &mut workshop.store);
+        });
+        let mut of_norms: Vec<Vec<GradientSums>> = vec![Vec::new(); graph.norms.len()];
+        for Results { sums, losses, value_errors, .. } in results {
+            self.sums += losses;
+            self.value_errors.extend(value_errors);
+            for (node, sums) in sums {
+                match &graph.nodes[node].operation {
+                    Operation::Dense(dense) => {
+                        let layer = &graph.layers.dense[dense.layer];
+                        add(&mut gradient[layer.scale.clone()], &sums.scale);
+                        add(&mut gradient[layer.shift.clone()], &sums.shift);
+                    }
+                    Operation::Activate(activated) => of_norms[activated.norm].push(sums),
+                    _ => unreachable!("norms have sums"),
+                }
+            }
+        }
+        for (index, sums) in of_norms.iter().enumerate().filter(|(_, sums)| !sums.is_empty()) {
+            let convolution = &graph.layers.convolutions[graph.norms[index].convolution];
+            self.combinations[index] = convolution.combination(&self.norms[index], sums, gradient);
+        }
+        for &node in &schedule.nodes {
+            let inputs = graph.nodes[node].operation.inputs().into_iter();
+            inputs.for_each(|input| self.has_gradient[input.0] |= graph.values[input.0].has_gradient);
+            self.add_pending(workshop, node, gradient);
+        }
+        for &slot in &graph.phases[phase].released {
+            workshop.store.give(std::mem::take(&mut self.slots[slot]));
+        }
+    }
+
+    /// Computes the operations of a schedule, and the pending gradients of weights beside them.
+    fn run(
+        &mut self,
+        workshop: &mut Workshop,
+        schedule: &Schedule,
+        compute: impl Fn(&mut Part<'_>, usize) + Sync,
+    ) -> Vec<Results> {
+        let (graph, rows) = (self.graph, self.parts.positions());
+        let mut written: Vec<Buffer> = Vec::with_capacity(schedule.written.len());
+        for &slot in &schedule.written {
+            let buffer = std::mem::take(&mut self.slots[slot]);
+            let is_new = buffer.is_empty();
+            written.push(if is_new { workshop.store.take(rows * graph.size(slot)) } else { buffer });
+        }
+        let sizes = schedule.written.iter().map(|&slot| graph.size(slot));
+        let mut split: Vec<_> =
+            written.iter_mut().zip(sizes).map(|(buffer, size)| self.parts.split(buffer, size).into_iter()).collect();
+        let context = Context {
+            graph,
+            parameters: self.parameters,
+            targets: self.targets,
+            first_row: self.first_row,
+            schedule,
+            slots: &self.slots,
+            norms: &self.norms,
+            combinations: &self.combinations,
+            means: &self.means,
+        };
+        let mut results: Vec<Results> = self.parts.iter().map(|_| Results::default()).collect();
+        let parts = self.parts.iter().zip(&mut results).map(|(positions, results)| {
+            let own = split.iter_mut().filter_map(Iterator::next).collect();
+            let has_gradient = self.has_gradient.clone();
+            let part = Part { context: &context, positions, own, has_gradient, results: Results::default() };
+            Work::Positions(part, results)
+        });
+        let parts: Vec<Work<'_>> = parts.collect();
+        let weights = self.pending.iter_mut().flat_map(|pending| pending.parts(&self.slots)).map(Work::Weights);
+        workshop.threads.each(weights.chain(parts).collect(), |work| match work {
+            Work::Positions(mut part, results) => {
+                schedule.nodes.iter().for_each(|&node| compute(&mut part, node));
+                *results = part.results;
+            }
+            Work::Weights(part) => part.compute(),
+        });
+        for (&slot, buffer) in schedule.written.iter().zip(written) {
+            self.slots[slot] = buffer;
+        }
+        results
+    }
+
+    /// Adds the gradients of biases of an operation, and has those of its weights computed.
+    fn add_pending(&mut self, workshop: &mut Workshop, node: usize, gradient: &mut [f32]) {
+        let (graph, rows) = (self.graph, self.parts.positions());
+        let slots = &self.slots;
+        let mut pend = |weights: &Weights, x: Value, y: Value| {
+            let slots = [x.0, graph.gradient(y)];
+            self.pending
+                .push(Pending { weights: WeightSums::new(weights, rows, graph.path, &mut workshop.store), slots });
+        };
+        match &graph.nodes[node].operation {
+            Operation::Linear { matrix, x, y, .. } => {
+                let matrix = &graph.layers.matrices[*matrix];
+                matrix.add_bias_gradient(&slots[graph.gradient(*y)], gradient);
+                pend(&matrix.weights, *x, *y);
+            }
+            Operation::Dense(Dense { layer, x, z, .. }) => pend(&graph.layers.dense[*layer].weights, *x, *z),
+            Operation::Convolve { convolution, x, z, .. } => {
+                pend(&graph.layers.convolutions[*convolution].weights, *x, *z);
+            }
+            Operation::Activate(Activated { activation, kept, .. }) => {
+                // Each matrix reads what is kept before that which it computes.
+                let numbers: Vec<Value> = operation::forward(kept).collect();
+                let matrices = graph.layers.activations[*activation].matrices();
+                for (matrix, numbers) in matrices.zip(numbers.windows(2)) {
+                    matrix.add_bias_gradient(&slots[graph.gradient(numbers[1])], gradient);
+                    pend(&matrix.weights, numbers[0], numbers[1]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Computes the gradients of weights that are left.
+    fn compute_pending(&mut self, workshop: &mut Workshop, gradient: &mut [f32]) {
+        let rest = self.pending.iter_mut().flat_map(|pending| pending.parts(&self.slots)).collect();
+        workshop.threads.each(rest, GradientPart::compute);
+        for Pending { weights, .. } in self.pending.drain(..) {
+            weights.add(gradient, &mut workshop.threads, &mut workshop.store);
+        }
+    }
+
+    /// The mean of the rows of the slots of some values, of which `slot` has the size.
+    fn mean(&self, pairs: &[[Value; 2]], slot: usize, of_pair: impl Fn([Value; 2]) -> usize) -> Vec<f32> {
+        let size = self.graph.size(slot);
+        let mut sums = vec![0.0_f64; size];
+        for row in pairs.iter().flat_map(|&pair| self.slots[of_pair(pair)].chunks_exact(size)) {
+            sums.iter_mut().zip(row).for_each(|(sum, number)| *sum += f64::from(*number));
+        }
+        let rows = (pairs.len() * self.parts.positions()) as f64;
+        sums.into_iter().map(|sum| (sum / rows) as f32).collect()
+    }
+}
+
+impl Pending {
+    fn parts<'a>(&'a mut self, slots: &'a [Buffer]) -> Vec<GradientPart<'a>> {
+        let [x, of_y] = self.slots;
+        self.weights.parts(&slots[x], &slots[of_y])
+    }
+}
+
+/// The centred values of a schedule.
+fn centred<'a>(graph: &'a Graph, schedule: &'a Schedule) -> impl Iterator<Item = (usize, [Value; 2])> + 'a {
+    schedule.nodes.iter().filter_map(|&node| match graph.nodes[node].operation {
+        Operation::Centre { centre, x, y } if graph.centres[centre][0] == [x, y] => Some((centre, [x, y])),
+        _ => None,
+    })
+}
+
+fn add(to: &mut [f32], numbers: &[f32]) {
+    to.iter_mut().zip(numbers).for_each(|(to, number)| *to += number);
+}

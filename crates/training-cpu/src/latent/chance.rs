@@ -1,0 +1,47 @@
+use network::ChanceLayers;
+
+use super::{DYNAMICS_GRADIENT, Unrolled};
+use crate::graph::{Loss, Observation, Value};
+
+impl Unrolled<'_> {
+    /// The latent states of a network with chance (Antonoglou et al. 2022), and the losses of its afterstates: an action
+    /// leads to an afterstate, and the code of what chance did next leads to a state.
+    ///
+    /// The gradient of a state passes straight through its code to the encoding. It is scaled once for each step, where
+    /// a state enters the afterstate dynamics.
+    pub(super) fn states_with_chance(&mut self, chance: &ChanceLayers) -> Vec<Value> {
+        let dynamics = self.layers.dynamics.as_ref().expect("chance has dynamics");
+        let encodings = self.encode(chance);
+        let mut states = self.represent(&[Observation::Root]);
+        let mut afterstates = Vec::new();
+        for (step, &encoding) in encodings.iter().enumerate() {
+            let choice = self.graph.choose(step, self.architecture.actions);
+            let (trunk, planes) = (&chance.afterstate, chance.action.as_ref());
+            let afterstate = self.transition(trunk, planes, states[step], choice, DYNAMICS_GRADIENT);
+            let code = self.graph.name(encoding);
+            states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), afterstate, code, 1.0));
+            afterstates.push(afterstate);
+        }
+        for (step, logits) in self.head(&chance.value, &afterstates).into_iter().enumerate() {
+            self.graph.lose(Loss::Afterstate { step, logits });
+        }
+        for (step, logits) in self.head(&chance.code, &afterstates).into_iter().enumerate() {
+            self.graph.lose(Loss::Chance { step, logits, encoding: encodings[step] });
+        }
+        states
+    }
+
+    /// The encodings of what chance did after each action, less their mean over the batch and all steps.
+    ///
+    /// Without the mean the commitment loss soon gives every row the same code, before a code has learnt to be of use: a
+    /// code that is named once is named more and more. Training alone encodes, so no running mean is needed.
+    fn encode(&mut self, chance: &ChanceLayers) -> Vec<Value> {
+        let planes = self.architecture.planes;
+        let observation = |state: usize| state.checked_sub(1).map_or(Observation::Root, Observation::After);
+        let pairs = (0..self.steps).map(|step| vec![observation(step), observation(step + 1)]);
+        let pairs: Vec<Value> = pairs.map(|pair| self.graph.observe(pair, planes)).collect();
+        let features = self.trunk(&chance.encoder, &pairs);
+        let encodings = self.head(&chance.encoding, &features);
+        self.graph.centre(&encodings)
+    }
+}

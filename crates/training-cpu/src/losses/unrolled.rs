@@ -1,0 +1,244 @@
+//! The losses of MuZero over a position and the K steps after it (Schrittwieser et al. 2020, appendix G). With K = 0
+//! they are those of an AlphaZero network of returns.
+
+use std::ops::Range;
+
+use network::PREFIX_HORIZON;
+use training::{Observations, UnrolledBatch};
+use weights::{Architecture, Model};
+
+use super::{LossWeights, Sums, categorical, cross_entropy, greatest};
+use crate::graph::Observation;
+
+/// A root value counts as accurate up to this share of one more than its target's size.
+const ACCURATE: f64 = 0.1;
+/// The least norm that a projection is divided by.
+const NORM_MIN: f64 = 1e-5;
+
+/// The targets of a whole batch, and its observations.
+///
+/// With `s₀ = 1`, `sₖ = 1 / K`, r the importance (1 without), w the weights and B the rows of the batch:
+///
+/// `policy = Σᵢₖ sₖ rᵢ wᵢₖ Σₐ −πᵢₖₐ ln pᵢₖₐ / policy_weight` with p the softmax over all actions and
+/// `policy_weight = max(1, Σₖ sₖ Σᵢ wᵢₖ / Σₖ sₖ)`, `value = Σᵢₖ sₖ rᵢ wᵢₖ H(two-hot of zᵢₖ, vᵢₖ) / B` and, over k ≥ 1,
+/// `reward = Σᵢₖ sₖ rᵢ wᵢₖ₋₁ H(two-hot of uᵢₖ, ûᵢₖ) / B` with the cross-entropy H: a reward has the value weight of the
+/// state that its action was taken in, and so has a value prefix u, which it follows last.
+#[derive(Debug)]
+pub(crate) struct UnrolledTargets<'a> {
+    batch: &'a UnrolledBatch,
+    positions: usize,
+    actions: usize,
+    policy_weight: f64,
+    /// Rewards, or value prefixes, `[B, K]`.
+    rewards: Vec<f32>,
+    weights: LossWeights,
+}
+
+/// Some rows of a step of a model with chance: their numbers, which their gradients replace.
+#[derive(Debug)]
+pub(crate) struct ChanceRows<'a> {
+    /// `[rows, M]`.
+    pub(crate) logits: &'a mut [f32],
+    /// `[rows, M]`: the greatest names the code.
+    pub(crate) encodings: &'a mut [f32],
+}
+
+impl<'a> UnrolledTargets<'a> {
+    /// The targets of `batch`, which was checked.
+    pub(crate) fn new(architecture: &Architecture, batch: &'a UnrolledBatch, weights: LossWeights) -> Self {
+        let states = batch.unroll_steps + 1;
+        let share = |step: usize| step_share(step, batch.unroll_steps);
+        let of_policies = batch.policy_weights.iter().enumerate();
+        let policy_weight: f64 = of_policies.map(|(index, &weight)| share(index % states) * f64::from(weight)).sum();
+        let shares: f64 = (0..states).map(share).sum();
+        let has_prefix = matches!(architecture.model, Model::Muzero { value_prefix: true, .. });
+        Self {
+            batch,
+            positions: batch.policy_weights.len() / states,
+            actions: architecture.actions,
+            policy_weight: (policy_weight / shares).max(1.0),
+            rewards: match has_prefix {
+                true => value_prefixes(&batch.rewards, batch.unroll_steps),
+                false => batch.rewards.clone(),
+            },
+            weights,
+        }
+    }
+
+    /// The action of a row at a step, counted from 0.
+    pub(crate) fn action(&self, row: usize, step: usize) -> usize {
+        usize::from(self.batch.actions[row * self.batch.unroll_steps + step])
+    }
+
+    /// Where an observation of a row is: the observations, and its index among them.
+    pub(crate) fn observation(&self, row: usize, observation: Observation) -> (&'a Observations, usize) {
+        match observation {
+            Observation::Root => (&self.batch.observations, row),
+            Observation::After(step) => (&self.batch.next_observations, row * self.batch.unroll_steps + step),
+        }
+    }
+
+    /// Adds the policy losses of rows of step k, and replaces their logits `[rows, A]` by gradients.
+    pub(crate) fn policy(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
+        for (row, logits) in rows.zip(logits.chunks_exact_mut(self.actions)) {
+            let state = self.state(row, step);
+            let policy = &self.batch.policies[state * self.actions..(state + 1) * self.actions];
+            let weight = f64::from(self.batch.policy_weights[state]);
+            let factor = self.share(row, step) * weight / self.policy_weight;
+            let of_row = cross_entropy(logits, policy, factor);
+            sums.policy += factor * of_row.cross;
+            if step == 0 {
+                sums.policy_entropy += of_row.entropy / self.positions as f64;
+            }
+        }
+    }
+
+    /// Adds the value losses of rows of step k, and replaces their logits `[rows, 2n + 1]` by gradients. At the roots it
+    /// appends the distance of each value from its target to `errors`, 0 without value target.
+    pub(crate) fn value(
+        &self,
+        rows: Range<usize>,
+        step: usize,
+        logits: &mut [f32],
+        sums: &mut Sums,
+        errors: &mut Vec<f32>,
+    ) {
+        for (row, logits) in self.by_row(rows, logits) {
+            let state = self.state(row, step);
+            let (target, weight) = (self.batch.values[state], f64::from(self.batch.value_weights[state]));
+            let factor = self.share(row, step) * weight / self.positions as f64;
+            let of_row = categorical::cross_entropy(logits, target, factor * self.weights.value);
+            sums.value += factor * of_row.cross;
+            if step == 0 {
+                let (target, apart) = (f64::from(target), (of_row.value - f64::from(target)).abs());
+                let is_accurate = apart <= ACCURATE * (1.0 + target.abs());
+                sums.value_accuracy += f64::from(u8::from(is_accurate)) / self.positions as f64;
+                errors.push((apart * weight) as f32);
+            }
+        }
+    }
+
+    /// Adds the losses of the rewards of the actions of a step, counted from 0, and replaces their logits
+    /// `[rows, 2n + 1]` by gradients.
+    pub(crate) fn reward(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
+        for (row, logits) in self.by_row(rows, logits) {
+            let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
+            let target = self.rewards[row * self.batch.unroll_steps + step];
+            sums.reward += factor * categorical::cross_entropy(logits, target, factor).cross;
+        }
+    }
+
+    /// Adds the value losses of the afterstates of a step, counted from 0, and replaces their logits by gradients: the
+    /// afterstate of an action has the value target of the state that it was taken in (Antonoglou et al. 2022).
+    pub(crate) fn afterstate(&self, rows: Range<usize>, step: usize, logits: &mut [f32], sums: &mut Sums) {
+        for (row, logits) in self.by_row(rows, logits) {
+            let factor = self.after_action(row, step, &self.batch.value_weights, self.batch.unroll_steps + 1);
+            let target = self.batch.values[self.state(row, step)];
+            let of_row = categorical::cross_entropy(logits, target, factor * self.weights.value);
+            sums.value += factor * of_row.cross;
+        }
+    }
+
+    /// Adds `Σᵢ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / (K B)` of a step, with the code c that the encoding e names and the
+    /// weight u of chance, and replaces logits and encodings by gradients; c has none.
+    pub(crate) fn chance(&self, rows: Range<usize>, step: usize, chance: ChanceRows<'_>, sums: &mut Sums) {
+        let codes = chance.logits.len() / rows.len();
+        let of_rows = chance.logits.chunks_exact_mut(codes).zip(chance.encodings.chunks_exact_mut(codes));
+        let mut code = vec![0.0; codes];
+        for (row, (logits, encoding)) in rows.zip(of_rows) {
+            let factor = self.after_action(row, step, &self.batch.chance_weights, self.batch.unroll_steps);
+            code.fill(0.0);
+            code[greatest(encoding)] = 1.0;
+            let mut apart = 0.0;
+            for (encoding, code) in encoding.iter_mut().zip(&code) {
+                let distance = f64::from(*encoding) - f64::from(*code);
+                apart += distance * distance;
+                *encoding = (2.0 * factor * distance) as f32;
+            }
+            sums.chance += factor * (cross_entropy(logits, &code, factor).cross + apart);
+        }
+    }
+
+    /// Adds `Σᵢ rᵢ mᵢₖ (1 − cos(predicted, observed)) / (K B)` of a step with the weights m of next observations (Ye et
+    /// al. 2021, section 4.1), and replaces the predicted projections `[rows, units]` by gradients.
+    pub(crate) fn consistency(
+        &self,
+        rows: Range<usize>,
+        step: usize,
+        observed: &[f32],
+        predicted: &mut [f32],
+        sums: &mut Sums,
+    ) {
+        let units = predicted.len() / rows.len();
+        let of_rows = predicted.chunks_exact_mut(units).zip(observed.chunks_exact(units));
+        for (row, (predicted, observed)) in rows.zip(of_rows) {
+            let factor = self.after_action(row, step, &self.batch.next_weights, self.batch.unroll_steps);
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+            let norm = dot(predicted, predicted).sqrt();
+            let inverse = 1.0 / (norm.max(NORM_MIN) * dot(observed, observed).sqrt().max(NORM_MIN));
+            let cosine = dot(predicted, observed) * inverse;
+            // A norm below the least one is a constant.
+            let along = if norm > NORM_MIN { cosine / (norm * norm) } else { 0.0 };
+            sums.consistency += factor * (1.0 - cosine);
+            let factor = factor * self.weights.consistency;
+            for (predicted, observed) in predicted.iter_mut().zip(observed) {
+                let of_cosine = f64::from(*observed) * inverse - f64::from(*predicted) * along;
+                *predicted = (-factor * of_cosine) as f32;
+            }
+        }
+    }
+
+    /// The index of the state of a row at step k.
+    fn state(&self, row: usize, step: usize) -> usize {
+        row * (self.batch.unroll_steps + 1) + step
+    }
+
+    /// `sₖ rᵢ`.
+    fn share(&self, row: usize, step: usize) -> f64 {
+        let importance = self.batch.importance.get(row).map_or(1.0, |&importance| f64::from(importance));
+        step_share(step, self.batch.unroll_steps) * importance
+    }
+
+    /// The factor of a loss after an action, whose weight is among `weights` with `stride` for each row.
+    fn after_action(&self, row: usize, step: usize, weights: &[f32], stride: usize) -> f64 {
+        self.share(row, step + 1) * f64::from(weights[row * stride + step]) / self.positions as f64
+    }
+
+    /// Each row with its logits.
+    fn by_row<'b>(
+        &self,
+        rows: Range<usize>,
+        logits: &'b mut [f32],
+    ) -> impl Iterator<Item = (usize, &'b mut [f32])> + use<'b> {
+        let outputs = logits.len() / rows.len();
+        rows.zip(logits.chunks_exact_mut(outputs))
+    }
+}
+
+/// s: the share of a step in a loss.
+fn step_share(step: usize, steps: usize) -> f64 {
+    if step == 0 { 1.0 } else { 1.0 / steps as f64 }
+}
+
+/// The sums of the rewards `[B, K]` since the memory was last empty, `[B, K]` (Ye et al. 2021, section 4.2).
+fn value_prefixes(rewards: &[f32], steps: usize) -> Vec<f32> {
+    let parts = rewards.chunks(steps.max(1)).flat_map(|row| row.chunks(PREFIX_HORIZON));
+    let sums = parts.flat_map(|part| {
+        part.iter().scan(0.0, |sum, reward| {
+            *sum += reward;
+            Some(*sum)
+        })
+    });
+    sums.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::value_prefixes;
+
+    #[test]
+    fn value_prefixes_begin_again_after_five_steps() {
+        assert_eq!(value_prefixes(&[1.0, 0.0, 2.0, 0.0, -1.0, 8.0, 1.0], 7), [1.0, 1.0, 3.0, 3.0, 2.0, 8.0, 9.0]);
+        assert_eq!(value_prefixes(&[1.0, 2.0, 3.0, 4.0], 2), [1.0, 3.0, 3.0, 7.0]);
+    }
+}

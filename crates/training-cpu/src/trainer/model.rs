@@ -1,0 +1,76 @@
+use training::{Examples, Layout, ModelLayers};
+use weights::Architecture;
+
+use crate::graph::Graph;
+use crate::{Path, alphazero, latent};
+
+/// A network of any model and its graph.
+#[derive(Debug)]
+pub(super) struct Model {
+    architecture: Architecture,
+    layers: ModelLayers,
+    layout: Layout,
+    path: Path,
+    /// The graph for the steps of the newest batch, and their number.
+    graph: Option<(usize, Graph)>,
+}
+
+impl Model {
+    /// The network of `layers`.
+    pub(super) fn new(architecture: &Architecture, layers: ModelLayers, path: Path) -> Self {
+        Self { architecture: architecture.clone(), layout: layers.layout(), layers, path, graph: None }
+    }
+
+    /// Its architecture.
+    pub(super) fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
+    /// The places of its tensors.
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Returns the number of positions after checking every field of a batch.
+    pub(super) fn positions(&self, examples: &Examples) -> Result<usize, training::Error> {
+        match examples {
+            Examples::Positions(batch) => {
+                self.layers.alphazero()?;
+                batch.positions(&self.architecture)
+            }
+            Examples::Unrolled(batch) => {
+                self.layers.muzero()?;
+                let positions = batch.positions(&self.architecture)?;
+                let needs_next = self.layers.consistency().is_some() || self.architecture.model.codes() > 0;
+                if needs_next && !batch.has_next_observations() {
+                    let expected = batch.observations.len() * batch.unroll_steps;
+                    return Err(training::Error::Batch { field: "next_observations", expected, got: 0 });
+                }
+                Ok(positions)
+            }
+        }
+    }
+
+    /// The graph for examples, which were checked: that of the newest batch unless its number of steps differs.
+    pub(super) fn graph(&mut self, examples: &Examples) -> &mut Graph {
+        let steps = match examples {
+            Examples::Positions(_) => 0,
+            Examples::Unrolled(batch) => batch.unroll_steps,
+        };
+        let graph = match self.graph.take() {
+            Some((of, graph)) if of == steps => graph,
+            _ => self.unrolled(steps),
+        };
+        &mut self.graph.insert((steps, graph)).1
+    }
+
+    fn unrolled(&self, steps: usize) -> Graph {
+        let Self { architecture, layers, layout, path, .. } = self;
+        match layers {
+            ModelLayers::Alphazero(layers) => alphazero::graph(architecture, layers, layout, *path),
+            ModelLayers::Muzero { latent: layers, consistency } => {
+                latent::unrolled(architecture, layers, consistency.as_ref(), layout, steps, *path)
+            }
+        }
+    }
+}

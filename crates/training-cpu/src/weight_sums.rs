@@ -1,0 +1,49 @@
+use std::ops::Range;
+
+use crate::Path;
+use crate::buffer::{Buffer, Store};
+use crate::matrix::{Gradient, GradientPart, Weights};
+use crate::shape::evenly;
+use crate::threads::Threads;
+
+/// Parts in which sums are added to a gradient.
+const ADDED_PARTS: usize = 8;
+
+/// The gradient of the weights of one use of a layer, before it is added to those of all parameters.
+#[derive(Debug)]
+pub(crate) struct WeightSums {
+    gradient: Gradient,
+    place: Range<usize>,
+    outputs: usize,
+    sums: Buffer,
+}
+
+impl WeightSums {
+    /// Room for the sums over `positions` positions.
+    pub(crate) fn new(weights: &Weights, positions: usize, path: Path, store: &mut Store) -> Self {
+        let (gradient, place) = weights.gradient(positions, path);
+        let sums = store.take(gradient.sums());
+        Self { gradient, place, outputs: weights.shape.outputs, sums }
+    }
+
+    /// What threads compute of it, for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
+    pub(crate) fn parts<'a>(&'a mut self, x: &'a Buffer, of_y: &'a Buffer) -> Vec<GradientPart<'a>> {
+        self.gradient.parts(x, of_y, &mut self.sums)
+    }
+
+    /// Adds it to those of all parameters, `[P]`.
+    pub(crate) fn add(self, gradient: &mut [f32], threads: &mut Threads, store: &mut Store) {
+        let Self { gradient: of_weights, place, outputs, sums } = self;
+        let rows: Vec<_> = evenly(outputs, outputs.div_ceil(ADDED_PARTS)).collect();
+        let of_output = place.len() / outputs;
+        let mut rest = &mut gradient[place];
+        let mut blocks = Vec::with_capacity(rows.len());
+        for rows in rows {
+            let (block, others) = rest.split_at_mut(rows.len() * of_output);
+            rest = others;
+            blocks.push((rows, block));
+        }
+        threads.each(blocks, |(rows, block)| of_weights.add(&sums, rows, block));
+        store.give(sums);
+    }
+}
