@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bridge::EnvironmentSection;
-use game::{Game, Scoring, Spec};
+use game::{Game, ObservationShape, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
 use network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
@@ -13,7 +13,7 @@ use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
-use weights::Model;
+use weights::{Architecture, Model};
 
 /// The most preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;
@@ -103,6 +103,27 @@ impl NetworkSection {
             (ModelKind::Alphazero, Scoring::Rewards) => Model::AlphazeroReturns { support },
             (ModelKind::Muzero, _) => Model::Muzero { support, value_prefix },
             (ModelKind::StochasticMuzero, _) => Model::StochasticMuzero { support, codes: chance_codes },
+        }
+    }
+
+    /// Returns the network that is trained in a game.
+    #[must_use]
+    pub fn architecture_of<G: Game>(&self, game: &G) -> Architecture {
+        let Spec { name, actions, observation, .. } = game.spec().clone();
+        let ObservationShape { planes, height, width } = observation;
+        let &Self { channels, blocks, squeeze_excitation, global_pooling, .. } = self;
+        let model = self.model_of(game);
+        Architecture {
+            game: name,
+            planes,
+            height,
+            width,
+            actions,
+            channels,
+            blocks,
+            squeeze_excitation,
+            global_pooling,
+            model,
         }
     }
 }

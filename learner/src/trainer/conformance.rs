@@ -2,11 +2,15 @@
 
 use std::time::Instant;
 
-use network_torch::{Device, Network};
-use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
+#[cfg(feature = "torch")]
+use training::UnrolledBatch;
+use training::{TrainerSettings, TrainingBatch};
 use weights::{Architecture, Model};
 
 use super::*;
+
+#[cfg(feature = "torch")]
+mod libtorch;
 
 /// Makes trainers of one backend, all with the same first weights, and batches for their network.
 struct Backend {
@@ -16,59 +20,14 @@ struct Backend {
     not_finite: fn() -> Examples,
 }
 
-const LIBTORCH: Backend = Backend {
-    trainer: || libtorch(Model::Alphazero),
-    examples: || Examples::Positions(batch()),
-    not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
-};
-
 const KERNELS: Backend = Backend {
     trainer: || {
         let (architecture, settings) = (architecture(Model::Alphazero), TrainerSettings::default());
         Box::new(training_cpu::Trainer::new(&architecture, settings, 1, 2).unwrap())
     },
-    ..LIBTORCH
+    examples: || Examples::Positions(batch()),
+    not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
 };
-
-const LIBTORCH_MUZERO: Backend = Backend {
-    trainer: || libtorch(Model::muzero(5)),
-    examples: || Examples::Unrolled(unrolled()),
-    not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
-};
-
-const LIBTORCH_RETURNS: Backend = Backend {
-    trainer: || libtorch(Model::AlphazeroReturns { support: 5 }),
-    examples: || Examples::Unrolled(returns()),
-    not_finite: || Examples::Unrolled(UnrolledBatch { values: vec![f32::NAN], ..returns() }),
-};
-
-/// MuZero with the switches of EfficientZero.
-const LIBTORCH_EFFICIENTZERO: Backend = Backend {
-    trainer: || {
-        let settings = TrainerSettings { consistency_loss_weight: 2.0, ..TrainerSettings::default() };
-        libtorch_with(Model::muzero_with_value_prefix(5), settings)
-    },
-    ..LIBTORCH_MUZERO
-};
-
-const LIBTORCH_STOCHASTIC_MUZERO: Backend = Backend {
-    trainer: || libtorch(Model::StochasticMuzero { support: 5, codes: 3 }),
-    not_finite: || {
-        let next_observations = [f32::NAN; 2 * 2 * 9].into_iter().collect();
-        Examples::Unrolled(UnrolledBatch { next_observations, ..unrolled() })
-    },
-    ..LIBTORCH_MUZERO
-};
-
-fn libtorch(model: Model) -> Box<dyn Trainer> {
-    libtorch_with(model, TrainerSettings::default())
-}
-
-fn libtorch_with(model: Model, settings: TrainerSettings) -> Box<dyn Trainer> {
-    let architecture = architecture(model);
-    let network = Network::to_train(&architecture, &settings, Device::Cpu, 1).unwrap();
-    Box::new(network_torch::Trainer::new(network, settings).unwrap())
-}
 
 /// A network small enough to train in a test.
 pub(crate) fn architecture(model: Model) -> Architecture {
@@ -98,6 +57,7 @@ fn batch() -> TrainingBatch {
 }
 
 /// One position and two steps.
+#[cfg(feature = "torch")]
 fn unrolled() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
@@ -117,6 +77,7 @@ fn unrolled() -> UnrolledBatch {
 }
 
 /// One position and no step.
+#[cfg(feature = "torch")]
 fn returns() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
@@ -195,17 +156,6 @@ pub(super) fn files(trainer: &dyn Trainer) -> Files {
 
 pub(super) fn published(trainer: &dyn Trainer) -> Vec<u8> {
     trainer.snapshot(Contents::Average).unwrap().published().unwrap()
-}
-
-#[test]
-fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
-    keep_the_contract(&[
-        LIBTORCH,
-        LIBTORCH_RETURNS,
-        LIBTORCH_MUZERO,
-        LIBTORCH_EFFICIENTZERO,
-        LIBTORCH_STOCHASTIC_MUZERO,
-    ]);
 }
 
 #[test]
