@@ -1,4 +1,5 @@
-//! `zerofleet train --needs-libtorch`: the answer for `cargo xtask train`, which fetches libtorch for runs that need it.
+//! `zerofleet train --needs-libtorch`: the answer for `cargo xtask train`, which fetches libtorch for runs that need
+//! it.
 
 use fleet::config::Fleet as Config;
 use learner::libtorch::{Cpu, Path, Reason, why};

@@ -1,8 +1,8 @@
 //! The decision whether libtorch computes training steps, or the kernels of the CPU, which need no libtorch.
 //!
 //! [`why`] decides for the settings of a run, [`why_on_cpu`] for a network and its training settings on a CPU. The
-//! program `learner` chooses its backend by them, and `cargo xtask train` whether it fetches libtorch, so that a network
-//! that [`Trainer::check`] accepts needs none anywhere.
+//! program `learner` chooses its backend by them, and `cargo xtask train` whether it fetches libtorch, so that a
+//! network that [`Trainer::check`] accepts needs none anywhere.
 
 use inference::PrecisionPreference;
 use training::{Precision, TrainerSettings, TrainingKernel};

@@ -88,8 +88,8 @@ pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
     install(root, platform, choose(platform, choice)?, check)
 }
 
-/// Ensures that libtorch is installed, as [`ensure`] does, on a machine where every run uses it: `LIBTORCH` names one, or
-/// it runs on a GPU of this machine. Elsewhere it fetches nothing and returns `None`.
+/// Ensures that libtorch is installed, as [`ensure`] does, on a machine where every run uses it: `LIBTORCH` names one,
+/// or it runs on a GPU of this machine. Elsewhere it fetches nothing and returns `None`.
 ///
 /// # Errors
 /// Those of [`ensure`].
@@ -159,7 +159,7 @@ fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
             for reason in reasons {
                 eprintln!("libtorch {VERSION}: {reason}");
             }
-            eprintln!("libtorch {VERSION}: no GPU of this machine can be used: going on with the CPU half");
+            eprintln!("libtorch {VERSION}: no GPU of this machine can be used: going on with the CPU");
             Ok(Halves::Cpu)
         }
         (Survey::TooOld(reasons), _) => bail!("{} ({REMEDY})", reasons.join("; ")),

@@ -35,9 +35,9 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Build release binaries and train: `zerofleet train`, with its options. libtorch is fetched where nvidia-smi lists a
-    /// GPU that it runs on, on a Mac, and for runs that the kernels of the CPU do not train or train slower;
-    /// `CUDA_VISIBLE_DEVICES=` leaves the GPU out, and `LIBTORCH` names one that is always used.
+    /// Build release binaries and train: `zerofleet train`, with its options. Fetch libtorch where nvidia-smi lists a
+    /// GPU that it runs on, on a Mac, and for runs that the kernels of the CPU do not train or train slower.
+    /// `CUDA_VISIBLE_DEVICES=` leaves the GPU out, and `LIBTORCH` names a libtorch that is always used.
     #[command(disable_help_flag = true)]
     Train {
         /// Options of `zerofleet train`; `--help` lists them.

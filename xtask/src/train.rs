@@ -1,5 +1,5 @@
-//! `cargo xtask train`: builds the programs of a training run, with libtorch where the run needs it, then runs `zerofleet
-//! train`.
+//! `cargo xtask train`: builds the programs of a training run, with libtorch where the run needs it, then runs
+//! `zerofleet train`.
 //!
 //! Where a GPU can compute, every program that trains or evaluates is linked with libtorch. Elsewhere all are built
 //! without it, and `zerofleet`, which reads run file, preset, environment and options, answers whether the learner of

@@ -9,18 +9,15 @@ use weights::{Architecture, Model};
 
 use super::*;
 
-#[cfg(feature = "torch")]
-mod libtorch;
-
 /// Makes trainers of one backend, all with the same first weights, and batches for their network.
-struct Backend {
-    trainer: fn() -> Box<dyn Trainer>,
-    examples: fn() -> Examples,
+pub(super) struct Backend {
+    pub(super) trainer: fn() -> Box<dyn Trainer>,
+    pub(super) examples: fn() -> Examples,
     /// Examples whose losses are NaN.
-    not_finite: fn() -> Examples,
+    pub(super) not_finite: fn() -> Examples,
 }
 
-const KERNELS: Backend = Backend {
+pub(super) const KERNELS: Backend = Backend {
     trainer: || {
         let (architecture, settings) = (architecture(Model::Alphazero), TrainerSettings::default());
         Box::new(training_cpu::Trainer::new(&architecture, settings, 1, 2).unwrap())
@@ -58,7 +55,7 @@ fn batch() -> TrainingBatch {
 
 /// One position and two steps.
 #[cfg(feature = "torch")]
-fn unrolled() -> UnrolledBatch {
+pub(super) fn unrolled() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
         unroll_steps: 2,
@@ -78,7 +75,7 @@ fn unrolled() -> UnrolledBatch {
 
 /// One position and no step.
 #[cfg(feature = "torch")]
-fn returns() -> UnrolledBatch {
+pub(super) fn returns() -> UnrolledBatch {
     let TrainingBatch { observations, policies, .. } = batch();
     UnrolledBatch {
         observations,
@@ -163,7 +160,7 @@ fn the_kernels_of_the_cpu_keep_the_contract_of_trainers() {
     keep_the_contract(&[KERNELS]);
 }
 
-fn keep_the_contract(backends: &[Backend]) {
+pub(super) fn keep_the_contract(backends: &[Backend]) {
     for backend in backends {
         backend.a_trainer_without_queued_steps_has_no_results();
         backend.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
