@@ -7,7 +7,7 @@
 //! weights of a run, `trained`, here or on an inference server, `remote`; `matches` plays those of two runs against
 //! each other; `watch` shows their episode of a game for one player. `replay` and `inference` send requests to live
 //! servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
-//! would find on this machine. `bench` runs another program.
+//! would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs libtorch.
 
 mod bench;
 mod client_security;
@@ -15,6 +15,7 @@ mod doctor;
 mod env;
 mod eval;
 mod inference;
+mod libtorch;
 mod matches;
 mod picture;
 mod play;

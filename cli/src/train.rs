@@ -8,18 +8,31 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use fleet::child::Event;
-use fleet::plan::Plan;
+use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role};
+use learner::libtorch::Cpu;
 use service::Drain;
 
+use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report;
 use crate::run_metrics::{Meter, RunMetrics, unix_seconds};
 use crate::screen::Screen;
 use crate::write_failures::WriteFailures;
 
-pub(crate) use fleet::plan::Args;
+/// Trains a network: starts every process of a run, shows their metrics and drains them in order.
+#[derive(Debug, Clone, clap::Args)]
+// The group of the run's options has the same name.
+#[group(skip)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    run: plan::Args,
+
+    /// Print as JSON whether the learner of the run needs libtorch, and start nothing.
+    #[arg(long, hide = true)]
+    needs_libtorch: bool,
+}
 
 /// Interval between checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,7 +43,11 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Trains until the time is over or a signal requests a stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let plan = Plan::new(&args, std::env::vars_os())?;
+    let plan = Plan::new(&args.run, std::env::vars_os())?;
+    if args.needs_libtorch {
+        println!("{}", serde_json::to_string(&Answer::new(&plan.config, Cpu::this())?)?);
+        return Ok(());
+    }
     let binaries = fleet::binaries(&plan, Rating::On)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;

@@ -58,8 +58,7 @@ impl Fleet {
     /// Runs the checks of every process, so that an error appears on the screen and not only in a log, and the checks
     /// that concern two processes.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self { run, environment, network, search, selfplay, replay, learner, actor, arena, inference, .. } =
-            self.clone();
+        let Self { run, environment, network, search, selfplay, replay, actor, arena, inference, .. } = self.clone();
         let (reanalysis, security, telemetry) = (self.reanalysis.clone(), self.security.clone(), &self.telemetry);
         telemetry.check()?;
         check_model(&run, &environment, &network, &actor)?;
@@ -76,9 +75,7 @@ impl Fleet {
             security: here(),
         }
         .settings()?;
-        let learner =
-            learner::config::Config { run: run.clone(), environment: outside(), network, learner, security: here() }
-                .settings()?;
+        let learner = self.learner_settings()?;
         let replay = replay_server::Config { run: run.clone(), replay, security: here() }.settings()?;
         check_batch(&learner, &replay)?;
         inference_server::Config {
@@ -91,6 +88,15 @@ impl Fleet {
         .settings()?;
         arena::config::Config { run, environment: outside(), search, arena, security: here() }.settings()?;
         Ok(())
+    }
+
+    /// Returns the settings of the learner.
+    ///
+    /// # Errors
+    /// Names the key that is invalid.
+    pub fn learner_settings(&self) -> Result<learner::config::Settings, ConfigError> {
+        let Self { run, environment, network, learner, security, .. } = self.clone();
+        learner::config::Config { run, environment, network, learner, security }.settings()
     }
 }
 

@@ -3,12 +3,22 @@
 use std::num::NonZeroUsize;
 
 use anyhow::Context as _;
-use network_torch::{Device, Network};
-use training::{TrainerSettings, TrainingKernel};
-use training_cpu::Path;
+use training::{Precision, TrainerSettings};
 use weights::Architecture;
 
+use crate::device::Device;
 use crate::trainer::Trainer;
+#[cfg(feature = "torch")]
+use learner::libtorch::Cpu;
+
+/// The device and the precision for training.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) device: Device,
+    pub(crate) precision: Precision,
+    /// Device and precision with the reasons, for the log.
+    pub(crate) description: String,
+}
 
 /// A trainer and what it computes with, for the log.
 pub(crate) struct Backend {
@@ -17,11 +27,11 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Makes the trainer of a new network. On a CPU it is that of the kernels, unless libtorch is configured or they
-    /// lack something; `threads` 0 is the number of cores.
+    /// Makes the trainer of a new network. On a CPU it is that of the kernels, unless libtorch is there and is
+    /// configured, faster, or supports what they lack; `threads` 0 is the number of cores.
     ///
     /// # Errors
-    /// Settings out of range, a device that fails.
+    /// Settings out of range or that this program does not support, a device that fails.
     pub(crate) fn new(
         architecture: &Architecture,
         settings: TrainerSettings,
@@ -29,70 +39,78 @@ impl Backend {
         threads: usize,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        match why_libtorch(&settings, device, Path::widest()) {
-            None => {
-                let threads = match threads {
-                    0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-                    _ => threads,
-                };
-                let trainer = training_cpu::Trainer::new(architecture, settings, seed, threads)
-                    .context("make the trainer of the CPU")?;
-                let description = format!("the kernels of the CPU ({}, threads: {threads})", trainer.path());
-                Ok(Self { trainer: Box::new(trainer), description })
-            }
-            Some(reason) => {
-                let network = Network::to_train(architecture, &settings, device, seed).context("make the network")?;
-                let trainer = network_torch::Trainer::new(network, settings).context("make the trainer")?;
-                let description = if trainer.trains_by_hand() {
-                    "libtorch, with the kernel on matrix tiles for stem and blocks".to_owned()
-                } else {
-                    format!("libtorch ({reason})")
-                };
-                Ok(Self { trainer: Box::new(trainer), description })
-            }
+        #[cfg(feature = "torch")]
+        if let Some(reason) = why_libtorch(&settings, device, Cpu::this()) {
+            return Self::libtorch(architecture, settings, device, seed, &reason);
         }
+        debug_assert_eq!(device, Device::Cpu, "the kernels compute on the CPU");
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            _ => threads,
+        };
+        let trainer =
+            training_cpu::Trainer::new(architecture, settings, seed, threads).context("make the trainer of the CPU")?;
+        let description = format!("the kernels of the CPU ({}, threads: {threads})", trainer.path());
+        Ok(Self { trainer: Box::new(trainer), description })
+    }
+
+    #[cfg(feature = "torch")]
+    fn libtorch(
+        architecture: &Architecture,
+        settings: TrainerSettings,
+        device: Device,
+        seed: u64,
+        reason: &str,
+    ) -> anyhow::Result<Self> {
+        let network =
+            network_torch::Network::to_train(architecture, &settings, device, seed).context("make the network")?;
+        let trainer = network_torch::Trainer::new(network, settings).context("make the trainer")?;
+        let description = if trainer.trains_by_hand() {
+            "libtorch, with the kernel on matrix tiles for stem and blocks".to_owned()
+        } else {
+            format!("libtorch ({reason})")
+        };
+        Ok(Self { trainer: Box::new(trainer), description })
     }
 }
 
-/// The reason why libtorch trains on `device`, of which `path` is the widest; `None` if the kernels of the CPU do.
-fn why_libtorch(settings: &TrainerSettings, device: Device, path: Path) -> Option<String> {
+/// The reason why libtorch trains on `device` of a machine with this CPU; `None` if the kernels of the CPU do.
+#[cfg(feature = "torch")]
+fn why_libtorch(settings: &TrainerSettings, device: Device, cpu: Cpu) -> Option<String> {
     if device != Device::Cpu {
-        return Some(format!("the device is {}", network_torch::device_name(device)));
+        return Some(format!("the device is {}", crate::device::device_name(device)));
     }
-    if settings.tower == TrainingKernel::Libtorch {
-        return Some("learner.kernel = \"libtorch\"".to_owned());
-    }
-    if path == Path::Portable {
-        return Some("the CPU has neither AVX2 with FMA nor AVX-512".to_owned());
-    }
-    training_cpu::Trainer::check(settings).err().map(|error| error.to_string())
+    learner::libtorch::why_on_cpu(settings, cpu).map(|reason| reason.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use training::Precision;
+    use training_cpu::Path;
     use weights::Model;
 
     use super::*;
     use crate::trainer::conformance::architecture;
 
+    fn made(model: Model, settings: TrainerSettings) -> anyhow::Result<String> {
+        Backend::new(&architecture(model), settings, Device::Cpu, 2, 1).map(|made| made.description)
+    }
+
+    #[cfg(feature = "torch")]
     #[test]
-    fn the_kernels_train_on_a_cpu_what_they_support_and_libtorch_trains_the_rest_with_the_reason() {
+    fn an_accelerator_trains_with_libtorch_and_a_cpu_with_the_kernels_unless_there_is_a_reason() {
         let settings = TrainerSettings::default;
-        assert_eq!(why_libtorch(&settings(), Device::Cpu, Path::Avx2), None);
+        let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles: false };
+        assert_eq!(why_libtorch(&settings(), Device::Cpu, cpu), None);
         let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
-        let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..settings() };
-        for (settings, device, path, reason) in [
-            (settings(), Device::Cuda(1), Path::Avx2, "cuda:1"),
-            (libtorch, Device::Cpu, Path::Avx2, "learner.kernel"),
-            (bf16, Device::Cpu, Path::Avx2, "precision"),
-            (settings(), Device::Cpu, Path::Portable, "AVX2"),
-        ] {
-            let why = why_libtorch(&settings, device, path).unwrap();
+        for (settings, device, reason) in
+            [(settings(), Device::Cuda(1), "cuda:1"), (bf16, Device::Cpu, "learner.precision")]
+        {
+            let why = why_libtorch(&settings, device, cpu).unwrap();
             assert!(why.contains(reason), "{why}");
         }
     }
 
+    #[cfg(feature = "torch")]
     #[test]
     fn a_backend_of_either_kind_is_made_and_described_for_every_model() {
         for model in [
@@ -101,11 +119,18 @@ mod tests {
             Model::muzero(5),
             Model::StochasticMuzero { support: 5, codes: 3 },
         ] {
-            let make = |settings| Backend::new(&architecture(model), settings, Device::Cpu, 2, 1).unwrap();
-            let libtorch = TrainerSettings { tower: TrainingKernel::Libtorch, ..TrainerSettings::default() };
-            assert!(make(libtorch).description.starts_with("libtorch"));
-            let kernels = make(TrainerSettings::default()).description;
+            let settings = TrainerSettings { tower: training::TrainingKernel::Libtorch, ..TrainerSettings::default() };
+            assert!(made(model.clone(), settings).unwrap().starts_with("libtorch"));
+            let kernels = made(model, TrainerSettings::default()).unwrap();
             assert_eq!(kernels.contains("threads: 2"), Path::widest() != Path::Portable, "{kernels}");
         }
+    }
+
+    #[cfg(not(feature = "torch"))]
+    #[test]
+    fn without_libtorch_the_kernels_train_whatever_instructions_the_cpu_has() {
+        let kernels = made(Model::Alphazero, TrainerSettings::default()).unwrap();
+        assert!(kernels.contains(&format!("{}, threads: 2", Path::widest())), "{kernels}");
+        made(Model::muzero(5), TrainerSettings::default()).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bridge::EnvironmentSection;
-use game::{Game, Scoring, Spec};
+use game::{Game, ObservationShape, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
 use network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
@@ -13,7 +13,7 @@ use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
-use weights::Model;
+use weights::{Architecture, Model};
 
 /// The most preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;
@@ -105,6 +105,27 @@ impl NetworkSection {
             (ModelKind::StochasticMuzero, _) => Model::StochasticMuzero { support, codes: chance_codes },
         }
     }
+
+    /// Returns the network that is trained in a game.
+    #[must_use]
+    pub fn architecture_of<G: Game>(&self, game: &G) -> Architecture {
+        let Spec { name, actions, observation, .. } = game.spec().clone();
+        let ObservationShape { planes, height, width } = observation;
+        let &Self { channels, blocks, squeeze_excitation, global_pooling, .. } = self;
+        let model = self.model_of(game);
+        Architecture {
+            game: name,
+            planes,
+            height,
+            width,
+            actions,
+            channels,
+            blocks,
+            squeeze_excitation,
+            global_pooling,
+            model,
+        }
+    }
 }
 
 /// The section `[learner]`.
@@ -119,9 +140,9 @@ pub struct LearnerSection {
     pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: PrecisionPreference,
-    /// The backend of training: `libtorch`, or `auto`. On a CPU with AVX2 or AVX-512 the latter trains AlphaZero
-    /// networks in float32 with kernels that need no libtorch. In bfloat16, with one thread, on a CPU with matrix
-    /// tiles, it trains stem and blocks without pooling and excitation with the matrix-tile kernel beside libtorch.
+    /// The backend of training: `libtorch`, or `auto`. The latter trains on a CPU with kernels that need no libtorch: in
+    /// float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16. On a CPU with matrix tiles it trains with libtorch in
+    /// bfloat16, with one thread stem and blocks without pooling and excitation with the matrix-tile kernel.
     pub kernel: TrainingKernel,
     /// Threads of a training step, or of one operation of libtorch; 0 is the number of cores, or leaves it to libtorch.
     pub threads: usize,

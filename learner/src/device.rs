@@ -7,17 +7,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use network_torch::{Device, DevicePreference, Purpose, device_name};
+use network_torch::{DevicePreference, Purpose};
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
 use training::{Examples, Precision, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use learner::config::{LearnerSection, Settings};
+use learner::trainer_settings;
 
-use crate::backend::Backend;
-use crate::process::trainer_settings;
+use crate::backend::{Backend, Chosen};
 use crate::trainer::Collected;
+
+pub(crate) use crate::trial::trial;
+pub(crate) use network_torch::{Device, device_name};
 
 /// The time for the steps of one device.
 const TRIAL_TIME: Duration = Duration::from_millis(2500);
@@ -30,15 +33,6 @@ const WHOLE_STEPS: usize = 3;
 /// A device whose estimate from a part of the batch takes this many times as long as the other one is not measured
 /// further: whole batches are more efficient, but not by this much.
 const HOPELESS: f64 = 4.0;
-
-/// The device for training.
-#[derive(Debug)]
-pub(crate) struct Chosen {
-    pub(crate) device: Device,
-    pub(crate) precision: Precision,
-    /// Device and precision with the reasons, for the log.
-    pub(crate) description: String,
-}
 
 /// Chooses the device and the precision for training.
 ///

@@ -3,7 +3,9 @@
 //! Other programs are not linked with libtorch and read the line from the program `learner`. A driver that crashes or
 //! hangs then ends that program only.
 
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +31,13 @@ pub struct DeviceTrial {
 }
 
 impl DeviceTrial {
+    /// Prints the trial as one line of JSON.
+    #[must_use]
+    pub fn print(&self) -> ExitCode {
+        let printed = serde_json::to_string(self).map(|line| writeln!(std::io::stdout(), "{line}"));
+        if matches!(printed, Ok(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
     /// Returns the reason why this device cannot train; `None` if it can.
     #[must_use]
     pub fn training_refusal(&self, device: &str) -> Option<&str> {

@@ -1,20 +1,28 @@
 //! The `learner` program, which trains the network of a run and publishes its weights.
 
 mod backend;
+#[cfg(feature = "torch")]
 mod device;
 mod metrics;
+#[cfg(not(feature = "torch"))]
+mod only_cpu;
 mod pipeline;
 mod priorities;
 mod process;
 mod trainer;
 mod training;
+#[cfg(feature = "torch")]
 mod trial;
 mod writer;
 
+#[cfg(not(feature = "torch"))]
+use only_cpu as device;
+
 fn main() -> std::process::ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == learner::device_trial::OPTION) {
-        return trial::print();
+        return device::trial().print();
     }
+    #[cfg(feature = "torch")]
     network_torch::keep_memory();
     let about = "Trains the network of a run and publishes its weights; with --devices alone it prints the devices of this \
                  machine";

@@ -7,21 +7,22 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use game::{Game, ObservationShape, Spec};
-use network_torch::Device;
+use game::Game;
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
-use training::{Decay, Optimiser, TrainerSettings};
+use training::TrainerSettings;
 use weights::{Architecture, Manifest, Model};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Chosen};
+use crate::device::Device;
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
-use learner::config::{Config, LearnerSection, NetworkSection, OptimiserKind, Settings};
+use learner::config::{Config, LearnerSection, Settings};
+use learner::trainer_settings;
 use targets::{Targets, Unroll};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
@@ -66,7 +67,7 @@ async fn run_game<G: Game>(
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
     // The device is chosen before anything else of libtorch is used.
-    let architecture = architecture_of(&game, &settings);
+    let architecture = settings.network.architecture_of(&game);
     let choose = {
         let (settings, architecture) = (settings.clone(), architecture.clone());
         move || device::choose(&settings, &architecture)
@@ -130,17 +131,19 @@ const PREPARE_THREADS: usize = 4;
 
 /// Returns the number of preparing threads: as configured, or by device and cores.
 fn prepare_threads(configured: usize, device: Device, cores: std::io::Result<NonZeroUsize>) -> usize {
-    match (configured, device) {
-        (0, Device::Cpu) => 1,
-        (0, _) => (cores.map_or(1, NonZeroUsize::get) / 4).clamp(1, PREPARE_THREADS),
-        _ => configured,
+    if configured > 0 {
+        return configured;
     }
+    if device == Device::Cpu {
+        return 1;
+    }
+    (cores.map_or(1, NonZeroUsize::get) / 4).clamp(1, PREPARE_THREADS)
 }
 
 /// Restores the run, or begins a new one.
 fn begin(
     settings: &Settings,
-    device: &device::Chosen,
+    device: &Chosen,
     architecture: Architecture,
     checkpoints: &Checkpoints,
 ) -> anyhow::Result<Start> {
@@ -150,9 +153,9 @@ fn begin(
             "SIMULATED TRAINING: steps compute nothing and the weights never change (learner.simulated_step_us)"
         );
     }
-    let &device::Chosen { device, precision, ref description } = device;
+    let &Chosen { device, precision, ref description } = device;
     tracing::info!("training on {description}; seed {}", settings.run.seed);
-    metrics::device(network_torch::device_name(device), precision.to_string());
+    metrics::device(device::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
     let Backend { mut trainer, description } =
@@ -177,24 +180,6 @@ fn begin(
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
-fn architecture_of<G: Game>(game: &G, settings: &Settings) -> Architecture {
-    let Spec { name, actions, observation, .. } = game.spec().clone();
-    let ObservationShape { planes, height, width } = observation;
-    let NetworkSection { channels, blocks, squeeze_excitation, global_pooling, .. } = settings.network;
-    Architecture {
-        game: name,
-        planes,
-        height,
-        width,
-        actions,
-        channels,
-        blocks,
-        squeeze_excitation,
-        global_pooling,
-        model: settings.network.model_of(game),
-    }
-}
-
 /// Returns the targets of a run, which those of an AlphaZero network of returns are without a step.
 fn targets_of(model: Model, settings: &Settings) -> Targets {
     let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = settings.learner;
@@ -209,30 +194,8 @@ fn targets_of(model: Model, settings: &Settings) -> Targets {
     }
 }
 
-pub(crate) fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
-    let (optimiser, weight_decay) = match section.optimiser {
-        OptimiserKind::Adamw => (Optimiser::adamw(), section.weight_decay),
-        OptimiserKind::Sgd => (Optimiser::Sgd { momentum: section.momentum }, section.l2),
-    };
-    TrainerSettings {
-        optimiser,
-        learning_rate: section.learning_rate,
-        warm_up_steps: section.warm_up_steps,
-        decay: Decay::Cosine { floor: section.learning_rate_ratio_min },
-        weight_decay,
-        gradient_clip_norm: section.gradient_clip_norm,
-        ema_decay: section.ema_decay,
-        value_loss_weight: section.value_loss_weight,
-        consistency_loss_weight: section.consistency_loss_weight,
-        tower: section.kernel,
-        micro_batch: section.micro_batch,
-        ..TrainerSettings::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use inference::TrainingKernel;
     use learner::config::ModelKind;
 
     use super::*;
@@ -258,6 +221,7 @@ mod tests {
         take(run.path()).unwrap();
     }
 
+    #[cfg(feature = "torch")]
     #[test]
     fn a_learner_with_an_accelerator_prepares_batches_with_several_threads_where_there_are_cores() {
         let threads =
@@ -276,7 +240,7 @@ mod tests {
             (config.run.game, config.network.model) = (game.spec().name.clone(), model);
             (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
             let settings = config.settings().unwrap();
-            let targets = targets_of(architecture_of(game, &settings).model, &settings);
+            let targets = targets_of(settings.network.model_of(game), &settings);
             (targets, targets.unroll_steps(), targets.segment_steps(game.spec()))
         }
         let (board, environment) = (games::TicTacToe::new(), games::catch::Catch::new());
@@ -290,22 +254,5 @@ mod tests {
         assert_eq!(of(&environment, ModelKind::Alphazero), (Targets::Unrolled(returns), 0, 7));
         let unroll = Unroll { next_observations: true, ..unroll };
         assert_eq!(of(&board, ModelKind::StochasticMuzero), (Targets::Unrolled(unroll), 3, 3));
-    }
-
-    #[test]
-    fn each_optimiser_has_its_own_weight_decay() {
-        let trainer = |optimiser| {
-            let trainer = trainer_settings(&LearnerSection { optimiser, ..LearnerSection::default() });
-            (trainer.optimiser, trainer.weight_decay)
-        };
-        assert_eq!(trainer(OptimiserKind::Adamw), (Optimiser::adamw(), 1e-2));
-        assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
-    }
-
-    #[test]
-    fn the_configured_kernel_trains() {
-        let kernel = |kernel| trainer_settings(&LearnerSection { kernel, ..LearnerSection::default() }).tower;
-        assert_eq!(kernel(TrainingKernel::Auto), TrainingKernel::Auto);
-        assert_eq!(kernel(TrainingKernel::Libtorch), TrainingKernel::Libtorch);
     }
 }

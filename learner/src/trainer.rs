@@ -2,15 +2,17 @@
 //!
 //! Everything else of the learner depends on the backend through this file alone, except the choice of the
 //! [`Backend`](crate::backend::Backend), which makes the trainer. A backend stays on the thread that made it; its
-//! [`Snapshot`]s are read by another one. [`network_torch::Trainer`] is the backend of libtorch,
-//! [`training_cpu::Trainer`] that of the kernels of the CPU, which are to take bfloat16 as well (issue 25).
+//! [`Snapshot`]s are read by another one. [`training_cpu::Trainer`] is the backend of the kernels of the CPU; with
+//! the feature `torch` there is that of libtorch, too.
 
 #[cfg(test)]
 pub(crate) mod conformance;
 #[cfg(test)]
 pub(crate) mod counting;
-#[cfg(test)]
+#[cfg(all(test, feature = "torch"))]
 mod exchange;
+#[cfg(feature = "torch")]
+mod libtorch;
 
 use std::time::Instant;
 
@@ -110,59 +112,6 @@ pub(crate) struct Placed {
     pub(crate) device: String,
 }
 
-impl Trainer for network_torch::Trainer {
-    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
-        Ok(Self::queue(self, examples, clock)?)
-    }
-
-    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
-        Ok(Self::queue_nothing(self, examples, clock)?)
-    }
-
-    fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
-        match Self::collect(self, clock).context("no step is queued")? {
-            Ok(trained) => Ok(Collected::Trained(trained)),
-            Err(network_torch::Error::Training(training::Error::NotFinite { quantity, .. })) => {
-                Ok(Collected::NotFinite { quantity })
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn queue_depth(&self) -> usize {
-        Self::queue_depth(self)
-    }
-
-    fn micro_batches(&self) -> usize {
-        Self::micro_batches(self)
-    }
-
-    fn set_progress(&mut self, progress: f64) {
-        Self::set_progress(self, progress);
-    }
-
-    fn step_count(&self) -> u64 {
-        Self::step_count(self)
-    }
-
-    fn learning_rate(&self) -> f64 {
-        Self::learning_rate(self)
-    }
-
-    fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>> {
-        Ok(Box::new(Self::snapshot(self, contents)?))
-    }
-
-    fn load(&mut self, files: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
-        Ok(Self::load(self, files)?)
-    }
-
-    fn placement(&self) -> Vec<Placed> {
-        let placed = |(what, device)| Placed { what, device: network_torch::device_name(device) };
-        Self::placement(self).map(placed).collect()
-    }
-}
-
 impl Trainer for training_cpu::Trainer {
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
         Ok(Self::queue(self, examples, clock)?)
@@ -217,16 +166,6 @@ impl Trainer for training_cpu::Trainer {
 }
 
 impl Snapshot for training_cpu::Snapshot {
-    fn published(&self) -> anyhow::Result<Vec<u8>> {
-        Ok(Self::published(self)?)
-    }
-
-    fn files(&self) -> anyhow::Result<Files> {
-        Ok(Self::files(self)?)
-    }
-}
-
-impl Snapshot for network_torch::Snapshot {
     fn published(&self) -> anyhow::Result<Vec<u8>> {
         Ok(Self::published(self)?)
     }

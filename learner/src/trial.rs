@@ -1,20 +1,13 @@
-//! `learner --devices`: tries every device and prints what works.
+//! `learner --devices`: tries every device with libtorch.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use learner::device_trial::{Choice, DeviceTrial, Libtorch};
 use network_torch::{Device, DevicePreference, Error, Purpose, choose_device, device_name, devices};
 
-/// Prints a [`DeviceTrial`] as one line of JSON.
-pub(crate) fn print() -> ExitCode {
-    let printed = serde_json::to_string(&trial()).map(|line| writeln!(std::io::stdout(), "{line}"));
-    if matches!(printed, Ok(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn trial() -> DeviceTrial {
+/// Tries every device.
+pub(crate) fn trial() -> DeviceTrial {
     let found = devices();
     let chosen = |purpose| match choose_device(DevicePreference::Auto, purpose) {
         Ok(chosen) => Choice { device: chosen.name(), reason: chosen.reason },

@@ -47,7 +47,8 @@ pub fn run(root: &Path) -> Result<()> {
     step("clippy", &mut || {
         cargo(&format!("clippy --workspace --all-targets --features {torch} -- -D warnings"))?;
         // The same features as in `cargo xtask train`.
-        cargo("clippy --package cli --bin zerofleet --no-default-features -- -D warnings")
+        let programs = "--package cli --bin zerofleet --package learner --bin learner";
+        cargo(&format!("clippy {programs} --no-default-features -- -D warnings"))
     });
     step("docs", &mut || {
         let mut docs = workspace::cargo(root);

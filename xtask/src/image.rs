@@ -45,6 +45,9 @@ pub struct Options {
     /// their names end in `-gpu`.
     #[arg(long)]
     pub gpu: bool,
+    /// The image of the learner contains no libtorch: it trains on CPUs, and only what the kernels of the CPU support.
+    #[arg(long, conflicts_with_all = ["gpu", "from"])]
+    pub without_libtorch: bool,
     /// Only the image of this binary; may be given many times.
     #[arg(long, value_name = "BINARY")]
     pub only: Vec<String>,
@@ -181,14 +184,20 @@ fn build(root: &Path, options: &Options, processes: &[&Process], wanted: Flavour
     }
     let (gpu, cpu): (Vec<&Process>, Vec<&Process>) =
         processes.iter().partition(|process| process.flavour(wanted) == Flavour::Gpu);
+    let (bare, cpu): (Vec<&Process>, Vec<&Process>) =
+        cpu.iter().partition(|process| options.without_libtorch && process.package == "learner");
     let (profile, folder) = if options.debug { (None, "debug") } else { (Some("--release"), "release") };
-    let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
-    libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
+    if !options.without_libtorch {
+        let choice = if gpu.is_empty() { Choice::Cpu } else { Choice::CudaForImages };
+        libtorch::ensure(root, libtorch::Check::Stamp, choice)?;
+    }
     // One build each, because the features of a package are those that any package of the same build asks for: `cli`
     // would be linked with libtorch.
-    for (packages, feature) in [(cpu, ""), (gpu, "/torch")] {
+    for (packages, default, feature) in
+        [(bare, Some("--no-default-features"), ""), (cpu, None, ""), (gpu, None, "/torch")]
+    {
         let mut command = workspace::cargo(root);
-        command.arg("build").args(profile);
+        command.arg("build").args(profile).args(default);
         for package in packages.iter().map(|process| process.package) {
             command.args(["--package", package]);
             if !feature.is_empty() {

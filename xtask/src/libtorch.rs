@@ -64,6 +64,13 @@ pub enum Halves {
     CpuAndCuda,
 }
 
+impl Halves {
+    /// Returns whether a GPU may compute with them: the one of a Mac, or one of NVIDIA.
+    pub(crate) fn use_a_gpu(self) -> bool {
+        cfg!(target_os = "macos") || self == Self::CpuAndCuda
+    }
+}
+
 /// Ensures that libtorch is installed and intact: in `.libtorch`, or in the folder that `LIBTORCH` names. Prints
 /// nothing if it is, unless a GPU cannot be used.
 ///
@@ -78,7 +85,29 @@ pub fn ensure(root: &Path, check: Check, choice: Choice) -> Result<Halves> {
         return accept_halves(&folder, halves, choice);
     }
     let platform = Platform::here()?;
-    let halves = choose(platform, choice)?;
+    install(root, platform, choose(platform, choice)?, check)
+}
+
+/// Ensures that libtorch is installed, as [`ensure`] does, on a machine where every run uses it: `LIBTORCH` names one,
+/// or it runs on a GPU of this machine. Elsewhere it fetches nothing and returns `None`.
+///
+/// # Errors
+/// Those of [`ensure`].
+pub fn ensure_for_gpu(root: &Path, check: Check) -> Result<Option<Halves>> {
+    if workspace::chosen_libtorch(root).is_some() {
+        return ensure(root, check, Choice::Auto).map(Some);
+    }
+    // A platform without wheels trains on its CPU.
+    let Ok(platform) = Platform::here() else { return Ok(None) };
+    let halves = choose(platform, Choice::Auto)?;
+    if !halves.use_a_gpu() {
+        return Ok(None);
+    }
+    install(root, platform, halves, check).map(Some)
+}
+
+/// Fetches what is missing of these halves into `.libtorch`.
+fn install(root: &Path, platform: &'static Platform, halves: Halves, check: Check) -> Result<Halves> {
     let install = Install { platform, folder: root.join(".libtorch"), tools: root.join(".tools") };
     fs::create_dir_all(&install.tools).with_context(|| format!("create {}", install.tools.display()))?;
     // Of two concurrent tasks only the first fetches libtorch; the second finds it installed.
@@ -130,7 +159,7 @@ fn decide(survey: Survey, choice: Choice) -> Result<Halves> {
             for reason in reasons {
                 eprintln!("libtorch {VERSION}: {reason}");
             }
-            eprintln!("libtorch {VERSION}: no GPU of this machine can be used: going on with the CPU half");
+            eprintln!("libtorch {VERSION}: no GPU of this machine can be used: going on with the CPU");
             Ok(Halves::Cpu)
         }
         (Survey::TooOld(reasons), _) => bail!("{} ({REMEDY})", reasons.join("; ")),

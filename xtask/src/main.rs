@@ -35,8 +35,9 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Fetch libtorch, with its CUDA half where nvidia-smi lists a GPU that it runs on, build release binaries and
-    /// train: `zerofleet train`, with its options. `CUDA_VISIBLE_DEVICES=` leaves the GPU out.
+    /// Build release binaries and train: `zerofleet train`, with its options. Fetch libtorch where nvidia-smi lists a
+    /// GPU that it runs on, on a Mac, and for runs that the kernels of the CPU do not train or train slower.
+    /// `CUDA_VISIBLE_DEVICES=` leaves the GPU out, and `LIBTORCH` names a libtorch that is always used.
     #[command(disable_help_flag = true)]
     Train {
         /// Options of `zerofleet train`; `--help` lists them.

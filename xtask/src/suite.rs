@@ -34,6 +34,10 @@ pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
     // compiled twice.
     let mut tests = prepared(root, &["--all-targets"])?;
     tests.args(["--workspace", "--lib", "--bins", "--tests"]);
+    // The default features of the other packages, so that only the learner is compiled once more.
+    let mut without_libtorch = workspace::cargo(root);
+    without_libtorch.args(["test", "--workspace", "--bin", "learner", "--no-default-features"]);
+    without_libtorch.args(["--features", "cli/parquet"]);
     let mut examples = workspace::cargo(root);
     examples.args(["test", "--doc"]);
     for package in packages_with_examples(root)? {
@@ -41,7 +45,7 @@ pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
     }
     let mut summary = Summary::default();
     let mut passed = true;
-    for mut command in [tests, examples] {
+    for mut command in [tests, without_libtorch, examples] {
         // One failing binary does not hide the results of the others.
         passed &= summary.add_all(command.arg("--no-fail-fast").args(filter))?;
     }

@@ -1,4 +1,9 @@
-//! `cargo xtask train`: fetches libtorch, builds the programs of a training run, then runs `zerofleet train`.
+//! `cargo xtask train`: builds the programs of a training run, with libtorch where the run needs it, then runs
+//! `zerofleet train`.
+//!
+//! Where a GPU can compute, every program that trains or evaluates is linked with libtorch. Elsewhere all are built
+//! without it, and `zerofleet`, which reads run file, preset, environment and options, answers whether the learner of
+//! this run needs it; only then libtorch is fetched and the learner is built again.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -6,8 +11,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 
-use crate::libtorch::{self, Halves};
+use crate::libtorch::{self, Check, Choice, Halves};
 use crate::workspace;
 
 /// The programs that training runs, each with its package; `zerofleet` finds the others in its own folder.
@@ -18,6 +24,10 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("actor", "actor"),
     ("arena", "arena"),
 ];
+/// The program that trains.
+const LEARNER: (&str, &str) = ("learner", "learner");
+/// The option that makes `zerofleet train` print an [`Answer`].
+const QUESTION: &str = "--needs-libtorch";
 /// The program that a run with `--inference remote` needs as well.
 const INFERENCE_SERVER: (&str, &str) = ("inference-server", "inference-server");
 /// The packages of the programs that evaluate positions, with libtorch if they have the feature `torch`.
@@ -25,32 +35,96 @@ pub(crate) const EVALUATING: [&str; 3] = ["actor", "arena", "inference-server"];
 /// The approximate duration of a first build, in minutes of one core.
 const FIRST_BUILD_CORE_MINUTES: usize = 11;
 
-/// Fetches libtorch, builds the programs of a run and replaces this process by `zerofleet train`.
+/// The answer of `zerofleet train --needs-libtorch`.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    need: Need,
+    reason: String,
+}
+
+/// Whether the learner of a run is built with libtorch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Need {
+    /// The learner cannot train without it.
+    Required,
+    /// The learner trains faster with it.
+    Faster,
+    /// The learner trains as fast without it.
+    None,
+}
+
+/// Builds the programs of a run and replaces this process by `zerofleet train`.
 ///
 /// # Errors
 /// If fetching, building or starting fails.
 pub fn run(root: &Path, options: &[OsString]) -> Result<()> {
-    let halves = libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Auto)?;
+    let halves = libtorch::ensure_for_gpu(root, Check::Stamp)?;
     let programs = programs(options);
     let program = workspace::metadata(root)?.target_directory.join("release").join("zerofleet");
     if !program.exists() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         println!("{}", announcement(&programs, cores));
     }
-    let mut build = workspace::cargo(root);
-    build.args(["build", "--release"]);
-    for (package, binary) in &programs {
-        build.args(["--package", package, "--bin", binary]);
+    build(root, &programs, &features(&programs, halves))?;
+    if halves.is_none()
+        && let Some(answer) = ask(program.as_ref(), options)
+        && fetch(root, &answer)?
+    {
+        build(root, &[LEARNER], &features(&[LEARNER], Some(Halves::Cpu)))?;
     }
-    // The export to Parquet, which no run needs, is left out.
-    build.args(["--no-default-features", "--features", &features(&programs, halves)]);
-    workspace::run(&mut build)?;
 
     let mut train = Command::new(&program);
     train.arg("train").args(options);
     find_libraries(&mut train, root);
     // Replaces this process, so that Ctrl-C goes directly to the process that drains.
     Err(train.exec()).with_context(|| format!("start {program}"))
+}
+
+/// Builds programs in release mode with these features.
+fn build(root: &Path, programs: &[(&str, &str)], features: &str) -> Result<()> {
+    let mut build = workspace::cargo(root);
+    build.args(["build", "--release"]);
+    for (package, binary) in programs {
+        build.args(["--package", package, "--bin", binary]);
+    }
+    // The export to Parquet, which no run needs, is left out.
+    workspace::run(build.args(["--no-default-features", "--features", features]))
+}
+
+/// Returns the answer whether the run with these options needs libtorch; `None` for options that `zerofleet train`
+/// refuses or that only print something, which it does by itself afterwards.
+fn ask(program: &Path, options: &[OsString]) -> Option<Answer> {
+    let text = workspace::output(Command::new(program).args(["train", QUESTION]).args(options)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Fetches libtorch for a run that needs it, and prints why; returns whether the learner is to be built with it.
+///
+/// # Errors
+/// A run that needs libtorch, which cannot be fetched.
+fn fetch(root: &Path, Answer { need, reason }: &Answer) -> Result<bool> {
+    println!("libtorch {}: {}: {reason}", libtorch::VERSION, in_words(*need));
+    if *need == Need::None {
+        return Ok(false);
+    }
+    match libtorch::ensure(root, Check::Stamp, Choice::Cpu) {
+        Ok(_) => Ok(true),
+        Err(error) if *need == Need::Faster => {
+            println!("libtorch {}: going on without it: {error:#}", libtorch::VERSION);
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn in_words(need: Need) -> &'static str {
+    match need {
+        Need::Required => "needed for this run",
+        Need::Faster => "used, since it is faster",
+        Need::None => "not needed",
+    }
 }
 
 /// The programs that a run with these options needs.
@@ -71,17 +145,15 @@ fn announcement(programs: &[(&str, &str)], cores: usize) -> String {
     )
 }
 
-/// Returns the features of the programs. Where an accelerator may work, an Apple GPU or the CUDA half of libtorch,
-/// every program that evaluates can use it; everywhere else the CPU kernel is the faster evaluator, and only the
-/// learner is linked with libtorch.
-fn features(programs: &[(&str, &str)], halves: Halves) -> String {
-    let mut features = "learner/torch".to_owned();
-    if cfg!(target_os = "macos") || halves == Halves::CpuAndCuda {
-        for (package, _) in programs.iter().filter(|(package, _)| EVALUATING.contains(package)) {
-            features.push_str(&format!(",{package}/torch"));
-        }
-    }
-    features
+/// Returns the features of the programs with these halves of libtorch. Where a GPU may work, every program that
+/// evaluates can use it; everywhere else the CPU kernel is the faster evaluator, and only the learner is linked with
+/// libtorch, if there is one.
+fn features(programs: &[(&str, &str)], halves: Option<Halves>) -> String {
+    let uses = |package: &str| {
+        halves.is_some_and(|halves| package == "learner" || halves.use_a_gpu() && EVALUATING.contains(&package))
+    };
+    let linked = programs.iter().filter(|(package, _)| uses(package));
+    linked.map(|(package, _)| format!("{package}/torch")).collect::<Vec<_>>().join(",")
 }
 
 /// Adds the folder of a chosen libtorch to the library search path. Binaries find `.libtorch` by themselves, but no
@@ -124,10 +196,32 @@ mod tests {
     fn every_program_that_evaluates_is_linked_with_libtorch_where_the_cuda_half_is_used() {
         let all = [PROGRAMS.as_slice(), &[INFERENCE_SERVER]].concat();
         let cuda = "learner/torch,actor/torch,arena/torch,inference-server/torch";
-        assert_eq!(features(&all, Halves::CpuAndCuda), cuda);
-        assert_eq!(features(&PROGRAMS, Halves::CpuAndCuda), "learner/torch,actor/torch,arena/torch");
-        let none = if cfg!(target_os = "macos") { cuda } else { "learner/torch" };
-        assert_eq!(features(&all, Halves::Cpu), none);
+        assert_eq!(features(&all, Some(Halves::CpuAndCuda)), cuda);
+        assert_eq!(features(&PROGRAMS, Some(Halves::CpuAndCuda)), "learner/torch,actor/torch,arena/torch");
+        let cpu = if cfg!(target_os = "macos") { cuda } else { "learner/torch" };
+        assert_eq!(features(&all, Some(Halves::Cpu)), cpu);
+        assert_eq!(features(&[LEARNER], Some(Halves::Cpu)), "learner/torch");
+    }
+
+    #[test]
+    fn without_libtorch_no_program_is_linked_with_it() {
+        assert_eq!(features(&[PROGRAMS.as_slice(), &[INFERENCE_SERVER]].concat(), None), "");
+    }
+
+    #[test]
+    fn options_that_zerofleet_refuses_leave_the_answer_open() {
+        assert_eq!(ask(Path::new("/nowhere/zerofleet"), &[]), None);
+        assert_eq!(ask(Path::new("false"), &[]), None);
+        // Prints its arguments, which are no answer.
+        assert_eq!(ask(Path::new("echo"), &["--help".into()]), None);
+    }
+
+    #[test]
+    fn a_run_that_needs_no_libtorch_has_none_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        let answer: Answer = serde_json::from_str(r#"{"need":"none","reason":"kernels train"}"#).unwrap();
+        assert!(!fetch(folder.path(), &answer).unwrap());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

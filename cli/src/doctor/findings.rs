@@ -1,9 +1,11 @@
 //! Judges the facts of a machine: what is fine, what deserves a note, and what would stop a run.
 
 use fleet::Role;
+use fleet::config::Fleet as Config;
 use fleet::run_directory::Inference;
 use inference::DevicePreference;
 use learner::device_trial::DeviceTrial;
+use learner::libtorch::{Reason, why};
 use network_cpu::KernelVariant;
 use serde::Serialize;
 use service::devices::CPU;
@@ -162,6 +164,14 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
             return vec![Finding::fault("libtorch", reason, "run `cargo xtask libtorch`, or see the messages above")];
         }
     };
+    let has_gpu = facts.gpus.as_ref().is_ok_and(|gpus| !gpus.is_empty());
+    if !facts.with_libtorch.contains(&Role::Learner) {
+        let text = "none: the program `learner` was built without it, and trains with the kernels of the CPU";
+        return vec![match has_gpu || cfg!(target_os = "macos") {
+            true => Finding::note("libtorch", text, "to train on the GPU: cargo xtask train builds it with libtorch"),
+            false => Finding::fine("libtorch", text),
+        }];
+    }
     let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let version = trial.libtorch.version.as_deref().map_or_else(String::new, |version| format!("{version}, "));
     let cpu_half = path(&trial.libtorch.cpu_half).unwrap_or_else(|| "loaded".to_owned());
@@ -173,7 +183,6 @@ fn libtorch(facts: &Facts) -> Vec<Finding> {
         });
         return found;
     }
-    let has_gpu = facts.gpus.as_ref().is_ok_and(|gpus| !gpus.is_empty());
     found.push(match path(&trial.libtorch.cuda_half) {
         Some(cuda_half) => Finding::fine("libtorch", format!("CUDA half: {cuda_half}")),
         None => {
@@ -210,7 +219,21 @@ fn devices(facts: &Facts, run: &Run) -> Vec<Finding> {
         roles.push(("inference", Role::Inference, config.inference.device));
     }
     roles.push(("arena", Role::Arena, config.arena.device));
-    roles.into_iter().map(|(section, role, wanted)| device(facts, section, role, wanted)).collect()
+    let devices = roles.into_iter().map(|(section, role, wanted)| device(facts, section, role, wanted));
+    devices.chain(lacks_libtorch(facts, config)).collect()
+}
+
+/// Returns what a learner without libtorch cannot train, or trains slower, on the CPU.
+fn lacks_libtorch(facts: &Facts, config: &Config) -> Option<Finding> {
+    const REMEDY: &str = "cargo xtask train builds the learner with libtorch for such a run";
+    if facts.with_libtorch.contains(&Role::Learner) || config.learner.device.is_accelerator() {
+        return None;
+    }
+    let without = "and this program `learner` has no libtorch";
+    match why(&config.learner_settings().ok()?, facts.training)? {
+        reason @ Reason::Required { .. } => Some(Finding::fault("learner", format!("{reason}, {without}"), REMEDY)),
+        reason @ Reason::Faster(_) => Some(Finding::note("learner", format!("{reason}, {without}"), REMEDY)),
+    }
 }
 
 fn device(facts: &Facts, section: &'static str, role: Role, wanted: DevicePreference) -> Finding {

@@ -12,6 +12,7 @@ use fleet::run_directory::Inference;
 use fleet::trial::{TIME_LIMIT, try_devices};
 use fleet::{Rating, Role};
 use learner::device_trial::DeviceTrial;
+use learner::libtorch::Cpu;
 use network_cpu::KernelVariant;
 use service::directory::{Room, room, writable};
 use service::gpus::{Gpu, gpus};
@@ -33,6 +34,8 @@ pub(super) struct Facts {
     pub(super) system: String,
     pub(super) cpu: String,
     pub(super) variants: Vec<KernelVariant>,
+    /// The features of the CPU that training uses.
+    pub(super) training: Cpu,
     pub(super) cores: usize,
     pub(super) memory: Option<Memory>,
     pub(super) container: Container,
@@ -117,6 +120,7 @@ impl Facts {
                 .chain(KernelVariant::INT8)
                 .filter(|variant| variant.is_available())
                 .collect(),
+            training: Cpu::this(),
             cores: machine::cores(),
             memory: fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_in(&text)),
             container: Container::read(Path::new("/sys/fs/cgroup"), &own_group()),

@@ -10,7 +10,9 @@ use std::time::Duration;
 use fleet::Role;
 use fleet::run_directory::Inference;
 use inference::DevicePreference;
+use learner::config::ModelKind;
 use learner::device_trial::{Choice, DeviceTrial, Libtorch};
+use learner::libtorch::{Cpu, Path};
 use network_cpu::KernelVariant;
 use service::directory::Room;
 use service::gpus::{ComputeCapability, Gpu};
@@ -29,6 +31,7 @@ fn without_gpu() -> Facts {
         system: "linux x86_64".to_owned(),
         cpu: "A CPU".to_owned(),
         variants: vec![KernelVariant::Avx2F32, KernelVariant::Avx512F32],
+        training: Cpu { path: Path::Avx512, has_bf16: true, has_matrix_tiles: false },
         cores: 8,
         memory: Some(Memory { bytes: 16_000_000_000, available_bytes: 12_000_000_000 }),
         container: Container::default(),
@@ -188,6 +191,24 @@ fn a_program_without_libtorch_cannot_use_a_named_accelerator_and_is_noted_where_
     assert!(note.remedy.as_ref().unwrap().contains("--package actor --features torch"), "{note:?}");
     facts.plan.as_mut().unwrap().config.arena.device = DevicePreference::Cuda(0);
     assert_fault(&facts, "arena", "this program `arena` has no libtorch", "--package arena --features torch");
+}
+
+#[test]
+fn a_learner_without_libtorch_is_fine_where_the_kernels_train_and_a_fault_or_a_note_where_they_do_not() {
+    let without = |facts: Facts| Facts { with_libtorch: Vec::new(), ..facts };
+    let mut facts = without(without_gpu());
+    let found = findings(&facts);
+    assert!(found.iter().all(|finding| finding.verdict == Verdict::Fine), "{found:#?}");
+    assert!(of(&found, "libtorch").text.starts_with("none: "), "{found:#?}");
+
+    facts.training.has_matrix_tiles = true;
+    let [note] = &complaints(&facts, "learner")[..] else { panic!("one note") };
+    assert!(note.verdict == Verdict::Note && note.text.contains("matrix tiles"), "{note:?}");
+    facts.plan.as_mut().unwrap().config.network.model = ModelKind::StochasticMuzero;
+    assert_fault(&facts, "learner", "network.model: ", "cargo xtask train builds the learner with libtorch");
+
+    let [note] = &complaints(&without(with_gpu()), "libtorch")[..] else { panic!("one note") };
+    assert!(note.verdict == Verdict::Note && note.remedy.as_ref().unwrap().contains("GPU"), "{note:?}");
 }
 
 #[test]

@@ -2,24 +2,23 @@
 
 use std::time::Instant;
 
-use network_torch::{Device, Network};
 use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::*;
 
 /// Makes trainers of one backend for one model, all with the same first weights, and batches for their network.
-struct Subject {
+pub(super) struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
     consistency_loss_weight: f64,
     examples: fn() -> Examples,
     /// Examples whose losses are NaN.
-    not_finite: fn() -> Examples,
+    pub(super) not_finite: fn() -> Examples,
 }
 
 /// The backend that `make` makes, with every model.
-fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> [Subject; 5] {
+pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> [Subject; 5] {
     let muzero = || Subject {
         make,
         model: Model::muzero(5),
@@ -52,11 +51,6 @@ fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> [Su
             ..muzero()
         },
     ]
-}
-
-fn libtorch(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
-    let network = Network::to_train(architecture, &settings, Device::Cpu, 1).unwrap();
-    Box::new(network_torch::Trainer::new(network, settings).unwrap())
 }
 
 fn kernels(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
@@ -199,16 +193,11 @@ pub(super) fn published(trainer: &dyn Trainer) -> Vec<u8> {
 }
 
 #[test]
-fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
-    keep_the_contract(&subjects(libtorch));
-}
-
-#[test]
 fn the_kernels_of_the_cpu_keep_the_contract_of_trainers_for_every_model() {
     keep_the_contract(&subjects(kernels));
 }
 
-fn keep_the_contract(subjects: &[Subject]) {
+pub(super) fn keep_the_contract(subjects: &[Subject]) {
     for subject in subjects {
         subject.a_trainer_without_queued_steps_has_no_results();
         subject.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use learner::config::{Config, LearnerSection};
-use network_torch::{Device, Network};
 use service::config::RunSection;
 use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::Model;
@@ -40,14 +39,13 @@ fn not_finite() -> Prepared {
 
 /// A run that begins in `folder`, or resumes from the last checkpoint there.
 fn start(folder: &Path) -> Start {
-    let (architecture, settings) = (architecture(Model::Alphazero), TrainerSettings::default());
+    let architecture = architecture(Model::Alphazero);
+    let new = || training_cpu::Trainer::new(&architecture, TrainerSettings::default(), 1, 1).unwrap();
     let Some(found) = checkpoints(folder).newest().unwrap() else {
-        let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
-        let trainer = network_torch::Trainer::new(network, settings).unwrap();
-        return Start { trainer: Box::new(trainer), architecture, progress: None };
+        return Start { trainer: Box::new(new()), architecture, progress: None };
     };
-    let files = &found.checkpoint.files;
-    let trainer = network_torch::Trainer::restore(&architecture, settings, Device::Cpu, files).unwrap();
+    let mut trainer = new();
+    trainer.load(&found.checkpoint.files).unwrap();
     Start { trainer: Box::new(trainer), architecture, progress: Some(found.checkpoint.progress) }
 }
 

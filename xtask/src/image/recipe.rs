@@ -24,7 +24,7 @@ pub(super) const CONTENT: &str = "zerofleet.content";
 /// The hardware that an image is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flavour {
-    /// CPUs; only the learner contains libtorch.
+    /// CPUs; at most the learner contains libtorch.
     Cpu,
     /// NVIDIA GPUs; every process that evaluates or trains contains both halves of libtorch.
     Gpu,

@@ -1,0 +1,70 @@
+//! `zerofleet train --needs-libtorch`: the answer for `cargo xtask train`, which fetches libtorch for runs that need
+//! it.
+
+use fleet::config::Fleet as Config;
+use learner::libtorch::{Cpu, Reason, why};
+use serde::Serialize;
+use service::ConfigError;
+
+/// The answer, which is printed as one line of JSON.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Answer {
+    need: Need,
+    /// The reason, for a person to read.
+    reason: String,
+}
+
+/// Whether the learner of a run is built with libtorch.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Need {
+    /// The learner cannot train without it.
+    Required,
+    /// The learner trains faster with it.
+    Faster,
+    /// The learner trains as fast without it.
+    None,
+}
+
+impl Answer {
+    /// Returns the answer for a run on this CPU.
+    ///
+    /// # Errors
+    /// Names the key of the run file that is invalid.
+    pub(crate) fn new(config: &Config, cpu: Cpu) -> Result<Self, ConfigError> {
+        let reason = why(&config.learner_settings()?, cpu);
+        let need = match reason {
+            Some(Reason::Required { .. }) => Need::Required,
+            Some(Reason::Faster(_)) => Need::Faster,
+            None => Need::None,
+        };
+        let reason = match reason {
+            Some(reason) => reason.to_string(),
+            None => format!("the kernels of the CPU ({}) compute the training steps", cpu.path),
+        };
+        Ok(Self { need, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use learner::libtorch::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_answer_names_the_need_and_the_reason() {
+        let answer = |set: &dyn Fn(&mut Config), has_matrix_tiles| {
+            let mut config = Config::default();
+            set(&mut config);
+            let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles };
+            let answer = Answer::new(&config, cpu).unwrap();
+            serde_json::to_string(&answer).unwrap()
+        };
+        let none = r#"{"need":"none","reason":"the kernels of the CPU (avx2-f32) compute the training steps"}"#;
+        assert_eq!(answer(&|_| {}, false), none);
+        assert!(answer(&|_| {}, true).starts_with(r#"{"need":"faster","reason":"the CPU has matrix tiles"#));
+        let cuda = answer(&|config| config.learner.device = inference::DevicePreference::Cuda(0), false);
+        assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is no CPU"}"#);
+    }
+}

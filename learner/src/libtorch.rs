@@ -1,0 +1,132 @@
+//! The decision whether libtorch computes training steps, or the kernels of the CPU, which need no libtorch.
+//!
+//! [`why`] decides for the settings of a run, [`why_on_cpu`] for the settings of training on a CPU. The program
+//! `learner` chooses its backend by them, and `cargo xtask train` whether it fetches libtorch.
+
+use inference::PrecisionPreference;
+use training::{Precision, TrainerSettings, TrainingKernel};
+
+pub use training_cpu::Path;
+
+use crate::config::Settings;
+use crate::trainer_settings;
+
+/// The features of a CPU that decide between the backends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    /// The widest instructions for the kernels in float32.
+    pub path: Path,
+    /// Products of bfloat16, which the kernels use.
+    pub has_bf16: bool,
+    /// Matrix tiles (AMX), which only the kernels beside libtorch use.
+    pub has_matrix_tiles: bool,
+}
+
+impl Cpu {
+    /// Returns the features of this CPU.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            path: Path::widest(),
+            has_bf16: Path::fastest(Precision::Bf16).is_some(),
+            has_matrix_tiles: cpu::grants_amx(),
+        }
+    }
+}
+
+/// The reason why libtorch trains.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// The kernels of the CPU cannot train with the value of this key of the run file.
+    #[error("{key}: {why}")]
+    Required {
+        /// The key.
+        key: &'static str,
+        /// What the value asks for.
+        why: String,
+    },
+    /// The kernels of the CPU can train, and libtorch is faster.
+    #[error("{0}")]
+    Faster(&'static str),
+}
+
+/// Returns the reason why libtorch trains a run on a machine without accelerators; `None` if the kernels of the CPU do.
+#[must_use]
+pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
+    let section = &settings.learner;
+    if section.device.is_accelerator() {
+        return Some(Reason::Required { key: "learner.device", why: format!("`{}` is no CPU", section.device) });
+    }
+    let precision = match section.precision {
+        PrecisionPreference::Bf16 => Precision::Bf16,
+        // Libtorch measures bfloat16 as the faster one there.
+        PrecisionPreference::Auto if cpu.has_matrix_tiles => Precision::Bf16,
+        PrecisionPreference::Auto | PrecisionPreference::F32 | PrecisionPreference::Int8 => Precision::F32,
+    };
+    why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu)
+}
+
+/// Returns the reason why libtorch trains on a CPU; `None` if the kernels of the CPU do.
+#[must_use]
+pub fn why_on_cpu(settings: &TrainerSettings, cpu: Cpu) -> Option<Reason> {
+    if settings.tower == TrainingKernel::Libtorch {
+        return Some(Reason::Required { key: "learner.kernel", why: "`libtorch` is configured".to_owned() });
+    }
+    match settings.precision {
+        Precision::Bf16 if cpu.has_matrix_tiles => Some(Reason::Faster(
+            "the CPU has matrix tiles (AMX), with which libtorch trains in bf16, several times as fast as in f32",
+        )),
+        Precision::Bf16 if !cpu.has_bf16 => Some(Reason::Required {
+            key: "learner.precision",
+            why: "the CPU has no products of bf16 (AVX-512 BF16)".to_owned(),
+        }),
+        Precision::F32 if cpu.path == Path::Portable => {
+            Some(Reason::Faster("the CPU has neither AVX2 with FMA nor AVX-512"))
+        }
+        Precision::F32 | Precision::Bf16 => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    use super::*;
+
+    const PLAIN: Cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles: false };
+    const WIDE: Cpu = Cpu { path: Path::Avx512, has_bf16: true, has_matrix_tiles: false };
+    const TILES: Cpu = Cpu { has_matrix_tiles: true, ..WIDE };
+    const PORTABLE: Cpu = Cpu { path: Path::Portable, ..PLAIN };
+
+    /// The reason for a run with these keys; empty without one.
+    fn reason(sets: &[&str], cpu: Cpu) -> String {
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        let sources = service::config::Sources { file: None, env: std::iter::empty(), sets };
+        let config: Config = sources.read(games::preset).unwrap().load().unwrap();
+        why(&config.settings().unwrap(), cpu).map_or_else(String::new, |reason| reason.to_string())
+    }
+
+    #[test]
+    fn a_run_on_a_cpu_needs_libtorch_only_for_what_the_kernels_lack_or_compute_slower() {
+        for (sets, cpu, expected) in [
+            (&[][..], PLAIN, ""),
+            (&["learner.device=cpu", "network.squeeze_excitation=16"], PLAIN, ""),
+            (&["network.model=muzero"], PLAIN, ""),
+            (&["run.game=cartpole-v1"], PLAIN, ""),
+            (&["run.game=catch", "network.model=alphazero"], PLAIN, ""),
+            (&["learner.precision=f32"], TILES, ""),
+            (&["learner.precision=f32"], PORTABLE, "neither AVX2 with FMA nor AVX-512"),
+            (&[], TILES, "matrix tiles"),
+            (&["learner.precision=bf16"], TILES, "matrix tiles"),
+            (&["learner.precision=bf16"], WIDE, ""),
+            (&["learner.precision=bf16"], PLAIN, "learner.precision: the CPU has no products of bf16"),
+            (&["learner.device=cuda:1"], PLAIN, "learner.device: `cuda:1` is no CPU"),
+            (&["learner.device=mps"], PLAIN, "learner.device: `mps` is no CPU"),
+            (&["learner.kernel=libtorch"], PLAIN, "learner.kernel: `libtorch` is configured"),
+        ] {
+            let got = reason(sets, cpu);
+            assert_eq!(got.is_empty(), expected.is_empty(), "{sets:?}: {got}");
+            assert!(got.contains(expected), "{sets:?}: `{got}` does not contain `{expected}`");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The device of a program that was built without libtorch, which is the CPU.
+
+use inference::PrecisionPreference;
+use learner::config::{LearnerSection, Settings};
+use learner::device_trial::{Choice, DeviceTrial, Libtorch};
+use learner::libtorch::{self, Cpu, Reason};
+use service::ConfigError;
+use service::devices::CPU;
+use training::Precision;
+use weights::Architecture;
+
+use crate::backend::Chosen;
+
+/// Why this program uses no other device, and the command that builds one that does.
+const WITHOUT_LIBTORCH: &str = "this program was built without libtorch: `cargo xtask train` builds it with libtorch for a \
+                                run that needs it, and `cargo build --release --package learner` always does";
+
+/// The device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// The CPU.
+    Cpu,
+}
+
+/// Returns its name in a configuration.
+pub(crate) fn device_name(Device::Cpu: Device) -> String {
+    CPU.to_owned()
+}
+
+/// Chooses the CPU, in float32 unless another precision is configured.
+///
+/// # Errors
+/// [`ConfigError`] names the key whose value needs libtorch.
+pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, ConfigError> {
+    // Matrix tiles make libtorch faster, and no run impossible.
+    let cpu = Cpu { has_matrix_tiles: false, ..Cpu::this() };
+    if let Some(Reason::Required { key, why }) = libtorch::why(settings, cpu) {
+        return Err(ConfigError::invalid(key, format!("{why}, and {WITHOUT_LIBTORCH}")));
+    }
+    let LearnerSection { precision, .. } = settings.learner;
+    let (precision, reason) = match precision {
+        PrecisionPreference::Bf16 => (Precision::Bf16, "configured"),
+        PrecisionPreference::F32 => (Precision::F32, "configured"),
+        PrecisionPreference::Auto | PrecisionPreference::Int8 => (Precision::F32, "without libtorch"),
+    };
+    let description = format!("cpu (built without libtorch), {precision} ({reason})");
+    Ok(Chosen { device: Device::Cpu, precision, description })
+}
+
+/// Returns the devices, of which only the CPU works.
+pub(crate) fn trial() -> DeviceTrial {
+    let chosen = || Choice { device: CPU.to_owned(), reason: WITHOUT_LIBTORCH.to_owned() };
+    DeviceTrial {
+        libtorch: Libtorch::default(),
+        working: vec![CPU.to_owned()],
+        missing: ["cuda", "mps"].map(|device| format!("{device}: {WITHOUT_LIBTORCH}")).into(),
+        cannot_train: Vec::new(),
+        training: chosen(),
+        inference: chosen(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use inference::{DevicePreference, TrainingKernel};
+    use learner::config::Config;
+    use weights::Model;
+
+    use super::*;
+    use crate::trainer::conformance::architecture;
+
+    fn chosen(set: impl FnOnce(&mut Config)) -> Result<Chosen, String> {
+        let mut config = Config::default();
+        set(&mut config);
+        choose(&config.settings().unwrap(), &architecture(Model::Alphazero)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_program_without_libtorch_trains_on_the_cpu_in_float32() {
+        for precision in [PrecisionPreference::Auto, PrecisionPreference::F32] {
+            let chosen = chosen(|config| config.learner.precision = precision).unwrap();
+            assert_eq!((chosen.device, chosen.precision), (Device::Cpu, Precision::F32));
+        }
+    }
+
+    #[test]
+    fn what_needs_libtorch_is_refused_with_its_key_and_the_command_that_builds_the_program_with_it() {
+        let refused = |key: &str, set: &dyn Fn(&mut Config)| {
+            let error = chosen(set).unwrap_err();
+            assert!(error.starts_with(&format!("{key}: ")), "{error}");
+            assert!(error.contains("built without libtorch: `cargo xtask train` builds it with"), "{error}");
+        };
+        refused("learner.device", &|config| config.learner.device = DevicePreference::Cuda(0));
+        refused("learner.device", &|config| config.learner.device = DevicePreference::Mps);
+        refused("learner.kernel", &|config| config.learner.kernel = TrainingKernel::Libtorch);
+    }
+
+    #[test]
+    fn every_accelerator_is_refused_with_the_reason() {
+        let trial = trial();
+        assert_eq!((trial.training.device.as_str(), trial.refusal(CPU)), (CPU, None));
+        for device in ["cuda", "cuda:1", "mps"] {
+            assert_eq!(trial.training_refusal(device), Some(WITHOUT_LIBTORCH), "{device}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The backend of libtorch.
+
+use super::*;
+
+impl Trainer for network_torch::Trainer {
+    fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        Ok(Self::queue(self, examples, clock)?)
+    }
+
+    fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
+        Ok(Self::queue_nothing(self, examples, clock)?)
+    }
+
+    fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+        match Self::collect(self, clock).context("no step is queued")? {
+            Ok(trained) => Ok(Collected::Trained(trained)),
+            Err(network_torch::Error::Training(training::Error::NotFinite { quantity, .. })) => {
+                Ok(Collected::NotFinite { quantity })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn queue_depth(&self) -> usize {
+        Self::queue_depth(self)
+    }
+
+    fn micro_batches(&self) -> usize {
+        Self::micro_batches(self)
+    }
+
+    fn set_progress(&mut self, progress: f64) {
+        Self::set_progress(self, progress);
+    }
+
+    fn step_count(&self) -> u64 {
+        Self::step_count(self)
+    }
+
+    fn learning_rate(&self) -> f64 {
+        Self::learning_rate(self)
+    }
+
+    fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>> {
+        Ok(Box::new(Self::snapshot(self, contents)?))
+    }
+
+    fn load(&mut self, files: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
+        Ok(Self::load(self, files)?)
+    }
+
+    fn placement(&self) -> Vec<Placed> {
+        let placed = |(what, device)| Placed { what, device: network_torch::device_name(device) };
+        Self::placement(self).map(placed).collect()
+    }
+}
+
+impl Snapshot for network_torch::Snapshot {
+    fn published(&self) -> anyhow::Result<Vec<u8>> {
+        Ok(Self::published(self)?)
+    }
+
+    fn files(&self) -> anyhow::Result<Files> {
+        Ok(Self::files(self)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use network_torch::{Device, Network};
+    use training::TrainerSettings;
+    use weights::Architecture;
+
+    use super::*;
+    use crate::trainer::conformance::{keep_the_contract, subjects};
+
+    fn libtorch(architecture: &Architecture, settings: TrainerSettings) -> Box<dyn Trainer> {
+        let network = Network::to_train(architecture, &settings, Device::Cpu, 1).unwrap();
+        Box::new(network_torch::Trainer::new(network, settings).unwrap())
+    }
+
+    #[test]
+    fn libtorch_keeps_the_contract_of_trainers_for_every_model() {
+        keep_the_contract(&subjects(libtorch));
+    }
+}
