@@ -166,10 +166,22 @@ pub struct LearnerSection {
     pub learning_rate: f64,
     /// Steps over which the learning rate grows from zero.
     pub warm_up_steps: u64,
-    /// Minutes over which the learning rate falls to its floor; the clock continues across restarts.
+    /// The measure of the schedule: `minutes` that the learner has run, whose clock continues across restarts, or
+    /// `positions` that it has trained on, which are the same on every machine.
+    pub schedule: ScheduleKind,
+    /// The length of a schedule of `minutes`.
     pub schedule_minutes: f64,
-    /// The learning rate at the end of the schedule, as a share of its peak.
+    /// The length of a schedule of `positions`.
+    pub schedule_positions: u64,
+    /// The learning rate over the schedule: `cosine` and `linear` fall from the peak to the floor, `steps` multiplies it
+    /// at some places, `constant` leaves it.
+    pub learning_rate_decay: DecayKind,
+    /// Of `cosine` and `linear`: the learning rate at the end of the schedule, as a share of its peak.
     pub learning_rate_ratio_min: f64,
+    /// Of `steps`: the places, as shares of the schedule.
+    pub learning_rate_steps: Vec<f64>,
+    /// Of `steps`: the factor of the learning rate at each place.
+    pub learning_rate_step_factor: f64,
     /// Decoupled weight decay of `adamw` on convolution and linear weights.
     pub weight_decay: f64,
     /// Momentum of `sgd`.
@@ -180,12 +192,20 @@ pub struct LearnerSection {
     pub gradient_clip_norm: f64,
     /// Decay per step of the moving average of weights that is published.
     pub ema_decay: f64,
+    /// The share of the schedule after which the published average holds all weights since then with equal shares
+    /// (stochastic weight averaging); 1 keeps it exponential.
+    pub swa_start: f64,
     /// Weight of the value loss beside the policy loss.
     pub value_loss_weight: f64,
     /// Of `muzero` and `stochastic_muzero`: weight of the consistency loss, which compares unrolled latent states with
     /// those of the observations that followed (Ye et al. 2021); 2 as published, 0 leaves it out. A run keeps it 0 or
     /// above 0: checkpoints hold its heads.
     pub consistency_loss_weight: f64,
+    /// The share of the uniform distribution in targets of policies, over legal actions, and of win, draw and loss (label
+    /// smoothing).
+    pub label_smoothing: f32,
+    /// The temperature T of policy targets, which are raised to the power 1 / T: above 1 they are softer.
+    pub policy_target_temperature: f32,
     /// The share of the search's root value in the value target of games scored by their outcome; the rest is the
     /// outcome.
     pub search_value_share: f32,
@@ -206,6 +226,50 @@ pub struct LearnerSection {
     pub checkpoint_interval_seconds: f64,
     /// Checkpoints kept on disk.
     pub checkpoints_kept: usize,
+}
+
+/// The setting `learner.schedule`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleKind {
+    /// By the clock.
+    Minutes,
+    /// By the positions of training steps.
+    Positions,
+}
+
+/// The setting `learner.learning_rate_decay`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayKind {
+    /// Half a cosine.
+    Cosine,
+    /// A line.
+    Linear,
+    /// A factor at some places.
+    Steps,
+    /// None.
+    Constant,
+}
+
+/// The length of a run's schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Schedule {
+    /// As time that the learner runs.
+    Time(Duration),
+    /// As positions of training steps.
+    Positions(u64),
+}
+
+impl Schedule {
+    /// Returns the share of the schedule that has passed, which may be above 1.
+    #[must_use]
+    pub fn progress(self, elapsed_seconds: f64, positions: u64) -> f64 {
+        match self {
+            Self::Time(length) => elapsed_seconds / length.as_secs_f64(),
+            Self::Positions(length) => positions as f64 / length.max(1) as f64,
+        }
+    }
 }
 
 /// The setting `learner.optimiser`.
@@ -234,8 +298,14 @@ impl Default for LearnerSection {
             optimiser: OptimiserKind::Adamw,
             learning_rate: 2e-3,
             warm_up_steps: 100,
+            schedule: ScheduleKind::Minutes,
             schedule_minutes: 15.0,
+            schedule_positions: 2_000_000,
+            learning_rate_decay: DecayKind::Cosine,
             learning_rate_ratio_min: 0.05,
+            // The values of AlphaGo Zero's successors: a tenth at a half and at three quarters.
+            learning_rate_steps: vec![0.5, 0.75],
+            learning_rate_step_factor: 0.1,
             // The value in AdamW's paper; its decay is multiplied by the learning rate alone.
             weight_decay: 1e-2,
             // The values of AlphaZero.
@@ -243,8 +313,11 @@ impl Default for LearnerSection {
             l2: 1e-4,
             gradient_clip_norm: 5.0,
             ema_decay: 0.99,
+            swa_start: 1.0,
             value_loss_weight: 1.0,
             consistency_loss_weight: 0.0,
+            label_smoothing: 0.0,
+            policy_target_temperature: 1.0,
             search_value_share: 0.25,
             // The values of MuZero, for Atari.
             unroll_steps: 5,
@@ -272,8 +345,8 @@ pub struct Settings {
     pub learner: LearnerSection,
     /// The addresses of the replay servers.
     pub replay: Endpoints,
-    /// The run's length: the schedule's denominator.
-    pub schedule: Duration,
+    /// The length of the schedule.
+    pub schedule: Schedule,
     /// The interval at which weights are published.
     pub publish_interval: Duration,
     /// The interval at which checkpoints are written.
@@ -303,6 +376,14 @@ impl Config {
         ConfigError::within("learner.learning_rate", learner.learning_rate, 0.0..=10.0)?;
         ConfigError::within("learner.learning_rate_ratio_min", learner.learning_rate_ratio_min, 0.0..=1.0)?;
         ConfigError::within("learner.schedule_minutes", learner.schedule_minutes, 1e-3..=1e9)?;
+        ConfigError::within("learner.schedule_positions", learner.schedule_positions, 1..=u64::MAX)?;
+        for &place in &learner.learning_rate_steps {
+            ConfigError::within("learner.learning_rate_steps", place, 0.0..=1.0)?;
+        }
+        ConfigError::within("learner.learning_rate_step_factor", learner.learning_rate_step_factor, 1e-9..=1.0)?;
+        ConfigError::within("learner.swa_start", learner.swa_start, 0.0..=1.0)?;
+        ConfigError::within("learner.label_smoothing", learner.label_smoothing, 0.0..=0.99)?;
+        ConfigError::within("learner.policy_target_temperature", learner.policy_target_temperature, 0.01..=100.0)?;
         ConfigError::within("learner.weight_decay", learner.weight_decay, 0.0..=10.0)?;
         ConfigError::within("learner.momentum", learner.momentum, 0.0..=0.9999)?;
         ConfigError::within("learner.l2", learner.l2, 0.0..=10.0)?;
@@ -333,7 +414,10 @@ impl Config {
             network: network.clone(),
             learner: learner.clone(),
             replay: parsed("learner.replay", &learner.replay)?,
-            schedule: Duration::from_secs_f64(learner.schedule_minutes * 60.0),
+            schedule: match learner.schedule {
+                ScheduleKind::Minutes => Schedule::Time(Duration::from_secs_f64(learner.schedule_minutes * 60.0)),
+                ScheduleKind::Positions => Schedule::Positions(learner.schedule_positions),
+            },
             publish_interval: Duration::from_secs_f64(learner.publish_interval_seconds),
             checkpoint_interval: Duration::from_secs_f64(learner.checkpoint_interval_seconds),
             simulated_step: (learner.simulated_step_us > 0).then(|| Duration::from_micros(learner.simulated_step_us)),

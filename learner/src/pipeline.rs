@@ -25,7 +25,7 @@ use crate::metrics;
 use crate::priorities::{self, Item, Priorities};
 use crate::training::Prepared;
 use learner::config::Settings;
-use targets::{Built, Rejected, Targets};
+use targets::{Built, Rejected, Smoothing, Targets};
 
 /// Capacity of the queue of prepared batches of each preparing thread.
 const PREPARED_MAX: usize = 2;
@@ -127,41 +127,47 @@ impl Batches {
     }
 }
 
-/// The settings of a preparing thread.
+/// What batches are made of samples.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchSettings {
+    pub(crate) targets: Targets,
+    pub(crate) smoothing: Smoothing,
+    /// The exponent of [`priorities::importance`].
+    pub(crate) importance_exponent: f64,
+}
+
+/// What a preparing thread works with.
 #[derive(Debug, Clone)]
 struct Preparing {
-    targets: Targets,
-    importance_exponent: f64,
+    settings: BatchSettings,
     priorities: Priorities,
     reports: mpsc::Sender<(Server, Rejected)>,
 }
 
-/// Starts `threads` threads that turn samples into training batches; `importance_exponent` is that of
-/// [`priorities::importance`].
+/// Starts `threads` threads that turn samples into training batches.
 pub(crate) fn prepare<G: Game>(
     game: &G,
-    targets: Targets,
-    importance_exponent: f64,
+    settings: BatchSettings,
     priorities: &Priorities,
     seed: u64,
     threads: usize,
 ) -> anyhow::Result<Preparers> {
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
-    let settings = Preparing { targets, importance_exponent, priorities: priorities.clone(), reports };
+    let preparing = Preparing { settings, priorities: priorities.clone(), reports };
     let (mut drawn, mut prepared, mut handles) = (Vec::new(), Vec::new(), Vec::new());
     for thread in 0..threads {
         let (sender, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
         let (outgoing, receiver) = crossbeam_channel::bounded(PREPARED_MAX);
-        let (game, settings) = (game.clone(), settings.clone());
+        let (game, preparing) = (game.clone(), preparing.clone());
         let work = move || {
             for number in (thread as u64..).step_by(threads) {
                 let waiting = Instant::now();
                 let Some(drawn) = incoming.blocking_recv() else { return };
-                let preparing = Instant::now();
-                metrics::prepared("wait", preparing.duration_since(waiting));
-                let prepared = batch(&game, &settings, drawn, &mut stream(seed, number), preparing);
+                let begun = Instant::now();
+                metrics::prepared("wait", begun.duration_since(waiting));
+                let prepared = batch(&game, &preparing, drawn, &mut stream(seed, number), begun);
                 let ready = Instant::now();
-                metrics::prepared("prepare", ready.duration_since(preparing));
+                metrics::prepared("prepare", ready.duration_since(begun));
                 if outgoing.send(prepared).is_err() {
                     return;
                 }
@@ -186,16 +192,18 @@ fn stream(seed: u64, number: u64) -> ChaCha8Rng {
 /// Makes the batch of a draw, and reports the trajectories that break the rules; `None` if no sample is valid.
 fn batch<G: Game>(
     game: &G,
-    settings: &Preparing,
+    preparing: &Preparing,
     Drawn { batch: ShardedBatch { samples, servers }, trace }: Drawn,
     rng: &mut ChaCha8Rng,
     begun: Instant,
 ) -> Option<Prepared> {
-    let Preparing { targets, importance_exponent, priorities, reports } = settings;
+    let Preparing { settings: BatchSettings { targets, smoothing, importance_exponent }, priorities, reports } =
+        preparing;
     // Empty under uniform sampling.
     let importance =
         if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
-    let Built { examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
+    let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
+    smoothing.apply(&mut examples);
     for rejected in rejected {
         metrics::rejected_trajectory();
         tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
@@ -280,7 +288,8 @@ mod tests {
 
     fn preparers_of(targets: Targets, threads: usize) -> Preparers {
         // The receiver of priorities is dropped; batches are prepared nevertheless.
-        prepare(&ConnectFour::new(), targets, 1.0, &Priorities::new().0, 1, threads).unwrap()
+        let settings = BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0 };
+        prepare(&ConnectFour::new(), settings, &Priorities::new().0, 1, threads).unwrap()
     }
 
     /// Hands in a batch of samples and the servers they came from.

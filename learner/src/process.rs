@@ -17,13 +17,14 @@ use weights::{Architecture, Manifest, Model};
 
 use crate::backend::{Backend, Chosen};
 use crate::device::Device;
+use crate::pipeline::BatchSettings;
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, LearnerSection, Settings};
 use learner::trainer_settings;
-use targets::{Targets, Unroll};
+use targets::{Smoothing, Targets, Unroll};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -78,8 +79,10 @@ async fn run_game<G: Game>(
     tracing::info!("batches are prepared by {threads} threads");
     let targets = targets_of(architecture.model, &settings);
     metrics::unroll_steps(targets.unroll_steps());
-    let LearnerSection { importance_exponent, .. } = settings.learner;
-    let preparers = pipeline::prepare(&game, targets, importance_exponent, &priorities, settings.run.seed, threads)?;
+    let LearnerSection { importance_exponent, label_smoothing, policy_target_temperature, .. } = settings.learner;
+    let smoothing = Smoothing { label_smoothing, policy_temperature: policy_target_temperature };
+    let of_batches = BatchSettings { targets, smoothing, importance_exponent };
+    let preparers = pipeline::prepare(&game, of_batches, &priorities, settings.run.seed, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let (drawn, mut batches, prepare_threads) = (preparers.drawn, preparers.batches, preparers.threads);

@@ -1,6 +1,6 @@
 use training::{Decay, Optimiser, TrainerSettings};
 
-use crate::config::{LearnerSection, OptimiserKind};
+use crate::config::{DecayKind, LearnerSection, OptimiserKind};
 
 /// Returns the settings of training steps in the section `[learner]`, in the default precision.
 #[must_use]
@@ -13,10 +13,19 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         optimiser,
         learning_rate: section.learning_rate,
         warm_up_steps: section.warm_up_steps,
-        decay: Decay::Cosine { floor: section.learning_rate_ratio_min },
+        decay: match section.learning_rate_decay {
+            DecayKind::Cosine => Decay::Cosine { floor: section.learning_rate_ratio_min },
+            DecayKind::Linear => Decay::Linear { floor: section.learning_rate_ratio_min },
+            DecayKind::Steps => {
+                Decay::Steps { factor: section.learning_rate_step_factor, at: section.learning_rate_steps.clone() }
+            }
+            DecayKind::Constant => Decay::Constant,
+        },
         weight_decay,
         gradient_clip_norm: section.gradient_clip_norm,
         ema_decay: section.ema_decay,
+        // At the end of the schedule there is nothing left to average.
+        swa_start: (section.swa_start < 1.0).then_some(section.swa_start),
         value_loss_weight: section.value_loss_weight,
         consistency_loss_weight: section.consistency_loss_weight,
         tower: section.kernel,
@@ -39,6 +48,25 @@ mod tests {
         };
         assert_eq!(trainer(OptimiserKind::Adamw), (Optimiser::adamw(), 1e-2));
         assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
+    }
+
+    #[test]
+    fn the_learning_rate_and_the_average_follow_the_configured_schedule() {
+        let trainer = |set: &dyn Fn(&mut LearnerSection)| {
+            let mut section = LearnerSection { learning_rate: 1.0, warm_up_steps: 0, ..LearnerSection::default() };
+            set(&mut section);
+            trainer_settings(&section)
+        };
+        let rates = |decay| {
+            let trainer = trainer(&|section| section.learning_rate_decay = decay);
+            [0.0, 0.5, 1.0].map(|progress| (trainer.learning_rate_after(9, progress) * 1e4).round() / 1e4)
+        };
+        assert_eq!(rates(DecayKind::Cosine), [1.0, 0.525, 0.05]);
+        assert_eq!(rates(DecayKind::Linear), [1.0, 0.525, 0.05]);
+        assert_eq!(rates(DecayKind::Steps), [1.0, 0.1, 0.01]);
+        assert_eq!(rates(DecayKind::Constant), [1.0, 1.0, 1.0]);
+        assert_eq!(trainer(&|_| {}).swa_start, None);
+        assert_eq!(trainer(&|section| section.swa_start = 0.75).swa_start, Some(0.75));
     }
 
     #[test]

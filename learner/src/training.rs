@@ -211,7 +211,7 @@ impl Training {
     fn step(&mut self, prepared: Prepared, writing: &mut Writing) -> anyhow::Result<()> {
         let begun = Instant::now();
         let Prepared { examples, items, mean_version, trace } = prepared;
-        self.trainer.set_progress(self.elapsed_seconds() / self.settings.schedule.as_secs_f64());
+        self.trainer.set_progress(self.settings.schedule.progress(self.elapsed_seconds(), self.positions));
         let simulated = self.settings.simulated_step;
         let queued = match simulated {
             None => self.trainer.queue(&examples, &mut Instant::now),

@@ -51,6 +51,8 @@ pub struct Trainer {
     /// The number of applied steps that were collected.
     step: u64,
     progress: f64,
+    /// The number of steps before the first one that the average holds with equal shares.
+    averaged_since: Option<u64>,
     queued: VecDeque<Queued>,
     /// The device that the observations of the last batch were on.
     batch_device: Option<Device>,
@@ -97,6 +99,7 @@ impl Trainer {
             average_parameters: network.flat_parameters.f_detach_copy()?,
             average_statistics: network.flat_statistics.f_detach_copy()?,
             moments: moments.map(|_| network.flat_parameters.f_zeros_like()).collect::<Result<_, _>>()?,
+            averaged_since: None,
             next_step: network::upload(&[1.0], network.device())?,
             custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
             micro_batch: (settings.micro_batch > 0).then_some(settings.micro_batch),
@@ -295,7 +298,7 @@ impl Trainer {
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let State { network, average, moments, step, progress } =
+        let State { network, average, moments, step, progress, averaged_since } =
             State::read(&self.network.layout, self.settings.optimiser, files)?;
         let device = self.network.device();
         let of_numbers =
@@ -311,6 +314,7 @@ impl Trainer {
         self.moments = moments;
         self.next_step = next_step;
         self.step = step;
+        self.averaged_since = averaged_since;
         self.queued.clear();
         self.set_progress(progress);
         Ok(())
@@ -513,6 +517,7 @@ impl Trainer {
         statistics: &Tensor,
     ) -> Result<Tensor, Error> {
         let is_applied = scalars.f_narrow(0, 0, measured::FINITE)?.f_isfinite()?.f_all()?.f_view([1])?;
+        let share = self.average_share()?;
         let learning_rate = match self.queued.back() {
             Some(before) => {
                 let [applied, refused] = [0, 1].map(|index| staged.learning_rates.f_narrow(0, index, 1));
@@ -535,9 +540,6 @@ impl Trainer {
         let parameters = &self.network.flat_parameters;
         optimiser::apply(self.settings.optimiser, step, gradient, &mut self.moments, parameters)?;
 
-        // 1 − min(decay, (1 + t) / (10 + t)) with t steps before this one.
-        let shares = self.next_step.f_add_scalar(9.0)?.f_reciprocal()?.f_multiply_scalar(9.0)?;
-        let share = shares.f_clamp_min(1.0 - self.settings.ema_decay)?;
         let running = &self.network.flat_statistics;
         let averages = [(&mut self.average_parameters, parameters), (&mut self.average_statistics, running)];
         for (average, newest) in averages {
@@ -546,6 +548,23 @@ impl Trainer {
         running.shallow_clone().f_copy_(&running.f_where_self(&is_applied, statistics)?)?;
         let _ = self.next_step.f_add_(&is_applied.f_to_kind(Kind::Float)?)?;
         Ok(is_applied)
+    }
+
+    /// The share of the newest weights in their average, `[1]`: [`TrainerSettings::average_share`] on the device, which
+    /// alone has the number of applied steps.
+    fn average_share(&mut self) -> Result<Tensor, Error> {
+        let steps = self.step + self.queued.len() as u64;
+        if self.settings.averages_equally(self.settings.progress_after(steps, self.progress)) {
+            self.averaged_since.get_or_insert(steps);
+        }
+        Ok(match self.averaged_since {
+            // After a refused step the device may have applied fewer steps than were queued.
+            Some(since) => self.next_step.f_add_scalar(-(since as f64))?.f_clamp_min(1.0)?.f_reciprocal()?,
+            None => {
+                let shares = self.next_step.f_add_scalar(9.0)?.f_reciprocal()?.f_multiply_scalar(9.0)?;
+                shares.f_clamp_min(1.0 - self.settings.ema_decay)?
+            }
+        })
     }
 }
 

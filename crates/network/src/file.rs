@@ -88,6 +88,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Returns whether the file has an entry of this name.
+    #[must_use]
+    pub fn holds(&self, name: &str) -> bool {
+        self.file.tensor(name).is_ok()
+    }
+
     /// An integer that is not a weight.
     ///
     /// # Errors

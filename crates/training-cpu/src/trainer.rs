@@ -87,7 +87,7 @@ impl Trainer {
             path,
             workshop: Workshop { threads: Threads::new(threads.max(1))?, store: Store::default() },
             gradient: vec![0.0; network.parameters.len()],
-            state: State { average: network.clone(), network, moments, step: 0, progress: 0.0 },
+            state: State { average: network.clone(), network, moments, step: 0, progress: 0.0, averaged_since: None },
             settings,
             collected: 0,
             queued: VecDeque::new(),
@@ -270,9 +270,12 @@ impl Trainer {
     /// Applies a step: parameters, moments, averages.
     fn update(&mut self, gradient_norm: f64) {
         let learning_rate = self.learning_rate();
+        let steps = self.state.step;
+        if self.settings.averages_equally(self.settings.progress_after(steps, self.state.progress)) {
+            self.state.averaged_since.get_or_insert(steps);
+        }
+        let share = self.settings.average_share(steps, self.state.averaged_since);
         self.state.step += 1;
-        // 1 − min(decay, (1 + t) / (10 + t)) with t steps before this one.
-        let share = (9.0 / (self.state.step + 9) as f64).max(1.0 - self.settings.ema_decay);
         let settings = StepSettings {
             optimiser: self.settings.optimiser,
             learning_rate,

@@ -14,6 +14,9 @@ const AVERAGE_FILE: &str = "average.safetensors";
 /// The file of a checkpoint that holds the optimiser's moments, the step and the progress.
 const OPTIMISER_FILE: &str = "optimiser.safetensors";
 
+/// The entry of the number of steps before the average has equal shares, which other checkpoints lack.
+const AVERAGED_SINCE: &str = "averaged_since";
+
 /// A safetensors file of the tensors of a layout: convolutions as `[out, in, height, width]`. Equal numbers give equal
 /// bytes.
 ///
@@ -50,6 +53,9 @@ pub struct State {
     pub step: u64,
     /// The progress that was set.
     pub progress: f64,
+    /// The number of steps before the first one that the average holds with equal shares; `None` while it is
+    /// exponential.
+    pub averaged_since: Option<u64>,
 }
 
 impl State {
@@ -60,6 +66,7 @@ impl State {
     pub fn files(&self, layout: &Layout, optimiser: Optimiser) -> Result<Files, Error> {
         let mut entries =
             vec![network::Entry::count("step", self.step), network::Entry::real("progress", self.progress)];
+        entries.extend(self.averaged_since.map(|since| network::Entry::count(AVERAGED_SINCE, since)));
         for (name, moment) in optimiser.moment_names().iter().zip(&self.moments) {
             entries.extend(layout::file_entries(name, &layout.parameters, moment));
         }
@@ -84,10 +91,11 @@ impl State {
         let (network, average) = (network?, average?);
         let mut reader = Reader::new(file(OPTIMISER_FILE)?)?;
         let (step, progress) = (reader.count("step")?, reader.real("progress")?);
+        let averaged_since = if reader.holds(AVERAGED_SINCE) { Some(reader.count(AVERAGED_SINCE)?) } else { None };
         let moment = |name: &&str| layout::flat(&mut reader, name, &layout.parameters);
         let moments = optimiser.moment_names().iter().map(moment).collect::<Result<_, _>>()?;
         reader.finish()?;
-        Ok(Self { network, average, moments, step, progress })
+        Ok(Self { network, average, moments, step, progress, averaged_since })
     }
 }
 

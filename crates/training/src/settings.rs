@@ -23,6 +23,9 @@ pub struct TrainerSettings {
     /// Share of the old average that each step keeps; early steps keep less, `min(this, (1 + t) / (10 + t))`, so that
     /// the initial weights soon lose their influence.
     pub ema_decay: f64,
+    /// The progress from which on the average is that of all weights since then, with equal shares (stochastic weight
+    /// averaging; Izmailov et al. 2018), in `[0, 1]`; `None` if it stays exponential.
+    pub swa_start: Option<f64>,
     /// The factor of the value loss.
     pub value_loss_weight: f64,
     /// The factor of the consistency loss of MuZero (Ye et al. 2021), 2 as published; above 0 the network has its heads
@@ -60,6 +63,7 @@ impl Default for TrainerSettings {
             weight_decay: 1e-4,
             gradient_clip_norm: 4.0,
             ema_decay: 0.999,
+            swa_start: None,
             value_loss_weight: 1.0,
             consistency_loss_weight: 0.0,
             precision: Precision::F32,
@@ -96,6 +100,23 @@ impl TrainerSettings {
         self.learning_rate * warm_up * self.decay.factor(self.progress_after(steps, set_progress))
     }
 
+    /// The share of the newest weights in their average after the training step that follows `steps` others; `since` is
+    /// the number of steps before the first one that the average holds with equal shares.
+    #[must_use]
+    pub fn average_share(&self, steps: u64, since: Option<u64>) -> f64 {
+        match since {
+            Some(since) => 1.0 / (steps.saturating_sub(since) + 1) as f64,
+            // 1 − min(decay, (1 + t) / (10 + t)) with t steps before.
+            None => (9.0 / (steps + 10) as f64).max(1.0 - self.ema_decay),
+        }
+    }
+
+    /// Returns whether the average has equal shares at this progress.
+    #[must_use]
+    pub fn averages_equally(&self, progress: f64) -> bool {
+        self.swa_start.is_some_and(|start| progress >= start)
+    }
+
     /// Checks every setting for a network of `layers`.
     ///
     /// # Errors
@@ -106,6 +127,7 @@ impl TrainerSettings {
         let is_factor = |x: f64| x >= 0.0 && x.is_finite();
         let factor = |field, x| (field, x, is_factor(x), "a finite number, 0 or above");
         let (clip, ema, consistency) = (self.gradient_clip_norm, self.ema_decay, self.consistency_loss_weight);
+        let swa = self.swa_start.unwrap_or(1.0);
         let has_heads = consistency == 0.0 || layers.consistency().is_some();
         let checks = [
             factor("learning_rate", self.learning_rate),
@@ -115,6 +137,7 @@ impl TrainerSettings {
             ("consistency_loss_weight", consistency, has_heads, "0 for a network without its heads"),
             ("gradient_clip_norm", clip, clip > 0.0, "above 0"),
             ("ema_decay", ema, (0.0..1.0).contains(&ema), "from 0 to below 1"),
+            ("swa_start", swa, (0.0..=1.0).contains(&swa), "a share from 0 to 1"),
         ];
         match checks.into_iter().find(|(.., is_good, _)| !is_good) {
             Some((field, got, _, expected)) => Err(Error::Setting { field, got, expected }),

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use training::checkpoint::State;
 use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
@@ -117,12 +118,12 @@ fn returns() -> UnrolledBatch {
 }
 
 impl Subject {
+    fn settings(&self) -> TrainerSettings {
+        TrainerSettings { consistency_loss_weight: self.consistency_loss_weight, ..TrainerSettings::default() }
+    }
+
     fn trainer(&self) -> Box<dyn Trainer> {
-        let consistency_loss_weight = self.consistency_loss_weight;
-        (self.make)(
-            &architecture(self.model),
-            TrainerSettings { consistency_loss_weight, ..TrainerSettings::default() },
-        )
+        (self.make)(&architecture(self.model), self.settings())
     }
 
     /// A trainer after some steps.
@@ -170,6 +171,30 @@ impl Subject {
         assert_eq!(files(trainer.as_ref()), before);
     }
 
+    fn an_average_of_equal_shares_is_the_mean_of_the_weights_since_its_start(&self) {
+        let settings = || TrainerSettings { decay_steps: Some(4), swa_start: Some(0.5), ..self.settings() };
+        let architecture = architecture(self.model);
+        let layout = settings().layers(&architecture).unwrap().layout();
+        let state = |trainer: &dyn Trainer| State::read(&layout, settings().optimiser, &files(trainer)).unwrap();
+        let mut trainer = (self.make)(&architecture, settings());
+        let mut sums = vec![0.0; layout.parameters.iter().map(|entry| entry.range().len()).sum()];
+        for steps in 1..=6 {
+            // Half of the schedule has passed before the third step; a restored trainer goes on with the same average.
+            let files = files(trainer.as_ref());
+            trainer = (self.make)(&architecture, settings());
+            trainer.load(&files).unwrap();
+            assert!(matches!(step(trainer.as_mut(), &(self.examples)()), Collected::Trained(_)));
+            let State { network, average, averaged_since, .. } = state(trainer.as_ref());
+            assert_eq!(averaged_since, (steps > 2).then_some(2));
+            if steps > 2 {
+                sums.iter_mut().zip(&network.parameters).for_each(|(sum, x)| *sum += f64::from(*x));
+                let apart =
+                    sums.iter().zip(&average.parameters).map(|(sum, x)| sum / (steps - 2) as f64 - f64::from(*x));
+                assert!(apart.map(f64::abs).fold(0.0, f64::max) < 1e-6, "after step {steps}");
+            }
+        }
+    }
+
     fn a_simulated_step_counts_and_changes_no_weights(&self) {
         let mut trainer = self.after(1);
         let before = published(trainer.as_ref());
@@ -203,6 +228,7 @@ pub(super) fn keep_the_contract(subjects: &[Subject]) {
         subject.results_come_in_the_order_of_their_steps_and_one_that_is_not_finite_changes_nothing();
         subject.a_restored_trainer_continues_as_if_it_had_not_stopped();
         subject.files_that_do_not_fit_leave_the_trainer_as_it_was();
+        subject.an_average_of_equal_shares_is_the_mean_of_the_weights_since_its_start();
         subject.a_simulated_step_counts_and_changes_no_weights();
     }
 }

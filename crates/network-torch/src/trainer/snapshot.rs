@@ -25,6 +25,7 @@ struct State {
     moments: Vec<Tensor>,
     step: u64,
     progress: f64,
+    averaged_since: Option<u64>,
 }
 
 impl Snapshot {
@@ -37,6 +38,7 @@ impl Snapshot {
             moments: trainer.moments.iter().map(Tensor::shallow_clone).collect(),
             step: trainer.step,
             progress: trainer.progress,
+            averaged_since: trainer.averaged_since,
         };
         Self {
             layout: trainer.network.layout.clone(),
@@ -80,12 +82,13 @@ impl Snapshot {
             Ok(Numbers { parameters: network::download(parameters)?, statistics: network::download(statistics)? })
         };
         let average = numbers(&self.average)?;
-        let Some(State { network, optimiser, moments, step, progress }) = &self.state else {
+        let Some(state) = &self.state else {
             return Ok(checkpoint::average_file(&self.layout, &average)?);
         };
-        let moments = moments.iter().map(network::download).collect::<Result<_, _>>()?;
-        let state =
-            checkpoint::State { network: numbers(network)?, average, moments, step: *step, progress: *progress };
-        Ok(state.files(&self.layout, *optimiser)?)
+        let &State { optimiser, step, progress, averaged_since, .. } = state;
+        let moments = state.moments.iter().map(network::download).collect::<Result<_, _>>()?;
+        let network = numbers(&state.network)?;
+        let state = checkpoint::State { network, average, moments, step, progress, averaged_since };
+        Ok(state.files(&self.layout, optimiser)?)
     }
 }
