@@ -1,63 +1,78 @@
-//! `zerofleet bench learner`: everything around the training steps of a learner, at the speed of an accelerator.
+//! `zerofleet bench learner`: positions/s of training steps on a CPU, by the kernels of this project and by libtorch,
+//! beside PyTorch, eager and compiled.
 //!
-//! A real learner draws Connect Four from a real replay server, makes batches, publishes weights and writes
-//! checkpoints, but its steps compute nothing and take a fixed time (`learner.simulated_step_us`). The share of its
-//! time in which the training thread waits for data, publications or checkpoints is what an accelerator of that speed
-//! would lose. Start with [`run`].
+//! All backends train the same network from the same weights on the same batch, which lies in memory; their first steps
+//! must have the same results. The backends of one case are measured in turns. `--live` measures a learner process
+//! beside a replay server as well. Start with [`run`]: [`backend`] names and makes the backends, `inputs` the weights and
+//! the batch, `table` the report.
+
+pub mod backend;
+mod case;
+mod inputs;
+mod live;
+mod measured;
+mod pytorch;
+mod results;
+mod steps;
+mod table;
 
 use std::io::Write;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+use network_torch::Precision;
 
-use crate::fleet::publisher::{tower, tower_name};
+use crate::network::NetworkSize;
 use crate::output::Destination;
-use crate::replay::{games::Games, load};
-use crate::report::{Report, Unit};
-use crate::server_process::ServerProcess;
-use crate::training_run::{Reading, TemporaryFolder, Window, cpu_seconds, of_threads};
-use crate::usage;
-use fleet::Role;
-use fleet::child::{self, Child};
-use fleet::exposition;
-use service::net::{ReservedPort, reserve_ports};
+use crate::report::Report;
+use crate::series::{Limits, Series};
+use crate::training_run::TemporaryFolder;
+use crate::turns::Turn;
+use crate::{Turns, ascending};
+use backend::{Backend, Prepared};
+use case::Case;
+use inputs::Inputs;
+use live::Live;
+use measured::{Measured, Outcome};
+use results::Results;
+use steps::FirstSteps;
 
 /// Options of `zerofleet bench learner`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The network whose weights are published and kept, BLOCKSxCHANNELS.
-    #[arg(long, value_parser = tower, default_value = "20x256")]
-    pub network: [usize; 2],
+    /// The networks, each BLOCKSxCHANNELS@HEIGHTxWIDTH.
+    #[arg(long, value_delimiter = ',', default_value = "4x64@6x7,6x64@6x7,6x128@9x9")]
+    pub networks: Vec<NetworkSize>,
     /// Positions of a training step.
-    #[arg(long, default_value_t = 1_024)]
-    pub batch: usize,
-    /// The time that a training step takes.
-    #[arg(long, default_value_t = 20_000)]
-    pub step_us: u64,
-    /// Preparing threads of the learner.
-    #[arg(long, default_value_t = 1)]
-    pub prepare_threads: usize,
-    /// Positions that the replay server holds.
-    #[arg(long, default_value_t = 200_000)]
-    pub positions: u64,
-    /// Steps of a trajectory.
-    #[arg(long, default_value_t = 30)]
-    pub steps: usize,
-    /// The duration of the measurement.
-    #[arg(long, default_value_t = 60.0)]
-    pub seconds: f64,
-    /// The wait between the first training step and the measurement.
-    #[arg(long, default_value_t = 5.0)]
-    pub warm_up_seconds: f64,
-    /// The seed of all random numbers.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Overrides one key of the learner's run file; may be given many times.
-    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
-    pub sets: Vec<String>,
-    /// The folder of logs, weights and checkpoints during the measurement [default: the system's folder of temporary
+    #[arg(long, value_delimiter = ',', default_value = "256,1024")]
+    pub batches: Vec<usize>,
+    /// Number formats of convolutions and matrices; weights and moments are float32 in each.
+    #[arg(long, value_delimiter = ',', value_parser = precision, default_value = "f32,bf16")]
+    pub precisions: Vec<Precision>,
+    /// Threads of a training step.
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    pub threads: Vec<usize>,
+    /// The backends that take the steps.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "kernels,libtorch,pytorch,pytorch-compile")]
+    pub backends: Vec<Backend>,
+    /// The turns of every measurement.
+    #[command(flatten)]
+    pub turns: Turns,
+    /// The virtual environment of PyTorch. It is made with python3 if it does not exist: 2.2 GB to download and 3.5 GB
+    /// on the disk.
+    #[arg(long, value_name = "FOLDER", default_value = ".tools/pytorch")]
+    pub python: PathBuf,
+    /// Measures a learner beside a replay server too, for networks with the board of Connect Four.
+    #[arg(long)]
+    pub live: bool,
+    /// The duration of the measurement of a learner beside a replay server.
+    #[arg(long, default_value_t = 30.0)]
+    pub live_seconds: f64,
+    /// Appends what was measured to this file, and leaves out the cases that it has for this CPU.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// The folder of weights, batches and logs during the measurement [default: the system's folder of temporary
     /// files].
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
@@ -66,234 +81,180 @@ pub struct Args {
     pub destination: Destination,
 }
 
+/// Parses a precision of training.
+fn precision(text: &str) -> Result<Precision, String> {
+    let found = [Precision::F32, Precision::Bf16].into_iter().find(|precision| precision.to_string() == text);
+    found.ok_or_else(|| format!("`{text}` is not a precision of training: expected f32 or bf16"))
+}
+
 /// Measures, then prints and writes the report.
 ///
 /// # Errors
-/// Invalid options, a process that dies or is not built, an invalid earlier report, a folder that cannot be written.
+/// Invalid options, a network that cannot be built, an invalid earlier report, a file or a folder that cannot be
+/// written.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
-    args.destination.run("learner", out, |_| measure(args))
+    args.destination.run("learner", out, |so_far| measure(args, so_far))
 }
 
-/// Runs the measurement and returns the report.
+/// Runs the measurements and returns the report; calls `so_far` with the unfinished report after each case.
 ///
 /// # Errors
 /// The errors of [`run`].
-pub fn measure(args: &Args) -> anyhow::Result<Report> {
-    ensure!(args.step_us > 0 && args.batch > 0, "--step-us and --batch must be at least 1");
-    let measured = Duration::try_from_secs_f64(args.seconds).context("read --seconds")?;
-    ensure!(!measured.is_zero(), "--seconds must be above 0");
-    let warm_up = Duration::try_from_secs_f64(args.warm_up_seconds).context("read --warm-up-seconds")?;
-    let games = Games::new(args.steps, args.seed)?;
+pub fn measure(args: &Args, so_far: &mut dyn FnMut(&Report) -> anyhow::Result<()>) -> anyhow::Result<Report> {
+    let time = args.turns.time()?;
+    let live_time = Duration::try_from_secs_f64(args.live_seconds).context("read --live-seconds")?;
+    ensure!(!live_time.is_zero(), "--live-seconds must be above 0");
+    let cases = cases(args)?;
+    let mut results = args.csv.as_deref().map(Results::open).transpose()?;
+    let is_new = |case: &&Case| results.as_ref().is_none_or(|results| !results.has(case, &args.backends, args.live));
+    let new: Vec<Case> = cases.iter().filter(is_new).copied().collect();
+    let mut report = table::empty_report(args.turns, args.live);
+    let left_out = cases.len() - new.len();
+    if let (true, Some(csv)) = (left_out > 0, &args.csv) {
+        report.note(format!("cases left out, since they are in {}: {left_out}", csv.display()));
+    }
+    // libtorch of this process is to keep its memory as that of a learner does.
+    network_torch::keep_memory();
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-    let server = runtime.block_on(async {
-        let server = ServerProcess::replay(folder.path(), &[]).await?;
-        load::fill(&server.endpoint, &games, args.positions).await?;
-        anyhow::Ok(server)
-    })?;
-    let mut learner = Learner::start(args, &server.endpoint, folder.path())?;
-    learner.wait_for_the_first_step()?;
-    learner.run_for(warm_up)?;
-    let processes = |learner: &mut Learner| -> anyhow::Result<Vec<Reading>> {
-        let replay = reading("replay-server", Role::Replay, exposition::Exposition::default(), server.id());
-        let exposition = learner.scrape().context("read the learner's metrics")?;
-        Ok(vec![replay, reading("learner", Role::Learner, exposition, learner.child.id())])
-    };
-    let (began, begin) = (Instant::now(), processes(&mut learner)?);
-    learner.run_for(measured)?;
-    let (seconds, end) = (began.elapsed().as_secs_f64(), processes(&mut learner)?);
-    Ok(report(args, &Window { seconds, begin, end }))
-}
-
-const TRAINING: &str = "training thread";
-const PREPARING: &str = "preparing threads";
-const WRITING: &str = "writing thread";
-const PROCESSES: &str = "processes";
-const LOST: &str = "share lost";
-
-fn reading(name: &str, role: Role, exposition: exposition::Exposition, id: Option<u32>) -> Reading {
-    Reading { name: name.to_owned(), role, exposition, usage: id.and_then(usage::of) }
-}
-
-fn report(args: &Args, window: &Window) -> Report {
-    let Args {
-        network, batch, step_us, prepare_threads, positions, steps, seconds, warm_up_seconds, seed, sets, ..
-    } = args;
-    let mut report = Report::new("learner", "A learner at the speed of an accelerator");
-    report.set("network", tower_name(*network));
-    report.set("positions of a step", batch);
-    report.set("time of a step", crate::report::time(*step_us as f64));
-    report.set("preparing threads", prepare_threads);
-    let sets: String = sets.iter().map(|set| format!(", {set}")).collect();
-    report.note(format!(
-        "steps are simulated; the replay server holds {positions} positions of Connect Four in trajectories of {steps} steps; \
-         {seconds} s, {warm_up_seconds} s after the first step; seed {seed}; both processes share the cores of this \
-         machine{sets}"
-    ));
-    let learner = |name: &str, labels: &[(&str, &str)]| {
-        window.growth(Role::Learner, &format!("zerofleet_learner_{name}"), labels).unwrap_or(0.0)
-    };
-    let phase = |phase| learner("seconds_total", &[("phase", phase)]);
-    let (wait, train, publish) = (phase("wait"), phase("train"), phase("publish"));
-    let share = |seconds: f64| seconds / (wait + train + publish);
-    let trained = learner("positions_total", &[]);
-    report
-        .at(TRAINING, &[("steps", &"simulated")])
-        .value("positions/s", Unit::PerSecond, trained / window.seconds)
-        .value(
-            "of the fastest possible",
-            Unit::Share,
-            trained / window.seconds / (1e6 * *batch as f64 / *step_us as f64),
-        )
-        .value("waiting for data", Unit::Share, share(wait))
-        .value("copying for weights and checkpoints", Unit::Share, share(publish))
-        .value(LOST, Unit::Share, share(wait + publish));
-
-    let prepare = learner("prepare_seconds_total", &[("part", "prepare")]);
-    let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare");
-    report
-        .at(PREPARING, &[("threads", prepare_threads)])
-        .value("positions/s of one busy thread", Unit::PerSecond, (prepare > 0.0).then(|| trained / prepare))
-        .value("positions/s per core", Unit::PerSecond, cores.filter(|cpu| *cpu > 0.0).map(|cpu| trained / cpu))
-        .value("busy", Unit::Share, prepare / (window.seconds * *prepare_threads as f64));
-    for what in ["weights", "checkpoint"] {
-        report
-            .at(WRITING, &[("file", &what)])
-            .value("busy", Unit::Share, learner("write_seconds_total", &[("what", what)]) / window.seconds)
-            .value("skipped", Unit::Count, learner("writes_skipped_total", &[("what", what)]));
+    let mut live = args.live.then(|| Live::new(args.turns.seed, live_time, folder.path()));
+    for case in new {
+        let inputs = Inputs::new(case, args.turns.seed, folder.path()).with_context(|| format!("measure {case}"))?;
+        let outcomes = outcomes(args, &inputs, time);
+        let measured = Measured { case, outcomes, live: live.as_mut().map(|live| live.measure(case)) };
+        results.as_mut().map_or(Ok(()), |results| results.append(&measured, args.turns))?;
+        table::add(&mut report, &measured, args.turns.turn);
+        so_far(&report)?;
     }
-    for (begin, end) in window.processes() {
-        let per_second = |seconds: Option<f64>| seconds.map(|seconds| seconds / window.seconds);
-        let usage = begin.usage.as_ref().zip(end.usage.as_ref());
-        let threads = |prefix| usage.and_then(|(begin, end)| of_threads(begin, end, prefix));
-        report
-            .at(PROCESSES, &[("process", &end.name)])
-            .value("cores", Unit::Cores, per_second(cpu_seconds(begin, end)))
-            .value("cores of sockets", Unit::Cores, per_second(threads("tokio")))
-            .value("memory", Unit::Bytes, usage.and_then(|(_, end)| Some(end.memory_bytes? as f64)));
+    Ok(report)
+}
+
+/// The cases of the options, one network after the other.
+fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
+    ensure!(!args.networks.is_empty(), "--networks names no network");
+    ensure!(!args.precisions.is_empty(), "--precisions names no precision");
+    ensure!(!args.backends.is_empty(), "--backends names no backend");
+    let (batches, thread_numbers) = (ascending("--batches", &args.batches)?, ascending("--threads", &args.threads)?);
+    let mut cases = Vec::new();
+    for &network in &args.networks {
+        for &batch in &batches {
+            for &precision in &args.precisions {
+                cases.extend(thread_numbers.iter().map(|&threads| Case { network, batch, precision, threads }));
+            }
+        }
     }
-    report
+    Ok(cases)
 }
 
-/// The deadline of the first step; its process first writes weights.
-const START_DEADLINE: Duration = Duration::from_secs(120);
-/// The interval between two checks of the process.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// The longest time of one request for metrics.
-const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A learner in a child process, which is killed on drop.
-struct Learner {
-    child: Child,
-    admin: SocketAddr,
-    _ports: [ReservedPort; 2],
-}
-
-impl Learner {
-    fn start(args: &Args, replay: &str, folder: &Path) -> anyhow::Result<Self> {
-        let Args { network: [blocks, channels], batch, step_us, prepare_threads, seed, .. } = args;
-        let ports: [ReservedPort; 2] = reserve_ports().context("find free ports")?;
-        let [listen, admin] = ports.each_ref().map(ReservedPort::address);
-        let sets = [
-            "run.game=connect_four".to_owned(),
-            format!("run.seed={seed}"),
-            format!("run.directory={}", folder.join("run").display()),
-            format!("network.blocks={blocks}"),
-            format!("network.channels={channels}"),
-            format!("learner.replay={replay}"),
-            "learner.device=cpu".to_owned(),
-            "learner.precision=f32".to_owned(),
-            format!("learner.batch_size={batch}"),
-            format!("learner.simulated_step_us={step_us}"),
-            format!("learner.prepare_threads={prepare_threads}"),
-        ];
-        let sets = sets.into_iter().chain(args.sets.iter().cloned()).flat_map(|set| ["--set".to_owned(), set]);
-        let [listen_text, admin_text] = [listen, admin].map(|address| address.to_string());
-        let fixed =
-            ["--listen", &listen_text, "--admin", &admin_text, "--exit-with-parent"].into_iter().map(str::to_owned);
-        let settings = child::Settings {
-            name: "learner".to_owned(),
-            program: fleet::beside_this_binary("learner", "learner")?,
-            arguments: fixed.chain(sets).map(Into::into).collect(),
-            environment: Vec::new(),
-            log: folder.join("learner.log"),
+/// Measures the backends of a case in turns.
+fn outcomes(args: &Args, inputs: &Inputs, time: Duration) -> Vec<(Backend, Outcome)> {
+    let limits = Limits { time, call_time_max: Duration::MAX };
+    let mut reference: Option<(Backend, FirstSteps)> = None;
+    let mut prepare = |&backend: &Backend| {
+        let prepared = backend.prepare(inputs, &args.python).and_then(|prepared| {
+            match &reference {
+                Some((other, expected)) => {
+                    let precision = inputs.case.precision;
+                    let same = prepared.first_steps.check(expected, precision);
+                    same.with_context(|| format!("its first steps are not those of {other}"))?;
+                }
+                None => reference = Some((backend, prepared.first_steps.clone())),
+            }
+            Ok(prepared)
+        });
+        let (work, details) = match prepared {
+            Ok(Prepared { work, details, .. }) => (Ok(work), details),
+            Err(error) => (Err(error), String::new()),
         };
-        let child = Child::start(settings, Instant::now()).context("start the learner")?;
-        Ok(Self { child, admin, _ports: ports })
-    }
-
-    fn wait_for_the_first_step(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START_DEADLINE;
-        let steps = |scraped: exposition::Exposition| scraped.get("zerofleet_learner_steps_total", &[]);
-        while self.scrape().and_then(steps).is_none_or(|steps| steps == 0.0) {
-            ensure!(Instant::now() < deadline, "no training step was taken within {START_DEADLINE:?}");
-            self.look()?;
+        (details, Series::new(backend, 1, work))
+    };
+    let mut all: Vec<(String, Series<Backend>)> = args.backends.iter().map(&mut prepare).collect();
+    for _ in 0..args.turns.repeats {
+        for (_, series) in &mut all {
+            series.measure(inputs.case.batch, limits);
         }
-        Ok(())
     }
-
-    fn run_for(&mut self, time: Duration) -> anyhow::Result<()> {
-        let start = Instant::now();
-        while start.elapsed() < time {
-            self.look()?;
-        }
-        Ok(())
-    }
-
-    /// Waits for one interval; the death of the process is an error.
-    fn look(&mut self) -> anyhow::Result<()> {
-        if let Some(event) = self.child.watch(Instant::now())? {
-            bail!("the learner does not run: {event:?}");
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-        Ok(())
-    }
-
-    fn scrape(&self) -> Option<exposition::Exposition> {
-        exposition::scrape(&exposition::agent(SCRAPE_TIMEOUT), self.admin)
-    }
+    let outcome = |(details, series): (String, Series<Backend>)| {
+        let [median, fastest] = [Turn::Median, Turn::Best].map(|turn| series.speeds(turn));
+        let speeds = median.at(inputs.case.batch).zip(fastest.at(inputs.case.batch));
+        let outcome = match (speeds, median.not_measured) {
+            (Some((median, fastest)), None) => Outcome::Measured { median, fastest, details },
+            (_, reason) => Outcome::NotMeasured { reason: reason.unwrap_or_default() },
+        };
+        (series.label, outcome)
+    };
+    all.into_iter().map(outcome).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::args;
-    use crate::training_run::tests::{learner, usage};
+    use crate::tests::{args, parsed};
+
+    const TINY: &str = "--networks 1x8@3x3,2x16@2x3 --batches 5,2 --threads 1 --seconds 0.001 --repeats 2";
+    const TINIEST: &str = "--networks 1x8@3x3 --batches 2 --threads 1 --precisions f32 --seconds 0.001 --repeats 1";
+
+    /// Returns the report, and the number of unfinished ones before it.
+    fn measured(line: &str) -> (Report, usize) {
+        let (folder, mut seen) = (tempfile::tempdir().unwrap(), 0);
+        let args = args(&format!("{line} --folder {}", folder.path().display()));
+        let report = measure(&args, &mut |_| {
+            seen += 1;
+            Ok(())
+        });
+        (report.unwrap(), seen)
+    }
+
+    /// Counts the positive values of one metric of the backend.
+    fn of(report: &Report, backend: &str) -> usize {
+        let rows = report.rows.iter().filter(|row| row.metric == table::SPEED && row.section == table::SECTION);
+        rows.filter(|row| row.dimensions.get("backend") == Some(backend) && row.value > Some(0.0)).count()
+    }
 
     #[test]
-    fn waiting_and_copying_are_what_a_learner_loses_and_preparing_is_counted_per_thread_and_core() {
-        let args: Args = args("--batch 1024 --step-us 20000 --prepare-threads 2");
-        let text = |scale: u32| {
-            [
-                ("positions_total", 102_400),
-                ("seconds_total{phase=\"wait\"}", 1),
-                ("seconds_total{phase=\"train\"}", 8),
-                ("seconds_total{phase=\"publish\"}", 1),
-                ("prepare_seconds_total{part=\"prepare\"}", 4),
-                ("prepare_seconds_total{part=\"wait\"}", 16),
-            ]
-            .map(|(name, value)| format!("zerofleet_learner_{name} {}\n", value * scale))
-            .concat()
+    fn every_case_is_measured_by_every_backend_and_what_one_cannot_do_has_a_row_and_a_reason() {
+        let (report, seen) = measured(&format!("{TINY} --backends kernels,libtorch"));
+        // Two networks, two batches, two precisions.
+        assert_eq!((seen, report.findings.len(), of(&report, "libtorch")), (8, 8, 8), "{report:?}");
+        assert!(of(&report, "kernels") >= 4, "{report:?}");
+        assert_eq!(report.rows.iter().filter(|row| row.metric == table::SPEED).count(), 16, "{report:?}");
+        let unsupported = 8 - of(&report, "kernels");
+        let reasons = report.findings.iter().filter(|finding| finding.contains("- kernels: not measured: "));
+        assert_eq!(reasons.count(), unsupported, "{report:?}");
+    }
+
+    #[test]
+    fn without_an_environment_pytorch_is_reported_as_not_measured_with_the_reason() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (report, _) = measured(&format!("{TINIEST} --python {}", file.path().display()));
+        assert_eq!((of(&report, "libtorch"), of(&report, "pytorch")), (1, 0), "{report:?}");
+        let finding = &report.findings[0];
+        assert_eq!(finding.matches(": not measured: make a virtual environment").count(), 2, "{finding}");
+    }
+
+    #[test]
+    fn a_later_run_measures_what_its_file_lacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let csv = folder.path().join("learner.csv");
+        let count = |threads: &str| {
+            let line = TINIEST.replace("--threads 1", &format!("--threads {threads} --backends libtorch"));
+            of(&measured(&format!("{line} --csv {}", csv.display())).0, "libtorch")
         };
-        let begin =
-            Reading { usage: Some(usage(&[(1, "prepare-0", 1.0), (2, "prepare-1", 1.0)])), ..learner(&text(1)) };
-        let end = Reading { usage: Some(usage(&[(1, "prepare-0", 2.0), (2, "prepare-1", 3.0)])), ..learner(&text(2)) };
-        let report = report(&args, &Window { seconds: 10.0, begin: vec![begin], end: vec![end] });
-        let value = |section, dimension, metric| report.value(section, &[dimension], metric).unwrap();
-        let training = |metric| value(TRAINING, ("steps", "simulated"), metric);
-        assert_eq!((training("positions/s"), training("of the fastest possible")), (10_240.0, 0.2));
-        assert_eq!((training("waiting for data"), training(LOST)), (0.1, 0.2));
-        let preparing = |metric| value(PREPARING, ("threads", "2"), metric);
-        assert_eq!(preparing("positions/s of one busy thread"), 25_600.0);
-        assert!((preparing("positions/s per core") - 102_400.0 / 3.0).abs() < 1e-6);
-        assert_eq!(preparing("busy"), 0.2);
+        assert_eq!([count("1"), count("1,2"), count("1,2")], [1, 1, 0]);
+        assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 3, "a heading and two lines");
     }
 
     #[test]
     fn options_that_make_no_sense_are_named() {
         let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
-        assert!(error("--step-us 0").contains("--step-us"));
-        assert!(error("--seconds 0").contains("--seconds"));
-        assert!(error("--steps 50").contains("--steps"));
+        assert!(error("--batches 0").contains("--batches"));
+        assert!(error("--threads 0").contains("--threads"));
+        assert!(error("--repeats 0").contains("--repeats"));
+        assert!(error("--seconds=-1").contains("--seconds"));
+        assert!(error("--live-seconds 0").contains("--live-seconds"));
+        let folder = tempfile::tempdir().unwrap();
+        assert!(error(&format!("--networks 1x0@3x3 --folder {}", folder.path().display())).contains("1x0@3x3"));
+        for line in [["--networks", "6x64"], ["--precisions", "int8"], ["--backends", "jax"]] {
+            assert!(parsed::<Args>(line).is_err());
+        }
     }
 }

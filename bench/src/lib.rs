@@ -3,17 +3,19 @@
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
 //! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`],
-//! [`learner`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the number and the
+//! [`learner`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the number and the
 //! duration of the turns of each measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod attack;
+pub mod feed;
 pub mod fleet;
 pub mod hardware;
 pub mod hostile;
 pub mod inference;
 pub mod kernel;
 pub mod learner;
+mod learner_process;
 mod machine;
 pub mod merging;
 pub mod muzero;
@@ -21,8 +23,10 @@ mod network;
 pub mod output;
 pub mod phases;
 pub mod placement;
+mod python;
 pub mod replay;
 pub mod report;
+mod script;
 pub mod search;
 pub mod selfplay;
 mod series;
@@ -79,8 +83,10 @@ enum Part {
     /// Attacks a server; started by `hostile` in a process of its own.
     #[command(hide = true)]
     Attack(attack::Args),
-    /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
+    /// Training steps on the CPU: the kernels and libtorch beside PyTorch, eager and compiled.
     Learner(self::learner::Args),
+    /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
+    Feed(feed::Args),
     /// A real training run: the device of all data, and the gain from an accelerator.
     Placement(placement::Args),
 }
@@ -107,6 +113,7 @@ impl Bench {
             Part::Hostile(args) => hostile::run(&args, &mut io::stdout().lock()),
             Part::Attack(args) => attack::run(&args, &mut io::stdout().lock()),
             Part::Learner(args) => self::learner::run(&args, &mut io::stdout().lock()),
+            Part::Feed(args) => feed::run(&args, &mut io::stdout().lock()),
             Part::Placement(args) => placement::run(&args, &mut io::stdout().lock()),
         }
     }

@@ -1,0 +1,120 @@
+//! The backends that take training steps: the kernels of the CPU and libtorch in this process, and PyTorch in another.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use network_torch::{Device, Network};
+use training::{Contents, Examples, Losses, TrainerSettings, TrainingKernel};
+
+use super::inputs::Inputs;
+use super::pytorch::{self, PyTorch};
+use super::steps::{CHECKED_STEPS, FirstSteps};
+use crate::series::Work;
+
+/// A backend that takes training steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Backend {
+    /// The kernels of this project.
+    Kernels,
+    /// libtorch, as the learner calls it.
+    Libtorch,
+    /// PyTorch, one operation after the other.
+    Pytorch,
+    /// PyTorch with `torch.compile`.
+    PytorchCompile,
+}
+
+impl std::fmt::Display for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = clap::ValueEnum::to_possible_value(self).expect("no backend is hidden");
+        f.write_str(value.get_name())
+    }
+}
+
+/// A backend that has taken its first steps, which allocate memory and compile.
+pub(super) struct Prepared {
+    /// Calls are training steps, units are positions.
+    pub(super) work: Work,
+    pub(super) first_steps: FirstSteps,
+    /// The instructions or the memory format that it computes with.
+    pub(super) details: String,
+}
+
+impl Backend {
+    /// Returns whether PyTorch takes the steps.
+    pub(super) fn is_pytorch(self) -> bool {
+        matches!(self, Self::Pytorch | Self::PytorchCompile)
+    }
+
+    /// Makes a trainer and takes the first steps.
+    ///
+    /// # Errors
+    /// The reason why it cannot train the network.
+    pub(super) fn prepare(self, inputs: &Inputs, python: &Path) -> anyhow::Result<Prepared> {
+        match self {
+            Self::Kernels => kernels(inputs),
+            Self::Libtorch => libtorch(inputs),
+            Self::Pytorch => pytorch(inputs, python, pytorch::Mode::Eager),
+            Self::PytorchCompile => pytorch(inputs, python, pytorch::Mode::Compiled),
+        }
+    }
+}
+
+fn kernels(inputs: &Inputs) -> anyhow::Result<Prepared> {
+    let Inputs { case, architecture, settings, seed, .. } = inputs;
+    training_cpu::Trainer::check(settings)?;
+    let mut trainer = training_cpu::Trainer::new(architecture, settings.clone(), *seed, case.threads)?;
+    let step = |trainer: &mut training_cpu::Trainer, examples: &Examples| -> anyhow::Result<Losses> {
+        trainer.queue(examples, &mut Instant::now)?;
+        Ok(trainer.collect().context("no step is queued")??.losses)
+    };
+    let losses = (0..CHECKED_STEPS).map(|_| step(&mut trainer, &inputs.examples)).collect::<Result<Vec<_>, _>>()?;
+    let first_steps = FirstSteps::new(&losses, &trainer.snapshot(Contents::Average).published()?, inputs)?;
+    let details = trainer.path().to_string();
+    let examples = inputs.examples.clone();
+    let work = work(move |time| steps_per_second(time, || step(&mut trainer, &examples)));
+    Ok(Prepared { work, first_steps, details })
+}
+
+fn libtorch(inputs: &Inputs) -> anyhow::Result<Prepared> {
+    let Inputs { case, architecture, seed, .. } = inputs;
+    network_torch::set_threads(case.threads);
+    // With `auto`, libtorch would leave stem and blocks to the kernel on matrix tiles where a CPU has these.
+    let settings = TrainerSettings { tower: TrainingKernel::Libtorch, ..inputs.settings.clone() };
+    let network = Network::to_train(architecture, &settings, Device::Cpu, *seed)?;
+    let mut trainer = network_torch::Trainer::new(network, settings)?;
+    let losses = (0..CHECKED_STEPS).map(|_| trainer.step(&inputs.examples)).collect::<Result<Vec<_>, _>>()?;
+    let first_steps = FirstSteps::new(&losses, &trainer.published()?, inputs)?;
+    let (examples, threads) = (inputs.examples.clone(), case.threads);
+    let work = work(move |time| {
+        network_torch::set_threads(threads);
+        steps_per_second(time, || Ok(trainer.step(&examples)?))
+    });
+    Ok(Prepared { work, first_steps, details: String::new() })
+}
+
+fn pytorch(inputs: &Inputs, python: &Path, mode: pytorch::Mode) -> anyhow::Result<Prepared> {
+    let (mut pytorch, started) = PyTorch::start(python, inputs, mode)?;
+    let details = format!("PyTorch {}, {}", started.version, started.format);
+    let work = work(move |time| pytorch.steps_per_second(time));
+    Ok(Prepared { work, first_steps: started.first_steps, details })
+}
+
+/// Training steps at one size of batch, that of the case.
+fn work(mut steps_per_second: impl FnMut(Duration) -> anyhow::Result<f64> + 'static) -> Work {
+    Work { units: Box::new(|batch| batch as f64), rate: Box::new(move |_, time| steps_per_second(time)) }
+}
+
+/// Takes at least one step.
+fn steps_per_second(time: Duration, mut step: impl FnMut() -> anyhow::Result<Losses>) -> anyhow::Result<f64> {
+    let (mut steps, begun) = (0_u32, Instant::now());
+    loop {
+        step()?;
+        steps += 1;
+        let elapsed = begun.elapsed();
+        if elapsed >= time {
+            return Ok(f64::from(steps) / elapsed.as_secs_f64());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! PyTorch in a process of its own: a Python program that takes the training steps, in a virtual environment.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use training::Optimiser;
+use weights::Architecture;
+
+use super::inputs::Inputs;
+use super::steps::{CHECKED_STEPS, FirstSteps};
+use crate::python;
+use crate::script::Script;
+
+const PROGRAM: &str = include_str!("pytorch/train.py");
+const REQUIREMENTS: &str = include_str!("pytorch/requirements.txt");
+/// The longest time until the first steps are taken: `torch.compile` takes minutes on a busy machine, for each of two
+/// memory formats.
+const START_PATIENCE: Duration = Duration::from_secs(1800);
+/// The longest time of a turn beyond its duration: one step.
+const STEP_PATIENCE: Duration = Duration::from_secs(300);
+/// The settings of the C library's allocator that [`network_torch::keep_memory`] has in this process.
+const ALLOCATOR: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "2147483647"), ("MALLOC_MMAP_THRESHOLD_", "33554432")];
+
+/// The way in which PyTorch computes the losses and their gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// One operation after the other.
+    Eager,
+    /// By `torch.compile`.
+    Compiled,
+}
+
+/// A PyTorch process that has taken the first steps, in the faster of two memory formats.
+#[derive(Debug)]
+pub(super) struct PyTorch {
+    script: Script,
+}
+
+/// The first answer of the process.
+#[derive(Debug, Deserialize)]
+pub(super) struct Started {
+    /// The version of PyTorch.
+    pub(super) version: String,
+    /// The memory format that was faster.
+    pub(super) format: String,
+    #[serde(flatten)]
+    pub(super) first_steps: FirstSteps,
+}
+
+/// An answer of the process to a request.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    steps_per_second: f64,
+}
+
+impl PyTorch {
+    /// Starts the process with the virtual environment in `folder`, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// The step that failed, in words.
+    pub(super) fn start(folder: &Path, inputs: &Inputs, mode: Mode) -> anyhow::Result<(Self, Started)> {
+        let python = python::environment_with(folder, REQUIREMENTS)?;
+        let program = folder.join("train.py");
+        std::fs::write(&program, PROGRAM).with_context(|| format!("write {}", program.display()))?;
+        let mut command = Command::new(python);
+        command.arg(program).arg(options(inputs, mode).to_string()).envs(ALLOCATOR);
+        // Later runs find compiled code there. One thread compiles, so that none is left.
+        command.env("TORCHINDUCTOR_CACHE_DIR", std::path::absolute(folder.join("compiled"))?);
+        command.env("TORCHINDUCTOR_COMPILE_THREADS", "1");
+        let (script, started) = Script::start(command, START_PATIENCE)?;
+        Ok((Self { script }, started))
+    }
+
+    /// Takes training steps for `time`, at least one.
+    ///
+    /// # Errors
+    /// The error of PyTorch.
+    pub(super) fn steps_per_second(&mut self, time: Duration) -> anyhow::Result<f64> {
+        let request = json!({ "seconds": time.as_secs_f64() });
+        let Answer { steps_per_second } = self.script.ask(request, time + STEP_PATIENCE)?;
+        ensure!(steps_per_second > 0.0, "it did not answer with a speed");
+        Ok(steps_per_second)
+    }
+}
+
+/// The argument of the program.
+fn options(inputs: &Inputs, mode: Mode) -> Value {
+    let Inputs { case, architecture, settings, weights, batch, .. } = inputs;
+    let Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
+    let Optimiser::AdamW { betas, epsilon } = settings.optimiser else {
+        unreachable!("the settings of the benchmark have the default optimiser, AdamW")
+    };
+    json!({
+        "network": {
+            "planes": planes, "height": height, "width": width, "actions": actions, "channels": channels, "blocks": blocks
+        },
+        "positions": case.batch,
+        "weights": weights,
+        "batch": batch,
+        "precision": case.precision.to_string(),
+        "threads": case.threads,
+        "compile": mode == Mode::Compiled,
+        "checked_steps": CHECKED_STEPS,
+        "settings": {
+            "learning_rate": settings.learning_rate,
+            "betas": betas,
+            "epsilon": epsilon,
+            "weight_decay": settings.weight_decay,
+            "gradient_clip_norm": settings.gradient_clip_norm,
+            "ema_decay": settings.ema_decay,
+            "value_loss_weight": settings.value_loss_weight
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pytorch_has_the_version_of_libtorch_and_its_libraries() {
+        let libtorch = include_str!("../../../xtask/src/libtorch/requirements.txt");
+        let is_pinned = |line: &&str| line.starts_with("torch==") || line.starts_with("nvidia-");
+        let pinned: Vec<&str> = REQUIREMENTS.lines().filter(is_pinned).collect();
+        assert_eq!(pinned.len(), 13);
+        for line in pinned {
+            let package = line.split(';').next().unwrap_or_default();
+            assert!(libtorch.contains(&format!("\n{package} \\\n")), "{package}");
+        }
+    }
+
+    #[test]
+    fn the_first_answer_has_the_format_and_the_first_steps() {
+        let line = r#"{"id": 0, "version": "2.11.0", "format": "channels last", "losses": [[3.1, 2.0, 1.1, 2.5]],
+            "average_norm": 36.1}"#;
+        let Started { version, format, first_steps } = serde_json::from_str(line).unwrap();
+        assert_eq!((version.as_str(), format.as_str()), ("2.11.0", "channels last"));
+        first_steps.check(&first_steps, network_torch::Precision::F32).unwrap();
+    }
+}

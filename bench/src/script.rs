@@ -1,0 +1,156 @@
+//! A script that measures other libraries on request: it reads and prints one JSON object a line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A script in a child process, which is killed on drop.
+#[derive(Debug)]
+pub(crate) struct Script {
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<String>,
+    reader: Option<JoinHandle<()>>,
+    last_id: u64,
+}
+
+/// The fields that every answer may have.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    /// The number of the request, from 1; the first answer, to none, has 0.
+    id: u64,
+    /// The reason why it has no other fields.
+    error: Option<String>,
+}
+
+impl Script {
+    /// Starts `command`, and returns its first answer.
+    ///
+    /// # Errors
+    /// The script cannot be started, or its first line is late, an error, or no answer of type `A`.
+    pub(crate) fn start<A: DeserializeOwned>(mut command: Command, patience: Duration) -> anyhow::Result<(Self, A)> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("start the script")?;
+        let requests = child.stdin.take().context("open its standard input")?;
+        let output = child.stdout.take().context("open its standard output")?;
+        let (sender, answers) = sync_channel(1);
+        let read = move || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            while lines.next().is_some_and(|line| sender.send(line).is_ok()) {}
+        };
+        let reader = Some(std::thread::Builder::new().name("script".to_owned()).spawn(read)?);
+        let script = Self { child, requests, answers, reader, last_id: 0 };
+        let first = script.receive(patience)?;
+        Ok((script, first))
+    }
+
+    /// Sends an object with an id of its own, and returns the answer.
+    ///
+    /// # Errors
+    /// The error of the script; an answer that is late, or not of type `A`.
+    pub(crate) fn ask<A: DeserializeOwned>(&mut self, mut request: Value, patience: Duration) -> anyhow::Result<A> {
+        self.last_id += 1;
+        request["id"] = self.last_id.into();
+        writeln!(self.requests, "{request}").and_then(|()| self.requests.flush()).context("write to the script")?;
+        self.receive(patience)
+    }
+
+    /// Reads the next line, which must answer the last request.
+    fn receive<A: DeserializeOwned>(&self, patience: Duration) -> anyhow::Result<A> {
+        let line = self.answers.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => anyhow!("it did not answer within {} s", patience.as_secs()),
+            RecvTimeoutError::Disconnected => anyhow!("it ended"),
+        })?;
+        read(&line, self.last_id)
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        // The script may be busy; its answer is dropped.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // A reader that still holds a line ends when the channel closes.
+        self.answers = sync_channel(0).1;
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+/// Parses a line of the script as the answer to request `id`.
+fn read<A: DeserializeOwned>(line: &str, id: u64) -> anyhow::Result<A> {
+    let not_an_answer = |_| {
+        let begin: String = line.chars().take(80).collect();
+        anyhow!("`{begin}` is not an answer")
+    };
+    let answer: Answer = serde_json::from_str(line).map_err(not_an_answer)?;
+    ensure!(answer.id == id, "it answered request {} instead of {id}", answer.id);
+    if let Some(error) = answer.error {
+        bail!(error);
+    }
+    serde_json::from_str(line).map_err(not_an_answer)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const FIRST: &str = r#"{"id": 0, "speed": 1.5}"#;
+
+    #[derive(Debug, Deserialize)]
+    struct Speed {
+        speed: f64,
+    }
+
+    /// A script that prints `answers` in turn, one for each request after the first.
+    pub(crate) fn replying(answers: &[&str]) -> Command {
+        let (first, rest) = answers.split_first().unwrap();
+        let replies: String = rest.iter().map(|answer| format!("read request; echo '{answer}'; ")).collect();
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("echo '{first}'; {replies}read forever"));
+        command
+    }
+
+    /// The result of one request with this answer.
+    fn result_of(answer: &str) -> Result<f64, String> {
+        let (mut script, first) = Script::start::<Speed>(replying(&[FIRST, answer]), PATIENCE).unwrap();
+        assert_eq!(first.speed, 1.5);
+        script.ask(json!({}), PATIENCE).map(|Speed { speed }| speed).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn malformed_lines_are_quoted() {
+        for line in ["Illegal instruction", r#"{"id": 1, "speed": NaN}"#, "", r#"{"error": "no id"}"#, r#"{"id": 1}"#] {
+            assert_eq!(result_of(line).unwrap_err(), format!("`{line}` is not an answer"));
+        }
+    }
+
+    #[test]
+    fn answers_errors_and_wrong_ids_are_reported() {
+        assert_eq!(result_of(r#"{"id": 1, "speed": 2.5}"#), Ok(2.5));
+        assert_eq!(result_of(r#"{"id": 1, "error": "no module"}"#).unwrap_err(), "no module");
+        assert_eq!(result_of(r#"{"id": 4, "speed": 1}"#).unwrap_err(), "it answered request 4 instead of 1");
+    }
+
+    #[test]
+    fn a_script_that_ends_or_does_not_answer_is_reported() {
+        let error = |script: &str, patience| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Script::start::<Speed>(command, patience).unwrap_err().to_string()
+        };
+        assert_eq!(error("exit 3", PATIENCE), "it ended");
+        assert_eq!(error("read forever", Duration::ZERO), "it did not answer within 0 s");
+    }
+}
