@@ -5,22 +5,21 @@ use training::Layout;
 use weights::Architecture;
 
 use crate::Path;
-use crate::graph::{Graph, LayerSet, Loss, Observation};
+use crate::graph::{Graph, Loss, Observation};
 
 /// The graph of a network and its losses.
 pub(crate) fn graph(architecture: &Architecture, layers: &Layers, layout: &Layout, path: Path) -> Graph {
-    let board = [architecture.height, architecture.width];
-    let mut graph = Graph::new(LayerSet::new(layout.clone(), board, path), board, path);
+    let mut graph = Graph::new(layout, [architecture.height, architecture.width], path);
     let observation = graph.observe(vec![Observation::Root], architecture.planes);
     let stem = graph.convolve(&layers.stem, &[observation]);
     let x = layers.blocks.iter().fold(stem, |x, block| graph.block(block, &x));
     let features = graph.convolve(&layers.policy, &x)[0];
     let logits = graph.linear(&layers.policy_output, features);
-    graph.lose(Loss::Policy { step: 0, logits });
+    graph.add_loss(Loss::Policy { step: 0, logits });
     let features = graph.convolve(&layers.value, &x)[0];
     let hidden = graph.rectified_linear(&layers.value_hidden, features);
     let logits = graph.linear(&layers.value_output, hidden);
-    graph.lose(Loss::Value { step: 0, logits });
+    graph.add_loss(Loss::Value { step: 0, logits });
     graph.schedule();
     graph
 }

@@ -5,7 +5,7 @@
 //! need all positions. Within a phase threads compute every operation for a few positions at a time, so that what these
 //! read and write stays in their caches; gradients of weights are computed beside the next phase of the backward pass.
 //!
-//! A graph is built once ([`build`]) and scheduled ([`schedule`]); a [`pass`] runs it for a batch.
+//! A graph is built once (`build`) and scheduled (`schedule`); a `pass` runs it for a batch. Start with `operation`.
 
 mod backward;
 mod build;
@@ -16,7 +16,9 @@ mod part;
 mod pass;
 mod schedule;
 
-pub(crate) use self::layers::LayerSet;
+use training::Layout;
+
+use self::layers::LayerSet;
 pub(crate) use self::operation::{Loss, Observation};
 use self::operation::{Norm, Operation};
 pub(crate) use self::pass::{Changes, Workshop};
@@ -32,8 +34,8 @@ pub(crate) struct Value(usize);
 #[derive(Debug)]
 pub(crate) struct Graph {
     path: Path,
-    /// Height and width.
-    board: [usize; 2],
+    /// H · W.
+    cells: usize,
     layers: LayerSet,
     values: Vec<Declared>,
     nodes: Vec<Node>,
@@ -67,12 +69,12 @@ struct Node {
 }
 
 impl Graph {
-    /// A graph without operations, for a board of `[height, width]`.
-    pub(crate) fn new(layers: LayerSet, board: [usize; 2], path: Path) -> Self {
+    /// A graph without operations, whose parameters lie in `layout`, for a board of `[height, width]`.
+    pub(crate) fn new(layout: &Layout, board: [usize; 2], path: Path) -> Self {
         Self {
             path,
-            board,
-            layers,
+            cells: board[0] * board[1],
+            layers: LayerSet::new(layout.clone(), board, path),
             values: Vec::new(),
             nodes: Vec::new(),
             norms: Vec::new(),
@@ -80,11 +82,6 @@ impl Graph {
             is_differentiated: true,
             phases: Vec::new(),
         }
-    }
-
-    /// H · W.
-    fn cells(&self) -> usize {
-        self.board[0] * self.board[1]
     }
 
     /// The numbers of a position in a slot: those of a value, or of its gradient behind all values.

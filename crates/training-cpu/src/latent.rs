@@ -12,7 +12,7 @@ use training::Layout;
 use weights::Architecture;
 
 use crate::Path;
-use crate::graph::{Graph, LayerSet, Loss, Observation, Value};
+use crate::graph::{Graph, Loss, Observation, Value};
 
 /// Share of the gradient of a latent state that flows through the dynamics to the state before it.
 const DYNAMICS_GRADIENT: f32 = 0.5;
@@ -38,8 +38,7 @@ pub(crate) fn unrolled(
     path: Path,
 ) -> Graph {
     assert_eq!(steps > 0, layers.dynamics.is_some(), "dynamics lead from step to step");
-    let board = [architecture.height, architecture.width];
-    let graph = Graph::new(LayerSet::new(layout.clone(), board, path), board, path);
+    let graph = Graph::new(layout, [architecture.height, architecture.width], path);
     let mut unrolled = Unrolled { graph, architecture, layers, steps };
     let states = match &layers.chance {
         Some(chance) => unrolled.states_with_chance(chance),
@@ -59,7 +58,7 @@ impl Unrolled<'_> {
         let mut states = self.represent(&[Observation::Root]);
         for step in 0..self.steps {
             let dynamics = self.layers.dynamics.as_ref().expect("steps have dynamics");
-            let choice = self.graph.choose(step, self.architecture.actions);
+            let choice = self.graph.act(step, self.architecture.actions);
             let state = states[step];
             states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), state, choice, DYNAMICS_GRADIENT));
         }
@@ -70,10 +69,10 @@ impl Unrolled<'_> {
     fn predict(&mut self, states: &[Value]) {
         let layers = self.layers;
         for (step, logits) in self.head(&layers.policy, states).into_iter().enumerate() {
-            self.graph.lose(Loss::Policy { step, logits });
+            self.graph.add_loss(Loss::Policy { step, logits });
         }
         for (step, logits) in self.head(&layers.value, states).into_iter().enumerate() {
-            self.graph.lose(Loss::Value { step, logits });
+            self.graph.add_loss(Loss::Value { step, logits });
         }
         let Some(dynamics) = &layers.dynamics else { return };
         let rewards = match &dynamics.memory {
@@ -81,7 +80,7 @@ impl Unrolled<'_> {
             Some(memory) => self.prefixes(&dynamics.reward, memory, &states[1..]),
         };
         for (step, logits) in rewards.into_iter().enumerate() {
-            self.graph.lose(Loss::Reward { step, logits });
+            self.graph.add_loss(Loss::Reward { step, logits });
         }
     }
 

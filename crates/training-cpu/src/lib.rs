@@ -1,10 +1,13 @@
-//! Trains AlphaZero networks on the CPU, without libtorch.
+//! Trains networks of every model on the CPU, without libtorch.
 //!
-//! A [`Trainer`] takes batches of [`Examples`](training::Examples) and computes steps in float32 with the
-//! instructions of a [`Path`], on threads of its own; a [`Snapshot`] is a copy of its state, in the files of every
-//! backend. The crate depends on no game, process or clock. `tower` runs a network forward and back in segments between
-//! batch norms, which consist of convolutions (`convolution`, `filtering`, `weight_gradient`), norms (`norm`) and what
-//! follows them (`activation`); `losses` and `optimiser` complete a step. Start with `tower`.
+//! A [`Trainer`] takes batches of [`Examples`](training::Examples) and computes steps with the instructions of a
+//! [`Path`], on threads of its own; a [`Snapshot`] is a copy of its state, in the files of every backend. The crate
+//! depends on no game, process or clock.
+//!
+//! `alphazero` and `latent` build the `graph` of a network, which runs forward and back in phases between batch norms.
+//! Its operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms (`norm`,
+//! `layer_norm`), what follows them (`activation`), `rescale` and `lstm`; `losses` and `optimiser` complete a step. Start
+//! with `graph`.
 
 mod activation;
 mod alphazero;
@@ -17,8 +20,8 @@ mod graph;
 mod latent;
 mod layer_norm;
 mod losses;
+mod lstm;
 mod matrix;
-mod memory;
 mod norm;
 mod optimiser;
 mod parts;

@@ -5,7 +5,7 @@ use super::{Loss, Value};
 use crate::activation::{Kept, Normed, Rectify};
 use crate::layer_norm;
 use crate::losses::ChanceRows;
-use crate::memory::{OfResults, Step};
+use crate::lstm::{OfResults, Step};
 use crate::norm::GradientSums;
 use crate::planes::{self, Place};
 use crate::rescale;
@@ -16,7 +16,7 @@ impl<'a> Part<'a> {
         let graph = self.context.graph;
         let path = graph.path;
         match graph.nodes[node].operation {
-            Operation::Observe { .. } | Operation::Choose { .. } | Operation::Zero { .. } => {}
+            Operation::Observe { .. } | Operation::Act { .. } | Operation::Zero { .. } => {}
             Operation::Linear { matrix, x, y, rectifies } => {
                 if rectifies {
                     let of_y = self.take_gradient(y);
@@ -47,7 +47,7 @@ impl<'a> Part<'a> {
                     of_x.iter_mut().zip(of_y).zip(means).for_each(|((of_x, of_y), mean)| *of_x = of_y - mean);
                 }
             }),
-            Operation::Name { encoding, code } => self.add_gradient(encoding, |part, of_encoding| {
+            Operation::Argmax { encoding, code } => self.add_gradient(encoding, |part, of_encoding| {
                 of_encoding.copy_from_slice(part.read_gradient(code));
             }),
             Operation::Remember { gates, before, cell, output } => {
@@ -66,7 +66,7 @@ impl<'a> Part<'a> {
                     self.add_gradient(before, |_, of| of.copy_from_slice(&of_before));
                 }
             }
-            Operation::Loss(loss) => self.lose(loss),
+            Operation::Loss(loss) => self.begin(loss),
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Part<'a> {
             of_terms: kept.of_terms.map(|value| self.take_gradient(value)).unwrap_or_default(),
         };
         let norm = &self.context.norms[norm];
-        let normed = Normed { norm, z: self.read(z), cells: graph.cells() };
+        let normed = Normed { norm, z: self.read(z), cells: graph.cells };
         activation.backward(graph.path, normed, self.read(y), of_y, &mut numbers, of_n);
         let of_norm = if n == y { &*of_y } else { &*of_n };
         let sums = GradientSums::of(graph.path, of_norm, self.read(z), &norm.mean);
@@ -144,7 +144,7 @@ impl<'a> Part<'a> {
     }
 
     /// Adds up a loss and writes the gradients that begin with it.
-    fn lose(&mut self, loss: Loss) {
+    fn begin(&mut self, loss: Loss) {
         let (targets, rows) = (self.context.targets, self.rows());
         let mut sums = std::mem::take(&mut self.results.losses);
         match loss {

@@ -6,15 +6,15 @@ use super::{Declared, Graph, Loss, Node, Observation, Operation, Value};
 impl Graph {
     /// Observations beside each other, `[H, W, planes]`.
     pub(crate) fn observe(&mut self, observations: Vec<Observation>, planes: usize) -> Value {
-        let y = self.declare(observations.len() * planes * self.cells());
+        let y = self.declare(observations.len() * planes * self.cells);
         self.add(Operation::Observe { observations, y });
         y
     }
 
     /// The action of a step, counted from 0, as a one-hot row `[A]`.
-    pub(crate) fn choose(&mut self, step: usize, actions: usize) -> Value {
+    pub(crate) fn act(&mut self, step: usize, actions: usize) -> Value {
         let y = self.declare(actions);
-        self.add(Operation::Choose { step, y });
+        self.add(Operation::Act { step, y });
         y
     }
 
@@ -72,7 +72,7 @@ impl Graph {
     }
 
     fn add_convolution(&mut self, convolution: usize, xs: &[Value], skips: Option<&[Value]>) -> Vec<Value> {
-        let size = self.cells() * self.layers.convolutions[convolution].weights.shape.outputs;
+        let size = self.cells * self.layers.convolutions[convolution].weights.shape.outputs;
         let changes_skip = self.layers.activations[convolution].changes_skip();
         let norm = self.norms.len();
         let mut outputs = Vec::new();
@@ -108,7 +108,7 @@ impl Graph {
     /// The channels of `state` `[H, W, C]` and those of `beside` `[D, H, W]` in each cell: `[H, W, C + D]`. Only `share`
     /// of the gradient reaches `state`.
     pub(crate) fn join(&mut self, state: Value, beside: Value, share: f32) -> Value {
-        self.add_join(state, beside, self.cells(), share)
+        self.add_join(state, beside, self.cells, share)
     }
 
     /// Two rows as one.
@@ -142,9 +142,9 @@ impl Graph {
     }
 
     /// The one-hot row of the greatest number of each position.
-    pub(crate) fn name(&mut self, encoding: Value) -> Value {
+    pub(crate) fn argmax(&mut self, encoding: Value) -> Value {
         let code = self.declare(self.values[encoding.0].size);
-        self.add(Operation::Name { encoding, code });
+        self.add(Operation::Argmax { encoding, code });
         code
     }
 
@@ -156,7 +156,7 @@ impl Graph {
     }
 
     /// Adds a loss.
-    pub(crate) fn lose(&mut self, loss: Loss) {
+    pub(crate) fn add_loss(&mut self, loss: Loss) {
         self.add(Operation::Loss(loss));
     }
 
@@ -181,7 +181,7 @@ impl Graph {
         let phase = read.map(|input| self.values[input.0].phase).fold(phase, usize::max);
         let has_gradient = self.is_differentiated
             && match &operation {
-                Operation::Observe { .. } | Operation::Choose { .. } | Operation::Zero { .. } => false,
+                Operation::Observe { .. } | Operation::Act { .. } | Operation::Zero { .. } => false,
                 Operation::Linear { .. } | Operation::Dense(_) | Operation::Convolve { .. } => true,
                 _ => inputs.iter().any(|input| self.values[input.0].has_gradient),
             };

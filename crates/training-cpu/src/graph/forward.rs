@@ -2,7 +2,7 @@ use super::operation::{self, Activated, Dense, Join, Observation, Operation};
 use super::part::Part;
 use crate::activation::{Kept, Normed};
 use crate::layer_norm;
-use crate::memory;
+use crate::lstm;
 use crate::norm::Moments;
 use crate::planes::{self, Place};
 use crate::rescale;
@@ -18,7 +18,7 @@ impl<'a> Part<'a> {
                 self.observe(observations, to);
                 self.put(y, to);
             }
-            Operation::Choose { step, y } => {
+            Operation::Act { step, y } => {
                 let to = self.take(y);
                 to.fill(0.0);
                 let actions = graph.size(y.0);
@@ -83,7 +83,7 @@ impl<'a> Part<'a> {
                 }
                 self.put(y, to);
             }
-            Operation::Name { encoding, code } => {
+            Operation::Argmax { encoding, code } => {
                 let to = self.take(code);
                 to.fill(0.0);
                 let codes = graph.size(code.0);
@@ -94,7 +94,7 @@ impl<'a> Part<'a> {
             }
             Operation::Remember { gates, before, cell, output } => {
                 let [of_cell, to] = [cell, output].map(|value| self.take(value));
-                memory::Step { gates: self.read(gates), before: before.map(|before| self.read(before)) }.forward(
+                lstm::Step { gates: self.read(gates), before: before.map(|before| self.read(before)) }.forward(
                     graph.size(cell.0),
                     of_cell,
                     to,
@@ -113,7 +113,7 @@ impl<'a> Part<'a> {
     }
 
     fn observe(&self, observations: &[Observation], to: &mut [f32]) {
-        let cells = self.context.graph.cells();
+        let cells = self.context.graph.cells;
         let position = to.len() / self.positions.len();
         let planes = position / observations.len();
         let channels = position / cells;
@@ -136,7 +136,7 @@ impl<'a> Part<'a> {
             terms: kept.terms.map(|value| self.take(value)).unwrap_or_default(),
             ..Kept::default()
         };
-        let normed = Normed { norm: &context.norms[norm], z: self.read(z), cells: graph.cells() };
+        let normed = Normed { norm: &context.norms[norm], z: self.read(z), cells: graph.cells };
         let skip = skip.map(|skip| self.read(skip));
         let activation = &graph.layers.activations[activation];
         activation.forward(graph.path, context.parameters, normed, skip, &mut numbers, to);

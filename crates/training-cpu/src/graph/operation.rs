@@ -7,7 +7,7 @@ pub(super) enum Operation {
     /// Observations beside each other, by cell.
     Observe { observations: Vec<Observation>, y: Value },
     /// The action of a step as a one-hot row `[A]`.
-    Choose { step: usize, y: Value },
+    Act { step: usize, y: Value },
     /// A matrix with bias, and ReLU where it `rectifies`.
     Linear { matrix: usize, x: Value, y: Value, rectifies: bool },
     /// A matrix and layer norm.
@@ -25,7 +25,7 @@ pub(super) enum Operation {
     /// Values less their mean over the batch.
     Centre { centre: usize, x: Value, y: Value },
     /// The one-hot row of the greatest number, whose gradient is passed straight through.
-    Name { encoding: Value, code: Value },
+    Argmax { encoding: Value, code: Value },
     /// A step of an LSTM from the sums of its gates and the cell before.
     Remember { gates: Value, before: Option<Value>, cell: Value, output: Value },
     /// A loss, whose gradient the backward pass begins with.
@@ -130,14 +130,14 @@ impl Operation {
     /// The values that it computes.
     pub(super) fn outputs(&self) -> Vec<Value> {
         match self {
-            Self::Observe { y, .. } | Self::Choose { y, .. } | Self::Linear { y, .. } => vec![*y],
+            Self::Observe { y, .. } | Self::Act { y, .. } | Self::Linear { y, .. } => vec![*y],
             Self::Dense(dense) => vec![dense.z, dense.moments, dense.y],
             Self::Convolve { z, .. } => vec![*z],
             Self::Activate(Activated { y, kept, .. }) => std::iter::once(*y).chain(forward(kept)).collect(),
             Self::Rescale { y, .. } | Self::Centre { y, .. } => vec![*y],
             Self::Join(join) => vec![join.x],
             Self::Zero { y } => vec![*y],
-            Self::Name { code, .. } => vec![*code],
+            Self::Argmax { code, .. } => vec![*code],
             Self::Remember { cell, output, .. } => vec![*cell, *output],
             Self::Loss(_) => Vec::new(),
         }
@@ -146,14 +146,14 @@ impl Operation {
     /// The values that it reads and adds to the gradients of.
     pub(super) fn inputs(&self) -> Vec<Value> {
         match self {
-            Self::Observe { .. } | Self::Choose { .. } | Self::Zero { .. } => Vec::new(),
+            Self::Observe { .. } | Self::Act { .. } | Self::Zero { .. } => Vec::new(),
             Self::Linear { x, .. } | Self::Convolve { x, .. } | Self::Rescale { x, .. } | Self::Centre { x, .. } => {
                 vec![*x]
             }
             Self::Dense(dense) => vec![dense.x],
             Self::Activate(activated) => vec![activated.z],
             Self::Join(Join { state, beside, .. }) => vec![*state, *beside],
-            Self::Name { encoding, .. } => vec![*encoding],
+            Self::Argmax { encoding, .. } => vec![*encoding],
             Self::Remember { gates, before, .. } => std::iter::once(*gates).chain(*before).collect(),
             Self::Loss(loss) => loss.inputs(),
         }

@@ -15,18 +15,18 @@ impl Unrolled<'_> {
         let mut states = self.represent(&[Observation::Root]);
         let mut afterstates = Vec::new();
         for (step, &encoding) in encodings.iter().enumerate() {
-            let choice = self.graph.choose(step, self.architecture.actions);
+            let choice = self.graph.act(step, self.architecture.actions);
             let (trunk, planes) = (&chance.afterstate, chance.action.as_ref());
             let afterstate = self.transition(trunk, planes, states[step], choice, DYNAMICS_GRADIENT);
-            let code = self.graph.name(encoding);
+            let code = self.graph.argmax(encoding);
             states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), afterstate, code, 1.0));
             afterstates.push(afterstate);
         }
         for (step, logits) in self.head(&chance.value, &afterstates).into_iter().enumerate() {
-            self.graph.lose(Loss::Afterstate { step, logits });
+            self.graph.add_loss(Loss::Afterstate { step, logits });
         }
         for (step, logits) in self.head(&chance.code, &afterstates).into_iter().enumerate() {
-            self.graph.lose(Loss::Chance { step, logits, encoding: encodings[step] });
+            self.graph.add_loss(Loss::Chance { step, logits, encoding: encodings[step] });
         }
         states
     }

@@ -10,7 +10,7 @@ impl Unrolled<'_> {
         let predicted: Vec<Value> = states.iter().map(|&state| self.predict_projection(heads, state)).collect();
         let observed = self.without_gradient(|unrolled| unrolled.observed_projections(heads));
         for (step, (predicted, observed)) in predicted.into_iter().zip(observed).enumerate() {
-            self.graph.lose(Loss::Consistency { step, predicted, observed });
+            self.graph.add_loss(Loss::Consistency { step, predicted, observed });
         }
     }
 

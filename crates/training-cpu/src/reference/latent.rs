@@ -1,7 +1,7 @@
 //! The unroll of a network of latent states by definition.
 
 use network::{ChanceLayers, ConsistencyLayers, Head, LatentLayers, Layer, NORM_EPSILON, Role, Trunk};
-use training::{Layout, ModelLayers, Numbers, UnrolledBatch};
+use training::{ModelLayers, Numbers, UnrolledBatch};
 use weights::Architecture;
 
 use super::{Maps, Network, Variable};
@@ -38,8 +38,7 @@ pub(crate) fn unrolled_reference(
     batch: &UnrolledBatch,
     weights: [f64; 2],
 ) -> UnrolledReference {
-    let layout: Layout = layers.layout();
-    let network = Network::new(architecture, &layout, numbers);
+    let network = Network::new(architecture, &layers.layout(), numbers);
     let latent = layers.muzero().unwrap();
     let mut unroll = Unroll { network, architecture, layers: latent, batch, terms: Terms::default() };
     let states = match &latent.chance {
@@ -233,12 +232,8 @@ impl Unroll<'_> {
                 let candidate = graph.map(gates[2 * units + unit], tanh);
                 let next = graph.products(&[(forget, cell[unit]), (input, candidate)]);
                 let squashed = graph.map(next, tanh);
-                memories[row] = {
-                    let [mut outputs, mut cells] = memories[row].clone();
-                    outputs[unit] = graph.products(&[(out, squashed)]);
-                    cells[unit] = next;
-                    [outputs, cells]
-                };
+                let [outputs, cells] = &mut memories[row];
+                (outputs[unit], cells[unit]) = (graph.products(&[(out, squashed)]), next);
             }
             logits.push(self.network.linear(&reward.output, &memories[row][0]));
         }
