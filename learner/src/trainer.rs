@@ -9,7 +9,8 @@
 pub(crate) mod conformance;
 #[cfg(test)]
 pub(crate) mod counting;
-#[cfg(all(test, feature = "torch"))]
+#[cfg(test)]
+#[cfg(feature = "torch")]
 mod exchange;
 #[cfg(feature = "torch")]
 mod libtorch;
