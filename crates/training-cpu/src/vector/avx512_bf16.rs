@@ -1,6 +1,6 @@
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh,
-    _mm512_dpbf16_ps, _mm512_or_si512, _mm512_slli_epi32,
+    __m256bh, __m256i, __m512, __m512bh, __m512i, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh,
+    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_or_si512, _mm512_slli_epi32,
 };
 use std::mem::transmute;
 
@@ -87,7 +87,7 @@ impl Vector for Avx512Bf16 {
 #[inline(always)]
 unsafe fn widened(values: __m512) -> __m512i {
     // SAFETY: the caller fulfils the contract of this function; both types are 256 bits.
-    unsafe { _mm512_cvtepu16_epi32(transmute(_mm512_cvtneps_pbh(values))) }
+    unsafe { _mm512_cvtepu16_epi32(transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(values))) }
 }
 
 /// Computes `task` with these instructions.
