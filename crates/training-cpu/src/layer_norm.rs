@@ -103,8 +103,8 @@ fn sum(units: usize, term: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
     let whole = units / LANES * LANES;
     for first in (0..whole).step_by(LANES) {
-        for lane in 0..LANES {
-            lanes[lane] += term(first + lane);
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += term(first + lane);
         }
     }
     (whole..units).fold(lanes.iter().sum(), |sum: f32, unit| sum + term(unit))

@@ -65,7 +65,8 @@ impl Trainer {
     /// Creates a trainer as [`new`](Self::new) does, which computes with `path`.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); [`Error::Unsupported`] for a path that this CPU lacks or that has another precision.
+    /// Those of [`new`](Self::new); [`Error::Unsupported`] for a path that this CPU lacks or that has another
+    /// precision.
     pub fn with_path(
         architecture: &Architecture,
         settings: TrainerSettings,

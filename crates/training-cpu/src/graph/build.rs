@@ -105,8 +105,8 @@ impl Graph {
         y
     }
 
-    /// The channels of `state` `[H, W, C]` and those of `beside` `[D, H, W]` in each cell: `[H, W, C + D]`. Only `share`
-    /// of the gradient reaches `state`.
+    /// The channels of `state` `[H, W, C]` and those of `beside` `[D, H, W]` in each cell: `[H, W, C + D]`. Only
+    /// `share` of the gradient reaches `state`.
     pub(crate) fn join(&mut self, state: Value, beside: Value, share: f32) -> Value {
         self.add_join(state, beside, self.cells, share)
     }

@@ -169,7 +169,8 @@ impl Operation {
         }
     }
 
-    /// Values whose gradients it writes that are not inputs: replaced by those before ReLU, or of its intermediate ones.
+    /// Values whose gradients it writes that are not inputs: replaced by those before ReLU, or of its intermediate
+    /// ones.
     pub(super) fn changed(&self) -> Vec<Value> {
         match self {
             Self::Linear { y, rectifies: true, .. } => vec![*y],

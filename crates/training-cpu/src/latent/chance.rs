@@ -4,8 +4,8 @@ use super::{DYNAMICS_GRADIENT, Unrolled};
 use crate::graph::{Loss, Observation, Value};
 
 impl Unrolled<'_> {
-    /// The latent states of a network with chance (Antonoglou et al. 2022), and the losses of its afterstates: an action
-    /// leads to an afterstate, and the code of what chance did next leads to a state.
+    /// The latent states of a network with chance (Antonoglou et al. 2022), and the losses of its afterstates: an
+    /// action leads to an afterstate, and the code of what chance did next leads to a state.
     ///
     /// The gradient of a state passes straight through its code to the encoding. It is scaled once for each step, where
     /// a state enters the afterstate dynamics.
@@ -33,8 +33,8 @@ impl Unrolled<'_> {
 
     /// The encodings of what chance did after each action, less their mean over the batch and all steps.
     ///
-    /// Without the mean the commitment loss soon gives every row the same code, before a code has learnt to be of use: a
-    /// code that is named once is named more and more. Training alone encodes, so no running mean is needed.
+    /// Without the mean the commitment loss soon gives every row the same code, before a code has learnt to be of use:
+    /// a code that is named once is named more and more. Training alone encodes, so no running mean is needed.
     fn encode(&mut self, chance: &ChanceLayers) -> Vec<Value> {
         let planes = self.architecture.planes;
         let observation = |state: usize| state.checked_sub(1).map_or(Observation::Root, Observation::After);

@@ -4,8 +4,9 @@ use super::Unrolled;
 use crate::graph::{Loss, Observation, Value};
 
 impl Unrolled<'_> {
-    /// The consistency loss of EfficientZero (Ye et al. 2021, section 4.1): the latent states after actions are compared
-    /// with those of the observations that followed, as SimSiam (Chen & He 2021) compares two views of an image.
+    /// The consistency loss of EfficientZero (Ye et al. 2021, section 4.1): the latent states after actions are
+    /// compared with those of the observations that followed, as SimSiam (Chen & He 2021) compares two views of an
+    /// image.
     pub(super) fn compare(&mut self, heads: &ConsistencyLayers, states: &[Value]) {
         let predicted: Vec<Value> = states.iter().map(|&state| self.predict_projection(heads, state)).collect();
         let observed = self.without_gradient(|unrolled| unrolled.observed_projections(heads));

@@ -93,8 +93,8 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds the value losses of rows of step k, and replaces their logits `[rows, 2n + 1]` by gradients. At the roots it
-    /// appends the distance of each value from its target to `errors`, 0 without value target.
+    /// Adds the value losses of rows of step k, and replaces their logits `[rows, 2n + 1]` by gradients. At the roots
+    /// it appends the distance of each value from its target to `errors`, 0 without value target.
     pub(crate) fn value(
         &self,
         rows: Range<usize>,
@@ -139,8 +139,8 @@ impl<'a> UnrolledTargets<'a> {
         }
     }
 
-    /// Adds `Σᵢ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / (K B)` of a step, with the code c that the encoding e names and the
-    /// weight u of chance, and replaces logits and encodings by gradients; c has none.
+    /// Adds `Σᵢ rᵢ uᵢₖ (−ln σᵢₖ(cᵢₖ) + ‖cᵢₖ − eᵢₖ‖²) / (K B)` of a step, with the code c that the encoding e names and
+    /// the weight u of chance, and replaces logits and encodings by gradients; c has none.
     pub(crate) fn chance(&self, rows: Range<usize>, step: usize, chance: ChanceRows<'_>, sums: &mut Sums) {
         let codes = chance.logits.len() / rows.len();
         let of_rows = chance.logits.chunks_exact_mut(codes).zip(chance.encodings.chunks_exact_mut(codes));

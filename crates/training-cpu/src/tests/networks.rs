@@ -59,7 +59,8 @@ pub(crate) fn vectors() -> Architecture {
     Architecture { planes: 4, channels: 19, blocks: 2, ..plain(1, 1) }
 }
 
-/// Random positions and steps: some states have no policy target, some no value target, and the last position has ended.
+/// Random positions and steps: some states have no policy target, some no value target, and the last position has
+/// ended.
 pub(crate) fn unrolled(architecture: &Architecture, positions: usize, steps: usize, seed: u64) -> UnrolledBatch {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let &Architecture { planes, height, width, actions, .. } = architecture;

@@ -162,6 +162,25 @@ fn gradients_of_micro_batches_add_up_with_norms_of_their_own() {
 }
 
 #[test]
+fn micro_batches_of_a_network_without_batch_norms_have_the_losses_and_gradients_of_the_batch() {
+    for model in [Model::muzero(5), Model::muzero_with_value_prefix(5)] {
+        let architecture = Architecture { model, ..vectors() };
+        let examples = Examples::Unrolled(unrolled(&architecture, 10, 3, 7));
+        let [split, joined] = [3, 0].map(|micro_batch| {
+            let settings = TrainerSettings { micro_batch, consistency_loss_weight: 2.0, ..settings() };
+            let mut trainer = trainer(&architecture, settings);
+            trainer.queue(&examples, &mut still).unwrap();
+            trainer.collect().unwrap().unwrap()
+        });
+        let of = |losses: Losses| [losses.total, losses.consistency, losses.gradient_norm, losses.policy_entropy];
+        for (split, joined) in of(split.losses).into_iter().zip(of(joined.losses)) {
+            assert!((split - joined).abs() < 1e-5 * joined, "{split} instead of {joined}");
+        }
+        assert_eq!((split.value_errors.len(), split.value_errors), (10, joined.value_errors));
+    }
+}
+
+#[test]
 fn importance_returns_value_errors_in_the_order_of_the_rows() {
     let architecture = plain(3, 3);
     let batch = TrainingBatch { importance: vec![0.5; 7], ..batch(&architecture, 7, 2) };
