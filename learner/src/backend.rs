@@ -120,7 +120,7 @@ mod tests {
             Model::StochasticMuzero { support: 5, codes: 3 },
         ] {
             let settings = TrainerSettings { tower: training::TrainingKernel::Libtorch, ..TrainerSettings::default() };
-            assert!(made(model.clone(), settings).unwrap().starts_with("libtorch"));
+            assert!(made(model, settings).unwrap().starts_with("libtorch"));
             let kernels = made(model, TrainerSettings::default()).unwrap();
             assert_eq!(kernels.contains("threads: 2"), Path::widest() != Path::Portable, "{kernels}");
         }

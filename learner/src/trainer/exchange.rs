@@ -255,7 +255,6 @@ fn gradient(mut trainer: Box<dyn Trainer>, layout: &Layout, examples: &Examples)
 }
 
 #[test]
-#[expect(clippy::disallowed_macros, reason = "a test says what it leaves out")]
 fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
     if training_cpu::Path::fastest(Precision::Bf16).is_none() {
         println!("skipped: this CPU has no products of bfloat16");
