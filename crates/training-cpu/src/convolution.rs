@@ -66,21 +66,23 @@ impl Packed {
 
     /// Packs weights `[out, taps, in]`.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
-        let &mut Self { shape, factors, elements, .. } = self;
-        let (of_output, rows) = (shape.taps() * shape.inputs, shape.taps() * elements);
-        let width = self.path.run(Width);
+        let &mut Self { shape, path, factors, elements, .. } = self;
+        let rows = shape.taps() * elements;
+        let mut of_weights = Buffer::EMPTY;
+        let weights = if factors == 1 {
+            weights
+        } else {
+            of_weights.grow(shape.outputs * rows);
+            path.run(Pair { channels: shape.inputs, values: weights, elements: &mut of_weights });
+            &of_weights[..]
+        };
+        let width = path.run(Width);
         for panel in &self.panels {
             let lanes = panel.registers * width;
             let all = &mut self.weights[panel.first..][..rows * lanes];
-            for (lane, output) in panel.outputs.clone().enumerate() {
-                let weights = &weights[output * of_output..(output + 1) * of_output];
-                let rows = all.chunks_exact_mut(lanes);
-                if factors == 1 {
-                    rows.zip(weights).for_each(|(row, weight)| row[lane] = *weight);
-                } else {
-                    let elements = elements::of_rows(weights, shape.inputs, factors);
-                    rows.zip(elements).for_each(|(row, element)| row[lane] = element);
-                }
+            for (row, to) in all.chunks_exact_mut(lanes).enumerate() {
+                let of_outputs = weights[panel.outputs.start * rows + row..].iter().step_by(rows);
+                to[..panel.outputs.len()].iter_mut().zip(of_outputs).for_each(|(to, element)| *to = *element);
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::vector::{PANEL_MAX, REGISTERS, Task, Vector, for_rows};
 
 /// Cells whose products are summed in registers.
 const CELLS: usize = 168;
-/// Tiles of a part: the copies of inputs are used by each of them.
+/// The most tiles of a part: the copies of inputs are used by each of them.
 const TILES: usize = 4;
 /// Parts of a gradient, if it has fewer outputs: more than there are threads, and few enough for their sums to be added
 /// quickly.
@@ -52,7 +52,8 @@ impl WeightGradient {
         let positions = if shape.side == 1 { positions * shape.cells() } else { positions };
         let shape = shape.flattened();
         let tiles: Vec<_> = evenly(shape.outputs, rows_max(path)).collect();
-        let blocks: Vec<_> = tiles.chunks(TILES).map(|tiles| tiles[0].start..tiles[tiles.len() - 1].end).collect();
+        let blocks: Vec<_> =
+            evenly(tiles.len(), TILES).map(|block| tiles[block.start].start..tiles[block.end - 1].end).collect();
         let chunks = PARTS.div_ceil(blocks.len());
         Self { shape, path, blocks, chunks: evenly(positions, positions.div_ceil(chunks)).collect() }
     }
