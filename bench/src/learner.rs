@@ -3,8 +3,8 @@
 //!
 //! All backends train the same network from the same weights on the same batch, which lies in memory; their first steps
 //! must have the same results. The backends of one case are measured in turns. `--live` measures a learner process
-//! beside a replay server as well. Start with [`run`]: [`backend`] names and makes the backends, `inputs` the weights and
-//! the batch, `table` the report.
+//! beside a replay server as well. Start with [`run`]: [`backend`] names and makes the backends, `inputs` the weights
+//! and the batch, `table` the report.
 
 pub mod backend;
 mod case;

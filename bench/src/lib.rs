@@ -3,8 +3,8 @@
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
 //! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`],
-//! [`learner`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the number and the
-//! duration of the turns of each measurement. Start with [`Bench`].
+//! [`learner`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the
+//! number and the duration of the turns of each measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod attack;

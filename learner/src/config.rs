@@ -140,9 +140,9 @@ pub struct LearnerSection {
     pub device: DevicePreference,
     /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
     pub precision: PrecisionPreference,
-    /// The backend of training: `libtorch`, or `auto`. The latter trains on a CPU with kernels that need no libtorch: in
-    /// float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16. On a CPU with matrix tiles it trains with libtorch in
-    /// bfloat16, with one thread stem and blocks without pooling and excitation with the matrix-tile kernel.
+    /// The backend of training: `libtorch`, or `auto`. The latter trains on a CPU with kernels that need no libtorch:
+    /// in float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16. On a CPU with matrix tiles it trains with
+    /// libtorch in bfloat16, with one thread stem and blocks without pooling and excitation with the kernel on tiles.
     pub kernel: TrainingKernel,
     /// Threads of a training step, or of one operation of libtorch; 0 is the number of cores, or leaves it to libtorch.
     pub threads: usize,
@@ -173,8 +173,8 @@ pub struct LearnerSection {
     pub schedule_minutes: f64,
     /// The length of a schedule of `positions`.
     pub schedule_positions: u64,
-    /// The learning rate over the schedule: `cosine` and `linear` fall from the peak to the floor, `steps` multiplies it
-    /// at some places, `constant` leaves it.
+    /// The learning rate over the schedule: `cosine` and `linear` fall from the peak to the floor, `steps` multiplies
+    /// it at some places, `constant` leaves it.
     pub learning_rate_decay: DecayKind,
     /// Of `cosine` and `linear`: the learning rate at the end of the schedule, as a share of its peak.
     pub learning_rate_ratio_min: f64,
@@ -201,8 +201,8 @@ pub struct LearnerSection {
     /// those of the observations that followed (Ye et al. 2021); 2 as published, 0 leaves it out. A run keeps it 0 or
     /// above 0: checkpoints hold its heads.
     pub consistency_loss_weight: f64,
-    /// The share of the uniform distribution in targets of policies, over legal actions, and of win, draw and loss (label
-    /// smoothing).
+    /// The share of the uniform distribution in targets of policies, over legal actions, and of win, draw and loss
+    /// (label smoothing).
     pub label_smoothing: f32,
     /// The temperature T of policy targets, which are raised to the power 1 / T: above 1 they are softer.
     pub policy_target_temperature: f32,

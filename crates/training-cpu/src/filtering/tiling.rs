@@ -5,8 +5,8 @@ use training::Precision;
 use super::points::{self, OUTPUTS_MAX, POINTS};
 use crate::shape::{Shape, evenly};
 
-/// The most outputs of a piece whose products are bfloat16: gradients are as near to those of float32 as libtorch's then,
-/// but not with 3.
+/// The most outputs of a piece whose products are bfloat16: gradients are as near to those of float32 as libtorch's
+/// then, but not with 3.
 const OUTPUTS_MAX_BF16: usize = 2;
 
 /// A board cut into tiles, and the pairs of points at which their values are multiplied.
@@ -46,8 +46,8 @@ pub(super) struct Place {
 }
 
 impl Tiling {
-    /// Cuts the board of a convolution into tiles that suit products of `precision`: large ones need the fewest products,
-    /// small ones round bfloat16 the least.
+    /// Cuts the board of a convolution into tiles that suit products of `precision`: large ones need the fewest
+    /// products, small ones round bfloat16 the least.
     pub(super) fn new(shape: Shape, precision: Precision) -> Self {
         let most = match precision {
             Precision::F32 => OUTPUTS_MAX,
