@@ -45,15 +45,15 @@ impl FirstSteps {
             Precision::F32 => 5e-3,
             Precision::Bf16 => 5e-2,
         };
-        let differ = |a: f64, b: f64, tolerance: f64| !((a - b).abs() <= tolerance * b.abs().max(1e-3));
+        let agree = |a: f64, b: f64, tolerance: f64| (a - b).abs() <= tolerance * b.abs().max(1e-3);
         ensure!(self.losses.len() == other.losses.len(), "{} steps were taken", self.losses.len());
         for (step, (ours, others)) in self.losses.iter().zip(&other.losses).enumerate() {
             for ((what, a), b) in ["total", "policy", "value", "gradient norm"].iter().zip(ours).zip(others) {
-                ensure!(!differ(*a, *b, tolerance), "in step {} {what} is {a:.5} and not {b:.5}", step + 1);
+                ensure!(agree(*a, *b, tolerance), "in step {} {what} is {a:.5} and not {b:.5}", step + 1);
             }
         }
         let (a, b) = (self.average_norm, other.average_norm);
-        ensure!(!differ(a, b, AVERAGE_TOLERANCE), "the norm of the average is {a:.5} and not {b:.5}");
+        ensure!(agree(a, b, AVERAGE_TOLERANCE), "the norm of the average is {a:.5} and not {b:.5}");
         Ok(())
     }
 }
