@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use fleet::Role;
 use fleet::run_directory::Inference;
-use inference::DevicePreference;
-use learner::config::ModelKind;
+use inference::{DevicePreference, TrainingKernel};
 use learner::device_trial::{Choice, DeviceTrial, Libtorch};
 use learner::libtorch::{Cpu, Path};
 use network_cpu::KernelVariant;
@@ -204,8 +203,8 @@ fn a_learner_without_libtorch_is_fine_where_the_kernels_train_and_a_fault_or_a_n
     facts.training.has_matrix_tiles = true;
     let [note] = &complaints(&facts, "learner")[..] else { panic!("one note") };
     assert!(note.verdict == Verdict::Note && note.text.contains("matrix tiles"), "{note:?}");
-    facts.plan.as_mut().unwrap().config.network.model = ModelKind::StochasticMuzero;
-    assert_fault(&facts, "learner", "network.model: ", "cargo xtask train builds the learner with libtorch");
+    facts.plan.as_mut().unwrap().config.learner.kernel = TrainingKernel::Libtorch;
+    assert_fault(&facts, "learner", "learner.kernel: ", "cargo xtask train builds the learner with libtorch");
 
     let [note] = &complaints(&without(with_gpu()), "libtorch")[..] else { panic!("one note") };
     assert!(note.verdict == Verdict::Note && note.remedy.as_ref().unwrap().contains("GPU"), "{note:?}");
