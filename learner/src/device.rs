@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use inference::PrecisionPreference;
 use network_torch::{DevicePreference, Purpose};
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
@@ -14,6 +15,7 @@ use training::{Examples, Precision, TrainerSettings, TrainingBatch, UnrolledBatc
 use weights::{Architecture, Model};
 
 use learner::config::{LearnerSection, Settings};
+use learner::libtorch::{Cpu, why_on_cpu};
 use learner::trainer_settings;
 
 use crate::backend::{Backend, Chosen};
@@ -79,11 +81,16 @@ struct Subject {
 }
 
 impl Subject {
-    /// Chooses the precision on `device`.
+    /// Chooses the precision on `device`: under `auto` float32 where the kernels of the CPU train, as without libtorch.
     ///
     /// # Errors
     /// The configured precision cannot be used there.
     fn new(device: Device, section: &LearnerSection) -> Result<Self, network_torch::Error> {
+        if device == Device::Cpu && section.precision == PrecisionPreference::Auto && trains_in_float32(section) {
+            let precision = Precision::F32;
+            let precision_reason = format!("{precision} (the kernels of the CPU train)");
+            return Ok(Self { device, precision, precision_reason });
+        }
         let (purpose, clock) = (Purpose::Training, &mut Instant::now);
         let chosen = network_torch::choose_precision(section.precision, device, purpose, clock)?;
         Ok(Self { device, precision: chosen.precision, precision_reason: chosen.to_string() })
@@ -109,6 +116,12 @@ impl Subject {
         };
         measure(section.batch_size, rival, &mut step)
     }
+}
+
+/// Returns whether the kernels train on this CPU and libtorch is not faster in bfloat16.
+fn trains_in_float32(section: &LearnerSection) -> bool {
+    let cpu = Cpu::this();
+    !cpu.has_matrix_tiles && why_on_cpu(&trainer_settings(section), cpu).is_none()
 }
 
 /// Returns examples for the model, with cells that are marked here and there and with uniform policies.
@@ -289,9 +302,20 @@ fn all(file: &RememberedFile) -> Comparisons {
 
 #[cfg(test)]
 mod tests {
-    use inference::PrecisionPreference;
-
     use super::*;
+
+    #[test]
+    fn under_auto_a_cpu_whose_kernels_train_does_so_in_float32_and_a_configured_precision_stays() {
+        let precision = |precision| {
+            let section = LearnerSection { precision, ..LearnerSection::default() };
+            Subject::new(Device::Cpu, &section).unwrap().precision
+        };
+        assert_eq!(precision(PrecisionPreference::Bf16), Precision::Bf16);
+        assert_eq!(precision(PrecisionPreference::F32), Precision::F32);
+        if trains_in_float32(&LearnerSection::default()) {
+            assert_eq!(precision(PrecisionPreference::Auto), Precision::F32);
+        }
+    }
 
     /// A device on which each step takes a constant time and a time for each position, and more positions than its
     /// memory holds fail.
