@@ -13,11 +13,10 @@ use anyhow::{Context, ensure};
 use fleet::Role;
 
 use crate::fleet::publisher::{tower, tower_name};
-use crate::learner_process::{LearnerProcess, replay_reading};
+use crate::learner_process::{LearnerProcess, Lost, filled_server, replay_reading};
 use crate::output::Destination;
-use crate::replay::{games::Games, load};
+use crate::replay::games::Games;
 use crate::report::{Report, Unit};
-use crate::server_process::ServerProcess;
 use crate::training_run::{Reading, TemporaryFolder, Window, cpu_seconds, of_threads};
 
 /// Options of `zerofleet bench feed`.
@@ -81,12 +80,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Report> {
     let warm_up = Duration::try_from_secs_f64(args.warm_up_seconds).context("read --warm-up-seconds")?;
     let games = Games::new(args.steps, args.seed)?;
     let folder = TemporaryFolder::new(args.folder.as_deref())?;
-    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-    let server = runtime.block_on(async {
-        let server = ServerProcess::replay(folder.path(), &[]).await?;
-        load::fill(&server.endpoint, &games, args.positions).await?;
-        anyhow::Ok(server)
-    })?;
+    let server = filled_server(folder.path(), &games, args.positions)?;
     let mut learner = LearnerProcess::start(&sets(args), &server.endpoint, folder.path())?;
     learner.wait_for_the_first_step()?;
     learner.run_for(warm_up)?;
@@ -138,9 +132,7 @@ fn report(args: &Args, window: &Window) -> Report {
     let learner = |name: &str, labels: &[(&str, &str)]| {
         window.growth(Role::Learner, &format!("zerofleet_learner_{name}"), labels).unwrap_or(0.0)
     };
-    let phase = |phase| learner("seconds_total", &[("phase", phase)]);
-    let (wait, train, publish) = (phase("wait"), phase("train"), phase("publish"));
-    let share = |seconds: f64| seconds / (wait + train + publish);
+    let Lost { waiting, copying } = Lost::of(window);
     let trained = learner("positions_total", &[]);
     report
         .at(TRAINING, &[("steps", &"simulated")])
@@ -150,9 +142,9 @@ fn report(args: &Args, window: &Window) -> Report {
             Unit::Share,
             trained / window.seconds / (1e6 * *batch as f64 / *step_us as f64),
         )
-        .value("waiting for data", Unit::Share, share(wait))
-        .value("copying for weights and checkpoints", Unit::Share, share(publish))
-        .value(LOST, Unit::Share, share(wait + publish));
+        .value("waiting for data", Unit::Share, waiting)
+        .value("copying for weights and checkpoints", Unit::Share, copying)
+        .value(LOST, Unit::Share, waiting + copying);
 
     let prepare = learner("prepare_seconds_total", &[("part", "prepare")]);
     let cores = window.cpu_seconds_of_threads(Role::Learner, "prepare");

@@ -10,8 +10,9 @@ use fleet::child::{self, Child};
 use fleet::exposition::{self, Exposition};
 use service::net::{ReservedPort, reserve_ports};
 
+use crate::replay::{games::Games, load};
 use crate::server_process::ServerProcess;
-use crate::training_run::Reading;
+use crate::training_run::{Reading, Window};
 use crate::usage;
 
 /// The deadline of the first step; its process first writes weights.
@@ -105,6 +106,38 @@ impl LearnerProcess {
 
     fn scrape(&self) -> Option<Exposition> {
         exposition::scrape(&exposition::agent(SCRAPE_TIMEOUT), self.admin)
+    }
+}
+
+/// Starts a replay server with files below `folder`, and fills it with `positions` positions of games.
+///
+/// # Errors
+/// The server is not built, or does not take the games.
+pub(crate) fn filled_server(folder: &Path, games: &Games, positions: u64) -> anyhow::Result<ServerProcess> {
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    runtime.block_on(async {
+        let server = ServerProcess::replay(folder, &[]).await?;
+        load::fill(&server.endpoint, games, positions).await?;
+        Ok(server)
+    })
+}
+
+/// Shares of the time of the training thread.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lost {
+    /// Waiting for data.
+    pub(crate) waiting: f64,
+    /// Copying its state for publications and checkpoints.
+    pub(crate) copying: f64,
+}
+
+impl Lost {
+    /// Those of a measurement.
+    pub(crate) fn of(window: &Window) -> Self {
+        let phase = |phase| window.growth(Role::Learner, "zerofleet_learner_seconds_total", &[("phase", phase)]);
+        let [wait, train, publish] = ["wait", "train", "publish"].map(|name| phase(name).unwrap_or(0.0));
+        let all = wait + train + publish;
+        Self { waiting: wait / all, copying: publish / all }
     }
 }
 

@@ -8,9 +8,9 @@ use fleet::Role;
 use training_cpu::Trainer;
 
 use super::case::Case;
-use crate::learner_process::LearnerProcess;
+use crate::learner_process::{LearnerProcess, Lost, filled_server};
 use crate::network::NetworkSize;
-use crate::replay::{games::Games, load};
+use crate::replay::games::Games;
 use crate::server_process::ServerProcess;
 use crate::training_run::Window;
 
@@ -30,10 +30,7 @@ pub(super) struct Speed {
     pub(super) positions_per_second: f64,
     /// The duration of the measurement.
     pub(super) seconds: f64,
-    /// Share of its time that the training thread waited for data.
-    pub(super) waiting: f64,
-    /// Share of its time that the training thread copied its state for publications and checkpoints.
-    pub(super) copying: f64,
+    pub(super) lost: Lost,
 }
 
 /// A replay server, which is started and filled for the first case, and the settings of learners beside it.
@@ -84,12 +81,7 @@ impl Live {
             return Ok(server.endpoint.clone());
         }
         let games = Games::new(STEPS, self.seed)?;
-        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        let server = runtime.block_on(async {
-            let server = ServerProcess::replay(&self.folder, &[]).await?;
-            load::fill(&server.endpoint, &games, POSITIONS).await?;
-            anyhow::Ok(server)
-        })?;
+        let server = filled_server(&self.folder, &games, POSITIONS)?;
         Ok(self.server.insert(server).endpoint.clone())
     }
 }
@@ -108,18 +100,8 @@ fn sets(case: Case, seed: u64) -> Vec<String> {
 }
 
 fn speed(window: &Window) -> Speed {
-    let learner = |name: &str, labels: &[(&str, &str)]| {
-        window.growth(Role::Learner, &format!("zerofleet_learner_{name}"), labels).unwrap_or(0.0)
-    };
-    let phase = |phase| learner("seconds_total", &[("phase", phase)]);
-    let (wait, train, publish) = (phase("wait"), phase("train"), phase("publish"));
-    let all = wait + train + publish;
-    Speed {
-        positions_per_second: learner("positions_total", &[]) / window.seconds,
-        seconds: window.seconds,
-        waiting: wait / all,
-        copying: publish / all,
-    }
+    let positions = window.growth(Role::Learner, "zerofleet_learner_positions_total", &[]).unwrap_or(0.0);
+    Speed { positions_per_second: positions / window.seconds, seconds: window.seconds, lost: Lost::of(window) }
 }
 
 #[cfg(test)]
@@ -140,7 +122,7 @@ mod tests {
             .concat()
         };
         let window = Window { seconds: 10.0, begin: vec![learner(&text(1))], end: vec![learner(&text(2))] };
-        let expected = Speed { positions_per_second: 256.0, seconds: 10.0, waiting: 0.1, copying: 0.2 };
+        let expected = Speed { positions_per_second: 256.0, seconds: 10.0, lost: Lost { waiting: 0.1, copying: 0.2 } };
         assert_eq!(speed(&window), expected);
     }
 }

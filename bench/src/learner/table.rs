@@ -5,6 +5,7 @@ use super::case::Case;
 use super::live;
 use super::measured::{Measured, Outcome};
 use crate::Turns;
+use crate::learner_process::Lost;
 use crate::report::{Report, Unit};
 use crate::turns::Turn;
 
@@ -86,7 +87,7 @@ fn line(backend: Backend, outcome: &Outcome) -> Option<String> {
 
 /// Adds a learner beside a replay server; `kernels` is the speed of the same steps from memory.
 fn add_live(report: &mut Report, case: &Case, speed: &live::Speed, kernels: Option<f64>) {
-    let live::Speed { positions_per_second, waiting, copying, .. } = *speed;
+    let live::Speed { positions_per_second, lost: Lost { waiting, copying }, .. } = *speed;
     report
         .at(LIVE, &dimensions(case, &"kernels"))
         .value(SPEED, Unit::PerSecond, positions_per_second)
@@ -120,7 +121,11 @@ mod tests {
                 (Backend::Pytorch, speeds(400.0, 500.0, "PyTorch 2, channels last")),
                 (Backend::PytorchCompile, speeds(300.0, 600.0, "PyTorch 2, channels first")),
             ],
-            live: Some(Ok(live::Speed { positions_per_second: 900.0, seconds: 3.0, waiting: 0.1, copying: 0.02 })),
+            live: Some(Ok(live::Speed {
+                positions_per_second: 900.0,
+                seconds: 3.0,
+                lost: Lost { waiting: 0.1, copying: 0.02 },
+            })),
         };
         let mut report = Report::new("learner", "Steps");
         add(&mut report, &measured, turn);

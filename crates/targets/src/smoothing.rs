@@ -52,9 +52,9 @@ impl Smoothing {
     fn soften(self, policy: &mut [f32], uniform: impl Fn(usize) -> f32) {
         if self.policy_temperature != 1.0 {
             // Relative to the largest share, no power becomes zero for all actions.
-            let most = policy.iter().copied().fold(0.0, f32::max);
+            let most = policy.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
             policy.iter_mut().for_each(|share| *share = (*share / most).powf(1.0 / self.policy_temperature));
-            let sum: f32 = policy.iter().sum();
+            let sum = policy.iter().sum::<f32>().max(f32::MIN_POSITIVE);
             policy.iter_mut().for_each(|share| *share /= sum);
         }
         self.smooth(policy, uniform);

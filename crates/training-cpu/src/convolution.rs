@@ -28,7 +28,7 @@ pub(crate) struct Packed {
 }
 
 thread_local! {
-    /// The elements of inputs, where they differ from the inputs.
+    /// The elements of inputs or of weights, where they differ from these.
     static ELEMENTS: RefCell<Buffer> = const { RefCell::new(Buffer::EMPTY) };
 }
 
@@ -67,16 +67,21 @@ impl Packed {
     /// Packs weights `[out, taps, in]`.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
         let &mut Self { shape, path, factors, elements, .. } = self;
-        let rows = shape.taps() * elements;
-        let mut of_weights = Buffer::EMPTY;
-        let weights = if factors == 1 {
-            weights
-        } else {
-            of_weights.grow(shape.outputs * rows);
-            path.run(Pair { channels: shape.inputs, values: weights, elements: &mut of_weights });
-            &of_weights[..]
-        };
-        let width = path.run(Width);
+        if factors == 1 {
+            self.arrange(weights);
+            return;
+        }
+        ELEMENTS.with_borrow_mut(|of_weights| {
+            let len = shape.outputs * shape.taps() * elements;
+            of_weights.grow(len);
+            path.run(Pair { channels: shape.inputs, values: weights, elements: &mut of_weights[..len] });
+            self.arrange(of_weights);
+        });
+    }
+
+    /// Puts elements of weights `[out, taps, elements of inputs]` in the order of the panels.
+    fn arrange(&mut self, weights: &[f32]) {
+        let (rows, width) = (self.shape.taps() * self.elements, self.path.run(Width));
         for panel in &self.panels {
             let lanes = panel.registers * width;
             let all = &mut self.weights[panel.first..][..rows * lanes];

@@ -280,6 +280,7 @@ fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
             layout.parameters.iter().map(of_tensor).sum::<f64>() / layout.parameters.len() as f64
         };
         let errors = [kernels, libtorch].map(|make| error(&gradient(make, Precision::Bf16)));
+        println!("errors of the kernels and of libtorch: {errors:?}, {architecture:?}");
         assert!(errors[0] <= 1.1 * errors[1] && errors[0] > 1e-6, "{errors:?} of {architecture:?}");
     }
 }

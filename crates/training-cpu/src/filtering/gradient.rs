@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::ops::Range;
 
 use training::Precision;
@@ -100,7 +101,9 @@ impl FilteredPart<'_> {
                 path.run(Transform { tiling, shape: *shape, zeros, positions: count, x, values: of_x });
                 let of_y = &of_y[rows.start * outputs..rows.end * outputs];
                 path.run(Evaluate { tiling, shape: *shape, positions: count, of_y, values: of_gradient });
-                path.run(Multiply { tiling, shape: *shape, positions: count, of_x, of_gradient, sums });
+                ELEMENTS.with_borrow_mut(|elements| {
+                    path.run(Multiply { tiling, shape: *shape, positions: count, of_x, of_gradient, elements, sums });
+                });
             }
         });
     }
@@ -135,6 +138,11 @@ impl Task for Evaluate<'_> {
     }
 }
 
+thread_local! {
+    /// The elements of the values of inputs and of outputs' gradients at one pair, where they differ from these.
+    static ELEMENTS: RefCell<[Buffer; 2]> = const { RefCell::new([Buffer::EMPTY; 2]) };
+}
+
 /// Adds the products of all values to the sums of their pairs.
 struct Multiply<'a> {
     tiling: &'a Tiling,
@@ -142,6 +150,8 @@ struct Multiply<'a> {
     positions: usize,
     of_x: &'a Buffer,
     of_gradient: &'a Buffer,
+    /// Room for the elements of one pair.
+    elements: &'a mut [Buffer; 2],
     /// `[pairs, out, in]`.
     sums: &'a mut [f32],
 }
@@ -151,17 +161,15 @@ impl Task for Multiply<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let Self { tiling, shape, positions, of_x, of_gradient, sums } = self;
+        let Self { tiling, shape, positions, of_x, of_gradient, elements: [elements_of_x, elements_of_y], sums } = self;
         let Shape { inputs, outputs, .. } = shape;
         let matrix = Shape::matrix(inputs, outputs);
-        let rows_max = tiling.pairs.iter().map(|pair| pair.rows(positions).len()).max().unwrap_or(0);
-        let of_pairs = if V::FACTORS > 1 { rows_max.div_ceil(V::FACTORS) } else { 0 };
-        let mut elements_of_x = Buffer::zeros(of_pairs * inputs);
-        let mut elements_of_y = Buffer::zeros(of_pairs * outputs);
         for (pair, sums) in tiling.pairs.iter().zip(sums.chunks_exact_mut(outputs * inputs)) {
             let rows = pair.rows(positions);
             let (mut of_x, mut of_y) = (&of_x[rows.start * inputs..], &of_gradient[rows.start * outputs..]);
             if V::FACTORS > 1 {
+                elements_of_x.grow(rows.len().div_ceil(V::FACTORS) * inputs);
+                elements_of_y.grow(rows.len().div_ceil(V::FACTORS) * outputs);
                 // SAFETY: rows that are gathered are those of the pair; registers that go beyond the channels of a row
                 // read those of the next or the slack of the buffer, and write what the next overwrites or the slack.
                 unsafe {
@@ -173,7 +181,7 @@ impl Task for Multiply<'_> {
                     gather::<V>(rows.len(), inputs, from_x, elements_of_x.as_mut_ptr());
                     gather::<V>(rows.len(), outputs, from_y, elements_of_y.as_mut_ptr());
                 }
-                (of_x, of_y) = (&elements_of_x, &elements_of_y);
+                (of_x, of_y) = (&*elements_of_x, &*elements_of_y);
             }
             for tile in evenly(outputs, V::ROWS_MAX) {
                 let of_y = of_y[tile.start..].as_ptr();

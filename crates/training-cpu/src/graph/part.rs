@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::schedule::Schedule;
@@ -5,6 +6,11 @@ use super::{Graph, Value};
 use crate::buffer::Buffer;
 use crate::losses::{Sums, Targets};
 use crate::norm::{Combination, GradientSums, Moments, Norm};
+
+thread_local! {
+    /// A contribution to a gradient that was begun.
+    static MORE: RefCell<Buffer> = const { RefCell::new(Buffer::EMPTY) };
+}
 
 /// What all parts of the positions read in a phase.
 pub(super) struct Context<'a> {
@@ -105,9 +111,13 @@ impl<'a> Part<'a> {
         }
         let gradient = self.take_gradient(value);
         if std::mem::replace(&mut self.has_gradient[value.0], true) {
-            let mut more = vec![0.0; gradient.len()];
-            write(self, &mut more);
-            gradient.iter_mut().zip(more).for_each(|(gradient, more)| *gradient += more);
+            MORE.with_borrow_mut(|more| {
+                more.grow(gradient.len());
+                let more = &mut more[..gradient.len()];
+                more.fill(0.0);
+                write(self, more);
+                gradient.iter_mut().zip(&*more).for_each(|(gradient, more)| *gradient += more);
+            });
         } else {
             write(self, gradient);
         }
