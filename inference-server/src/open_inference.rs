@@ -5,7 +5,6 @@
 //! (`response`) by name; `tensors` lists them. A stream is driven by the connection that reads it; no task is spawned,
 //! so requests that a client no longer waits for leave the queue.
 
-mod deadline;
 mod description;
 mod request;
 mod response;
@@ -16,10 +15,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::StreamExt as _;
-use proto::convert;
 use proto::open_inference::v2;
 use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceService;
 use proto::open_inference::v2::infer_parameter::ParameterChoice;
+use proto::{convert, deadline};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 

@@ -13,6 +13,7 @@ extern crate self as proto;
 
 mod channel;
 pub mod convert;
+pub mod deadline;
 mod incoming;
 pub mod inference;
 pub mod limits;

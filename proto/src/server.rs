@@ -1,4 +1,4 @@
-//! The settings of every server: windows, keepalive, authorization, health, reflection.
+//! The settings of every server: windows, keepalive, deadlines, authorization, health, reflection.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tonic_reflection::server::Builder;
 use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 use tower_layer::{Identity, Stack};
 
+use crate::deadline::Deadlines;
 use crate::security::{Guard, Security};
 
 /// The HTTP/2 window of a request's body in bytes. HTTP/2 stores as much of a body before the server reads it, so the
@@ -40,15 +41,18 @@ const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
 /// Returns a server with the settings of this crate, for the connections of [`incoming`](crate::incoming()). It answers
-/// the calls that `security` allows; the services, added to it, set their own message limits. A server of large
+/// the calls that `security` allows, until their deadlines; the services, added to it, set their own message limits. A server of large
 /// requests sets a larger window of streams.
 #[must_use]
-pub fn server(security: &Security) -> Server<Stack<Guard, Identity>> {
+pub fn server(security: &Security) -> Server<Stack<Guard, Stack<Deadlines, Identity>>> {
     server_aged(security, CONNECTION_AGE_MAX)
 }
 
 /// As [`server`], with another maximum age of connections.
-pub(crate) fn server_aged(security: &Security, connection_age_max: Duration) -> Server<Stack<Guard, Identity>> {
+pub(crate) fn server_aged(
+    security: &Security,
+    connection_age_max: Duration,
+) -> Server<Stack<Guard, Stack<Deadlines, Identity>>> {
     Server::builder()
         .max_connection_age(connection_age_max)
         .initial_stream_window_size(REQUEST_WINDOW_BYTES)
@@ -57,6 +61,7 @@ pub(crate) fn server_aged(security: &Security, connection_age_max: Duration) -> 
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(Deadlines)
         .layer(security.guard())
 }
 
