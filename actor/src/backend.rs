@@ -25,7 +25,7 @@ pub(crate) fn choose(settings: &Settings, drain: &Drain) -> Result<Chosen, Confi
         return local(settings);
     }
     let endpoint = settings.actor.inference.clone();
-    let spec = games::with_game!(settings.game, |game| game.spec().clone());
+    let spec = settings.game.rules().spec().clone();
     let name = format!("actor-{}", settings.actor.id);
     let hello = Hello { name, game: spec.name, shape: spec.observation, actions: spec.actions };
     let evaluations = Evaluations::start(EvaluationsSettings { endpoint: endpoint.clone(), hello })

@@ -343,7 +343,7 @@ impl Settings {
     /// Returns an estimate of the memory of one game's tree in bytes: after a move, the tree holds the nodes of the
     /// subtree that is kept beside those of the new search.
     fn tree_bytes(&self) -> u64 {
-        let actions = games::with_game!(self.game, |game| game.spec().actions);
+        let actions = self.game.rules().spec().actions;
         let simulations = self.selfplay.full_simulations.max(self.selfplay.full_simulations_max);
         2 * u64::from(simulations) * (NODE_BYTES + EDGE_BYTES * actions as u64)
     }

@@ -42,13 +42,15 @@ use crate::workers::{Freshness, Workers};
 ///
 /// # Errors
 /// An invalid configuration, a run directory that cannot be written, an evaluator that keeps failing.
-pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let settings = config.settings()?;
-    metrics::begin();
-    proto::security::use_credentials(&config.security)?;
-    let (state_dir, settings) = settle(settings)?;
-    let evaluators = backend::choose(&settings, &context.drain)?;
-    play(settings, state_dir, evaluators, context).await
+pub fn run(config: Config, context: service::Context) -> service::Body {
+    Box::pin(async move {
+        let settings = config.settings()?;
+        metrics::begin();
+        proto::security::use_credentials(&config.security)?;
+        let (state_dir, settings) = settle(settings)?;
+        let evaluators = backend::choose(&settings, &context.drain)?;
+        play(settings, state_dir, evaluators, context).await
+    })
 }
 
 /// Opens the state directory of this actor. The returned settings have its id as `actor.id`.

@@ -112,11 +112,12 @@ impl Workers {
                 let (selfplay, discount) = (settings.reanalysis_searches(), settings.discount);
                 let name = format!("reanalysis-{index}");
                 let builder = std::thread::Builder::new().name(name.clone());
-                let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
+                let game = settings.game.rules();
+                let thread = builder.spawn(move || {
                     pinning.pin(count + index);
                     let searches = Reanalysis::new(game.clone(), selfplay, discount, seed);
                     Reanalyst::new(game, searches, desk, share, around).run()
-                }));
+                });
                 threads.push(thread.with_context(|| format!("start the thread {name}"))?);
             }
         }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use game::{Environments, Game, Play, Start, Started, Taken};
-use games::Recorded;
+use games::{AnyGame, AnyPosition};
 
 use crate::contestant::Contestant;
 use crate::returns::{EpisodeReturn, Error};
@@ -24,9 +24,9 @@ pub(crate) struct Outside<G: Game> {
     observed: fn(Arc<[f32]>) -> G::Position,
 }
 
-impl Outside<Recorded> {
+impl Outside<AnyGame> {
     pub(crate) fn new(start: StartEnvironments) -> Self {
-        Self { start, idle: None, observed: games::recorded::Position::observed }
+        Self { start, idle: None, observed: AnyPosition::observed }
     }
 }
 
@@ -60,13 +60,13 @@ impl<G: Game> Outside<G> {
 /// # Panics
 /// If there are more seeds than environments.
 pub fn play(
-    game: &Recorded,
+    game: &AnyGame,
     environments: &mut dyn Environments,
-    contestant: &mut dyn Contestant<Recorded>,
+    contestant: &mut dyn Contestant<AnyGame>,
     seeds: impl IntoIterator<Item = u64>,
     pause: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Vec<EpisodeReturn>>, Error> {
-    play_observed(game, games::recorded::Position::observed, environments, contestant, seeds, pause)
+    play_observed(game, AnyPosition::observed, environments, contestant, seeds, pause)
 }
 
 /// One evaluation episode.
@@ -243,6 +243,7 @@ mod tests {
         let frame = ObservationShape { planes: 2, height: 1, width: 1 };
         let (name, range) = ("gym:Counting".to_owned(), ObservationRange::Finite);
         let game = Described { name, actions: 1, frame, stack: 1, range, steps_max: 50 }.environment().unwrap();
+        let game = AnyGame::Recorded(game);
         let spec = game.spec().clone();
         let mut environments = Counting { spec, seeds: vec![0; 3], left: vec![0; 3], lost_every, steps: 0 };
         let mut contestant = RandomMover { rng: ChaCha8Rng::seed_from_u64(1) };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
-use games::{GameKind, Recorded, with_game};
+use games::{GameKind, Recorded};
 use proto::weights::{Published, Subscriber, SubscriberSettings};
 use service::{ConfigError, Context, Drain, RememberedFile};
 use tokio::runtime::Handle;
@@ -26,7 +26,11 @@ const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
 ///
 /// # Errors
 /// An invalid configuration, an unusable run directory, or files of another run in it.
-pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
+pub fn run(config: Config, context: Context) -> service::Body {
+    Box::pin(measure(config, context))
+}
+
+async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let settings = config.settings()?;
     proto::security::use_credentials(&config.security)?;
     metrics::describe();
@@ -42,19 +46,16 @@ pub async fn run(config: Config, context: Context) -> anyhow::Result<()> {
         Connections { runtime: Handle::current(), weights: subscriber.handle(), drain: context.drain.clone() };
     let (done, ended) = oneshot::channel();
     let builder = thread::Builder::new().name("measure".to_owned());
-    let thread = match (settings.game.clone(), settings.environment.clone()) {
-        (GameKind::Recorded(described), Some(environment)) => {
-            let start = outside(environment, described.clone());
-            let worker = Worker::open(described, settings, backend, connections)?.outside(Outside::new(start));
-            // The receiver is dropped only when the process ends.
-            builder.spawn(move || drop(done.send(worker.run())))
-        }
-        (game, _) => with_game!(game, |game| {
-            let worker = Worker::open(game, settings, backend, connections)?;
-            builder.spawn(move || drop(done.send(worker.run())))
-        }),
+    let outside = match (&settings.game, &settings.environment) {
+        (GameKind::Recorded(described), Some(environment)) => Some(outside(environment.clone(), described.clone())),
+        _ => None,
     };
-    let thread = thread.context("start the measuring thread")?;
+    let mut worker = Worker::open(settings.game.rules(), settings, backend, connections)?;
+    if let Some(start) = outside {
+        worker = worker.outside(Outside::new(start));
+    }
+    // The receiver is dropped only when the process ends.
+    let thread = builder.spawn(move || drop(done.send(worker.run()))).context("start the measuring thread")?;
     context.readiness.ready();
     // The worker returns without further signals once the process drains.
     let outcome = ended.await;

@@ -48,6 +48,9 @@ pub struct Args {
     /// The algorithms: `puct`, `gumbel`.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "puct,gumbel")]
     pub rules: Vec<Algorithm>,
+    /// Also search by the rules of any game behind one type, as the arena and the learner play.
+    #[arg(long)]
+    pub any_game: bool,
     /// Threads, each with games of its own; 0 is one per core.
     #[arg(long, value_delimiter = ',', default_value = "1,0")]
     pub threads: Vec<usize>,
@@ -159,17 +162,21 @@ fn trees(args: &Args) -> Vec<Case> {
             for &simulations in &args.simulations {
                 for threads in threads(args) {
                     let seeds = (0..threads as u64).map(|thread| args.turns.seed.wrapping_add(thread));
-                    let search: Search = with_game!(*game, |game| {
-                        let player = |seed| Player::new(game.clone(), algorithm, simulations, seed);
-                        alone(seeds.map(player).collect())
-                    });
-                    let dimensions = vec![
-                        ("game", game.to_string()),
-                        ("algorithm", name.to_owned()),
-                        (SIMULATIONS, simulations.to_string()),
-                        ("threads", threads.to_string()),
-                    ];
-                    cases.push(Case { section: ALONE, dimensions, search, speeds: Vec::new(), bytes_per_node: None });
+                    let mut add = |game_name: String, search| {
+                        let dimensions = vec![
+                            ("game", game_name),
+                            ("algorithm", name.to_owned()),
+                            (SIMULATIONS, simulations.to_string()),
+                            ("threads", threads.to_string()),
+                        ];
+                        let speeds = Vec::new();
+                        cases.push(Case { section: ALONE, dimensions, search, speeds, bytes_per_node: None });
+                    };
+                    let search = with_game!(*game, |game| alone(game, algorithm, simulations, seeds.clone()));
+                    add(game.to_string(), search);
+                    if args.any_game {
+                        add(format!("{game}, as any game"), alone(game.rules(), algorithm, simulations, seeds));
+                    }
                 }
             }
         }
@@ -177,8 +184,9 @@ fn trees(args: &Args) -> Vec<Case> {
     cases
 }
 
-/// Returns the search of players that each have a thread.
-fn alone<G: Game>(mut players: Vec<Player<G>>) -> Search {
+/// Returns the search of players that each have a thread and one of the seeds.
+fn alone<G: Game>(game: G, algorithm: SearchAlgorithm, simulations: u32, seeds: impl Iterator<Item = u64>) -> Search {
+    let mut players: Vec<_> = seeds.map(|seed| Player::new(game.clone(), algorithm, simulations, seed)).collect();
     Box::new(move |time| {
         let speed = threads::rate(&mut players, time, |player| Ok(player.play_move()))?;
         let sum = |of: fn(&Player<G>) -> u64| players.iter().map(of).sum::<u64>() as f64;

@@ -19,7 +19,7 @@ use arena::solved::{self, Accuracy, Tally};
 use bridge::EnvironmentSection;
 use evaluators::Network;
 use game::{Game, Scoring};
-use games::{Exhaustive, GameKind, Recorded, with_game};
+use games::{AnyGame, Exhaustive, GameKind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{AnalysisSettings, SearchSettings};
@@ -74,19 +74,19 @@ impl Args {
         let Trained { game, run, environment, search, discount, networks } = Trained::open(&self.trained, 1)?;
         let player = Player { network: networks.into_first(), simulations: self.simulations, search, discount };
         let mut output = io::stdout().lock();
-        if with_game!(game, |game| game.spec().scoring) == Scoring::Rewards {
+        if game.rules().spec().scoring == Scoring::Rewards {
             ensure!(self.positions.is_none(), "--positions: {game} is scored by its rewards; use --episodes");
             let report = self.returns(game, &run, &environment, player)?;
             self.write(&report, write_returns, &mut output)?;
         } else {
             ensure!(self.episodes.is_none(), "--episodes: {game} is scored by its outcome; use --positions");
             if self.positions.is_none() && game.entry().exhaustive == Exhaustive::Check {
-                let report = with_game!(game, |game| lines::measure(&game, player))?;
+                let report = lines::measure(&game.rules(), player)?;
                 self.write(&report, lines::write, &mut output)?;
                 return output.flush().context("write the report");
             }
             let (file, text) = self.text(&game)?;
-            let report = with_game!(game, |game| measure(&game, &file, &text, player))?;
+            let report = measure(&game.rules(), &file, &text, player)?;
             self.write(&report, write_table, &mut output)?;
         }
         output.flush().context("write the report")
@@ -118,14 +118,15 @@ impl Args {
     ) -> anyhow::Result<ReturnReport> {
         let episodes = self.episodes.unwrap_or(EPISODES_DEFAULT);
         ensure!((2..=EPISODES_MAX).contains(&episodes), "--episodes: must be from 2 to {EPISODES_MAX}, not {episodes}");
+        let rules = game.rules();
         if let GameKind::Recorded(described) = &game {
             let mut bridge = bridge::config::start(environment.settings(run, episodes)?, described)?;
-            let play = |contestant: &mut dyn Contestant<Recorded>, seeds: Seeds| {
-                outside::play(described, &mut bridge, contestant, seeds, &mut || ControlFlow::Continue(()))
+            let play = |contestant: &mut dyn Contestant<AnyGame>, seeds: Seeds| {
+                outside::play(&rules, &mut bridge, contestant, seeds, &mut || ControlFlow::Continue(()))
             };
-            return report_returns(described, episodes, self.seed, player, play);
+            return report_returns(&rules, episodes, self.seed, player, play);
         }
-        with_game!(game, |game| measure_returns(&game, episodes, self.seed, player))
+        measure_returns(&rules, episodes, self.seed, player)
     }
 
     /// Returns the text of the positions and its source.

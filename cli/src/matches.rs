@@ -13,7 +13,7 @@ use arena::ledger::Tally;
 use arena::matches;
 use arena::rating::Rating;
 use game::{Action, Game, Scoring};
-use games::{GameKind, with_game};
+use games::GameKind;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -97,14 +97,7 @@ impl Args {
         );
         let settings = matches::Settings { openings: games / 2, opening_plies_max: plies };
         let pace = if self.equal_time { Pace::EqualTime } else { Pace::AsGiven };
-        let report = with_game!(game, |game| play(
-            &game,
-            [player, opponent],
-            [&self.run, &self.opponent],
-            settings,
-            self.seed,
-            pace
-        ))?;
+        let report = play(&game.rules(), [player, opponent], [&self.run, &self.opponent], settings, self.seed, pace)?;
         if self.json {
             serde_json::to_writer_pretty(&mut *output, &report)?;
             writeln!(output)?;

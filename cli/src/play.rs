@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use anyhow::ensure;
 use game::{Action, Game, Outcome, Player, Players};
-use games::{GameKind, with_game};
+use games::GameKind;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
@@ -125,11 +125,11 @@ impl Args {
         );
         let settings = Settings { discount, ..self.settings(search) };
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
-        if with_game!(game, |game| game.spec().players) == Players::One {
-            let network = networks.into_first();
-            return with_game!(game, |game| watch::watch(&game, &settings, network, self.seed, &mut output));
+        let game = game.rules();
+        if game.spec().players == Players::One {
+            return watch::watch(&game, &settings, networks.into_first(), self.seed, &mut output);
         }
-        with_game!(game, |game| play(&game, &settings, &mut networks, &mut input, &mut output))?;
+        play(&game, &settings, &mut networks, &mut input, &mut output)?;
         Ok(())
     }
 

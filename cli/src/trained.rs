@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow, bail};
 use bridge::EnvironmentSection;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads, check_values};
 use game::Game;
-use games::{GameKind, with_game};
+use games::GameKind;
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
 use learner::published::Published;
 use network_cpu::KernelPreference;
@@ -147,7 +147,7 @@ impl Trained {
         if let Some(endpoint) = &options.inference {
             config.security.check_endpoint("--inference", endpoint)?;
             use_credentials(&config.security)?;
-            let evaluators = with_game!(game, |rules| remote::evaluators(endpoint, &rules, threads))?;
+            let evaluators = remote::evaluators(endpoint, &game.rules(), threads)?;
             return Ok(Self {
                 game,
                 run: of_run,
@@ -158,11 +158,11 @@ impl Trained {
             });
         }
         let (manifest, bytes) = newest(&run)?;
-        with_game!(game, |rules| check(&rules, &manifest, &run))?;
+        check(&game.rules(), &manifest, &run)?;
         let (backend, bytes) = (options.backend(threads)?, bytes.into());
         let networks = match manifest.architecture.model {
             Model::Alphazero | Model::AlphazeroReturns { .. } => {
-                with_game!(game, |rules| selfplay::check_searchable(&rules))?;
+                selfplay::check_searchable(&game.rules())?;
                 let evaluators = (0..threads.max(1)).map(|_| backend.build(&manifest, &bytes));
                 evaluators.collect::<Result<_, _>>().map(Networks::Evaluators)
             }
@@ -263,22 +263,21 @@ mod tests {
     }
 
     /// Returns the architecture of a small network for `kind`.
-    fn architecture(kind: GameKind) -> Architecture {
-        with_game!(kind, |game| {
-            let (spec, shape) = (game.spec(), game.spec().observation);
-            Architecture {
-                game: spec.name.clone(),
-                planes: shape.planes,
-                height: shape.height,
-                width: shape.width,
-                actions: spec.actions,
-                channels: 16,
-                blocks: 3,
-                squeeze_excitation: 8,
-                global_pooling: 4,
-                model: weights::Model::Alphazero,
-            }
-        })
+    fn architecture(kind: &GameKind) -> Architecture {
+        let game = kind.rules();
+        let (spec, shape) = (game.spec(), game.spec().observation);
+        Architecture {
+            game: spec.name.clone(),
+            planes: shape.planes,
+            height: shape.height,
+            width: shape.width,
+            actions: spec.actions,
+            channels: 16,
+            blocks: 3,
+            squeeze_excitation: 8,
+            global_pooling: 4,
+            model: weights::Model::Alphazero,
+        }
     }
 
     /// Publishes untrained weights.
@@ -304,8 +303,8 @@ mod tests {
     fn the_newest_weights_of_a_run_evaluate_its_game() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
-        publish(&run, architecture(GameKind::TicTacToe), 1);
-        publish(&run, architecture(GameKind::TicTacToe), 2);
+        publish(&run, architecture(&GameKind::TicTacToe), 1);
+        publish(&run, architecture(&GameKind::TicTacToe), 2);
         let sets = vec!["search.algorithm=puct".to_owned(), "search.c_init=2.5".to_owned()];
         let mut args = args(runs.path(), "noughts");
         args.options.sets = sets;
@@ -321,12 +320,12 @@ mod tests {
             let runs = tempfile::tempdir().unwrap();
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
-            publish(&run, Architecture { model: Model::muzero(5), ..architecture(kind) }, 3);
+            publish(&run, Architecture { model: Model::muzero(5), ..architecture(&kind) }, 3);
             let Trained { game, search, discount, networks, .. } =
                 Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
             assert!(matches!(networks, Networks::Latent(_)), "{game}");
             let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
-            let report = with_game!(game, |game| eval::measure_returns(&game, 2, 7, player)).unwrap();
+            let report = eval::measure_returns(&game.rules(), 2, 7, player).unwrap();
             assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
             assert!(report.returns.length >= 5.0 && report.returns.mean.is_finite(), "{report:?}");
         }
@@ -336,7 +335,7 @@ mod tests {
     fn weights_that_predict_outcomes_are_refused_in_an_environment() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin_with(runs.path(), "catch");
-        publish(&run, architecture("catch".parse().unwrap()), 1);
+        publish(&run, architecture(&"catch".parse().unwrap()), 1);
         let error = service::chain(&Trained::open(&args(runs.path(), "noughts"), 1).err().unwrap());
         assert!(error.contains("predict wins, draws and losses, and catch is scored by its rewards"), "{error}");
     }
@@ -347,12 +346,12 @@ mod tests {
             let runs = tempfile::tempdir().unwrap();
             let run = begin_with(runs.path(), game);
             let kind: GameKind = game.parse().unwrap();
-            publish(&run, Architecture { model: Model::AlphazeroReturns { support: 5 }, ..architecture(kind) }, 3);
+            publish(&run, Architecture { model: Model::AlphazeroReturns { support: 5 }, ..architecture(&kind) }, 3);
             let Trained { game, search, discount, networks, .. } =
                 Trained::open(&args(runs.path(), "noughts"), 2).unwrap();
             assert!(matches!(networks, Networks::Evaluators(_)), "{game}");
             let player = eval::Player { network: networks.into_first(), simulations: 4, search, discount };
-            let report = with_game!(game, |game| eval::measure_returns(&game, 2, 7, player)).unwrap();
+            let report = eval::measure_returns(&game.rules(), 2, 7, player).unwrap();
             assert_eq!((report.weights_version, report.returns.episodes), (3, 2));
             assert!(report.returns.length >= 9.0 && report.returns.mean.is_finite(), "{report:?}");
         }
@@ -373,7 +372,7 @@ mod tests {
         let run = begin(runs.path());
         let error = refusal(runs.path(), "noughts");
         assert!(error.starts_with("run noughts has published no weights yet"), "{error}");
-        publish(&run, architecture(GameKind::TicTacToe), 1);
+        publish(&run, architecture(&GameKind::TicTacToe), 1);
         fs::write(run.path().join("weights/v000001.safetensors"), b"not what was written").unwrap();
         let error = refusal(runs.path(), "noughts");
         assert!(error.contains("is damaged"), "{error}");
@@ -383,7 +382,7 @@ mod tests {
     fn weights_of_another_game_are_refused() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
-        publish(&run, architecture(GameKind::ConnectFour), 1);
+        publish(&run, architecture(&GameKind::ConnectFour), 1);
         let error = refusal(runs.path(), "noughts");
         assert!(error.contains("play connect_four, and the run is about tic_tac_toe"), "{error}");
     }
@@ -393,7 +392,7 @@ mod tests {
     fn settings_that_need_libtorch_are_rejected_with_the_name_of_its_program() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
-        publish(&run, Architecture { channels: 12, ..architecture(GameKind::TicTacToe) }, 1);
+        publish(&run, Architecture { channels: 12, ..architecture(&GameKind::TicTacToe) }, 1);
         let Args { run, options } = args(runs.path(), "noughts");
         let refused = |options| service::chain(&Trained::open(&Args { run: run.clone(), options }, 1).err().unwrap());
         let error = refused(options.clone());

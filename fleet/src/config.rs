@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use actor::{ActorSection, ReanalysisSection};
 use arena::config::ArenaSection;
 use bridge::EnvironmentSection;
-use games::with_game;
 use inference_server::config::InferenceSection;
 use learner::config::{LearnerSection, NetworkSection};
 use proto::security::{Credentials, Security};
@@ -107,11 +106,10 @@ fn check_model(
     network: &NetworkSection,
     actor: &ActorSection,
 ) -> Result<(), ConfigError> {
-    let game = bridge::config::game(run, environment)?;
-    let model = with_game!(game, |game| network.model_of(&game));
+    let game = bridge::config::game(run, environment)?.rules();
+    let model = network.model_of(&game);
     if !model.has_dynamics() {
-        with_game!(game, |game| selfplay::check_searchable(&game))
-            .map_err(|error| ConfigError::invalid("network.model", error))?;
+        selfplay::check_searchable(&game).map_err(|error| ConfigError::invalid("network.model", error))?;
     }
     let is_remote = !actor.inference.is_empty() && !actor.inference_fallback;
     if is_remote && model.support().is_some() {

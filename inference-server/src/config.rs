@@ -1,7 +1,6 @@
 //! The section `[inference]` as written, and the checked settings.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use bridge::EnvironmentSection;
 use games::GameKind;
@@ -12,8 +11,6 @@ use selfplay::config::SearchSection;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
-
-use crate::queue::QueueSettings;
 
 /// The maximum number of threads, more than any machine has cores.
 const THREADS_MAX: usize = 1024;
@@ -184,20 +181,6 @@ impl InferenceSection {
         ConfigError::within("inference.simulations_max", self.simulations_max, 1..=SIMULATIONS_MAX)?;
         ConfigError::within("inference.search_ms_max", self.search_ms_max, 1..=TIMEOUT_MS_MAX)?;
         Ok(())
-    }
-}
-
-impl Settings {
-    /// Returns the settings of the queue for the given number of evaluators.
-    #[must_use]
-    pub fn queue(&self, evaluators: usize) -> QueueSettings {
-        QueueSettings {
-            // The value is used until an evaluator reports its preferred size.
-            batch_max: self.inference.batch_max.max(1),
-            delay: Duration::from_micros(self.inference.queue_delay_us),
-            waiting_max: self.inference.waiting_positions_max,
-            evaluators,
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use crate::config::InferenceSection;
 use crate::rejection::Rejection;
 
 /// The rules by which a queue forms batches.
@@ -21,6 +22,20 @@ pub struct QueueSettings {
     pub waiting_max: usize,
     /// The number of batches evaluated concurrently.
     pub evaluators: usize,
+}
+
+impl QueueSettings {
+    /// Returns the settings of the queue for the given number of evaluators.
+    #[must_use]
+    pub fn of(section: &InferenceSection, evaluators: usize) -> Self {
+        Self {
+            // The value is used until an evaluator reports its preferred size.
+            batch_max: section.batch_max.max(1),
+            delay: Duration::from_micros(section.queue_delay_us),
+            waiting_max: section.waiting_positions_max,
+            evaluators,
+        }
+    }
 }
 
 /// The divisor of the expected wait that yields the margin: a request is accepted if its deadline is later than the

@@ -84,7 +84,7 @@ impl Searches {
             until: budget.until,
         };
         let ends = Ends { budget, interval, report_sender, drain: self.drain.clone(), place };
-        games::with_game!(*game, |game| self.search(game, &query.moves, queue_client, ends))?;
+        self.search(game.rules(), &query.moves, queue_client, ends)?;
         Ok(reports)
     }
 

@@ -406,7 +406,7 @@ impl Config {
             return Err(ConfigError::invalid("learner.precision", "training takes auto, f32 or bf16"));
         }
         let game = bridge::config::game(run, environment)?;
-        games::with_game!(game, |game| self.check_game(game.spec()))?;
+        self.check_game(game.rules().spec())?;
         self.check_model()?;
         Ok(Settings {
             game,

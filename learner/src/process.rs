@@ -37,13 +37,15 @@ const SERVE_LAST: Duration = Duration::from_secs(2);
 /// # Errors
 /// Configuration out of range, a run directory that cannot be written or that another learner uses, damaged
 /// checkpoints, a port in use.
-pub(crate) async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
-    let settings = config.settings()?;
-    metrics::begin();
-    let security = Security::open(&config.security, context.listen)?;
-    use_credentials(&config.security)?;
-    let _lock = take(&settings.run.directory)?;
-    games::with_game!(settings.game, |game| run_game(game, settings, security, context).await)
+pub(crate) fn run(config: Config, context: service::Context) -> service::Body {
+    Box::pin(async move {
+        let settings = config.settings()?;
+        metrics::begin();
+        let security = Security::open(&config.security, context.listen)?;
+        use_credentials(&config.security)?;
+        let _lock = take(&settings.run.directory)?;
+        train(settings, security, context).await
+    })
 }
 
 /// Makes this process the only learner of a run directory. Two would remove each other's checkpoints and give one
@@ -55,12 +57,8 @@ fn take(run: &Path) -> Result<File, DirectoryError> {
     service::directory::lock(&directory)
 }
 
-async fn run_game<G: Game>(
-    game: G,
-    settings: Settings,
-    security: Security,
-    context: service::Context,
-) -> anyhow::Result<()> {
+async fn train(settings: Settings, security: Security, context: service::Context) -> anyhow::Result<()> {
+    let game = settings.game.rules();
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(settings.learner.versions_kept);
     let server = tokio::spawn(proto::weights::serve(service, security, listener, context.drain.token()));

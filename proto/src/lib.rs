@@ -32,7 +32,7 @@ pub mod weights;
 
 pub use channel::{Channel, InvalidEndpoint, channel, channel_with, check as check_endpoint};
 pub use incoming::{Connection, incoming};
-pub use server::{health_and_reflection, server};
+pub use server::{GuardedServer, health_and_reflection, serve, server};
 
 /// The encoded descriptors of all messages and services, for the reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

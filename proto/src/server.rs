@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use tokio::net::TcpListener;
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
@@ -40,19 +44,36 @@ const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// The full name of the reflection service.
 const REFLECTION_NAME: &str = "grpc.reflection.v1.ServerReflection";
 
+/// A server whose calls pass their deadlines and the [`Guard`].
+pub type GuardedServer = Server<Stack<Guard, Stack<Deadlines, Identity>>>;
+
 /// Returns a server with the settings of this crate, for the connections of [`incoming`](crate::incoming()). It answers
-/// the calls that `security` allows, until their deadlines; the services, added to it, set their own message limits. A server of large
-/// requests sets a larger window of streams.
+/// the calls that `security` allows, until their deadlines; the services, added to it, set their own message limits. A
+/// server of large requests sets a larger window of streams.
 #[must_use]
-pub fn server(security: &Security) -> Server<Stack<Guard, Stack<Deadlines, Identity>>> {
+pub fn server(security: &Security) -> GuardedServer {
     server_aged(security, CONNECTION_AGE_MAX)
 }
 
+/// Serves `services` on the connections that `listener` accepts, at most `connections_max` at once, until `stopped`.
+/// Calls in progress are finished.
+///
+/// Everything is boxed, so that the transport is compiled in this crate, and not again in each crate that serves.
+pub fn serve(
+    server: GuardedServer,
+    services: Routes,
+    listener: TcpListener,
+    connections_max: usize,
+    security: Security,
+    stopped: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, Result<(), tonic::transport::Error>> {
+    let mut server = server;
+    let connections = crate::incoming(listener, connections_max, security).boxed();
+    Box::pin(async move { server.add_routes(services).serve_with_incoming_shutdown(connections, stopped).await })
+}
+
 /// As [`server`], with another maximum age of connections.
-pub(crate) fn server_aged(
-    security: &Security,
-    connection_age_max: Duration,
-) -> Server<Stack<Guard, Stack<Deadlines, Identity>>> {
+pub(crate) fn server_aged(security: &Security, connection_age_max: Duration) -> GuardedServer {
     Server::builder()
         .max_connection_age(connection_age_max)
         .initial_stream_window_size(REQUEST_WINDOW_BYTES)

@@ -29,11 +29,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use futures::future::BoxFuture;
 use proto::replay::v1::replay_server::ReplayServer;
 use proto::security::Security;
 use service::{Drain, Health};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle as Task;
+use tonic::service::Routes;
 
 use archive::{Archive, ArchiveError};
 pub use config::{ArchiveSettings, Config, Settings};
@@ -52,7 +54,11 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The failure that prevented the start or ended the process early, as one chain.
-pub async fn run(config: Config, context: service::Context) -> anyhow::Result<()> {
+pub fn run(config: Config, context: service::Context) -> service::Body {
+    Box::pin(serve_replay(config, context))
+}
+
+async fn serve_replay(config: Config, context: service::Context) -> anyhow::Result<()> {
     let mut settings = config.settings()?;
     // The rest is for the log's buffers, the runtime and other processes.
     let of_machine = || service::machine::memory_bytes().map(|bytes| bytes / 4 * 3);
@@ -95,9 +101,21 @@ pub async fn start(settings: Settings, listener: TcpListener, drain: Drain) -> a
 /// Restores the tables from their log and serves them on `listener`, to clients that `security` accepts, until `drain`
 /// fires. `health` watches the threads.
 ///
+/// Boxed, so that the server is compiled in this crate, and not again in each crate that starts one.
+///
 /// # Errors
 /// The directory is not writable or in use, or the log cannot be read.
-pub async fn start_with(
+pub fn start_with(
+    settings: Settings,
+    security: Security,
+    listener: TcpListener,
+    health: Health,
+    drain: Drain,
+) -> BoxFuture<'static, anyhow::Result<Running>> {
+    Box::pin(restore_and_serve(settings, security, listener, health, drain))
+}
+
+async fn restore_and_serve(
     settings: Settings,
     security: Security,
     listener: TcpListener,
@@ -170,7 +188,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let (health_reporter, health, reflection) =
         proto::health_and_reflection(&[<ReplayServer<ReplayService> as tonic::server::NamedService>::NAME]).await;
-    let incoming = proto::incoming(listener, settings.connections_max, security.clone());
+    let connections_max = settings.connections_max;
     let actors = Actors::new(settings.heartbeat, INSERT_CREDIT);
     // Leases are checked more often than heartbeats arrive: a sweep after a longer pause counts as a stall of the
     // server.
@@ -178,11 +196,9 @@ async fn serve(
     let service = ReplayService::new(settings, handle.clone(), actors.clone(), drain.token());
     let service = proto::replay::service(service);
     let stopping = drain.clone();
-    let serving = proto::server(&security)
-        .add_service(health)
-        .add_service(reflection)
-        .add_service(service)
-        .serve_with_incoming_shutdown(incoming, async move { stopping.wait().await });
+    let services = Routes::new(health).add_service(reflection).add_service(service);
+    let stopped = Box::pin(async move { stopping.wait().await });
+    let serving = proto::serve(proto::server(&security), services, listener, connections_max, security, stopped);
     let ticking = async {
         let mut ticks = tokio::time::interval(tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

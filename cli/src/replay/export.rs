@@ -9,7 +9,6 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use experience::Trajectory;
 use game::Game;
-use games::with_game;
 use proto::replay::{Inspector, ListOrder, ListQuery, Located};
 
 use super::show::{id_text, outcome};
@@ -82,7 +81,7 @@ async fn pages(
 /// Writes one game on a line: id, outcome and moves in the game's notation.
 fn text(trajectory: &Trajectory, file: &mut impl Write) -> anyhow::Result<()> {
     write!(file, "{} {}:", id_text(trajectory.id()), outcome(trajectory.outcome()))?;
-    with_game!(game_of(trajectory.game())?, |game| moves(&game, trajectory, file))?;
+    moves(&game_of(trajectory.game())?.rules(), trajectory, file)?;
     Ok(writeln!(file)?)
 }
 

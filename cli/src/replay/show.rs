@@ -4,7 +4,6 @@ use std::time::Duration;
 use anyhow::anyhow;
 use experience::{Step, StepKind, Trajectory, TrajectoryId, WeightsVersion};
 use game::{Action, Game, Outcome, Player};
-use games::with_game;
 use proto::replay::{Actor, Actors, Inspector, ListQuery, Located, TableEdge, TableStats};
 use serde_json::{Value, json};
 
@@ -89,7 +88,7 @@ pub(super) async fn trajectory(inspector: &Inspector, id: TrajectoryId, out: &mu
         writeln!(out, "searched again at {} s since 1970: revision {revision}", revised_unix_ms / 1000)?;
     }
     writeln!(out, "\n{:>4} {:<6} {:<8} {:>7} {:>8}  search policy", "ply", "player", "move", "value", "weights")?;
-    with_game!(game_of(trajectory.game())?, |game| steps(&game, &trajectory, out))
+    steps(&game_of(trajectory.game())?.rules(), &trajectory, out)
 }
 
 /// Prints the moves of a trajectory and its last position.

@@ -4,8 +4,8 @@
 //! [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are environments: for one player, and scored by rewards.
 //! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
 //! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
-//! process read them. [`GameKind`] selects a game by its name, [`with_game!`] binds its concrete rules, once, at the
-//! top of a process, and [`preset`] returns the preset of a run. The guides are `docs/games.md` and
+//! process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of them, [`with_game!`] compiles
+//! code for each game's concrete rules where that is faster, and [`preset`] returns the preset of a run. The guides are `docs/games.md` and
 //! `docs/environments.md`.
 
 pub mod breakout;
@@ -42,6 +42,9 @@ registry! { $
     keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
     market_making::MarketMaking,
 }
+
+// Uses macros that `registry!` defines.
+mod any;
 
 /// Returns the preset of the game of this name: TOML with the lowest precedence of all sources of a configuration.
 ///

@@ -1,4 +1,4 @@
-//! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind) and
+//! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind), [`AnyGame`](crate::AnyGame) and
 //! [`with_game!`](crate::with_game).
 
 /// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants.
@@ -37,6 +37,78 @@ macro_rules! registry {
                     Self::Recorded(_) => &$crate::recorded::ENTRY,
                 }
             }
+        }
+
+        /// The rules of one registered game, which is known at run time alone.
+        ///
+        /// Code over this type is compiled once and not once per game, which [`with_game!`](crate::with_game) does. A
+        /// call selects the game first, and a position takes the memory of the largest one.
+        #[derive(Debug, Clone)]
+        pub enum AnyGame {
+            $(
+                #[doc = concat!("The rules of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
+                $Rules($Rules),
+            )+
+            /// The constants of an environment that runs outside this program.
+            Recorded($crate::Recorded),
+        }
+
+        /// A position of [`AnyGame`].
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum AnyPosition {
+            $(
+                #[doc = concat!("A position of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
+                $Rules(<$Rules as ::game::Game>::Position),
+            )+
+            /// A position of an environment that runs outside this program.
+            Recorded($crate::recorded::Position),
+        }
+
+        impl GameKind {
+            /// Returns the rules of the game.
+            #[must_use]
+            pub fn rules(&self) -> AnyGame {
+                match self {
+                    $(Self::$Rules $({ $size })? => AnyGame::$Rules($Rules::new($(*$size)?)),)+
+                    Self::Recorded(environment) => AnyGame::Recorded(environment.clone()),
+                }
+            }
+        }
+
+        /// Runs an expression with the concrete rules of an [`AnyGame`] bound to a name. `as_position(E)` wraps the
+        /// value of E in [`AnyPosition`].
+        macro_rules! with_rules {
+            ($d any:expr, |$d game:ident| as_position($d body:expr)) => {
+                match $d any {
+                    $(AnyGame::$Rules($d game) => AnyPosition::$Rules($d body),)+
+                    AnyGame::Recorded($d game) => AnyPosition::Recorded($d body),
+                }
+            };
+            ($d any:expr, |$d game:ident| $d body:expr) => {
+                match $d any {
+                    $(AnyGame::$Rules($d game) => $d body,)+
+                    AnyGame::Recorded($d game) => $d body,
+                }
+            };
+        }
+
+        /// Runs an expression with the concrete rules of an [`AnyGame`] and a position of them bound to names.
+        /// `as_position(E)` wraps the value of E in [`AnyPosition`].
+        macro_rules! with_position {
+            ($d any:expr, $d position:expr, |$d game:ident, $d at:ident| as_position($d body:expr)) => {
+                match ($d any, $d position) {
+                    $((AnyGame::$Rules($d game), AnyPosition::$Rules($d at)) => AnyPosition::$Rules($d body),)+
+                    (AnyGame::Recorded($d game), AnyPosition::Recorded($d at)) => AnyPosition::Recorded($d body),
+                    _ => unreachable!("the position is one of another game"),
+                }
+            };
+            ($d any:expr, $d position:expr, |$d game:ident, $d at:ident| $d body:expr) => {
+                match ($d any, $d position) {
+                    $((AnyGame::$Rules($d game), AnyPosition::$Rules($d at)) => $d body,)+
+                    (AnyGame::Recorded($d game), AnyPosition::Recorded($d at)) => $d body,
+                    _ => unreachable!("the position is one of another game"),
+                }
+            };
         }
 
         impl std::fmt::Display for GameKind {

@@ -37,6 +37,6 @@ pub use directory::RememberedFile;
 pub use drain::Drain;
 pub use health::{Health, Heartbeat};
 pub use probe::Probe;
-pub use process::{Context, chain, run};
+pub use process::{Body, Context, chain, run};
 pub use security::SecuritySection;
 pub use telemetry::TelemetrySection;

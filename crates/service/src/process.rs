@@ -1,8 +1,10 @@
 //! The life cycle of every process: handle signals, load the configuration, start telemetry, build and run, drain.
 
 use std::collections::BTreeMap;
+use std::env::VarsOs;
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Preset, RunSection, Sources};
+use crate::config::{self, Layers, Preset, RunSection, Sources};
 use crate::identity::Identity;
 use crate::telemetry::{self, TelemetrySection};
 use crate::{
@@ -47,6 +49,10 @@ pub struct Context {
     pub metrics: PrometheusHandle,
 }
 
+/// The future of a process from its configuration to its end. It is boxed, so that it is compiled in the crate of the
+/// process, and not again in each crate that waits for it.
+pub type Body = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+
 /// The sections that every process reads.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -61,20 +67,40 @@ struct Shared {
 /// The exit code is 0 if the body succeeded, 1 if it failed, 2 if the configuration was rejected (also by the body, if
 /// a [`ConfigError`] is in its error chain). An error is printed as one line on standard error. With `--probe` it only
 /// queries a running process.
-pub fn run<T, E, B, F>(name: &'static str, about: &'static str, preset: Preset<E>, body: B) -> ExitCode
+pub fn run<T, E>(name: &'static str, about: &'static str, preset: Preset<E>, body: fn(T, Context) -> Body) -> ExitCode
 where
-    T: Serialize + DeserializeOwned + Default,
+    T: Serialize + DeserializeOwned + Default + 'static,
     E: Display,
-    B: FnOnce(T, Context) -> F,
-    F: Future<Output = anyhow::Result<()>>,
 {
+    run_loaded(name, about, &|sources| {
+        let layers = sources.read(preset)?;
+        let config = layers.load::<T>()?;
+        let printed = config::print(&config);
+        Ok(Loaded { layers, printed, start: Box::new(move |context| body(config, context)) })
+    })
+}
+
+/// A configuration that was loaded, and the body that takes it.
+struct Loaded {
+    layers: Layers,
+    /// The configuration as [`config::print`] writes it.
+    printed: Result<String, ConfigError>,
+    start: Box<dyn FnOnce(Context) -> Body>,
+}
+
+/// Does what [`run`] says. It is compiled once, and not once per configuration.
+fn run_loaded(
+    name: &'static str,
+    about: &'static str,
+    load: &dyn Fn(Sources<VarsOs>) -> Result<Loaded, ConfigError>,
+) -> ExitCode {
     let command = CommonArgs::command().name(name).about(about).long_about(None);
     let common = CommonArgs::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     if let Some(probe) = common.probe {
         return run_probe(probe, common.admin);
     }
     let format = common.log_format;
-    match try_run(name, common, preset, body) {
+    match try_run(name, common, load) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error, format);
@@ -83,13 +109,11 @@ where
     }
 }
 
-fn try_run<T, E, B, F>(name: &'static str, common: CommonArgs, preset: Preset<E>, body: B) -> anyhow::Result<()>
-where
-    T: Serialize + DeserializeOwned + Default,
-    E: Display,
-    B: FnOnce(T, Context) -> F,
-    F: Future<Output = anyhow::Result<()>>,
-{
+fn try_run(
+    name: &'static str,
+    common: CommonArgs,
+    load: &dyn Fn(Sources<VarsOs>) -> Result<Loaded, ConfigError>,
+) -> anyhow::Result<()> {
     // The runtime only drives sockets and timers: two workers leave the cores to search and tensors.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).event_interval(EVENT_INTERVAL).enable_all().build()?;
@@ -97,10 +121,10 @@ where
     let drain = Drain::new();
     runtime.block_on(async { drain.on_signals() })?;
     let sources = Sources { file: common.config, env: std::env::vars_os(), sets: common.sets };
-    let layers = sources.read(preset)?;
-    let (config, Shared { run, telemetry: section }) = (layers.load::<T>()?, layers.load()?);
+    let Loaded { layers, printed, start } = load(sources)?;
+    let Shared { run, telemetry: section } = layers.load()?;
     if common.print_config {
-        print(&config::print(&config)?);
+        print(&printed?);
         print(&config::print(&BTreeMap::from([("telemetry", &section)]))?);
         return Ok(());
     }
@@ -126,7 +150,7 @@ where
         tracing::info!(process = name, pid = std::process::id(), admin = %admin.address(), "started");
         let (listen, admin_address) = (common.listen, admin.address());
         let context = Context { name, listen, admin: admin_address, drain, health, readiness, metrics };
-        let result = body(config, context).await;
+        let result = start(context).await;
         admin.stop().await;
         if let Some(exporter) = exporter {
             exporter.finish().await;

@@ -14,8 +14,9 @@ use service::{Drain, Readiness};
 use tonic::Code;
 use weights::Manifest;
 
+use crate::Running;
 use crate::config::{Config, InferenceSection};
-use crate::{Running, start_on};
+use crate::server::start_on;
 
 mod search;
 

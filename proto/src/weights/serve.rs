@@ -1,6 +1,7 @@
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService as _;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
 use super::WeightsService;
@@ -30,12 +31,8 @@ pub async fn serve(
         draining.cancelled().await;
         reporter.set_service_status(name, ServingStatus::NotServing).await;
     };
-    server(&security)
-        .add_service(health)
-        .add_service(reflection)
-        .add_service(service.until(drain).into_server())
-        .serve_with_incoming_shutdown(crate::incoming(listener, CONNECTIONS_MAX, security), stopped)
-        .await
+    let services = Routes::new(health).add_service(reflection).add_service(service.until(drain).into_server());
+    crate::serve(server(&security), services, listener, CONNECTIONS_MAX, security, Box::pin(stopped)).await
 }
 
 #[cfg(test)]

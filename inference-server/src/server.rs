@@ -1,0 +1,188 @@
+//! The process and an instance of the server: starts the parts, serves, drains.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use evaluators::{Backend, Chosen};
+use game::{Game as _, Spec};
+use proto::inference::v1::inference_server::InferenceServer;
+use proto::open_inference::v2::grpc_inference_service_server::GrpcInferenceServiceServer;
+use proto::security::{Security, use_credentials};
+use proto::weights::SubscriberSettings;
+use service::{Drain, Readiness};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle as Task;
+use tonic::server::NamedService as _;
+use tonic::service::Routes;
+
+use crate::config::{Config, Settings, Source};
+use crate::engine::{Engine, Handle};
+use crate::grpc::InferenceService;
+use crate::load::Loader;
+use crate::open_inference::OpenInference;
+use crate::queue::QueueSettings;
+use crate::versions::Versions;
+use crate::{backend, load, metrics};
+
+/// The HTTP/2 window of a stream of evaluations in bytes: a batch of large boards takes few round trips.
+const EVALUATIONS_WINDOW_BYTES: u32 = 512 << 10;
+/// The time limit for streams to end once the server drains; they only need to observe the drain.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The body of the process, for [`service::run`].
+///
+/// # Errors
+/// The failure that prevented the start or ended the process early, as one chain.
+pub fn run(config: Config, context: service::Context) -> service::Body {
+    Box::pin(serve_evaluations(config, context))
+}
+
+async fn serve_evaluations(config: Config, context: service::Context) -> anyhow::Result<()> {
+    let settings = config.settings()?;
+    metrics::begin();
+    let security = Security::open(&config.security, context.listen)?;
+    use_credentials(&config.security)?;
+    let listener = service::net::bind(context.listen).await?;
+    context.readiness.not_ready("waiting for the first weights");
+    let evaluators = backend::choose(&settings.inference)?;
+    let running = start_on(settings, evaluators, security, listener, context.readiness, context.drain).await?;
+    tracing::info!(address = %running.address, "serving evaluations");
+    running.finished().await
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Running {
+    /// The address on which it listens.
+    pub address: SocketAddr,
+    /// The handle for requests from within the process.
+    pub handle: Handle,
+    serving: Task<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Waits until the server has drained and its threads are joined.
+    ///
+    /// # Errors
+    /// The failure that ended the server early.
+    pub async fn finished(self) -> anyhow::Result<()> {
+        self.serving.await.context("join the server")?
+    }
+}
+
+/// Serves over loopback without authentication, for a caller that is the only client of the server.
+///
+/// # Errors
+/// If the build does not support the configuration, or the weights cannot be used.
+pub async fn start(
+    settings: Settings,
+    listener: TcpListener,
+    readiness: Readiness,
+    drain: Drain,
+) -> anyhow::Result<Running> {
+    let evaluators = backend::choose(&settings.inference)?;
+    start_on(settings, evaluators, Security::default(), listener, readiness, drain).await
+}
+
+/// Serves on `listener`, to clients that `security` accepts, until `drain` fires. Weights from a file are served when
+/// this returns; a learner's weights are served once they arrive.
+pub(crate) async fn start_on(
+    settings: Settings,
+    Chosen { backend, threads }: Chosen,
+    security: Security,
+    listener: TcpListener,
+    readiness: Readiness,
+    drain: Drain,
+) -> anyhow::Result<Running> {
+    let address = listener.local_addr().context("read the address of the listener")?;
+    let versions = Arc::new(Versions::new(settings.inference.versions_kept));
+    let timeout = Duration::from_millis(settings.inference.timeout_ms);
+    let queue = QueueSettings::of(&settings.inference, threads);
+    let (engine, handle) = Engine::start(Arc::clone(&versions), queue, timeout, &drain)?;
+    let spec: Spec = settings.game.rules().spec().clone();
+    let batch_max = settings.inference.batch_max;
+    let counted = Arc::clone(&backend);
+    let loader = Loader { backend, spec, threads, batch_max, versions, handle: handle.clone(), readiness };
+    let bytes_max = settings.inference.weights_bytes_max;
+    let following = match &settings.source {
+        Source::Learner(learner) => {
+            let name = "inference-server".to_owned();
+            let subscription = SubscriberSettings { endpoint: learner.clone(), name, size_limit_bytes: bytes_max };
+            Some(tokio::spawn(Arc::new(loader).follow(subscription, drain.clone())))
+        }
+        Source::File(path) => {
+            let path = path.clone();
+            let load = move || load::read(&path, bytes_max).and_then(|published| loader.load(&published));
+            tokio::task::spawn_blocking(load).await.context("join the loading thread")??;
+            None
+        }
+    };
+    let served = handle.clone();
+    let serving = tokio::spawn(async move {
+        let sampling = tokio::spawn(sample_engine(counted, drain.clone()));
+        let served = serve(Arc::new(settings), security, listener, served, drain.clone()).await;
+        // The drain fires even if serving failed.
+        drain.start();
+        if let Some(following) = following {
+            following.await.context("join the task that follows the learner")?;
+        }
+        sampling.await.context("join the task that samples the engine")?;
+        let joined = tokio::task::spawn_blocking(move || engine.join()).await.context("join the evaluating threads")?;
+        served.and(joined)
+    });
+    Ok(Running { address, handle, serving })
+}
+
+/// The interval at which the counters of an accelerator's engine become metrics.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Publishes the counters of the engine of an accelerator, if there is one, until the drain.
+async fn sample_engine(backend: Arc<dyn Backend>, drain: Drain) {
+    while let Some(counts) = backend.engine_counts() {
+        metrics::engine(&counts);
+        tokio::select! {
+            () = drain.wait() => return,
+            () = tokio::time::sleep(SAMPLE_INTERVAL) => {}
+        }
+    }
+}
+
+/// Serves until drained; the evaluating threads are stopped when it returns.
+async fn serve(
+    settings: Arc<Settings>,
+    security: Security,
+    listener: TcpListener,
+    handle: Handle,
+    drain: Drain,
+) -> anyhow::Result<()> {
+    let names = [InferenceServer::<InferenceService>::NAME, GrpcInferenceServiceServer::<OpenInference>::NAME];
+    let (reporter, health, reflection) = proto::health_and_reflection(&names).await;
+    let older_reflection = proto::open_inference::older_reflection(&names);
+    let open_inference = OpenInference::new(handle.clone(), drain.token());
+    let connections_max = settings.inference.connections_max;
+    let service = InferenceService::new(Arc::clone(&settings), handle.clone(), drain.token());
+    let stopping = drain.clone();
+    let services = Routes::new(health)
+        .add_service(reflection)
+        .add_service(older_reflection)
+        .add_service(proto::inference::service(service))
+        .add_service(proto::open_inference::service(open_inference));
+    let server = proto::server(&security).initial_stream_window_size(EVALUATIONS_WINDOW_BYTES);
+    let stopped = Box::pin(async move { stopping.wait().await });
+    let serving = proto::serve(server, services, listener, connections_max, security, stopped);
+    let draining = async {
+        drain.wait().await;
+        reporter.set_not_serving::<InferenceServer<InferenceService>>().await;
+        reporter.set_not_serving::<GrpcInferenceServiceServer<OpenInference>>().await;
+        handle.drain();
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
+    };
+    let served = tokio::select! {
+        served = serving => served.context("serve evaluations"),
+        () = draining => Ok(()),
+    };
+    handle.drain();
+    served
+}
