@@ -252,13 +252,8 @@ impl Links for ReplayRouter {
 
 /// Converts an episode to a trajectory; logs an error and returns `None` if self-play has produced an invalid one.
 fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
-    let FinishedEpisode { steps, facts, observations, .. } = episode;
     let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "an episode is no valid trajectory and is dropped");
-    let trajectory = match observations {
-        Some(observations) => Trajectory::of_recorded(id, game, steps, *facts, observations.clone()),
-        None => Trajectory::of_episode(id, game, steps, *facts),
-    };
-    trajectory.inspect_err(invalid).ok()
+    episode.trajectory(id, game).inspect_err(invalid).ok()
 }
 
 fn add(sum: &mut WriterStats, more: WriterStats) {

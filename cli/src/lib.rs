@@ -11,6 +11,7 @@
 
 mod bench;
 mod client_security;
+mod deterministic;
 mod doctor;
 mod env;
 mod eval;

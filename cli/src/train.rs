@@ -14,6 +14,7 @@ use fleet::{Fleet, Member, Rating, Role};
 use learner::libtorch::Cpu;
 use service::Drain;
 
+use crate::deterministic;
 use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report;
@@ -28,6 +29,15 @@ use crate::write_failures::WriteFailures;
 pub(crate) struct Args {
     #[command(flatten)]
     run: plan::Args,
+
+    /// Train in this process alone until the run has this many versions of weights, in an order that no clock changes:
+    /// a run file and a seed give the same weights bit for bit, also after interruptions. CPU only.
+    #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "replay_servers", "inference"])]
+    deterministic: Option<u64>,
+
+    /// Episodes that each version plays in a deterministic run: a multiple of 64 [default: 256, or the run's].
+    #[arg(long, value_name = "EPISODES", requires = "deterministic")]
+    episodes_per_version: Option<u64>,
 
     /// Print as JSON whether the learner of the run needs libtorch, and start nothing.
     #[arg(long, hide = true)]
@@ -48,6 +58,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(&Answer::new(&plan.config, Cpu::this())?)?);
         return Ok(());
     }
+    if let Some(versions) = args.deterministic {
+        return deterministic::train(&plan, versions, args.episodes_per_version);
+    }
+    deterministic::check_absent(&plan.run)?;
     let binaries = fleet::binaries(&plan, Rating::On)?;
     plan.run.create()?;
     let _lock = plan.run.lock()?;

@@ -57,26 +57,14 @@ impl Fleet {
     /// Runs the checks of every process, so that an error appears on the screen and not only in a log, and the checks
     /// that concern two processes.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self { run, environment, network, search, selfplay, replay, actor, arena, inference, .. } = self.clone();
-        let (reanalysis, security, telemetry) = (self.reanalysis.clone(), self.security.clone(), &self.telemetry);
-        telemetry.check()?;
-        check_model(&run, &environment, &network, &actor)?;
+        let Self { run, environment, search, arena, inference, security, .. } = self.clone();
+        self.telemetry.check()?;
+        check_model(&run, &environment, &self.network, &self.actor)?;
         check_security(&security)?;
         let here = || security.clone();
         let outside = || environment.clone();
-        actor::Config {
-            run: run.clone(),
-            environment: outside(),
-            search: search.clone(),
-            selfplay,
-            actor,
-            reanalysis,
-            security: here(),
-        }
-        .settings()?;
-        let learner = self.learner_settings()?;
-        let replay = replay_server::Config { run: run.clone(), replay, security: here() }.settings()?;
-        check_batch(&learner, &replay)?;
+        self.actor_settings()?;
+        check_batch(&self.learner_settings()?, &self.replay_settings()?)?;
         inference_server::Config {
             run: run.clone(),
             environment: outside(),
@@ -87,6 +75,24 @@ impl Fleet {
         .settings()?;
         arena::config::Config { run, environment: outside(), search, arena, security: here() }.settings()?;
         Ok(())
+    }
+
+    /// Returns the settings of the actors.
+    ///
+    /// # Errors
+    /// Names the key that is invalid.
+    pub fn actor_settings(&self) -> Result<actor::Settings, ConfigError> {
+        let Self { run, environment, search, selfplay, actor, reanalysis, security, .. } = self.clone();
+        actor::Config { run, environment, search, selfplay, actor, reanalysis, security }.settings()
+    }
+
+    /// Returns the settings of the replay servers.
+    ///
+    /// # Errors
+    /// Names the key that is invalid.
+    pub fn replay_settings(&self) -> Result<replay_server::Settings, ConfigError> {
+        let Self { run, replay, security, .. } = self.clone();
+        replay_server::Config { run, replay, security }.settings()
     }
 
     /// Returns the settings of the learner.

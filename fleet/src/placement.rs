@@ -194,10 +194,8 @@ pub fn place(
         lines: Vec::new(),
     };
     if is_accelerated {
-        let Config { run, environment, search, selfplay, actor, reanalysis, security, .. } = config.clone();
-        let settings = actor::Config { run, environment, search, selfplay, actor, reanalysis, security }.settings()?;
         placement.accelerator_games =
-            settings.accelerator_games(actor_threads, machine.memory_bytes / count.max(1) as u64);
+            config.actor_settings()?.accelerator_games(actor_threads, machine.memory_bytes / count.max(1) as u64);
     }
     placement.lines = describe(machine, config, &placement);
     Ok(placement)

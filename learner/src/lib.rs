@@ -1,7 +1,8 @@
 //! The configuration and the files of the training process, without libtorch.
 //!
 //! [`config::Config`] is checked and converted into [`config::Settings`]: the [`config::NetworkSection`], the
-//! [`config::LearnerSection`] with its [`config::OptimiserKind`], which gives the [`trainer_settings()`].
+//! [`config::LearnerSection`] with its [`config::OptimiserKind`], which gives the [`trainer_settings()`]
+//! and the training targets.
 //! [`libtorch::why`] decides whether a run needs libtorch. [`checkpoint::Checkpoints`] writes and finds each
 //! [`checkpoint::Checkpoint`] with its [`checkpoint::Progress`], and [`published::Published`] the versions of weights.
 //! [`device_trial::DeviceTrial`] is what `learner --devices` prints.
@@ -9,6 +10,7 @@
 //! default, belongs to the program, so that this library links none into the command line. The program communicates
 //! with the replay server over the network only and does not use the search.
 
+mod batch_targets;
 pub mod checkpoint;
 pub mod config;
 pub mod device_trial;

@@ -13,7 +13,7 @@ use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
 use training::TrainerSettings;
-use weights::{Architecture, Manifest, Model};
+use weights::{Architecture, Manifest};
 
 use crate::backend::{Backend, Chosen};
 use crate::device::Device;
@@ -22,9 +22,8 @@ use crate::priorities::Priorities;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
-use learner::config::{Config, LearnerSection, Settings};
+use learner::config::{Config, Settings};
 use learner::trainer_settings;
-use targets::{Smoothing, Targets, Unroll};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -75,11 +74,10 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let threads =
         prepare_threads(settings.learner.prepare_threads, device.device, std::thread::available_parallelism());
     tracing::info!("batches are prepared by {threads} threads");
-    let targets = targets_of(architecture.model, &settings);
+    let targets = settings.targets_of(architecture.model);
     metrics::unroll_steps(targets.unroll_steps());
-    let LearnerSection { importance_exponent, label_smoothing, policy_target_temperature, .. } = settings.learner;
-    let smoothing = Smoothing { label_smoothing, policy_temperature: policy_target_temperature };
-    let of_batches = BatchSettings { targets, smoothing, importance_exponent };
+    let importance_exponent = settings.learner.importance_exponent;
+    let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent };
     let preparers = pipeline::prepare(&game, of_batches, &priorities, settings.run.seed, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
@@ -181,24 +179,8 @@ fn begin(
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
-/// Returns the targets of a run, which those of an AlphaZero network of returns are without a step.
-fn targets_of(model: Model, settings: &Settings) -> Targets {
-    let LearnerSection { search_value_share, unroll_steps, td_steps, consistency_loss_weight, .. } = settings.learner;
-    let unroll_steps = if model.has_dynamics() { unroll_steps } else { 0 };
-    match model {
-        Model::Alphazero => Targets::Positions { search_value_share },
-        Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
-            let discount = f64::from(settings.run.discount);
-            let next_observations = consistency_loss_weight > 0.0 || model.codes() > 0;
-            Targets::Unrolled(Unroll { unroll_steps, td_steps, discount, search_value_share, next_observations })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use learner::config::ModelKind;
-
     use super::*;
 
     #[test]
@@ -232,28 +214,5 @@ mod tests {
         assert_eq!(threads(3, Device::Cpu, 1), 3);
         let unknown = Err(std::io::ErrorKind::Unsupported.into());
         assert_eq!(prepare_threads(0, Device::Mps, unknown), 1);
-    }
-
-    #[test]
-    fn the_model_of_a_run_decides_its_targets_and_the_steps_that_are_drawn() {
-        fn of<G: Game>(game: &G, model: ModelKind) -> (Targets, usize, usize) {
-            let mut config = Config::default();
-            (config.run.game, config.network.model) = (game.spec().name.clone(), model);
-            (config.learner.unroll_steps, config.learner.td_steps, config.learner.search_value_share) = (3, 7, 0.5);
-            let settings = config.settings().unwrap();
-            let targets = targets_of(settings.network.model_of(game), &settings);
-            (targets, targets.unroll_steps(), targets.segment_steps(game.spec()))
-        }
-        let (board, environment) = (games::TicTacToe::new(), games::catch::Catch::new());
-        let search_value_share = 0.5;
-        assert_eq!(of(&board, ModelKind::Alphazero), (Targets::Positions { search_value_share }, 0, 0));
-        let unroll =
-            Unroll { unroll_steps: 3, td_steps: 7, discount: 1.0, search_value_share, next_observations: false };
-        assert_eq!(of(&board, ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 3));
-        assert_eq!(of(&environment, ModelKind::Muzero), (Targets::Unrolled(unroll), 3, 10));
-        let returns = Unroll { unroll_steps: 0, ..unroll };
-        assert_eq!(of(&environment, ModelKind::Alphazero), (Targets::Unrolled(returns), 0, 7));
-        let unroll = Unroll { next_observations: true, ..unroll };
-        assert_eq!(of(&board, ModelKind::StochasticMuzero), (Targets::Unrolled(unroll), 3, 3));
     }
 }

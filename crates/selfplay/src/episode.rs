@@ -1,6 +1,6 @@
 //! One game of many: its position, its tree and its record.
 
-use experience::{Observations, Step};
+use experience::{Invalid, Observations, Step, Trajectory, TrajectoryId};
 use game::{Action, Game, Outcome, stored_seed};
 use search::Tree;
 
@@ -30,6 +30,19 @@ pub struct FinishedEpisode {
     pub ending: Ending,
     /// The observations of every step and the final one, if the rules do not recompute them.
     pub observations: Option<Observations>,
+}
+
+impl FinishedEpisode {
+    /// Returns the episode as a trajectory of `game` with this id.
+    ///
+    /// # Errors
+    /// Those of [`Trajectory::of_episode`] and [`Trajectory::of_recorded`], which no episode of self-play should have.
+    pub fn trajectory(&self, id: TrajectoryId, game: &str) -> Result<Trajectory, Invalid> {
+        match &self.observations {
+            Some(observations) => Trajectory::of_recorded(id, game, &self.steps, self.facts, observations.clone()),
+            None => Trajectory::of_episode(id, game, &self.steps, self.facts),
+        }
+    }
 }
 
 /// The cause of an episode's end.

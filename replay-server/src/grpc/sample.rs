@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use experience::{Sample, WeightsVersion};
+use experience::WeightsVersion;
 use proto::convert;
 use proto::limits::CREDIT_BATCHES_MAX;
 use proto::replay::order::{SampleOrder, Sampled as Message};
@@ -183,11 +183,7 @@ fn cut(drawn: &[Drawn], table: TableStats, unroll_steps: usize) -> SampleBatch {
     let mut samples = Vec::with_capacity(drawn.len());
     for group in drawn.chunks(CUT_TOGETHER) {
         group.iter().for_each(|drawn| drawn.trajectory.fetch(drawn.item));
-        samples.extend(group.iter().map(|drawn| Sample {
-            segment: drawn.trajectory.segment(drawn.ply(), unroll_steps).expect("a drawn ply is one of the trajectory"),
-            probability: drawn.probability,
-            table_items: drawn.table_items,
-        }));
+        samples.extend(group.iter().map(|drawn| drawn.sample(unroll_steps)));
     }
     SampleBatch { samples, table }
 }

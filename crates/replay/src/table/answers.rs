@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use experience::{Trajectory, TrajectoryId, WeightsVersion};
+use experience::{Sample, Trajectory, TrajectoryId, WeightsVersion};
 
 /// The totals of all inserts, including removed trajectories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,6 +80,16 @@ pub struct Drawn {
 }
 
 impl Drawn {
+    /// Returns the item as a sample of `1 + unroll_steps` steps. O(plies), as [`ply`](Self::ply).
+    #[must_use]
+    pub fn sample(&self, unroll_steps: usize) -> Sample {
+        Sample {
+            segment: self.trajectory.segment(self.ply(), unroll_steps).expect("a drawn ply is one of the trajectory"),
+            probability: self.probability,
+            table_items: self.table_items,
+        }
+    }
+
     /// Returns the ply of the item. O(plies); reads the content of the trajectory, which drawing does not.
     #[must_use]
     pub fn ply(&self) -> usize {

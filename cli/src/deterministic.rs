@@ -1,0 +1,418 @@
+//! `zerofleet train --deterministic`: plays, stores and trains in one process, in an order that no clock and no number
+//! of threads changes, so that a run file and a seed give the same weights bit for bit.
+//!
+//! For each version every game plays the same number of episodes to their end with its weights; their trajectories enter
+//! the replay table; then as many training steps are taken as the ratio of samples to inserts allows, and the next
+//! version is published. A version follows from the checkpoint of the one before alone: an interrupted run goes on from
+//! there and equals one that was not interrupted.
+
+#![allow(clippy::print_stdout, reason = "a person reads the versions")]
+
+mod self_play;
+mod window;
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+use bytes::Bytes;
+use evaluators::{BatchMax, Calibration, Host, Store, Threads};
+use experience::Trajectory;
+use fleet::config::Fleet as Config;
+use fleet::plan::Plan;
+use fleet::run_directory::RunDirectory;
+use game::{Game as _, mix};
+use games::GameKind;
+use inference::{DevicePreference, PrecisionPreference};
+use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
+use learner::config::{Schedule, ScheduleKind, Settings};
+use learner::published::Published as Files;
+use network_cpu::{KernelPreference, KernelVariant};
+use proto::weights::Published;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use replay_server::config::NamedTable;
+use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use training::{Contents, Losses};
+use weights::{Architecture, Digest, Manifest, WeightsVersion};
+
+use self_play::{SLOTS, SelfPlay};
+use window::{Totals, Window};
+
+/// The file of a run's deterministic state in a checkpoint.
+const STATE: &str = "deterministic.json";
+/// The file of the trajectories in a checkpoint.
+const TRAJECTORIES: &str = "trajectories.bin";
+/// The table of versions in the run's folder.
+const VERSIONS: &str = "versions.csv";
+/// Mixed into the seed of the run: the draws of samples and of symmetries differ from those of self-play.
+const SAMPLES_SEED: u64 = 0x0073_616D_706C_6573;
+
+/// The state of a run beside trainer and trajectories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    version: WeightsVersion,
+    totals: Totals,
+    /// Training steps tried, including refused ones: the number of the next draw.
+    draws: u64,
+    episodes_per_version: u64,
+    /// The instructions that evaluate and train; others round differently.
+    evaluator: String,
+    trainer: String,
+}
+
+/// What happened in a version.
+#[derive(Debug, Clone, PartialEq)]
+struct Summary {
+    version: WeightsVersion,
+    training_step: u64,
+    episodes: usize,
+    items: u64,
+    losses: Option<Losses>,
+    digest: Digest,
+}
+
+/// A deterministic run between two versions.
+struct Run {
+    settings: Settings,
+    table: NamedTable,
+    architecture: Architecture,
+    self_play: SelfPlay,
+    trainer: training_cpu::Trainer,
+    checkpoints: Checkpoints,
+    files: Files,
+    trajectories: Vec<Trajectory>,
+    state: State,
+    positions: u64,
+}
+
+/// Trains until the run has published this many versions after the first, or a signal requests a stop.
+pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64>) -> anyhow::Result<()> {
+    let before = plan.run.path().join(VERSIONS);
+    let is_new = !before.exists();
+    ensure!(
+        !is_new || plan.progress.elapsed_seconds == 0.0,
+        "run {} was begun without --deterministic; choose another --run",
+        plan.run.name()
+    );
+    // A refused run leaves no folder.
+    check(&plan.config)?;
+    plan.run.create()?;
+    let _lock = plan.run.lock()?;
+    plan.write_config()?;
+    let (_runtime, drain) = crate::drain_on_signals()?;
+    let mut run = Run::open(&plan.config, plan.run.path().to_owned(), plan.run.checkpoints(), episodes_per_version)?;
+    println!(
+        "run {} in {}: {}, seed {}, deterministic from version {}; evaluates with {}, trains with {}",
+        plan.run.name(),
+        plan.run.path().display(),
+        plan.config.run.game,
+        plan.config.run.seed,
+        run.state.version,
+        run.state.evaluator,
+        run.state.trainer,
+    );
+    let stop = || drain.started();
+    while run.state.version.0 < versions {
+        let Some(summary) = run.next_version(&stop)? else {
+            println!("stopped; zerofleet train --deterministic {versions} --run {} goes on", plan.run.name());
+            return Ok(());
+        };
+        println!("{}", line(&summary));
+        append(&before, &summary)?;
+    }
+    println!("version {} of run {}: {}", run.state.version, plan.run.name(), run.published()?.manifest.digest);
+    Ok(())
+}
+
+fn line(Summary { version, training_step, episodes, items, losses, digest }: &Summary) -> String {
+    let loss = losses.map_or_else(String::new, |losses| {
+        format!(", loss {:.4} (policy {:.4}, value {:.4})", losses.total, losses.policy, losses.value)
+    });
+    format!("version {version}: {episodes} episodes, {items} positions held, step {training_step}{loss}, {digest}")
+}
+
+/// Adds a line to the table of versions. A version that is made again after an interruption has a second line, which
+/// equals the first.
+fn append(path: &PathBuf, summary: &Summary) -> anyhow::Result<()> {
+    let Summary { version, training_step, episodes, items, losses, digest } = summary;
+    let is_new = !path.exists();
+    let mut text = if is_new {
+        "version,training_step,episodes,positions_held,loss,policy_loss,value_loss,digest\n".to_owned()
+    } else {
+        String::new()
+    };
+    let [total, policy, value] = losses.map_or([const { String::new() }; 3], |losses| {
+        [losses.total, losses.policy, losses.value].map(|loss| loss.to_string())
+    });
+    text += &format!("{version},{training_step},{episodes},{items},{total},{policy},{value},{digest}\n");
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    file.write_all(text.as_bytes()).with_context(|| format!("write {}", path.display()))
+}
+
+/// Refuses a run that was begun deterministically, in which other processes would change the order of events.
+pub(crate) fn check_absent(run: &RunDirectory) -> anyhow::Result<()> {
+    let name = run.name();
+    ensure!(
+        !run.path().join(VERSIONS).exists(),
+        "run {name} was begun with --deterministic VERSIONS; go on with it, or choose another --run"
+    );
+    Ok(())
+}
+
+/// Checks that nothing in the configuration depends on time, on another process or on what a checkpoint does not hold.
+fn check(config: &Config) -> Result<(), ConfigError> {
+    let (settings, replay) = (config.learner_settings()?, config.replay_settings()?);
+    let table = replay.tables[0].table;
+    let refuse = |key: &str, reason: &str| Err(ConfigError::invalid(key, format!("{reason} (--deterministic)")));
+    if matches!(settings.game, GameKind::Recorded(_)) {
+        return refuse("run.game", "runs outside this program, which need not repeat itself");
+    }
+    if settings.learner.schedule != ScheduleKind::Positions {
+        return refuse("learner.schedule", "follows the clock; set positions, and learner.schedule_positions");
+    }
+    if table.selector.uses_priorities() || table.max_times_sampled.is_some() {
+        return refuse("replay.selector", "depends on earlier draws; draw uniformly and without a limit");
+    }
+    if table.retention.age_max.is_some() {
+        return refuse("replay.age_seconds_max", "follows the clock");
+    }
+    if config.reanalysis.share > 0.0 {
+        return refuse("reanalysis.share", "searches again what other processes draw");
+    }
+    Ok(())
+}
+
+/// Returns the variant of the kernel that evaluates in float32 with the widest instructions of this CPU.
+fn evaluating_kernel() -> KernelVariant {
+    use KernelVariant::{Avx2F32, Avx512F32, NeonF32, PortableF32};
+    [Avx512F32, Avx2F32, NeonF32].into_iter().find(|variant| variant.is_available()).unwrap_or(PortableF32)
+}
+
+impl Run {
+    /// Begins a run, or goes on from its newest checkpoint.
+    fn open(
+        config: &Config,
+        directory: PathBuf,
+        checkpoints: PathBuf,
+        episodes_per_version: Option<u64>,
+    ) -> anyhow::Result<Self> {
+        check(config)?;
+        let settings = config.learner_settings()?;
+        let actor = config.actor_settings()?;
+        let replay = config.replay_settings()?;
+        let table = replay.tables[0].clone();
+        let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let variant = evaluating_kernel();
+        let wanted = evaluators::Settings {
+            device: DevicePreference::Cpu,
+            precision: PrecisionPreference::F32,
+            kernel: KernelPreference::Only(variant),
+            calibration: Calibration::Off,
+            threads: Threads::exactly(threads),
+            batch_max: BatchMax::exactly(self_play::GAMES * actor.selfplay.leaves_per_tree),
+            torch_build: "the deterministic mode evaluates with the kernels of the CPU",
+        };
+        let speeds = Store::new(|| None, |_| {});
+        let host = Host { clock: Instant::now, machine: String::new(), speeds };
+        let backend = evaluators::choose(&wanted, host)?.backend;
+
+        let game = settings.game.rules();
+        let architecture = settings.network.architecture_of(&game);
+        let trainer_settings = learner::trainer_settings(&settings.learner);
+        let mut trainer = training_cpu::Trainer::new(&architecture, trainer_settings, settings.run.seed, threads)
+            .context("make the trainer")?;
+        let mut state = State {
+            version: WeightsVersion(1),
+            totals: Totals::default(),
+            draws: 0,
+            episodes_per_version: episodes_per_version.unwrap_or(4 * SLOTS),
+            evaluator: variant.to_string(),
+            trainer: trainer.path().to_string(),
+        };
+        let (mut trajectories, mut positions) = (Vec::new(), 0);
+        let checkpoints = Checkpoints::new(checkpoints, settings.learner.checkpoints_kept);
+        if let Some(found) = checkpoints.newest()? {
+            let Checkpoint { progress, files } = found.checkpoint;
+            let kept = read_state(&files)?;
+            let given = episodes_per_version.unwrap_or(kept.episodes_per_version);
+            same("--episodes-per-version", &kept.episodes_per_version, &given)?;
+            same("the evaluating kernel", &kept.evaluator, &state.evaluator)?;
+            same("the training kernel", &kept.trainer, &state.trainer)?;
+            ensure!(
+                progress.architecture == architecture,
+                "the checkpoint holds another network than the run file describes; choose another --run"
+            );
+            trainer.load(&files).context("restore the checkpoint")?;
+            trajectories = window::read(file(&files, TRAJECTORIES)?, replay.limits)?;
+            (state, positions) = (kept, progress.positions);
+        }
+        let episodes = state.episodes_per_version;
+        ensure!(
+            episodes > 0 && episodes.is_multiple_of(SLOTS),
+            "--episodes-per-version: {episodes} is not a multiple of {SLOTS}, the number of games that advance together"
+        );
+        let self_play = SelfPlay {
+            game,
+            settings: actor.selfplay,
+            discount: actor.discount,
+            seed: settings.run.seed,
+            backend,
+            threads,
+        };
+        let files = Files::new(directory.join("weights"), settings.learner.versions_kept);
+        let run = Self {
+            settings,
+            table,
+            architecture,
+            self_play,
+            trainer,
+            checkpoints,
+            files,
+            trajectories,
+            state,
+            positions,
+        };
+        run.publish(&run.published()?)?;
+        Ok(run)
+    }
+
+    /// Returns the weights of the current version.
+    fn published(&self) -> anyhow::Result<Published> {
+        let bytes: Bytes = self.trainer.snapshot(Contents::Average).published()?.into();
+        let manifest = Manifest {
+            version: self.state.version,
+            training_step: self.trainer.step_count(),
+            digest: Digest::of(&bytes),
+            size_bytes: bytes.len() as u64,
+            architecture: self.architecture.clone(),
+        };
+        Ok(Published { manifest, bytes })
+    }
+
+    fn publish(&self, published: &Published) -> anyhow::Result<()> {
+        self.files.write(&published.manifest, &published.bytes)
+    }
+
+    /// Plays with the current version, trains, and publishes the next one; `None` if `stop` returned true before that,
+    /// which leaves the newest checkpoint as it was.
+    ///
+    /// # Errors
+    /// A network that cannot be evaluated, three steps in a row that are not finite, a folder that cannot be written.
+    fn next_version(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> anyhow::Result<Option<Summary>> {
+        let version = self.state.version;
+        let per_slot = self.state.episodes_per_version / SLOTS;
+        let Some(episodes) = self.self_play.play(&self.published()?, per_slot, stop)? else { return Ok(None) };
+        let game = self.architecture.game.clone();
+        let played = episodes.len();
+        let trajectories: Vec<Trajectory> = (0..)
+            .zip(&episodes)
+            .map(|(sequence, episode)| episode.trajectory(window::id(version, sequence), &game))
+            .collect::<Result<_, _>>()?;
+        let mut window = Window::new(self.table.table, &self.trajectories, self.state.totals);
+        window.insert(version, trajectories);
+
+        let mut losses = None;
+        let steps = self.steps_due(window.totals().items);
+        for _ in 0..steps {
+            if stop() {
+                return Ok(None);
+            }
+            losses = self.step(&mut window)?.or(losses);
+        }
+        self.state.version = WeightsVersion(version.0 + 1);
+        self.state.totals = window.totals();
+        self.trajectories = window.trajectories();
+        let published = self.published()?;
+        // The checkpoint decides: weights without one are written again.
+        self.checkpoints.write(&self.checkpoint()?).context("write the checkpoint")?;
+        self.publish(&published)?;
+        Ok(Some(Summary {
+            version: self.state.version,
+            training_step: self.trainer.step_count(),
+            episodes: played,
+            items: window.items(),
+            losses,
+            digest: published.manifest.digest,
+        }))
+    }
+
+    /// The number of steps after which the ratio of samples to inserts is the configured one, none before the table
+    /// holds its minimum.
+    fn steps_due(&self, inserted_items: u64) -> u64 {
+        let limiter = self.table.rate_limiter;
+        if inserted_items < limiter.min_items {
+            return 0;
+        }
+        let samples = inserted_items as f64 * limiter.samples_per_insert;
+        ((samples / self.settings.learner.batch_size as f64) as u64).saturating_sub(self.state.draws)
+    }
+
+    /// Takes a training step on a batch of the window; `None` if it was not finite and changed nothing.
+    fn step(&mut self, window: &mut Window) -> anyhow::Result<Option<Losses>> {
+        let mut rng = ChaCha8Rng::seed_from_u64(mix(self.settings.run.seed ^ SAMPLES_SEED));
+        rng.set_stream(self.state.draws);
+        self.state.draws += 1;
+        let (settings, game) = (&self.settings, &self.self_play.game);
+        let targets = settings.targets_of(self.architecture.model);
+        let samples = window.draw(settings.learner.batch_size, targets.segment_steps(game.spec()), &mut rng);
+        let built = targets.examples(game, &samples, &[], &mut rng);
+        if let Some(rejected) = built.rejected.first() {
+            bail!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
+        }
+        let mut examples = built.examples;
+        settings.smoothing().apply(&mut examples);
+        let Schedule::Positions(_) = settings.schedule else { bail!("learner.schedule follows the clock") };
+        self.trainer.set_progress(settings.schedule.progress(0.0, self.positions));
+        self.trainer.queue(&examples, &mut Instant::now)?;
+        match self.trainer.collect().context("a step was queued")? {
+            Ok(trained) => {
+                self.positions += examples.positions() as u64;
+                Ok(Some(trained.losses))
+            }
+            Err(training_cpu::Error::Training(training::Error::NotFinite { quantity, .. })) => {
+                println!("a training step was not finite ({quantity}) and changed nothing");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn checkpoint(&self) -> anyhow::Result<Checkpoint> {
+        let mut files = self.trainer.snapshot(Contents::All).files()?;
+        files.push((STATE.to_owned(), serde_json::to_vec_pretty(&self.state)?));
+        files.push((TRAJECTORIES.to_owned(), window::write(&self.trajectories)?));
+        let progress = Progress {
+            training_step: self.trainer.step_count(),
+            positions: self.positions,
+            elapsed_seconds: 0.0,
+            architecture: self.architecture.clone(),
+        };
+        Ok(Checkpoint { progress, files })
+    }
+}
+
+fn file<'a>(files: &'a [(String, Vec<u8>)], name: &str) -> anyhow::Result<&'a [u8]> {
+    let found = files.iter().find(|(found, _)| found == name);
+    let missing =
+        || format!("the checkpoint has no {name}: the run was begun without --deterministic; choose another --run");
+    Ok(&found.with_context(missing)?.1)
+}
+
+fn read_state(files: &[(String, Vec<u8>)]) -> anyhow::Result<State> {
+    serde_json::from_slice(file(files, STATE)?).with_context(|| format!("read {STATE} of the checkpoint"))
+}
+
+/// Refuses to go on with something else than the run began with.
+fn same<T: PartialEq + std::fmt::Display>(what: &str, before: &T, now: &T) -> anyhow::Result<()> {
+    ensure!(before == now, "{what} of the run is {before}, not {now}; results would differ");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

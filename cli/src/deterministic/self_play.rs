@@ -1,0 +1,106 @@
+//! The episodes of one version, whose moves depend on the version, the settings and the seed alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, anyhow};
+use evaluators::{Backend, Network};
+use game::mix;
+use games::AnyGame;
+use proto::weights::Published;
+use selfplay::{Episodes, FinishedEpisode, LatentEpisodes, Settings};
+
+/// The number of groups of games. Each group has an evaluator of its own and is played by one thread, so that the number
+/// of threads changes no batch.
+const GROUPS: usize = 4;
+/// The number of games of a group that advance together.
+pub(super) const GAMES: usize = 16;
+
+/// The number of games that advance together: the number of episodes per version is a multiple of it.
+pub(super) const SLOTS: u64 = (GROUPS * GAMES) as u64;
+
+/// Self-play with one version of weights after the other.
+pub(super) struct SelfPlay {
+    pub(super) game: AnyGame,
+    pub(super) settings: Settings,
+    pub(super) discount: f32,
+    pub(super) seed: u64,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) threads: usize,
+}
+
+impl SelfPlay {
+    /// Plays `episodes_per_slot` episodes of each game to their end, and returns them in the order of group, game and
+    /// number; `None` if `stop` returned true before that.
+    ///
+    /// Each game plays the same number of episodes, so that short ones are not preferred.
+    ///
+    /// # Errors
+    /// An evaluator that fails or does not support the network.
+    pub(super) fn play(
+        &self,
+        published: &Published,
+        episodes_per_slot: u64,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> anyhow::Result<Option<Vec<FinishedEpisode>>> {
+        let next = AtomicUsize::new(0);
+        let work = || -> anyhow::Result<Vec<(usize, Option<Vec<FinishedEpisode>>)>> {
+            let mut played = Vec::new();
+            loop {
+                let group = next.fetch_add(1, Ordering::Relaxed);
+                if group >= GROUPS {
+                    return Ok(played);
+                }
+                played.push((group, self.group(published, group, episodes_per_slot, stop)?));
+            }
+        };
+        let mut groups = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads.clamp(1, GROUPS)).map(|_| scope.spawn(work)).collect();
+            let mut groups = Vec::new();
+            for thread in threads {
+                groups.extend(thread.join().map_err(|_| anyhow!("a thread of self-play panicked"))??);
+            }
+            anyhow::Ok(groups)
+        })?;
+        groups.sort_by_key(|(group, _)| *group);
+        let episodes: Option<Vec<_>> = groups.into_iter().map(|(_, episodes)| episodes).collect();
+        Ok(episodes.map(|groups| groups.into_iter().flatten().collect()))
+    }
+
+    fn group(
+        &self,
+        published: &Published,
+        group: usize,
+        episodes_per_slot: u64,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> anyhow::Result<Option<Vec<FinishedEpisode>>> {
+        let settings = Settings { games: GAMES, ..self.settings.clone() };
+        let seed = [published.manifest.version.0, group as u64].iter().fold(self.seed, |seed, part| mix(seed ^ part));
+        let network = self.backend.build_network(&published.manifest, &published.bytes).context("load the weights")?;
+        let mut advance: Box<dyn FnMut() -> anyhow::Result<Vec<FinishedEpisode>>> = match network {
+            Network::Evaluator(mut evaluator) => {
+                let mut episodes = Episodes::new(self.game.clone(), settings, self.discount, seed);
+                Box::new(move || {
+                    episodes.advance(&mut *evaluator, None)?;
+                    Ok(episodes.drain_finished().collect())
+                })
+            }
+            Network::Latent(mut model) => {
+                let mut episodes = LatentEpisodes::new(self.game.clone(), settings, self.discount, seed);
+                Box::new(move || {
+                    episodes.advance(&mut *model)?;
+                    Ok(episodes.drain_finished().collect())
+                })
+            }
+        };
+        let (wanted, mut finished) = (GAMES as u64 * episodes_per_slot, Vec::new());
+        while (finished.len() as u64) < wanted {
+            if stop() {
+                return Ok(None);
+            }
+            finished.extend(advance()?.into_iter().filter(|episode| episode.number < episodes_per_slot));
+        }
+        finished.sort_by_key(|episode| (episode.slot, episode.number));
+        Ok(Some(finished))
+    }
+}
