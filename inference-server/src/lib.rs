@@ -4,8 +4,8 @@
 //! `load` receives weights and `versions` keeps the newest few, which form a [`engine::Model`]. Each call becomes an
 //! [`engine::EvalRequest`] in the one [`queue::Queue`] before the evaluating threads; a [`engine::Handle`] enqueues it
 //! and returns its [`engine::Answer`] or a [`rejection::Rejection`]. `grpc` serves the fast path of actors, analyses
-//! and moves, [`open_inference::OpenInference`] the clients of the Open Inference Protocol. Start with [`start`]. Without
-//! the feature `server` there is `config` alone.
+//! and moves, [`open_inference::OpenInference`] the clients of the Open Inference Protocol. Start with [`start`].
+//! Without the feature `server` there is `config` alone.
 
 #[cfg(feature = "server")]
 mod backend;
