@@ -30,7 +30,7 @@ metric = "loss/total"
 direction = "minimise"
 
 [budget]
-positions = 3000
+positions = 10000
 minutes_max = 10
 
 [halving]
@@ -82,7 +82,8 @@ fn a_killed_tuner_goes_on_a_crashed_trial_is_recorded_and_the_learning_rate_that
     let folder = tempfile::tempdir().unwrap();
     let mut study = Study::new(folder.path()).unwrap();
     study.tuner.start().unwrap();
-    let is_recorded = |study: &Study, trial: usize| !study.read(&format!("trials/{trial}/metrics.jsonl")).is_empty();
+    let is_recorded =
+        |study: &Study, trial: usize| study.read(&format!("trials/{trial}/metrics.jsonl")).lines().count() >= 2;
     study.until("two trials run", |study| is_recorded(study, 0) && is_recorded(study, 1)).unwrap();
     let before = study.trainer(0).unwrap();
     study.tuner.kill().unwrap();

@@ -52,10 +52,13 @@ impl Objective {
         if !is_metric(&metric) {
             return invalid(format!("`{metric}` is no metric of a run; metrics are {}", metrics().join(", ")));
         }
-        // The environment of a recording is scored by rewards, as all environments are.
-        let has_rewards = match game.parse::<GameKind>() {
-            Ok(game) => with_game!(game, |game| game.spec().scoring) == Scoring::Rewards,
-            Err(_) => true,
+        // An environment outside this program is scored by rewards, as all environments are.
+        let (has_rewards, has_solved) = match game.parse::<GameKind>() {
+            Ok(kind) => {
+                let scoring = with_game!(kind, |game| game.spec().scoring);
+                (scoring == Scoring::Rewards, kind.entry().solved.is_some())
+            }
+            Err(_) => (true, false),
         };
         let (of_outcomes, of_rewards) = (["elo/", "accuracy/"], ["return/"]);
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| metric.starts_with(prefix));
@@ -64,6 +67,9 @@ impl Objective {
         }
         if !has_rewards && starts(&of_rewards) {
             return invalid(format!("`{metric}` is not measured in {game}, which has no rewards"));
+        }
+        if !has_solved && starts(&["accuracy/"]) {
+            return invalid(format!("`{metric}` is not measured in {game}, which has no solved positions"));
         }
         ConfigError::within("objective.readings", readings, 1..=READINGS_MAX)?;
         Ok(Self { metric, direction, readings })
@@ -142,6 +148,9 @@ mod tests {
     fn a_metric_that_the_game_does_not_have_is_refused() {
         let error = refusal("elo/current", "catch");
         assert_eq!(error, "objective.metric: `elo/current` is not measured in catch, whose strength is return/mean");
+        let error = refusal("accuracy/raw/optimal/overall", "tic_tac_toe");
+        let expected = "`accuracy/raw/optimal/overall` is not measured in tic_tac_toe, which has no solved positions";
+        assert_eq!(error, format!("objective.metric: {expected}"));
         let error = refusal("return/mean", "tic_tac_toe");
         assert_eq!(error, "objective.metric: `return/mean` is not measured in tic_tac_toe, which has no rewards");
     }

@@ -6,10 +6,11 @@ use anyhow::Context as _;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
+use serde_json::Value;
 
 use super::history::{History, State, Trial};
 use super::journal::End;
-use super::range::{Range, Setting, short};
+use super::range::{Range, Setting, rounded, short};
 use super::study::Study;
 use crate::picture::{Area, BLUE, GRID, INK, ORANGE, write};
 
@@ -21,6 +22,9 @@ const PANEL: (u32, u32) = (480, 340);
 const PANELS_MAX: usize = 24;
 /// Radius of a trial's point.
 const POINT: i32 = 4;
+
+/// The significant digits of labels.
+const LABEL_DIGITS: usize = 2;
 
 /// The result of a trial in a diagram.
 struct Point<'a> {
@@ -101,7 +105,14 @@ fn draw_settings(file: &Path, study: &Study, points: &[Point<'_>]) -> anyhow::Re
 /// Draws the objective against the coordinate of a setting, with its values as labels.
 fn draw_setting(area: &Area<'_>, setting: &Setting, points: &[Point<'_>]) -> anyhow::Result<()> {
     let bounds = Bounds { across: (-0.04, 1.04), up: objective_range(points) };
-    let label = |x: f64| if (0.0..=1.0).contains(&x) { short(&setting.range.value(x)) } else { String::new() };
+    let label = |x: f64| match setting.range.value(x) {
+        _ if !(0.0..=1.0).contains(&x) => String::new(),
+        // The lines of a logarithmic scale lie at no round numbers.
+        Value::Number(number) if number.is_f64() => {
+            short(&Value::from(rounded(number.as_f64().unwrap_or_default(), LABEL_DIGITS)))
+        }
+        value => short(&value),
+    };
     // The labels of choices stand in the middle of their coordinates.
     let is_choice = matches!(setting.range, Range::Choices(_));
     let mut chart = bounds.chart(area, &setting.key, &|x| if is_choice { String::new() } else { label(x) })?;
@@ -177,7 +188,7 @@ impl Bounds {
             .x_labels(6)
             .y_labels(6)
             .x_label_formatter(&|x| label_across(*x))
-            .y_label_formatter(&|y| short(&serde_json::Value::from(*y)))
+            .y_label_formatter(&|y| short(&Value::from(*y)))
             .draw()?;
         Ok(chart)
     }

@@ -281,7 +281,9 @@ impl<'a, R: Runner> Scheduler<'a, R> {
                 // An interrupted trial goes on later.
                 (Ok(()), _) if self.is_draining && budget < full.full() => return Ok(()),
                 (Ok(()), None) if budget >= full.full() => {
-                    (End::Failed, None, Some(format!("{} was never measured", self.study.objective.metric)))
+                    let metric = &self.study.objective.metric;
+                    let remedy = "give trials a larger budget, or the arena more time (arena.cpu_share)";
+                    (End::Failed, None, Some(format!("{metric} was never measured within {full}: {remedy}")))
                 }
                 (Ok(()), objective) => {
                     let used = number(Some(budget));

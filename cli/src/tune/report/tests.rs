@@ -20,7 +20,7 @@ impl Folder {
         let file = folder.path().join("reported.toml");
         let text = r#"
             base = { game = "tic_tac_toe", actors = 2 }
-            objective = { metric = "accuracy/raw/optimal/overall", direction = "maximise" }
+            objective = { metric = "elo/current", direction = "maximise" }
             budget = { minutes = 9 }
             halving = { rungs = 1 }
             [settings]
@@ -93,10 +93,7 @@ fn events() -> Vec<Event> {
 fn the_best_trial_is_a_run_file_that_a_new_run_takes_unchanged() {
     let folder = Folder::new();
     let found = folder.write(&events());
-    assert!(
-        found[0].starts_with("best: trial 7, accuracy/raw/optimal/overall 0.9: arena.playouts [50], "),
-        "{found:?}"
-    );
+    assert!(found[0].starts_with("best: trial 7, elo/current 0.9: arena.playouts [50], "), "{found:?}");
     assert!(found[1].starts_with("train with it: zerofleet train --config "), "{found:?}");
     assert!(found[1].ends_with("best.toml --minutes 9 --actors 2"), "{found:?}");
     let file = Some(folder.folder.path().join("best.toml"));
@@ -107,7 +104,7 @@ fn the_best_trial_is_a_run_file_that_a_new_run_takes_unchanged() {
     let same = |config: &Fleet| service::config::print(&(&config.learner, &config.search, &config.arena)).ok();
     assert_eq!(same(&config), same(&trial));
     assert_eq!(config.run.game, "tic_tac_toe");
-    assert!(folder.text("best.toml").starts_with("# Trial 7 of study reported: accuracy/raw/optimal/overall 0.9 with"));
+    assert!(folder.text("best.toml").starts_with("# Trial 7 of study reported: elo/current 0.9 with"));
 }
 
 #[test]
@@ -141,7 +138,7 @@ fn importance_is_written_where_enough_trials_have_results_and_removed_where_not(
 fn pictures_name_the_objective_and_every_setting_and_are_drawn_without_any_trial_too() {
     let folder = Folder::new();
     folder.write(&events());
-    assert!(folder.text("objective.svg").contains("Study reported: accuracy/raw/optimal/overall of each trial"));
+    assert!(folder.text("objective.svg").contains("Study reported: elo/current of each trial"));
     let settings = folder.text("settings.svg");
     for name in ["learner.learning_rate", "learner.batch_size", "search.algorithm", "gumbel", "puct", "[50,200]"] {
         assert!(settings.contains(name), "{name}");
