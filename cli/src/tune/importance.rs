@@ -1,7 +1,7 @@
 //! The importance of each tuned setting: the share of the variance of the results that a regression on this setting
 //! alone explains.
 //!
-//! Results are replaced by their ranks (Iman and Conover 1979, "The Use of the Rank Transform in Regression"), so that a
+//! Results are replaced by their ranks (Iman and Conover 1979, "The Use of the Rank Transform in Regression"), so that
 //! few trials that diverged do not outweigh all others. The ranks are regressed on the coordinate and its square, or on
 //! the choice as a one-way analysis of variance does. The share of explained variance is the correlation ratio, the
 //! first-order effect of global sensitivity analysis (Saltelli et al. 2008); it is adjusted for the number of
@@ -72,8 +72,8 @@ struct Residual {
     coefficients: usize,
 }
 
-/// Subtracts from `values`, whose mean is 0, their projection on the columns, by Gram and Schmidt. Columns that depend on
-/// the mean and those before them are left out.
+/// Subtracts from `values`, whose mean is 0, their projection on the columns, by Gram and Schmidt. Columns that depend
+/// on the mean and those before them are left out.
 fn residual(columns: Vec<Vec<f64>>, mut values: Vec<f64>) -> Residual {
     /// Share of a column's squares that must be independent of the columns before it.
     const INDEPENDENT_MIN: f64 = 1e-9;

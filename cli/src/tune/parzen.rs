@@ -28,8 +28,8 @@ pub(super) struct Kernel {
 
 impl Density {
     /// Estimates the density of numbers. Each observation has a kernel as wide as the larger distance to a neighbour or
-    /// end, between 1 / (n + 1) – at least a hundredth – and the whole range. The prior is one more kernel in the middle
-    /// with the width of the range, so that no place has a density near 0.
+    /// end, between 1 / (n + 1) – at least a hundredth – and the whole range. The prior is one more kernel in the
+    /// middle with the width of the range, so that no place has a density near 0.
     pub(super) fn of_numbers(coordinates: impl Iterator<Item = f64>) -> Self {
         let mut means: Vec<f64> = coordinates.collect();
         means.sort_by(f64::total_cmp);

@@ -226,7 +226,8 @@ impl Scale {
         }
     }
 
-    /// Returns the share of the way from `min` to `max` at which `value` lies: the inverse of [`between`](Self::between).
+    /// Returns the share of the way from `min` to `max` at which `value` lies: the inverse of
+    /// [`between`](Self::between).
     fn share(self, min: f64, max: f64, value: f64) -> f64 {
         let share = match self {
             Self::Linear => (value - min) / (max - min),

@@ -1,5 +1,5 @@
-//! The study file: what is tuned, towards which objective, with which budget. [`Study::read`] checks all of it, the ends
-//! of every range against the configuration of the run included.
+//! The study file: what is tuned, towards which objective, with which budget. [`Study::read`] checks all of it, the
+//! ends of every range against the configuration of the run included.
 
 use std::collections::BTreeMap;
 use std::fmt;
