@@ -1,7 +1,8 @@
-//! The command line of zerofleet: train, play, eval, match, picture, replay, inference, top, doctor, env.
+//! The command line of zerofleet: train, tune, play, eval, match, picture, replay, inference, top, doctor, env.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
-//! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network.
+//! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network. `tune` runs
+//! `train` many times with other settings.
 //! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
 //! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
 //! weights of a run, `trained`, here or on an inference server, `remote`; `matches` plays those of two runs against
@@ -9,6 +10,7 @@
 //! servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
 //! would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs libtorch.
 
+mod append_log;
 mod bench;
 mod client_security;
 mod deterministic;
@@ -29,6 +31,7 @@ mod screen;
 mod top;
 mod train;
 mod trained;
+mod tune;
 mod watch;
 mod write_failures;
 
@@ -50,6 +53,7 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Train(train::Args),
+    Tune(tune::Args),
     Play(play::Args),
     Eval(eval::Args),
     Match(matches::Args),
@@ -70,6 +74,7 @@ impl Cli {
             Command::Bench(args) => return args.run(),
             Command::Doctor(args) => return args.run(&mut out),
             Command::Train(args) => train::run(args),
+            Command::Tune(args) => args.run(&mut out),
             Command::Play(args) => args.run(),
             Command::Eval(args) => args.run(),
             Command::Match(args) => args.run(&mut out),

@@ -21,18 +21,18 @@ const NAMES_WIDTH: u32 = 128;
 /// Number of readings on either side over which losses are averaged, because single batches are noisy.
 const SMOOTHED_READINGS: usize = 4;
 /// Colours that colour-blind readers can distinguish (Okabe and Ito).
-const BLUE: RGBColor = RGBColor(0, 114, 178);
-const ORANGE: RGBColor = RGBColor(213, 94, 0);
+pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub(crate) const ORANGE: RGBColor = RGBColor(213, 94, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);
 const OPPONENTS: [RGBColor; 4] =
     [RGBColor(120, 120, 120), RGBColor(204, 121, 167), RGBColor(200, 140, 0), RGBColor(86, 150, 200)];
 
-const INK: RGBColor = RGBColor(60, 60, 60);
-const GRID: RGBColor = RGBColor(232, 232, 232);
+pub(crate) const INK: RGBColor = RGBColor(60, 60, 60);
+pub(crate) const GRID: RGBColor = RGBColor(232, 232, 232);
 /// Minimum distance in pixels between labels.
 const NAME_HEIGHT: i32 = 17;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// The stroke of a line.
@@ -276,7 +276,8 @@ impl Panel<'_> {
     }
 }
 
-fn write(root: &Area<'_>, text: &str, at: (i32, i32), colour: RGBColor, align: HPos) -> anyhow::Result<()> {
+/// Writes a text on `root`, which has the coordinates of the picture.
+pub(crate) fn write(root: &Area<'_>, text: &str, at: (i32, i32), colour: RGBColor, align: HPos) -> anyhow::Result<()> {
     let style = ("sans-serif", 14).into_font().color(&colour).pos(Pos::new(align, VPos::Center));
     Ok(root.draw(&Text::new(text.to_owned(), at, style))?)
 }

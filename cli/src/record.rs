@@ -1,13 +1,12 @@
 //! Records the metrics of a run in `metrics.jsonl` and in TensorBoard's event file: protobuf events in length-prefixed,
 //! checksummed records (TFRecord).
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::fs;
 
 use anyhow::Context;
 use prost::Message;
 
+use crate::append_log::AppendLog;
 use crate::run_metrics::RunMetrics;
 use fleet::run_directory::RunDirectory;
 
@@ -23,7 +22,7 @@ impl Record {
     pub(crate) fn open(run: &RunDirectory, unix_seconds: f64) -> anyhow::Result<Self> {
         let path = run.metrics();
         let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
-        end_last_line(&mut lines).with_context(|| format!("append to {}", path.display()))?;
+        lines.end_last_line().with_context(|| format!("append to {}", path.display()))?;
         // TensorBoard reads all event files of a folder as one run.
         let name = format!("events.out.tfevents.{unix_seconds:.0}.zerofleet.{}", std::process::id());
         let version = Some("brain.Event:2".to_owned());
@@ -47,14 +46,6 @@ impl Record {
         let summary = Some(Summary { value: value.collect() });
         let event = Event { wall_time: readings.unix_seconds, step, file_version: None, summary };
         self.events.append(&event_record(&event)).context("append to the event file")
-    }
-}
-
-/// Terminates a line that a crash cut short, which would otherwise damage the next one.
-fn end_last_line(lines: &mut AppendLog) -> io::Result<()> {
-    match lines.last_byte()? {
-        None | Some(b'\n') => Ok(()),
-        Some(_) => lines.append(b"\n"),
     }
 }
 
@@ -118,47 +109,6 @@ fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// An append-only file. A record that was written in part is truncated away.
-#[derive(Debug)]
-struct AppendLog {
-    file: File,
-    length: u64,
-}
-
-impl AppendLog {
-    /// Opens the file at `path`, or creates it.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::options().create(true).read(true).append(true).open(path)?;
-        let length = file.metadata()?.len();
-        Ok(Self { file, length })
-    }
-
-    /// Appends a record completely or not at all.
-    ///
-    /// # Errors
-    /// An error of the file system; the file is unchanged.
-    pub(crate) fn append(&mut self, record: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.file.write_all(record) {
-            // Truncating needs no space. If it fails too, readers skip the torn record.
-            let _ = self.file.set_len(self.length);
-            return Err(error);
-        }
-        self.length += record.len() as u64;
-        Ok(())
-    }
-
-    /// Returns the last byte; `None` for an empty file.
-    pub(crate) fn last_byte(&mut self) -> io::Result<Option<u8>> {
-        if self.length == 0 {
-            return Ok(None);
-        }
-        let mut last = [0];
-        self.file.seek(SeekFrom::End(-1))?;
-        self.file.read_exact(&mut last)?;
-        Ok(Some(last[0]))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,33 +149,5 @@ mod tests {
         assert_eq!(record[8..12], masked_crc(&3_u64.to_le_bytes()).to_le_bytes());
         assert_eq!(record[12..15], *b"abc");
         assert_eq!(record[15..], masked_crc(b"abc").to_le_bytes());
-    }
-
-    /// File size limit (RLIMIT_FSIZE) of the whole test process; no other test of this crate writes files this large.
-    const BYTES_MAX: u64 = 64 << 20;
-
-    /// Returns a file that may grow by only `free` more bytes, up to [`BYTES_MAX`].
-    fn nearly_full(path: &Path, free: u64) -> AppendLog {
-        // SAFETY: plain numbers and a handler that ignores the signal; without it SIGXFSZ would end the process.
-        unsafe {
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            let limit = libc::rlimit { rlim_cur: BYTES_MAX, rlim_max: libc::RLIM_INFINITY };
-            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
-        }
-        // The file is sparse, so it takes no disk space.
-        File::create(path).unwrap().set_len(BYTES_MAX - free).unwrap();
-        AppendLog::open(path).unwrap()
-    }
-
-    #[test]
-    fn a_record_that_does_not_fit_leaves_the_file_as_it_was_and_the_next_one_may_fit() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("records");
-        let mut records = nearly_full(&path, 5);
-        assert!(records.append(b"longer\n").is_err());
-        assert_eq!(fs::metadata(&path).unwrap().len(), BYTES_MAX - 5);
-        records.append(b"fit\n").unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), BYTES_MAX - 1);
-        assert_eq!(records.last_byte().unwrap(), Some(b'\n'));
     }
 }

@@ -78,6 +78,12 @@ fn print_line(line: &str) {
     drop(writeln!(std::io::stdout(), "{line}"));
 }
 
+/// Returns a text on standard output that is redrawn in place.
+pub(crate) fn redrawn_text() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}").expect("the template is a constant");
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout()).with_style(style)
+}
+
 fn time_line(elapsed_seconds: f64, total: Duration) -> String {
     let left = (total.as_secs_f64() - elapsed_seconds).max(0.0);
     format!("{} of {}, {} left", clock(elapsed_seconds), clock(total.as_secs_f64()), clock(left))

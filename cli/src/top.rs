@@ -15,10 +15,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use service::Drain;
 
 use crate::run_metrics::unix_seconds;
+use crate::screen::redrawn_text;
 use cost::Price;
 use roster::Roster;
 use snapshot::Snapshot;
@@ -124,12 +125,6 @@ fn pause(time: Duration, drain: &Drain) {
     while !drain.started() && start.elapsed() < time {
         std::thread::sleep(POLL.min(time));
     }
-}
-
-/// Returns a text on standard output that is redrawn in place.
-fn redrawn_text() -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg}").expect("the template is a constant");
-    ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout()).with_style(style)
 }
 
 #[cfg(test)]

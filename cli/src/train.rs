@@ -42,6 +42,10 @@ pub(crate) struct Args {
     /// Print as JSON whether the learner of the run needs libtorch, and start nothing.
     #[arg(long, hide = true)]
     needs_libtorch: bool,
+
+    /// Drain when standard input closes, because the program that started this one is gone.
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
 }
 
 /// Interval between checks of the processes and of Ctrl-C.
@@ -67,6 +71,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let _lock = plan.run.lock()?;
     plan.write_config()?;
     let (_runtime, drain) = crate::drain_on_signals()?;
+    if args.exit_with_parent {
+        drain.on_end_of(std::io::stdin())?;
+    }
     supervise(&plan, &binaries, &drain)
 }
 

@@ -62,6 +62,17 @@ pub enum Event {
     },
 }
 
+/// The end of a process that is not restarted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// True if the process ended with status 0, or has drained as requested.
+    pub succeeded: bool,
+    /// The exit status or signal, as text that follows the name of the process.
+    pub how: String,
+    /// The last line of its log that reports an error, else its last line.
+    pub last_log_line: String,
+}
+
 /// One process of the fleet.
 #[derive(Debug)]
 pub struct Child {
@@ -141,6 +152,15 @@ impl Child {
     pub fn ended(&mut self) -> io::Result<Option<String>> {
         let failed = self.reap()?.filter(|status| self.failed_to_drain(*status));
         Ok(failed.map(|status| format!("{}; last log line: {}", in_words(status), last_line(&self.settings))))
+    }
+
+    /// Checks if the process has ended, and does not restart it: for a process whose end is its result. Returns the end
+    /// once.
+    pub fn exit(&mut self) -> io::Result<Option<Exit>> {
+        let Some(status) = self.reap()? else { return Ok(None) };
+        let (how, last_log_line) = (in_words(status), last_line(&self.settings));
+        let succeeded = status.success() || (self.draining && !self.failed_to_drain(status));
+        Ok(Some(Exit { succeeded, how, last_log_line }))
     }
 
     /// Returns true if a requested drain failed. A process that is still loading its libraries has no signal handler:

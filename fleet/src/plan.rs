@@ -103,15 +103,10 @@ impl Plan {
         env: impl Iterator<Item = (OsString, OsString)>,
         machine: impl FnOnce() -> Machine,
     ) -> anyhow::Result<Self> {
-        // Later assignments win: a key that is set explicitly is not changed by the algorithm.
-        let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
-        sets.extend(args.sets.iter().cloned());
-        sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
         let run = args.run.as_deref().map(|name| RunDirectory::new(&args.runs, name)).transpose()?;
         let existing = run.as_ref().filter(|run| run.config().exists());
         let file = existing.map_or_else(|| args.config.clone(), |run| Some(run.config()));
-        let mut config: Config = Sources { file, env, sets }.read(games::preset)?.load()?;
-        environment::describe(&mut config)?;
+        let mut config = read_config(args, file, env)?;
         let unread = existing.map(|run| check_resumed(run, &config, args.config.as_deref())).transpose()?.flatten();
         let run = match run {
             Some(run) => run,
@@ -157,6 +152,33 @@ impl Plan {
     pub fn write_config(&self) -> anyhow::Result<()> {
         Ok(replace(&self.run.config(), service::config::print(&self.written)?.as_bytes())?)
     }
+}
+
+/// Returns the configuration that a new run with these options has, before the run gets its folder and its place on a
+/// machine.
+///
+/// # Errors
+/// An invalid configuration or option, which is named.
+pub fn check_new(args: &Args, env: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
+    let mut config = read_config(args, args.config.clone(), env)?;
+    config.learner.schedule_minutes = args.minutes.unwrap_or(MINUTES_DEFAULT);
+    config.check()?;
+    Ok(config)
+}
+
+/// Reads the configuration from `file`, the environment and the options.
+fn read_config(
+    args: &Args,
+    file: Option<PathBuf>,
+    env: impl Iterator<Item = (OsString, OsString)>,
+) -> anyhow::Result<Config> {
+    // Later assignments win: a key that is set explicitly is not changed by the algorithm.
+    let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
+    sets.extend(args.sets.iter().cloned());
+    sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
+    let mut config: Config = Sources { file, env, sets }.read(games::preset)?.load()?;
+    environment::describe(&mut config)?;
+    Ok(config)
 }
 
 /// Returns the name of a game as a part of a folder's: `gym:ALE/Pong-v5` is `gym-ALE-Pong-v5`.
@@ -308,6 +330,21 @@ mod tests {
         let plan = runs.plan(None, Some(file)).unwrap();
         assert_eq!(plan.unread, None);
         assert_eq!(plan.config.learner.learning_rate, 0.1);
+    }
+
+    #[test]
+    fn a_new_run_is_checked_without_a_folder_or_a_machine() {
+        let runs = Runs::new();
+        let check = |sets: &[&str]| {
+            let sets = sets.iter().map(|&set| set.to_owned()).collect();
+            let args = Args { game: Some("tic_tac_toe".to_owned()), minutes: Some(3.0), sets, ..runs.args() };
+            check_new(&args, std::iter::empty())
+        };
+        let config = check(&["learner.batch_size=32"]).unwrap();
+        assert_eq!((config.learner.batch_size, config.learner.schedule_minutes), (32, 3.0));
+        let error = check(&["learner.learning_rate=-1"]).unwrap_err().to_string();
+        assert!(error.starts_with("learner.learning_rate"), "{error}");
+        assert_eq!(std::fs::read_dir(runs.folder.path()).unwrap().count(), 0);
     }
 
     #[test]

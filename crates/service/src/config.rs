@@ -189,6 +189,14 @@ fn table_of(path: &Path) -> Result<Table, ConfigError> {
     text.parse().map_err(|error| syntax(&path.display().to_string(), &text, &error))
 }
 
+/// Reads a TOML file that is no run file as a `T`, which determines its keys. `file` is the name of the file in errors.
+///
+/// # Errors
+/// [`ConfigError::Syntax`] with the place in the file: `text` is not TOML, or not a `T`.
+pub fn parse_file<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| syntax(file, text, &error))
+}
+
 /// Returns a part of the environment variable `name` as UTF-8 text.
 fn text_of(name: &OsStr, part: &OsStr) -> Result<String, ConfigError> {
     let not_text = || ConfigError::NotText { name: name.to_string_lossy().into_owned() };

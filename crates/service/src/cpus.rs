@@ -19,8 +19,16 @@ impl Cpu {
     /// # Errors
     /// If the system does not support pinning or denies it.
     pub fn pin(self) -> io::Result<()> {
-        system::pin(self.0)
+        pin_to(&[self])
     }
+}
+
+/// Restricts the calling thread, and threads and processes that it starts later, to these cpus.
+///
+/// # Errors
+/// If the list is empty, or the system does not support pinning or denies it.
+pub fn pin_to(cpus: &[Cpu]) -> io::Result<()> {
+    system::pin(cpus.iter().map(|cpu| cpu.0))
 }
 
 /// The cpus in the calling thread's affinity mask, which containers and `taskset` restrict: first one cpu of each core,
@@ -56,9 +64,9 @@ mod system {
         Ok((0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect())
     }
 
-    pub(super) fn pin(cpu: usize) -> io::Result<()> {
+    pub(super) fn pin(cpus: impl Iterator<Item = usize>) -> io::Result<()> {
         let mut mask = CpuSet::new();
-        mask.set(cpu);
+        cpus.for_each(|cpu| mask.set(cpu));
         Ok(sched_setaffinity(None, &mask)?)
     }
 
@@ -78,7 +86,7 @@ mod system {
         Err(unsupported())
     }
 
-    pub(super) fn pin(_cpu: usize) -> io::Result<()> {
+    pub(super) fn pin(_cpus: impl Iterator<Item = usize>) -> io::Result<()> {
         Err(unsupported())
     }
 
@@ -103,6 +111,24 @@ mod tests {
         // The mask contains only half of one core.
         assert_eq!(cores_first(&[1, 4, 5], |cpu| cpu / 2), [1, 4, 5]);
         assert_eq!(cores_first(&[], |cpu| cpu), [0_usize; 0]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_inherits_the_cpus_of_the_thread_that_starts_it() {
+        let cpus = allowed().unwrap();
+        let chosen = vec![*cpus.last().unwrap()];
+        let inherited = std::thread::scope(|scope| {
+            let start = || {
+                pin_to(&chosen).unwrap();
+                let listed =
+                    std::process::Command::new("grep").args(["Cpus_allowed_list", "/proc/self/status"]).output();
+                String::from_utf8(listed.unwrap().stdout).unwrap()
+            };
+            scope.spawn(start).join().unwrap()
+        });
+        assert_eq!(inherited.split_whitespace().last().unwrap(), chosen[0].0.to_string(), "{inherited}");
+        assert!(pin_to(&[]).is_err());
     }
 
     #[cfg(target_os = "linux")]

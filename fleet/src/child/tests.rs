@@ -45,6 +45,27 @@ fn a_process_that_dies_is_restarted_after_a_growing_delay() {
 }
 
 #[test]
+fn the_end_of_a_process_that_is_not_restarted_is_returned_once_with_its_last_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let exit = |script: &str| {
+        let mut child = start(folder.path(), script);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            if let Some(exit) = child.exit().unwrap() {
+                assert_eq!((child.exit().unwrap(), child.running()), (None, false));
+                return exit;
+            }
+            std::thread::yield_now();
+        }
+        panic!("no end before the deadline");
+    };
+    let (how, last_log_line) = ("ended with status 1".to_owned(), "error: out of luck".to_owned());
+    let failed = exit("echo 'error: out of luck' >&2; echo done; exit 1");
+    assert_eq!(failed, Exit { succeeded: false, how, last_log_line });
+    assert!(exit("exit 0").succeeded);
+}
+
+#[test]
 fn a_process_that_rejects_its_configuration_is_not_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = start(folder.path(), "echo 'error: unknown key' >&2; exit 2");

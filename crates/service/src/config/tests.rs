@@ -250,3 +250,13 @@ fn a_missing_file_is_named() {
     let error = sources.layers().unwrap_err();
     assert_eq!(error.to_string(), "cannot read the run file nowhere/run.toml");
 }
+
+#[test]
+fn a_file_that_is_no_run_file_is_read_by_its_type_and_errors_have_their_place() {
+    let parse = |text: &str| parse_file::<Ema>("other.toml", text).map_err(|error| error.to_string());
+    assert_eq!(parse("decay = 0.5").unwrap(), Ema { decay: 0.5 });
+    let error = parse("\ndecoy = 0.5").unwrap_err();
+    assert!(error.starts_with("other.toml:2:1: unknown field `decoy`, expected `decay`"), "{error}");
+    let error = parse("decay = 'much'").unwrap_err();
+    assert!(error.starts_with("other.toml:1:9: invalid type: string"), "{error}");
+}

@@ -1,0 +1,174 @@
+//! `zerofleet tune`: searches for the settings with which a run learns best.
+//!
+//! A [`Study`](study::Study) names ranges of settings, the objective and the budget of a trial. The
+//! [`Scheduler`](scheduler::Scheduler) starts trials whose values a [`Sampler`](sampler::Sampler) proposes, and stops
+//! those that fall behind at a rung of [`Halving`](halving::Halving). Every event is an entry of the
+//! [`Journal`](journal::Journal) first, of which the [`History`](history::History) is the sum, so that a study goes on
+//! after any end of this program. [`TrialRuns`](trial_runs::TrialRuns) runs each trial as `zerofleet train`; `report`
+//! writes the results.
+
+mod halving;
+mod history;
+mod importance;
+mod journal;
+mod objective;
+mod parzen;
+mod picture;
+mod range;
+mod report;
+mod sampler;
+mod scheduler;
+mod study;
+mod table;
+mod trial_runs;
+
+use std::io::{IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use fleet::run_directory::RunDirectory;
+use indicatif::ProgressBar;
+use service::Drain;
+
+use crate::run_metrics::unix_seconds;
+use crate::screen::redrawn_text;
+use journal::Journal;
+use scheduler::Scheduler;
+use study::Study;
+use trial_runs::TrialRuns;
+
+/// Interval between looks at the runs, which record their metrics every five seconds.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval between lines about the whole study where there is no terminal.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Searches for the settings of a run: many short runs, of which the bad ones are stopped early (docs/tuning.md).
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// The study file (TOML). A study that was interrupted goes on.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Folder of all runs; the study has a folder of its name below.
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
+
+    /// Let trials that failed run again.
+    #[arg(long)]
+    retry_failed: bool,
+
+    /// Check the study file and print what it means, and start nothing.
+    #[arg(long)]
+    check: bool,
+}
+
+impl Args {
+    /// Runs the trials of the study until all have ended or a signal requests a stop.
+    ///
+    /// # Errors
+    /// An invalid study file, a folder in use, or trials that all fail.
+    pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        let study = Study::read(&self.file)?;
+        if self.check {
+            return Ok(write!(out, "{}", study.describe())?);
+        }
+        let folder = RunDirectory::new(&self.runs, &study.name).context("name the folder of the study")?;
+        let is_run = folder.config().exists();
+        ensure!(!is_run, "{} is the folder of a run; set study.name to another name", folder.path().display());
+        let trials = folder.path().join("trials");
+        service::directory::writable(&trials)?;
+        let _lock = service::directory::lock(folder.path())?;
+        let (journal, events) = Journal::open(&folder.path().join("journal.jsonl"))?;
+        let runs = TrialRuns::new(&study, trials.clone())?;
+        let mut scheduler = Scheduler::new(&study, journal, &events, runs)?;
+        if self.retry_failed {
+            scheduler.retry_failed()?;
+        }
+        let (_runtime, drain) = crate::drain_on_signals()?;
+        let mut screen = Screen::new(&study, out);
+        let ran = watch(&study, &mut scheduler, &drain, &mut screen);
+        screen.close();
+        let found = report::write(&study, scheduler.history(), folder.path(), &trials);
+        // A failure of the trials explains more than one of the report that follows from it.
+        ran?;
+        for line in found? {
+            screen.print(&line);
+        }
+        if !scheduler.is_complete() {
+            screen.print(&format!("continue with: zerofleet tune {}{}", self.file.display(), self.folder_option()));
+        }
+        Ok(())
+    }
+
+    fn folder_option(&self) -> String {
+        if self.runs == Path::new("runs") { String::new() } else { format!(" --runs {}", self.runs.display()) }
+    }
+}
+
+/// Steps the scheduler until it is over. After an error or a signal all trials drain.
+fn watch(
+    study: &Study,
+    scheduler: &mut Scheduler<'_, TrialRuns<'_>>,
+    drain: &Drain,
+    screen: &mut Screen<'_, impl Write>,
+) -> anyhow::Result<()> {
+    let mut outcome = Ok(());
+    let mut is_draining = false;
+    while !scheduler.is_over() {
+        match scheduler.step(unix_seconds()) {
+            Ok(news) => news.iter().for_each(|line| screen.print(line)),
+            Err(error) if is_draining => return outcome.and(Err(error)),
+            Err(error) => outcome = Err(error),
+        }
+        if !is_draining && (drain.started() || outcome.is_err()) {
+            screen.print("stopping: draining every trial");
+            is_draining = true;
+            scheduler.drain();
+        }
+        screen.show(study, scheduler);
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+    outcome
+}
+
+/// The output of a study: a table that is redrawn below the news on a terminal, lines elsewhere.
+struct Screen<'a, W> {
+    out: &'a mut W,
+    live: Option<ProgressBar>,
+    last: Instant,
+}
+
+impl<'a, W: Write> Screen<'a, W> {
+    fn new(study: &Study, out: &'a mut W) -> Self {
+        let live = std::io::stdout().is_terminal().then(redrawn_text);
+        let mut screen = Self { out, live, last: Instant::now() };
+        study.describe().lines().for_each(|line| screen.print(line));
+        screen
+    }
+
+    /// Prints a line that stays. Errors are ignored: a closed output must not stop the trials.
+    fn print(&mut self, line: &str) {
+        match &self.live {
+            Some(live) if !live.is_finished() => live.println(line),
+            _ => drop(writeln!(self.out, "{line}").and_then(|()| self.out.flush())),
+        }
+    }
+
+    /// Shows the state of the study.
+    fn show(&mut self, study: &Study, scheduler: &Scheduler<'_, TrialRuns<'_>>) {
+        let (history, running) = (scheduler.history(), scheduler.running());
+        if let Some(live) = &self.live {
+            live.set_message(table::live(study, history, running));
+            live.tick();
+        } else if self.last.elapsed() >= PLAIN_INTERVAL {
+            self.last = Instant::now();
+            self.print(&table::status(study, history, running));
+        }
+    }
+
+    /// Leaves the last table on the screen.
+    fn close(&self) {
+        self.live.iter().for_each(ProgressBar::abandon);
+    }
+}

@@ -1,0 +1,167 @@
+//! The objective of a study: a metric of the run, read from the metrics that the run records.
+
+use game::{Game as _, Scoring};
+use games::GameKind;
+use games::with_game;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use service::ConfigError;
+
+use crate::run_metrics::RunMetrics;
+
+/// The most readings over which an objective is averaged; one is made every five seconds.
+const READINGS_MAX: usize = 10_000;
+
+/// A metric and its better direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Objective {
+    /// The name, as in event files: `elo/current`, `accuracy/search/optimal/overall`, `return/mean`, `loss/total`.
+    pub metric: String,
+    pub direction: Direction,
+    /// The number of last readings whose mean is the objective.
+    pub readings: usize,
+}
+
+/// The better direction of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Direction {
+    #[serde(alias = "maximize")]
+    Maximise,
+    #[serde(alias = "minimize")]
+    Minimise,
+}
+
+impl Direction {
+    /// Returns the word for sentences.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Maximise => "maximised",
+            Self::Minimise => "minimised",
+        }
+    }
+}
+
+impl Objective {
+    /// Checks an objective for a game.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the field that is out of range.
+    pub(super) fn new(metric: String, direction: Direction, readings: usize, game: &str) -> Result<Self, ConfigError> {
+        let invalid = |reason: String| Err(ConfigError::invalid("objective.metric", reason));
+        if !is_metric(&metric) {
+            return invalid(format!("`{metric}` is no metric of a run; metrics are {}", metrics().join(", ")));
+        }
+        // An environment outside this program is scored by rewards, as all environments are.
+        let (has_rewards, has_solved) = match game.parse::<GameKind>() {
+            Ok(kind) => {
+                let scoring = with_game!(kind, |game| game.spec().scoring);
+                (scoring == Scoring::Rewards, kind.entry().solved.is_some())
+            }
+            Err(_) => (true, false),
+        };
+        let (of_outcomes, of_rewards) = (["elo/", "accuracy/"], ["return/"]);
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| metric.starts_with(prefix));
+        if has_rewards && starts(&of_outcomes) {
+            return invalid(format!("`{metric}` is not measured in {game}, whose strength is return/mean"));
+        }
+        if !has_rewards && starts(&of_rewards) {
+            return invalid(format!("`{metric}` is not measured in {game}, which has no rewards"));
+        }
+        if !has_solved && starts(&["accuracy/"]) {
+            return invalid(format!("`{metric}` is not measured in {game}, which has no solved positions"));
+        }
+        ConfigError::within("objective.readings", readings, 1..=READINGS_MAX)?;
+        Ok(Self { metric, direction, readings })
+    }
+
+    /// Returns the objective at a reading; `None` if it is not measured there.
+    pub(super) fn of(&self, reading: &RunMetrics) -> Option<f64> {
+        let scalars = reading.scalars().into_iter();
+        scalars.filter(|(name, value)| *name == self.metric && value.is_finite()).map(|(_, value)| value).next()
+    }
+
+    /// Returns a score of an objective: the higher, the better.
+    pub(super) fn score(&self, objective: f64) -> f64 {
+        match self.direction {
+            Direction::Maximise => objective,
+            Direction::Minimise => -objective,
+        }
+    }
+}
+
+/// Returns the names of the metrics of every run, and examples of those that depend on the game and the arena.
+fn metrics() -> Vec<String> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(RunMetrics::default()) else { return Vec::new() };
+    fields.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(0.0));
+    let measured: RunMetrics = serde_json::from_value(Value::Object(fields)).unwrap_or_default();
+    let names = measured.scalars().into_iter().map(|(name, _)| name);
+    let mut names: Vec<String> = names.collect();
+    for search in ["raw", "search"] {
+        names.extend(["preserving", "optimal"].map(|measure| format!("accuracy/{search}/{measure}/overall")));
+    }
+    names
+}
+
+/// Returns true for the name of a metric that a run may have.
+fn is_metric(name: &str) -> bool {
+    let is_accuracy = || {
+        let parts: Vec<&str> = name.split('/').collect();
+        let [first, search, measure, band] = parts[..] else { return false };
+        first == "accuracy"
+            && ["raw", "search"].contains(&search)
+            && ["preserving", "optimal"].contains(&measure)
+            && ["overall", "early", "middle", "late"].contains(&band)
+    };
+    is_accuracy() || metrics().iter().any(|metric| metric == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(metric: &str, game: &str) -> String {
+        Objective::new(metric.to_owned(), Direction::Maximise, 1, game).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_metric_of_a_reading_is_an_objective_and_others_are_refused_with_the_list() {
+        for (metric, game) in [
+            ("elo/current", "tic_tac_toe"),
+            ("accuracy/search/optimal/late", "connect_four"),
+            ("return/mean", "catch"),
+            ("return/mean", "gym:CartPole-v1"),
+            ("loss/total", "catch"),
+            ("learner/steps_per_second", "hex-5"),
+        ] {
+            assert!(Objective::new(metric.to_owned(), Direction::Minimise, 1, game).is_ok(), "{metric}");
+        }
+        let error = refusal("elo", "tic_tac_toe");
+        assert!(
+            error.starts_with("objective.metric: `elo` is no metric of a run; metrics are actor/games, "),
+            "{error}"
+        );
+        assert!(error.contains("elo/current") && error.contains("accuracy/raw/preserving/overall"), "{error}");
+    }
+
+    #[test]
+    fn a_metric_that_the_game_does_not_have_is_refused() {
+        let error = refusal("elo/current", "catch");
+        assert_eq!(error, "objective.metric: `elo/current` is not measured in catch, whose strength is return/mean");
+        let error = refusal("accuracy/raw/optimal/overall", "tic_tac_toe");
+        let expected = "`accuracy/raw/optimal/overall` is not measured in tic_tac_toe, which has no solved positions";
+        assert_eq!(error, format!("objective.metric: {expected}"));
+        let error = refusal("return/mean", "tic_tac_toe");
+        assert_eq!(error, "objective.metric: `return/mean` is not measured in tic_tac_toe, which has no rewards");
+    }
+
+    #[test]
+    fn a_reading_without_the_metric_or_with_one_that_is_not_finite_has_no_objective() {
+        let objective = Objective::new("loss/total".to_owned(), Direction::Minimise, 1, "catch").unwrap();
+        let reading = |loss_total| RunMetrics { loss_total, ..RunMetrics::default() };
+        assert_eq!(objective.of(&reading(Some(1.5))), Some(1.5));
+        assert_eq!(objective.of(&reading(Some(f64::NAN))), None);
+        assert_eq!(objective.of(&reading(None)), None);
+        assert!(objective.score(1.0) > objective.score(2.0));
+    }
+}

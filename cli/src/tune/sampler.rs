@@ -1,0 +1,160 @@
+//! Samplers propose the values of the next trial: at random, or by TPE, the tree-structured Parzen estimator (Bergstra
+//! et al. 2011), which treats each setting alone.
+
+use rand::{Rng, RngExt};
+use serde::{Deserialize, Serialize};
+
+use super::parzen::Density;
+use super::range::{Range, Setting, Values};
+
+/// γ: the share of observations that count as good, as in the paper.
+const GOOD_SHARE: f64 = 0.15;
+/// The candidates that are drawn for a setting, as in the authors' implementation.
+const CANDIDATES: usize = 24;
+
+/// The sampler of a study.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Sampler {
+    /// Every value of a range is equally probable, in its scale.
+    Random,
+    /// Values that are more frequent among good observations than among the others.
+    #[default]
+    Tpe,
+}
+
+/// The result of a trial, as samplers and importance see it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Observation {
+    /// The coordinate of each setting's value.
+    pub coordinates: Vec<f64>,
+    /// The objective; a higher score is better. `None` for a trial that failed or was stopped before it was measured.
+    pub score: Option<f64>,
+}
+
+impl Sampler {
+    /// Proposes the values of a trial from observations, the best first. Without observations the sampler is random.
+    pub(super) fn propose(self, settings: &[Setting], observations: &[Observation], rng: &mut impl Rng) -> Values {
+        // The best ⌈γ n⌉ are good.
+        let good = (GOOD_SHARE * observations.len() as f64).ceil() as usize;
+        let groups = (self == Self::Tpe && good > 0).then(|| observations.split_at(good));
+        let mut value = |index: usize, setting: &Setting| {
+            let coordinate = match &groups {
+                None => rng.random(),
+                Some((good, other)) => best_candidate(&setting.range, index, good, other, rng),
+            };
+            (setting.key.clone(), setting.range.value(coordinate))
+        };
+        settings.iter().enumerate().map(|(index, setting)| value(index, setting)).collect()
+    }
+}
+
+/// Draws candidates from the density ℓ of good observations and returns that with the largest ℓ / g, where g is the
+/// density of the others: the largest expected improvement (equation 3 of the paper).
+fn best_candidate(
+    range: &Range,
+    setting: usize,
+    good: &[Observation],
+    other: &[Observation],
+    rng: &mut impl Rng,
+) -> f64 {
+    let (good, other) = (density(range, setting, good), density(range, setting, other));
+    let candidates = (0..CANDIDATES).map(|_| {
+        let coordinate = good.draw(rng);
+        (coordinate, good.at(coordinate) / other.at(coordinate))
+    });
+    let best = candidates.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    best.map_or(0.5, |(coordinate, _)| coordinate)
+}
+
+fn density(range: &Range, setting: usize, observations: &[Observation]) -> Density {
+    let coordinates = observations.iter().map(|observation| observation.coordinates[setting]);
+    match range.choice(0.0) {
+        None => Density::of_numbers(coordinates),
+        Some((_, count)) => {
+            let chosen = coordinates.filter_map(|coordinate| range.choice(coordinate));
+            Density::of_choices(chosen.map(|(choice, _)| choice), count)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+    use serde_json::json;
+
+    use super::*;
+
+    fn settings() -> Vec<Setting> {
+        let setting = |key: &str, written| {
+            let (key, range) = (key.to_owned(), Range::new(key, &written).unwrap());
+            Setting { key, range }
+        };
+        vec![
+            setting("learner.learning_rate", json!({"min": 1e-5, "max": 1.0, "log": true})),
+            setting("search.algorithm", json!({"choices": ["puct", "gumbel", "other"]})),
+            setting("selfplay.games", json!({"min": 1, "max": 64})),
+        ]
+    }
+
+    /// The planted objective is best, 0, at coordinate 0.7 of the first setting, at one choice, and ignores the third.
+    fn score(coordinates: &[f64]) -> f64 {
+        let missed = if coordinates[1] > 0.33 && coordinates[1] < 0.67 { 0.0 } else { 0.3 };
+        -(coordinates[0] - 0.7).powi(2) - missed
+    }
+
+    /// Returns the best score after this many trials.
+    fn best_of(sampler: Sampler, trials: usize, seed: u64) -> f64 {
+        let settings = settings();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut observations: Vec<Observation> = Vec::new();
+        for number in 0..trials {
+            let known = if number < 10 { &[][..] } else { &observations[..] };
+            let values = sampler.propose(&settings, known, &mut rng);
+            let coordinates: Vec<f64> =
+                settings.iter().map(|setting| setting.range.coordinate(&values[&setting.key]).unwrap()).collect();
+            let score = Some(score(&coordinates));
+            observations.push(Observation { coordinates, score });
+            observations.sort_by(|a, b| b.score.unwrap().total_cmp(&a.score.unwrap()));
+        }
+        observations.iter().filter_map(|observation| observation.score).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// The seeds are fixed, so that the comparison is exact: of 40 seeds TPE must win three quarters, which two equal
+    /// samplers do with a probability of 0.001.
+    #[test]
+    fn tpe_comes_closer_to_a_planted_optimum_than_random_on_most_seeds() {
+        let bests = (0..40).map(|seed| (best_of(Sampler::Tpe, 40, seed), best_of(Sampler::Random, 40, seed)));
+        let bests: Vec<_> = bests.collect();
+        let wins = bests.iter().filter(|(tpe, random)| tpe > random).count();
+        assert!(wins >= 30, "TPE wins {wins} of 40: {bests:?}");
+        assert!(bests.iter().all(|(tpe, _)| *tpe > -0.01), "{bests:?}");
+    }
+
+    #[test]
+    fn failed_trials_are_avoided() {
+        let settings = settings();
+        // Everything above 0.5 of the first coordinate fails.
+        let observation = |i: u32| {
+            let x = f64::from(i) / 30.0;
+            Observation { coordinates: vec![x, 0.5, 0.5], score: (x < 0.5).then_some(-(x - 0.45).powi(2)) }
+        };
+        let mut observations: Vec<_> = (0..30).map(observation).collect();
+        observations.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap());
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let proposed = (0..50).map(|_| {
+            let values = Sampler::Tpe.propose(&settings, &observations, &mut rng);
+            settings[0].range.coordinate(&values[&settings[0].key]).unwrap()
+        });
+        let failing = proposed.filter(|&coordinate| coordinate > 0.55).count();
+        assert!(failing <= 5, "{failing} of 50 where trials failed");
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_proposal() {
+        let propose = |seed| Sampler::Random.propose(&settings(), &[], &mut ChaCha8Rng::seed_from_u64(seed));
+        assert_eq!(propose(5), propose(5));
+        assert_ne!(propose(5), propose(6));
+    }
+}

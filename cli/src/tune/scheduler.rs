@@ -1,0 +1,336 @@
+//! Runs the trials of a study: starts them, compares them at rungs, stops and ends them, and keeps every event in the
+//! journal first. The scheduler has no clock and no processes: a [`Runner`] runs the trials.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anyhow::bail;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::history::{History, State, Trial};
+use super::journal::{End, Event, Journal};
+use super::range::{Values, rounded, short};
+use super::study::Study;
+use crate::screen::number;
+
+/// The significant digits of an objective.
+const OBJECTIVE_DIGITS: usize = 9;
+
+/// Runs trials. Each trial has a number, and a run that survives this program.
+pub(super) trait Runner {
+    /// Starts the run of a trial, or lets it go on where it stopped.
+    ///
+    /// # Errors
+    /// The run cannot start; the trial has failed.
+    fn start(&mut self, trial: usize, values: &Values) -> anyhow::Result<()>;
+
+    /// Returns the measurements of a started trial since the last call, from its first one on, and its end.
+    ///
+    /// # Errors
+    /// The measurements cannot be read; the study ends.
+    fn poll(&mut self, trial: usize) -> anyhow::Result<Report>;
+
+    /// Requests that the run of a started trial drains, unless it has ended.
+    fn stop(&mut self, trial: usize);
+}
+
+/// The news of a trial.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub measurements: Vec<Measurement>,
+    /// The end of the run, with the reason if it failed.
+    pub end: Option<Result<(), String>>,
+}
+
+/// A reading of a run's metrics.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measurement {
+    /// The budget that the run has used.
+    pub budget: f64,
+    /// The metric of the objective, if it is measured.
+    pub metric: Option<f64>,
+}
+
+/// The trials of a study, running and ended.
+#[derive(Debug)]
+pub(super) struct Scheduler<'a, R> {
+    study: &'a Study,
+    journal: Journal,
+    history: History,
+    runner: R,
+    running: BTreeMap<usize, Running>,
+    /// True once no trial may start and all are to drain.
+    is_draining: bool,
+    /// The failures of this session.
+    failures: usize,
+}
+
+/// A running trial.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    /// The budget that the run has used.
+    pub budget: f64,
+    /// The last values of the metric, for their mean.
+    metrics: VecDeque<f64>,
+    /// True once the run was requested to drain.
+    pub is_draining: bool,
+}
+
+impl Running {
+    /// Adds a measurement.
+    fn measure(&mut self, measurement: Measurement, readings: usize) {
+        self.budget = measurement.budget;
+        self.metrics.extend(measurement.metric);
+        while self.metrics.len() > readings {
+            self.metrics.pop_front();
+        }
+    }
+
+    /// Returns the objective so far: the mean of the last values.
+    pub(super) fn objective(&self) -> Option<f64> {
+        let mean = || self.metrics.iter().sum::<f64>() / self.metrics.len() as f64;
+        // It is the same when it is read from the journal.
+        (!self.metrics.is_empty()).then(|| rounded(mean(), OBJECTIVE_DIGITS))
+    }
+}
+
+impl<'a, R: Runner> Scheduler<'a, R> {
+    /// Goes on from the events of a journal, which is empty for a new study.
+    ///
+    /// # Errors
+    /// The journal is of another study, or cannot be written.
+    pub(super) fn new(study: &'a Study, journal: Journal, events: &[Event], runner: R) -> anyhow::Result<Self> {
+        let history = History::of(events)?;
+        let (running, is_draining, failures) = (BTreeMap::new(), false, 0);
+        let mut scheduler = Self { study, journal, history, runner, running, is_draining, failures };
+        match events.first() {
+            Some(Event::Begun { definition }) => study.check_definition(definition)?,
+            _ => scheduler.keep(&Event::Begun { definition: study.definition.clone() })?,
+        }
+        Ok(scheduler)
+    }
+
+    /// Lets failed trials run again.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub(super) fn retry_failed(&mut self) -> anyhow::Result<()> {
+        let failed = self.history.trials().iter().filter(|trial| trial.state == State::Ended(End::Failed));
+        for trial in failed.map(|trial| trial.number).collect::<Vec<_>>() {
+            self.keep(&Event::Retried { trial })?;
+        }
+        Ok(())
+    }
+
+    /// The trials so far.
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The running trials, by number.
+    pub(super) fn running(&self) -> &BTreeMap<usize, Running> {
+        &self.running
+    }
+
+    /// Returns true once no trial runs and none is to start.
+    pub(super) fn is_over(&self) -> bool {
+        self.running.is_empty() && (self.is_draining || self.next().is_none())
+    }
+
+    /// Returns true once every trial has ended.
+    pub(super) fn is_complete(&self) -> bool {
+        self.history.trials().len() >= self.study.trials && self.unfinished().next().is_none()
+    }
+
+    /// Requests that all trials drain, so that they can go on later.
+    pub(super) fn drain(&mut self) {
+        self.is_draining = true;
+        for (&trial, running) in &mut self.running {
+            if !std::mem::replace(&mut running.is_draining, true) {
+                self.runner.stop(trial);
+            }
+        }
+    }
+
+    /// Starts trials as places are free, and handles the news of all running ones. Returns sentences for the screen.
+    ///
+    /// # Errors
+    /// The journal cannot be written, metrics cannot be read, or the study has only failures.
+    pub(super) fn step(&mut self, unix_seconds: f64) -> anyhow::Result<Vec<String>> {
+        let mut news = Vec::new();
+        while !self.is_draining && self.running.len() < self.study.parallel {
+            let Some(trial) = self.next() else { break };
+            self.start(trial, unix_seconds, &mut news)?;
+            self.check_failures()?;
+        }
+        for trial in self.running.keys().copied().collect::<Vec<_>>() {
+            let report = self.runner.poll(trial)?;
+            for measurement in report.measurements {
+                self.measured(trial, measurement, &mut news)?;
+            }
+            if let Some(end) = report.end {
+                self.ended(trial, end, unix_seconds, &mut news)?;
+                self.check_failures()?;
+            }
+        }
+        Ok(news)
+    }
+
+    /// Returns the trials that have not ended and do not run.
+    fn unfinished(&self) -> impl Iterator<Item = &Trial> {
+        let trials = self.history.trials().iter();
+        trials.filter(|trial| trial.state == State::Unfinished && !self.running.contains_key(&trial.number))
+    }
+
+    /// Returns the number of the trial that starts next: one that was interrupted, or else a new one.
+    fn next(&self) -> Option<usize> {
+        let new = Some(self.history.trials().len()).filter(|&number| number < self.study.trials);
+        self.unfinished().next().map(|trial| trial.number).or(new)
+    }
+
+    fn start(&mut self, trial: usize, unix_seconds: f64, news: &mut Vec<String>) -> anyhow::Result<()> {
+        let is_new = trial == self.history.trials().len();
+        if is_new {
+            let values = self.propose(trial);
+            self.keep(&Event::Started { trial, values, unix_seconds })?;
+        }
+        let begun = &self.history.trials()[trial];
+        if begun.is_halted {
+            // It was killed between the decision to stop it and its end; its run has stopped with this program.
+            let (end, budget, objective, reason) = (End::Stopped, begun.budget, begun.rungs.last().copied(), None);
+            return self.keep(&Event::Ended { trial, end, budget, objective, reason, unix_seconds });
+        }
+        let what = if is_new { "starts" } else { "goes on" };
+        news.push(format!("trial {trial} {what}: {}", sentence(&begun.values)));
+        let values = begun.values.clone();
+        self.running.insert(trial, Running::default());
+        match self.runner.start(trial, &values) {
+            Ok(()) => Ok(()),
+            Err(error) => self.ended(trial, Err(service::chain(&error)), unix_seconds, news),
+        }
+    }
+
+    /// Proposes the values of a new trial, from the seed of the study, its number and the results so far.
+    fn propose(&self, trial: usize) -> Values {
+        let Study { settings, halving, objective, seed, startup_trials, sampler, .. } = self.study;
+        let level =
+            self.history.level(settings, halving.budgets.len(), *startup_trials, |value| objective.score(value));
+        let observations = level.map(|level| level.observations).unwrap_or_default();
+        let mut rng = ChaCha8Rng::seed_from_u64(*seed);
+        rng.set_stream(trial as u64);
+        sampler.propose(settings, &observations, &mut rng)
+    }
+
+    fn measured(&mut self, trial: usize, measurement: Measurement, news: &mut Vec<String>) -> anyhow::Result<()> {
+        let study = self.study;
+        let Some(running) = self.running.get_mut(&trial) else { return Ok(()) };
+        if self.history.trials()[trial].is_halted {
+            return Ok(());
+        }
+        running.measure(measurement, study.objective.readings);
+        let (budget, objective) = (running.budget, running.objective());
+        // A rung whose time came before the first measurement is decided with it.
+        while let Some(objective) = objective {
+            let rung = self.history.trials()[trial].rungs.len();
+            if study.halving.budgets.get(rung).is_none_or(|&rung_budget| budget < rung_budget) {
+                break;
+            }
+            let others: Vec<f64> =
+                self.history.objectives_at(rung).map(|objective| study.objective.score(objective)).collect();
+            let goes_on = study.halving.goes_on(study.objective.score(objective), &others);
+            self.keep(&Event::Rung { trial, rung, budget, objective, goes_on })?;
+            let at = format!("trial {trial} at rung {}: {} {}", rung + 1, study.objective.metric, number4(objective));
+            if !goes_on {
+                news.push(format!("{at}, stops"));
+                self.stop(trial);
+                return Ok(());
+            }
+            news.push(format!("{at}, goes on"));
+        }
+        if budget >= study.budget.full() {
+            self.stop(trial);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, trial: usize) {
+        if let Some(running) = self.running.get_mut(&trial)
+            && !std::mem::replace(&mut running.is_draining, true)
+        {
+            self.runner.stop(trial);
+        }
+    }
+
+    fn ended(
+        &mut self,
+        trial: usize,
+        run: Result<(), String>,
+        unix_seconds: f64,
+        news: &mut Vec<String>,
+    ) -> anyhow::Result<()> {
+        let Some(running) = self.running.remove(&trial) else { return Ok(()) };
+        let begun = &self.history.trials()[trial];
+        let (budget, full) = (running.budget, self.study.budget);
+        let (end, objective, reason) = if begun.is_halted {
+            (End::Stopped, begun.rungs.last().copied(), run.err())
+        } else {
+            match (run, running.objective()) {
+                // The result is complete, whatever happened while the run drained.
+                (run, Some(objective)) if budget >= full.full() => (End::Completed, Some(objective), run.err()),
+                (Err(reason), objective) => (End::Failed, objective, Some(reason)),
+                // An interrupted trial goes on later.
+                (Ok(()), _) if self.is_draining && budget < full.full() => return Ok(()),
+                (Ok(()), None) if budget >= full.full() => {
+                    let metric = &self.study.objective.metric;
+                    let remedy = "give trials a larger budget, or the arena more time (arena.cpu_share)";
+                    (End::Failed, None, Some(format!("{metric} was never measured within {full}: {remedy}")))
+                }
+                (Ok(()), objective) => {
+                    let used = number(Some(budget));
+                    (End::Failed, objective, Some(format!("its run ended after {used} of {full}")))
+                }
+            }
+        };
+        let name = State::Ended(end).name();
+        let result = objective.map(|objective| format!(": {} {}", self.study.objective.metric, number4(objective)));
+        let because = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        news.push(format!("trial {trial} {name}{}{because}", result.unwrap_or_default()));
+        self.failures += usize::from(end == End::Failed);
+        self.keep(&Event::Ended { trial, end, budget, objective, reason, unix_seconds })
+    }
+
+    /// Ends a study that has only failures.
+    fn check_failures(&self) -> anyhow::Result<()> {
+        let trials = self.history.trials();
+        let has_result =
+            trials.iter().any(|trial| !trial.rungs.is_empty() || trial.state == State::Ended(End::Completed));
+        if has_result || self.failures < self.study.failures_max {
+            return Ok(());
+        }
+        let last = trials.iter().rev().find(|trial| trial.state == State::Ended(End::Failed));
+        let reason = last.and_then(|trial| Some(format!("trial {}: {}", trial.number, trial.reason.as_ref()?)));
+        bail!(
+            "{} trials failed and none has a result; {}; remove the cause and run again with --retry-failed",
+            self.failures,
+            reason.unwrap_or_default()
+        )
+    }
+
+    fn keep(&mut self, event: &Event) -> anyhow::Result<()> {
+        self.journal.append(event)?;
+        self.history.apply(event)
+    }
+}
+
+/// Formats values as one line: `learner.batch_size 64, learner.learning_rate 0.003`.
+pub(super) fn sentence(values: &Values) -> String {
+    values.iter().map(|(key, value)| format!("{key} {}", short(value))).collect::<Vec<_>>().join(", ")
+}
+
+/// Formats an objective with four digits.
+pub(super) fn number4(value: f64) -> String {
+    short(&serde_json::Value::from(value))
+}
+
+#[cfg(test)]
+mod tests;

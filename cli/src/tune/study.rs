@@ -1,0 +1,448 @@
+//! The study file: what is tuned, towards which objective, with which budget. [`Study::read`] checks all of it, the
+//! ends of every range against the configuration of the run included.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::iter;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::ValueEnum as _;
+use fleet::Algorithm;
+use fleet::plan::{self, Args};
+use fleet::run_directory::Inference;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use service::ConfigError;
+
+use super::halving::Halving;
+use super::objective::{Direction, Objective};
+use super::range::{Range, Setting, Values, text};
+use super::sampler::Sampler;
+use crate::run_metrics::RunMetrics;
+use crate::screen::number;
+
+/// Keys that a study cannot tune, with the reason.
+const FIXED_KEYS: [(&str, &str); 3] = [
+    ("run.game", "results of different games cannot be compared"),
+    ("run.directory", "each trial has a folder of its own"),
+    ("learner.schedule_minutes", "it is the length of a trial's run, [budget]"),
+];
+
+/// A study file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StudyFile {
+    #[serde(default)]
+    study: StudySection,
+    #[serde(default)]
+    base: BaseSection,
+    objective: ObjectiveSection,
+    budget: BudgetSection,
+    #[serde(default)]
+    halving: HalvingSection,
+    settings: Map<String, Value>,
+}
+
+/// The section `[study]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct StudySection {
+    name: Option<String>,
+    trials: usize,
+    parallel: usize,
+    seed: u64,
+    sampler: Sampler,
+    startup_trials: usize,
+    failures_max: usize,
+}
+
+impl Default for StudySection {
+    fn default() -> Self {
+        Self {
+            name: None,
+            trials: 32,
+            // Trials that share the cores measure each other's load, unless the budget is in positions.
+            parallel: 1,
+            seed: 1,
+            sampler: Sampler::Tpe,
+            // As in Optuna: a density of fewer observations is mostly that of the prior.
+            startup_trials: 10,
+            failures_max: 3,
+        }
+    }
+}
+
+/// The section `[base]`: the options of `zerofleet train` that all trials have in common.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct BaseSection {
+    game: Option<String>,
+    algorithm: Option<String>,
+    config: Option<PathBuf>,
+    actors: Option<usize>,
+    replay_servers: Option<usize>,
+    inference: Option<Inference>,
+    set: Vec<String>,
+}
+
+/// The section `[objective]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObjectiveSection {
+    metric: String,
+    direction: Direction,
+    #[serde(default = "one")]
+    readings: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// The section `[budget]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BudgetSection {
+    minutes: Option<f64>,
+    positions: Option<f64>,
+    minutes_max: Option<f64>,
+}
+
+/// The section `[halving]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HalvingSection {
+    rungs: u32,
+    reduction_factor: f64,
+}
+
+impl Default for HalvingSection {
+    fn default() -> Self {
+        // The published factor is 4; 3 keeps more of the trials of a small study.
+        Self { rungs: 2, reduction_factor: 3.0 }
+    }
+}
+
+/// The budget of a trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Budget {
+    /// Minutes of training.
+    Minutes(f64),
+    /// Positions of self-play, for which a trial may take this many minutes.
+    Positions { positions: f64, minutes_max: f64 },
+}
+
+impl Budget {
+    /// Returns the full budget of a trial.
+    pub(super) fn full(self) -> f64 {
+        match self {
+            Self::Minutes(minutes) => minutes,
+            Self::Positions { positions, .. } => positions,
+        }
+    }
+
+    /// Returns the length of a trial's run.
+    pub(super) fn run_minutes(self) -> f64 {
+        match self {
+            Self::Minutes(minutes) => minutes,
+            Self::Positions { minutes_max, .. } => minutes_max,
+        }
+    }
+
+    /// Returns what a run has used of the budget by the time of a reading.
+    pub(super) fn used(self, reading: &RunMetrics) -> f64 {
+        match self {
+            Self::Minutes(_) => reading.elapsed_seconds / 60.0,
+            Self::Positions { .. } => reading.positions.unwrap_or(0.0),
+        }
+    }
+
+    /// Returns the unit of the budget.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Minutes(_) => "minutes",
+            Self::Positions { .. } => "positions",
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.full(), self.unit())
+    }
+}
+
+/// A checked study file.
+#[derive(Debug, Clone)]
+pub(super) struct Study {
+    /// The name of the study and of its folder below that of the runs.
+    pub name: String,
+    /// The number of trials.
+    pub trials: usize,
+    /// The number of trials that run at the same time.
+    pub parallel: usize,
+    pub seed: u64,
+    pub sampler: Sampler,
+    /// The number of results from which the sampler draws conclusions; before, it is random.
+    pub startup_trials: usize,
+    /// The number of failed trials after which a study without any result ends.
+    pub failures_max: usize,
+    pub objective: Objective,
+    pub budget: Budget,
+    pub halving: Halving,
+    /// The tuned settings, by key.
+    pub settings: Vec<Setting>,
+    /// The options of the run that all trials have in common.
+    base: Args,
+    /// What a later session must not change.
+    pub definition: Value,
+}
+
+impl Study {
+    /// Reads the study file at `path`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a field that is missing, unknown or out of range, which is named.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("read the study file {}", path.display()))?;
+        let file: StudyFile = service::config::parse_file(&path.display().to_string(), &text)?;
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        Self::new(file, &stem.unwrap_or_default(), path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Checks a study file with this name in this folder.
+    fn new(file: StudyFile, stem: &str, folder: &Path) -> anyhow::Result<Self> {
+        let StudyFile { study, base, objective, budget, halving, settings } = file;
+        ConfigError::within("study.trials", study.trials, 1..=100_000)?;
+        ConfigError::within("study.parallel", study.parallel, 1..=1_000)?;
+        ConfigError::within("study.startup_trials", study.startup_trials, 1..=100_000)?;
+        ConfigError::within("study.failures_max", study.failures_max, 1..=100_000)?;
+        let common = json!({
+            "study": {"seed": study.seed, "sampler": study.sampler, "startup_trials": study.startup_trials},
+            "halving": {"rungs": halving.rungs, "reduction_factor": halving.reduction_factor},
+            "objective": {"metric": objective.metric, "direction": objective.direction, "readings": objective.readings},
+            "budget": {"minutes": budget.minutes, "positions": budget.positions, "minutes_max": budget.minutes_max},
+            "settings": settings,
+        });
+        let budget = checked_budget(&budget)?;
+        ConfigError::within("halving.rungs", halving.rungs, 0..=20)?;
+        ConfigError::within("halving.reduction_factor", halving.reduction_factor, 1.5..=100.0)?;
+        let halving = Halving::new(budget.full(), halving.rungs, halving.reduction_factor);
+        let settings = checked_settings(&settings, &base)?;
+        let base = arguments(base, budget, folder)?;
+        let config = plan::check_new(&base, iter::empty())?;
+        let objective = Objective::new(objective.metric, objective.direction, objective.readings, &config.run.game)?;
+        let mut definition = common;
+        definition["base"] = Value::from(service::config::print(&config)?);
+        definition["base_options"] = json!([base.actors, base.replay_servers, base.inference]);
+        let study = Self {
+            name: study.name.unwrap_or_else(|| stem.to_owned()),
+            trials: study.trials,
+            parallel: study.parallel,
+            seed: study.seed,
+            sampler: study.sampler,
+            startup_trials: study.startup_trials,
+            failures_max: study.failures_max,
+            objective,
+            budget,
+            halving,
+            settings,
+            base,
+            definition,
+        };
+        study.check_ends()?;
+        Ok(study)
+    }
+
+    /// Checks that the run accepts both ends of every range and every choice, the other settings being as in the base.
+    fn check_ends(&self) -> anyhow::Result<()> {
+        for setting in &self.settings {
+            for end in setting.range.ends() {
+                let shown = text(&end);
+                let values = Values::from([(setting.key.clone(), end)]);
+                let refused = |error: anyhow::Error| {
+                    let reason = format!("{shown} is refused: {}", service::chain(&error));
+                    ConfigError::invalid(field(&setting.key), reason)
+                };
+                plan::check_new(&self.arguments(&values), iter::empty()).map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the options of `zerofleet train` for a run with these values.
+    pub(super) fn arguments(&self, values: &Values) -> Args {
+        let sets = values.iter().map(|(key, value)| format!("{key}={}", text(value)));
+        let sets = self.base.sets.iter().cloned().chain(sets).collect();
+        Args { sets, ..self.base.clone() }
+    }
+
+    /// Describes the study in lines for a person.
+    pub(super) fn describe(&self) -> String {
+        let Self { name, trials, parallel, budget, objective, halving, sampler, .. } = self;
+        let sampler = if *sampler == Sampler::Tpe { "by TPE" } else { "at random" };
+        let (metric, direction) = (&objective.metric, objective.direction.name());
+        let mut text = format!("study {name}: {trials} trials of {budget}, {parallel} at a time, proposed {sampler}\n");
+        text += &format!("objective: {metric}, which is to be {direction}\n");
+        let budgets: Vec<String> = halving.budgets.iter().map(|&budget| number(Some(budget))).collect();
+        if !budgets.is_empty() {
+            let (unit, factor) = (budget.unit(), halving.reduction_factor);
+            text += &format!("rungs at {} {unit}, where the best 1/{factor} go on\n", budgets.join(", "));
+        }
+        for Setting { key, range } in &self.settings {
+            text += &format!("{key}: {range}\n");
+        }
+        text
+    }
+
+    /// Checks that a study goes on with the definition that it was begun with.
+    ///
+    /// # Errors
+    /// Names the field that differs.
+    pub(super) fn check_definition(&self, begun: &Value) -> Result<(), ConfigError> {
+        let [before, now] = [begun, &self.definition].map(|definition| {
+            let mut fields = BTreeMap::new();
+            flatten(definition, "", &mut fields);
+            fields
+        });
+        let missing = || "nothing".to_owned();
+        for key in before.keys().chain(now.keys()) {
+            let [before, now] = [&before, &now].map(|fields| fields.get(key).cloned().unwrap_or_else(missing));
+            if before != now {
+                let name = &self.name;
+                let reason =
+                    format!("study {name} was begun with {before}, not {now}; restore it, or name another study");
+                return Err(ConfigError::invalid(key, reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the name of a setting's range in errors.
+fn field(key: &str) -> String {
+    format!("settings.{key}")
+}
+
+/// Collects the fields of a definition with their values as text; the base configuration has a field for each line.
+fn flatten(value: &Value, path: &str, fields: &mut BTreeMap<String, String>) {
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match value {
+        Value::Object(keys) => keys.iter().for_each(|(key, value)| flatten(value, &below(key), fields)),
+        Value::String(text) if path == "base" => {
+            let mut section = "";
+            for line in text.lines() {
+                if let Some(name) = line.strip_prefix('[') {
+                    section = name.trim_end_matches(']');
+                } else if let Some((key, value)) = line.split_once(" = ") {
+                    fields.insert(below(&format!("{section}.{key}")), value.to_owned());
+                }
+            }
+        }
+        Value::Null => {}
+        other => drop(fields.insert(path.to_owned(), other.to_string())),
+    }
+}
+
+fn checked_budget(written: &BudgetSection) -> Result<Budget, ConfigError> {
+    let minutes = |name: &str, minutes: f64| ConfigError::within(format!("budget.{name}"), minutes, 1e-3..=1e6);
+    match *written {
+        BudgetSection { minutes: Some(length), positions: None, minutes_max: None } => {
+            Ok(Budget::Minutes(minutes("minutes", length)?))
+        }
+        BudgetSection { minutes: None, positions: Some(positions), minutes_max: Some(length) } => {
+            let positions = ConfigError::within("budget.positions", positions, 1.0..=1e15)?;
+            Ok(Budget::Positions { positions, minutes_max: minutes("minutes_max", length)? })
+        }
+        BudgetSection { minutes: None, positions: Some(_), minutes_max: None } => Err(ConfigError::invalid(
+            "budget.minutes_max",
+            "is missing: the minutes that a trial may take for its positions",
+        )),
+        _ => Err(ConfigError::invalid("budget", "needs minutes, or positions and minutes_max")),
+    }
+}
+
+fn checked_settings(written: &Map<String, Value>, base: &BaseSection) -> Result<Vec<Setting>, ConfigError> {
+    let mut ranges = BTreeMap::new();
+    collect_ranges("", written, &mut ranges)?;
+    if ranges.is_empty() {
+        return Err(ConfigError::invalid("settings", "names no setting"));
+    }
+    let set: Vec<&str> = base.set.iter().filter_map(|set| Some(set.split_once('=')?.0.trim())).collect();
+    let settings = ranges.into_iter().map(|(key, written)| {
+        let field = field(&key);
+        if let Some((_, reason)) = FIXED_KEYS.iter().find(|(fixed, _)| *fixed == key) {
+            return Err(ConfigError::invalid(field, format!("cannot be tuned: {reason}")));
+        }
+        if set.contains(&key.as_str()) {
+            return Err(ConfigError::invalid(field, "is in base.set too"));
+        }
+        let range = Range::new(&field, &written)?;
+        Ok(Setting { key, range })
+    });
+    settings.collect()
+}
+
+/// Collects the ranges below a table: a key with dots may be quoted, or be written as nested tables.
+fn collect_ranges(
+    path: &str,
+    table: &Map<String, Value>,
+    ranges: &mut BTreeMap<String, Value>,
+) -> Result<(), ConfigError> {
+    for (key, value) in table {
+        let key = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match value {
+            Value::Object(below) if !below.is_empty() && below.values().all(Value::is_object) => {
+                collect_ranges(&key, below, ranges)?
+            }
+            Value::Object(_) => {
+                if ranges.insert(key.clone(), value.clone()).is_some() {
+                    return Err(ConfigError::invalid(field(&key), "is there twice"));
+                }
+            }
+            _ => {
+                return Err(ConfigError::invalid(
+                    field(&key),
+                    "must be a range: {min = …, max = …} or {choices = […]}",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the options of `zerofleet train` that all trials have in common. The name of a run file is relative to the
+/// folder of the study file.
+fn arguments(base: BaseSection, budget: Budget, folder: &Path) -> anyhow::Result<Args> {
+    let BaseSection { game, algorithm, config, actors, replay_servers, inference, set } = base;
+    let algorithm = algorithm.map(|name| {
+        let names = || Algorithm::value_variants().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let reason = || format!("`{name}` is no algorithm; they are {}", names());
+        Algorithm::from_str(&name, false).map_err(|_| ConfigError::invalid("base.algorithm", reason()))
+    });
+    if let Some(game) = &game {
+        games::check_name(game).map_err(|error| ConfigError::invalid("base.game", error))?;
+    }
+    for (name, count) in [("actors", actors), ("replay_servers", replay_servers)] {
+        if count == Some(0) {
+            return Err(ConfigError::invalid(format!("base.{name}"), "must be at least 1").into());
+        }
+    }
+    let config = config.map(|file| std::path::absolute(folder.join(file))).transpose().context("find base.config")?;
+    Ok(Args {
+        minutes: Some(budget.run_minutes()),
+        game,
+        algorithm: algorithm.transpose()?,
+        actors,
+        replay_servers,
+        inference,
+        run: None,
+        runs: PathBuf::new(),
+        config,
+        sets: set,
+    })
+}
+
+#[cfg(test)]
+mod tests;
