@@ -368,7 +368,9 @@ impl Training {
 
     fn note(&mut self, Written { kind, training_step, outcome }: Written) -> anyhow::Result<()> {
         metrics::write_failed(kind.name(), outcome.is_err());
-        memory::peak_bytes().map_or((), metrics::memory_peak);
+        if let Some(bytes) = memory::peak_bytes() {
+            metrics::memory_peak(bytes);
+        }
         match kind {
             Kind::Weights => {
                 if let Some(version) = outcome? {

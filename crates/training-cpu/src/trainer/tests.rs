@@ -357,3 +357,40 @@ fn the_stated_memory_is_what_the_buffers_of_a_step_take() {
         }
     }
 }
+
+/// The sizes of `network.preset`, on the board of 9×9 with 82 actions.
+fn presets() -> [Architecture; 4] {
+    [[6, 96], [10, 128], [18, 192], [34, 256]].map(|[blocks, channels]| Architecture {
+        blocks,
+        channels,
+        actions: 82,
+        ..plain(9, 9)
+    })
+}
+
+#[test]
+#[ignore = "networks of up to 34 blocks of 256 channels take 5 GiB and minutes"]
+#[expect(clippy::disallowed_macros, reason = "the figures are the purpose of this test")]
+fn every_preset_takes_a_step_and_recomputation_saves_three_fifths_of_the_memory_of_34_blocks() {
+    const LARGE: usize = 768;
+    for architecture in presets() {
+        let batch = batch(&architecture, 32, 3);
+        let [kept, recomputed] = [Recompute::None, Recompute::Blocks].map(|recompute| {
+            let mut trainer = trainer(&architecture, TrainerSettings { recompute, ..settings() });
+            let losses = step(&mut trainer, &batch).unwrap();
+            let Architecture { blocks, channels, .. } = architecture;
+            println!(
+                "{blocks}x{channels}, {recompute:?}, loss {}: batch of 32: {}",
+                losses.total,
+                trainer.memory(32, 0)
+            );
+            println!("{blocks}x{channels}, {recompute:?}: batch of {LARGE}: {}", trainer.memory(LARGE, 0));
+            (losses, trainer.memory(LARGE, 0).total())
+        });
+        assert_eq!(kept.0, recomputed.0, "{architecture:?}");
+        assert!(kept.1 < 24 << 30, "{architecture:?}");
+        if architecture.blocks == 34 {
+            assert!(10 * recomputed.1 <= 4 * kept.1, "{} of {} bytes", recomputed.1, kept.1);
+        }
+    }
+}
