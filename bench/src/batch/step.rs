@@ -72,7 +72,7 @@ fn measure(args: &Args) -> anyhow::Result<Measured> {
         ..learner::trainer_settings(&config.learner)
     };
     let checked = config.settings()?;
-    let architecture = games::with_game!(checked.game, |game| checked.network.architecture_of(&game));
+    let architecture = checked.network.architecture_of(&checked.game.rules());
     let mut trainer = Trainer::new(&architecture, settings, args.turns.seed, threads(&config))?;
     let LearnerSection { unroll_steps, .. } = config.learner;
     let steps = if architecture.model.has_dynamics() { unroll_steps } else { 0 };
