@@ -157,7 +157,7 @@ fn begin(
     metrics::device(device::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
-    let unroll_steps = targets_of(architecture.model, settings).unroll_steps();
+    let unroll_steps = settings.targets_of(architecture.model).unroll_steps();
     let Backend { mut trainer, description } =
         Backend::new(&architecture, trainer_settings, device, settings.learner.threads, settings.run.seed)?;
     tracing::info!("training steps are computed by {description}");
