@@ -33,6 +33,7 @@ use crate::{Turns, ascending};
 use backend::{Backend, Prepared};
 use case::Case;
 use inputs::Inputs;
+pub(crate) use inputs::random_batch;
 use live::Live;
 use measured::{Measured, Outcome};
 use results::Results;

@@ -3,11 +3,12 @@
 //!
 //! [`Bench`] is the command line. Each benchmark is a module with its options and `run`: [`kernel`], [`selfplay`],
 //! [`merging`], [`muzero`], [`search`], [`replay`], [`inference`], [`hardware`], [`phases`], [`placement`],
-//! [`learner`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`] sets the
-//! number and the duration of the turns of each measurement. Start with [`Bench`].
+//! [`learner`], [`batch`], [`feed`], [`hostile`] and [`fleet`]. All of them write one [`report::Report`]; [`Turns`]
+//! sets the number and the duration of the turns of each measurement. Start with [`Bench`].
 
 mod accelerator;
 pub mod attack;
+pub mod batch;
 pub mod feed;
 pub mod fleet;
 pub mod hardware;
@@ -85,6 +86,12 @@ enum Part {
     Attack(attack::Args),
     /// Training steps on the CPU: the kernels and libtorch beside PyTorch, eager and compiled.
     Learner(self::learner::Args),
+    /// Training steps on the CPU by sizes of batches and micro-batches: speed and memory of a run's network, and the
+    /// settings of the fastest within the memory.
+    Batch(batch::Args),
+    /// Training steps of one size; started by `batch` in a process of its own.
+    #[command(hide = true)]
+    BatchStep(batch::step::Args),
     /// A learner whose steps take the time of an accelerator: what it loses to data, publications and checkpoints.
     Feed(feed::Args),
     /// A real training run: the device of all data, and the gain from an accelerator.
@@ -113,6 +120,8 @@ impl Bench {
             Part::Hostile(args) => hostile::run(&args, &mut io::stdout().lock()),
             Part::Attack(args) => attack::run(&args, &mut io::stdout().lock()),
             Part::Learner(args) => self::learner::run(&args, &mut io::stdout().lock()),
+            Part::Batch(args) => batch::run(&args, &mut io::stdout().lock()),
+            Part::BatchStep(args) => batch::step::run(&args, &mut io::stdout().lock()),
             Part::Feed(args) => feed::run(&args, &mut io::stdout().lock()),
             Part::Placement(args) => placement::run(&args, &mut io::stdout().lock()),
         }

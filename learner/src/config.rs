@@ -1,5 +1,7 @@
 //! The learner's part of the run file: the sections as written, and the checked settings.
 
+mod options;
+
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 use weights::{Architecture, Model};
+
+pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
 
 /// The most preparing threads.
 const PREPARE_THREADS_MAX: usize = 64;
@@ -42,6 +46,8 @@ pub struct Config {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
+    /// `b6c96`, `b10c128`, `b18c192` or `b34c256`: blocks and channels in place of those below; `none` takes those.
+    pub preset: NetworkPreset,
     /// Channels of the residual tower.
     pub channels: usize,
     /// Residual blocks of the tower.
@@ -81,6 +87,7 @@ impl Default for NetworkSection {
     fn default() -> Self {
         // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
         Self {
+            preset: NetworkPreset::None,
             channels: 64,
             blocks: 4,
             squeeze_excitation: 0,
@@ -106,12 +113,19 @@ impl NetworkSection {
         }
     }
 
+    /// Returns channels and blocks: those of the preset, or as they are set.
+    #[must_use]
+    pub fn size(&self) -> [usize; 2] {
+        self.preset.size().unwrap_or([self.channels, self.blocks])
+    }
+
     /// Returns the network that is trained in a game.
     #[must_use]
     pub fn architecture_of<G: Game>(&self, game: &G) -> Architecture {
         let Spec { name, actions, observation, .. } = game.spec().clone();
         let ObservationShape { planes, height, width } = observation;
-        let &Self { channels, blocks, squeeze_excitation, global_pooling, .. } = self;
+        let &Self { squeeze_excitation, global_pooling, .. } = self;
+        let [channels, blocks] = self.size();
         let model = self.model_of(game);
         Architecture {
             game: name,
@@ -160,8 +174,13 @@ pub struct LearnerSection {
     /// The time of a simulated training step, in microseconds, which computes nothing: a benchmark of everything around
     /// training. 0: steps are real.
     pub simulated_step_us: u64,
-    /// `adamw` or `sgd`.
+    /// Activations that are computed again in the backward pass instead of being kept: `none`, or `blocks`, those
+    /// within segments of residual blocks.
+    pub recompute: RecomputeKind,
+    /// `adamw`, `lion` or `sgd`.
     pub optimiser: OptimiserKind,
+    /// The storage of the optimiser's moments: `f32`, `bf16`, or `int8`, 8 bits with a scale for each 256 numbers.
+    pub moments: MomentsKind,
     /// The learning rate after warm-up.
     pub learning_rate: f64,
     /// Steps over which the learning rate grows from zero.
@@ -182,7 +201,7 @@ pub struct LearnerSection {
     pub learning_rate_steps: Vec<f64>,
     /// Of `steps`: the factor of the learning rate at each place.
     pub learning_rate_step_factor: f64,
-    /// Decoupled weight decay of `adamw` on convolution and linear weights.
+    /// Decoupled weight decay of `adamw` and `lion` on convolution and linear weights.
     pub weight_decay: f64,
     /// Momentum of `sgd`.
     pub momentum: f64,
@@ -278,6 +297,8 @@ impl Schedule {
 pub enum OptimiserKind {
     /// Adam with decoupled weight decay.
     Adamw,
+    /// The sign of a mean of gradients, with decoupled weight decay.
+    Lion,
     /// Stochastic gradient descent with momentum.
     Sgd,
 }
@@ -295,7 +316,9 @@ impl Default for LearnerSection {
             prepare_threads: 0,
             micro_batch: 0,
             simulated_step_us: 0,
+            recompute: RecomputeKind::None,
             optimiser: OptimiserKind::Adamw,
+            moments: MomentsKind::F32,
             learning_rate: 2e-3,
             warm_up_steps: 100,
             schedule: ScheduleKind::Minutes,
@@ -367,7 +390,7 @@ impl Config {
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
         ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
         ConfigError::within("network.chance_codes", network.chance_codes, 1..=CODES_MAX)?;
-        ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.channels - 1)?;
+        ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.size()[0] - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
         ConfigError::within("learner.prepare_threads", learner.prepare_threads, 0..=PREPARE_THREADS_MAX)?;
@@ -650,6 +673,6 @@ mod tests {
         let error = kernel("\"amx-bf16\"").unwrap_err();
         assert!(error.contains("expected `auto` or `libtorch`"), "{error}");
         let error = serde_json::from_str::<OptimiserKind>("\"adam\"").unwrap_err().to_string();
-        assert!(error.contains("expected `adamw` or `sgd`"), "{error}");
+        assert!(error.contains("expected one of `adamw`, `lion`, `sgd`"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use training::{Losses, StepTimes};
+use training::{Losses, Memory, StepTimes};
 use weights::WeightsVersion;
 
 use crate::trainer::Placed;
@@ -32,6 +32,18 @@ pub(crate) fn wrote(what: &'static str, time: Duration) {
 /// Sets the number of micro-batches that a batch is divided into.
 pub(crate) fn micro_batches(count: usize) {
     gauge!("zerofleet_learner_micro_batches").set(count as f64);
+}
+
+/// Sets the memory of training by part, as computed before the first step.
+pub(crate) fn memory(memory: &Memory) {
+    for (part, bytes) in memory.parts() {
+        gauge!("zerofleet_learner_memory_bytes", "part" => part).set(bytes as f64);
+    }
+}
+
+/// Sets the most memory that the process has had.
+pub(crate) fn memory_peak(bytes: u64) {
+    gauge!("zerofleet_learner_memory_peak_bytes").set(bytes as f64);
 }
 
 /// Sets whether the last attempt to write failed: `checkpoint` or `weights`.

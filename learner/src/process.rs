@@ -20,7 +20,7 @@ use crate::device::Device;
 use crate::pipeline::BatchSettings;
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
-use crate::{device, metrics, pipeline};
+use crate::{device, memory, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, Settings};
 use learner::trainer_settings;
@@ -157,9 +157,17 @@ fn begin(
     metrics::device(device::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
+    let unroll_steps = settings.targets_of(architecture.model).unroll_steps();
     let Backend { mut trainer, description } =
         Backend::new(&architecture, trainer_settings, device, settings.learner.threads, settings.run.seed)?;
     tracing::info!("training steps are computed by {description}");
+    let memory = trainer.memory(settings.learner.batch_size, unroll_steps);
+    tracing::info!("memory of training: {memory}");
+    metrics::memory(&memory);
+    // An accelerator has memory of its own, for which libtorch divides batches.
+    if device == Device::Cpu && settings.simulated_step.is_none() {
+        memory::check(&memory, service::machine::memory_bytes(), &settings.learner)?;
+    }
     let Some(found) = found else {
         return Ok(Start { trainer, architecture, progress: None });
     };

@@ -18,7 +18,7 @@ mod libtorch;
 use std::time::Instant;
 
 use anyhow::Context as _;
-pub(crate) use training::{Contents, Examples, StepTimes, Trained};
+pub(crate) use training::{Contents, Examples, Memory, StepTimes, Trained};
 
 /// The files of a checkpoint by name.
 pub(crate) type Files = Vec<(String, Vec<u8>)>;
@@ -45,6 +45,9 @@ pub(crate) trait Trainer {
     /// # Errors
     /// No step is queued; the device fails.
     fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
+
+    /// Returns the memory of steps of `batch` positions, unrolled over `unroll_steps` steps, before one is taken.
+    fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory;
 
     /// Returns the number of steps to leave queued, so that the device always has work.
     fn queue_depth(&self) -> usize;
@@ -130,6 +133,10 @@ impl Trainer for training_cpu::Trainer {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
+        Self::memory(self, batch, unroll_steps)
     }
 
     fn queue_depth(&self) -> usize {

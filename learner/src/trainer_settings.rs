@@ -7,10 +7,12 @@ use crate::config::{DecayKind, LearnerSection, OptimiserKind};
 pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
     let (optimiser, weight_decay) = match section.optimiser {
         OptimiserKind::Adamw => (Optimiser::adamw(), section.weight_decay),
+        OptimiserKind::Lion => (Optimiser::lion(), section.weight_decay),
         OptimiserKind::Sgd => (Optimiser::Sgd { momentum: section.momentum }, section.l2),
     };
     TrainerSettings {
         optimiser,
+        moments: section.moments.format(),
         learning_rate: section.learning_rate,
         warm_up_steps: section.warm_up_steps,
         decay: match section.learning_rate_decay {
@@ -30,6 +32,7 @@ pub fn trainer_settings(section: &LearnerSection) -> TrainerSettings {
         consistency_loss_weight: section.consistency_loss_weight,
         tower: section.kernel,
         micro_batch: section.micro_batch,
+        recompute: section.recompute.of_trainer(),
         ..TrainerSettings::default()
     }
 }
@@ -47,6 +50,7 @@ mod tests {
             (trainer.optimiser, trainer.weight_decay)
         };
         assert_eq!(trainer(OptimiserKind::Adamw), (Optimiser::adamw(), 1e-2));
+        assert_eq!(trainer(OptimiserKind::Lion), (Optimiser::lion(), 1e-2));
         assert_eq!(trainer(OptimiserKind::Sgd), (Optimiser::Sgd { momentum: 0.9 }, 1e-4));
     }
 
@@ -74,5 +78,20 @@ mod tests {
         let kernel = |kernel| trainer_settings(&LearnerSection { kernel, ..LearnerSection::default() }).tower;
         assert_eq!(kernel(TrainingKernel::Auto), TrainingKernel::Auto);
         assert_eq!(kernel(TrainingKernel::Libtorch), TrainingKernel::Libtorch);
+    }
+
+    #[test]
+    fn the_settings_of_memory_reach_the_trainer() {
+        use training::{MomentFormat, Recompute};
+
+        use crate::config::{MomentsKind, RecomputeKind};
+
+        let of = |moments, recompute| {
+            let trainer = trainer_settings(&LearnerSection { moments, recompute, ..LearnerSection::default() });
+            (trainer.moments, trainer.recompute)
+        };
+        assert_eq!(of(MomentsKind::F32, RecomputeKind::None), (MomentFormat::F32, Recompute::None));
+        assert_eq!(of(MomentsKind::Bf16, RecomputeKind::Blocks), (MomentFormat::Bf16, Recompute::Blocks));
+        assert_eq!(of(MomentsKind::Int8, RecomputeKind::None).0, MomentFormat::Int8);
     }
 }

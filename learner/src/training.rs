@@ -14,11 +14,11 @@ use crossbeam_channel::RecvTimeoutError;
 use service::trace::{self, Span};
 use weights::{Architecture, Manifest, WeightsVersion};
 
-use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
 use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
 use crate::writer::{Job, Kind, Writer, Writing, Written};
+use crate::{memory, metrics};
 use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::Settings;
 use learner::published::Published;
@@ -368,6 +368,9 @@ impl Training {
 
     fn note(&mut self, Written { kind, training_step, outcome }: Written) -> anyhow::Result<()> {
         metrics::write_failed(kind.name(), outcome.is_err());
+        if let Some(bytes) = memory::peak_bytes() {
+            metrics::memory_peak(bytes);
+        }
         match kind {
             Kind::Weights => {
                 if let Some(version) = outcome? {

@@ -26,6 +26,12 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// libtorch does not compute activations of learned models again.
+    #[error(
+        "libtorch recomputes blocks of alphazero networks alone: set learner.recompute to none, or train on a CPU with \
+         learner.kernel = \"auto\""
+    )]
+    Recompute,
     /// A network, a batch, a setting or a checkpoint that no backend takes, or a step that is not finite.
     #[error(transparent)]
     Training(#[from] training::Error),

@@ -18,6 +18,8 @@ pub(crate) const NORM_MOMENTUM: f64 = 0.1;
 pub(crate) enum Mode {
     /// The statistics of the batch, which also update the running ones.
     Training,
+    /// The statistics of the batch, whose first pass has updated the running ones.
+    TrainingAgain,
     /// The running statistics.
     Evaluation,
 }
@@ -72,12 +74,13 @@ pub(crate) struct Norm<'a> {
 /// Batch norm of x `[B, C, H, W]` with the statistics that `mode` names.
 pub(crate) fn normalise(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
     let Norm { scale, shift, mean, variance } = norm;
-    let is_training = mode == Mode::Training;
+    let is_training = mode != Mode::Evaluation;
+    let running = (mode != Mode::TrainingAgain).then_some([*mean, *variance]);
     let y = x.f_batch_norm(
         Some(*scale),
         Some(*shift),
-        Some(*mean),
-        Some(*variance),
+        running.map(|[mean, _]| mean),
+        running.map(|[_, variance]| variance),
         is_training,
         NORM_MOMENTUM,
         NORM_EPSILON,

@@ -4,7 +4,12 @@ use training::Optimiser;
 use crate::{
     Error,
     dispatcher::{self, AdamW},
+    moments::{Moment, Rounding},
 };
+
+/// Numbers that are rounded at once where moments are not float32, whole blocks of them: so much float32 memory they
+/// need for each moment.
+const CHUNK: i64 = 1 << 20;
 
 /// The settings of one step. Tensors are `[1]` and on the device of the parameters, so that no step waits for another.
 #[derive(Debug, Clone, Copy)]
@@ -26,9 +31,42 @@ pub(crate) struct StepSettings<'a> {
 /// optimiser.
 ///
 /// AdamW: `m ← β₁m + (1−β₁)g`, `v ← β₂v + (1−β₂)g²`, `θ ← θ − η·λθ − η·(m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε)`.
+/// Lion: `θ ← θ − η·λθ − η·sign(β₁m + (1−β₁)g)`, `m ← β₂m + (1−β₂)g`.
 /// SGD: `b ← μb + g + λθ`, `θ ← θ − ηb`.
-/// In both λ is zero beyond the decayed parameters.
+/// In all of them λ is zero beyond the decayed parameters. Moments are computed in float32 and rounded at random to
+/// their format.
 pub(crate) fn apply(
+    optimiser: Optimiser,
+    settings: StepSettings<'_>,
+    gradient: Tensor,
+    moments: &[Moment],
+    parameters: &Tensor,
+) -> Result<(), Error> {
+    if let Some(mut floats) = moments.iter().map(Moment::floats).collect::<Option<Vec<_>>>() {
+        return apply_in_float32(optimiser, settings, gradient, &mut floats, parameters);
+    }
+    let all = i64::try_from(parameters.numel()).expect("parameters fit memory");
+    let roundings: Vec<Rounding> =
+        (0..moments.len()).map(|index| Rounding::stochastic(settings.step, index)).collect::<Result<_, _>>()?;
+    let mut start = 0;
+    while start < all {
+        let len = CHUNK.min(all - start);
+        let mut floats: Vec<Tensor> = moments.iter().map(|moment| moment.read(start, len)).collect::<Result<_, _>>()?;
+        let before = usize::try_from(start).expect("a place in memory");
+        let decayed = settings.decayed.saturating_sub(before).min(CHUNK as usize);
+        let settings = StepSettings { decayed: decayed.min(usize::try_from(len).unwrap_or(decayed)), ..settings };
+        let [parameters, gradient] = [parameters, &gradient].map(|tensor| tensor.f_narrow(0, start, len));
+        apply_in_float32(optimiser, settings, gradient?, &mut floats, &parameters?)?;
+        for ((moment, numbers), rounding) in moments.iter().zip(&floats).zip(&roundings) {
+            moment.write(start, numbers, rounding, settings.is_applied)?;
+        }
+        start += len;
+    }
+    Ok(())
+}
+
+/// [`apply`] with moments in float32.
+fn apply_in_float32(
     optimiser: Optimiser,
     settings: StepSettings<'_>,
     gradient: Tensor,
@@ -60,6 +98,9 @@ fn in_one_pass(
     let decayed = i64::try_from(decayed).expect("parameters fit memory");
     let all = i64::try_from(parameters.numel()).expect("parameters fit memory");
     for (start, len, weight_decay) in [(0, decayed, weight_decay), (decayed, all - decayed, 0.0)] {
+        if len == 0 {
+            continue;
+        }
         let part = |tensor: &Tensor| tensor.f_narrow(0, start, len);
         let adamw = AdamW { learning_rate, betas, weight_decay, epsilon, scale, is_refused, step };
         let moments = [&part(first)?, &part(second)?];
@@ -98,6 +139,13 @@ fn by_operations(
             let _ = stepped.f_sub_(&update)?;
             keep(&mean, first)?;
             keep(&squares, second)?;
+        }
+        Optimiser::Lion { betas } => {
+            let [mean] = moments else { unreachable!("Lion keeps one moment") };
+            let direction = mean.f_lerp(&gradient, 1.0 - betas[0])?.f_sign()?;
+            let _ = weights.f_multiply_(&learning_rate.f_multiply_scalar(-weight_decay)?.f_add_scalar(1.0)?)?;
+            let _ = stepped.f_sub_(&direction.f_mul(learning_rate)?)?;
+            keep(&mean.f_lerp(&gradient, 1.0 - betas[1])?, mean)?;
         }
         Optimiser::Sgd { momentum } => {
             let [sum] = moments else { unreachable!("SGD keeps one moment") };
@@ -188,6 +236,16 @@ mod tests {
                 *value -= 0.05 * (m / (v.sqrt() + 1e-8) + decay * *value);
             });
         }
+    }
+
+    /// Chen et al. 2023, algorithm 2.
+    #[test]
+    fn lion_follows_its_paper() {
+        agrees(Optimiser::lion(), by_operations, |_, g, decay, [m, _], value| {
+            let direction = 0.9 * *m + 0.1 * g;
+            *value -= 0.05 * (direction.signum() + decay * *value);
+            *m = 0.99 * *m + 0.01 * g;
+        });
     }
 
     #[test]

@@ -52,10 +52,12 @@ impl Tower<'_> {
     pub(crate) fn trunk(&self, stem: &Layer, blocks: &[Block], x: &Tensor) -> Result<Tensor, Error> {
         let mut x = self.normed(stem, &self.format().arrange(x)?)?;
         let _ = x.f_relu_()?;
-        for block in blocks {
-            x = self.block(block, &x)?;
-        }
-        Ok(x)
+        self.blocks(blocks, x)
+    }
+
+    /// Residual blocks one after the other: `[B, F, H, W]` to `[B, F, H, W]`.
+    pub(crate) fn blocks(&self, blocks: &[Block], x: Tensor) -> Result<Tensor, Error> {
+        blocks.iter().try_fold(x, |x, block| self.block(block, &x))
     }
 
     /// Logits in float32 or the kind of the parameters, whichever is wider.

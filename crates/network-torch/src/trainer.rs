@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
-use training::{Contents, Examples, Laps, Losses, Precision, StepTimes, Trained, TrainerSettings, TrainingKernel};
+use training::{
+    Contents, Examples, Laps, Losses, Memory, Precision, Recompute, StepTimes, Trained, TrainerSettings, TrainingKernel,
+};
 use weights::Architecture;
 
 use self::measured::Measured;
@@ -17,10 +19,14 @@ use crate::{
     Error, Network, Purpose,
     custom_backward::CustomBackward,
     losses::{self, LossTensors},
+    memory,
+    moments::{self, Moment},
     muzero::{self, LatentTower},
     network,
     optimiser::{self, StepSettings},
-    process, rules,
+    process,
+    recompute::Segments,
+    rules,
     tower::{self, Mode},
     unrolled::{self, DYNAMICS_GRADIENT, LossWeights},
 };
@@ -45,7 +51,7 @@ pub struct Trainer {
     average_parameters: Tensor,
     average_statistics: Tensor,
     /// One `[P]` per moment of the optimiser.
-    moments: Vec<Tensor>,
+    moments: Vec<Moment>,
     /// The number of the next step to be applied, from 1: `[1]`, float32, on the device. Exact up to 2²⁴ steps.
     next_step: Tensor,
     /// The number of applied steps that were collected.
@@ -89,16 +95,23 @@ impl Trainer {
     pub fn new(network: Network, settings: TrainerSettings) -> Result<Self, Error> {
         settings.check(&network.layers)?;
         network.rules.check(network.device(), settings.precision, Purpose::Training)?;
+        if settings.recompute == Recompute::Blocks && network.layers.alphazero().is_err() {
+            return Err(Error::Recompute);
+        }
         let _guard = tch::no_grad_guard();
-        let moments = settings.optimiser.moment_names().iter();
+        let zeros = |&kind| {
+            moments::zeros(kind, settings.moments, network.flat_parameters.numel(), network.flat_parameters.device())
+        };
+        let moments = settings.optimiser.moment_kinds().iter().map(zeros).collect::<Result<_, _>>()?;
         let may_be_by_hand = network.device() == Device::Cpu
+            && settings.recompute == Recompute::None
             && settings.precision == Precision::Bf16
             && settings.tower == TrainingKernel::Auto
             && process::are_single();
         Ok(Self {
             average_parameters: network.flat_parameters.f_detach_copy()?,
             average_statistics: network.flat_statistics.f_detach_copy()?,
-            moments: moments.map(|_| network.flat_parameters.f_zeros_like()).collect::<Result<_, _>>()?,
+            moments,
             averaged_since: None,
             next_step: network::upload(&[1.0], network.device())?,
             custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
@@ -120,11 +133,11 @@ impl Trainer {
     /// that of the last step.
     pub fn placement(&self) -> impl Iterator<Item = (&'static str, Device)> {
         let tensors = [
-            ("parameters", Some(&self.network.flat_parameters)),
-            ("average", Some(&self.average_parameters)),
-            ("moments", self.moments.first()),
+            ("parameters", Some(self.network.device())),
+            ("average", Some(self.average_parameters.device())),
+            ("moments", self.moments.first().map(Moment::device)),
         ];
-        let placed = tensors.into_iter().filter_map(|(what, tensor)| Some((what, tensor?.device())));
+        let placed = tensors.into_iter().filter_map(|(what, device)| Some((what, device?)));
         placed.chain(self.batch_device.map(|device| ("batch", device)))
     }
 
@@ -177,6 +190,12 @@ impl Trainer {
     #[must_use]
     pub fn micro_batches(&self) -> usize {
         self.micro_batches
+    }
+
+    /// Estimates the memory of steps of `batch` positions, unrolled over `unroll_steps` steps.
+    #[must_use]
+    pub fn memory(&self, batch: usize, unroll_steps: usize) -> Memory {
+        memory::memory(&self.network, &self.settings, batch, unroll_steps)
     }
 
     /// Copies examples to the device as [`queue`](Self::queue) does and counts a step without computing it: the work of
@@ -299,12 +318,12 @@ impl Trainer {
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
         let State { network, average, moments, step, progress, averaged_since } =
-            State::read(&self.network.layout, self.settings.optimiser, files)?;
+            State::read(&self.network.layout, self.settings.optimiser, self.settings.moments, files)?;
         let device = self.network.device();
         let of_numbers =
             |numbers| Network::from_numbers(self.network.architecture(), numbers, self.network.layers.clone(), device);
         let (network, average) = (of_numbers(&network)?, of_numbers(&average)?);
-        let moments = moments.iter().map(|moment| network::upload(moment, device)).collect::<Result<_, _>>()?;
+        let moments = moments.iter().map(|moment| Moment::upload(moment, device)).collect::<Result<_, _>>()?;
         let next_step = network::upload(&[(step + 1) as f32], device)?;
 
         self.lowered = network.lowered(self.settings.precision)?;
@@ -436,6 +455,15 @@ impl Trainer {
             network::flatten(&lowered.layout.parameters, &gradients)
         };
         let (losses, gradient) = match (&staged.targets, &mut self.custom_backward) {
+            (ModelTargets::Alphazero(targets), None) if self.settings.recompute == Recompute::Blocks => {
+                let segments = Segments::forward(lowered, &observations, kind)?;
+                let x = segments.output()?;
+                let logits = tower::heads(lowered, &x, kind, Mode::Training)?;
+                let losses = losses::losses(&logits, targets, value_loss_weight)?;
+                times.forward += laps.lap();
+                let gradient = segments.gradient(lowered, kind, &x, &losses.total)?;
+                (losses, gradient)
+            }
             (ModelTargets::Alphazero(targets), None) => {
                 let logits = tower::forward(lowered, &observations, kind, Mode::Training)?;
                 let losses = losses::losses(&logits, targets, value_loss_weight)?;
@@ -538,7 +566,7 @@ impl Trainer {
             is_applied: &is_applied,
         };
         let parameters = &self.network.flat_parameters;
-        optimiser::apply(self.settings.optimiser, step, gradient, &mut self.moments, parameters)?;
+        optimiser::apply(self.settings.optimiser, step, gradient, &self.moments, parameters)?;
 
         let running = &self.network.flat_statistics;
         let averages = [(&mut self.average_parameters, parameters), (&mut self.average_statistics, running)];

@@ -1,18 +1,24 @@
 //! The graph of an AlphaZero network of wins, draws and losses: stem, blocks and two heads.
 
 use network::Layers;
-use training::Layout;
+use training::{Layout, Recompute};
 use weights::Architecture;
 
 use crate::Path;
 use crate::graph::{Graph, Loss, Observation};
 
 /// The graph of a network and its losses.
-pub(crate) fn graph(architecture: &Architecture, layers: &Layers, layout: &Layout, path: Path) -> Graph {
-    let mut graph = Graph::new(layout, [architecture.height, architecture.width], path);
+pub(crate) fn graph(
+    architecture: &Architecture,
+    layers: &Layers,
+    layout: &Layout,
+    path: Path,
+    recompute: Recompute,
+) -> Graph {
+    let mut graph = Graph::new(layout, [architecture.height, architecture.width], path, recompute);
     let observation = graph.observe(vec![Observation::Root], architecture.planes);
     let stem = graph.convolve(&layers.stem, &[observation]);
-    let x = layers.blocks.iter().fold(stem, |x, block| graph.block(block, &x));
+    let x = graph.blocks(&layers.blocks, stem);
     let features = graph.convolve(&layers.policy, &x)[0];
     let logits = graph.linear(&layers.policy_output, features);
     graph.add_loss(Loss::Policy { step: 0, logits });
@@ -27,7 +33,7 @@ pub(crate) fn graph(architecture: &Architecture, layers: &Layers, layout: &Layou
 #[cfg(test)]
 mod tests {
     use network::Layers;
-    use training::{Examples, Layout, Numbers, Precision, TrainingBatch};
+    use training::{Examples, Layout, Numbers, Precision, Recompute, TrainingBatch};
     use weights::Architecture;
 
     use super::graph;
@@ -45,6 +51,10 @@ mod tests {
         sums: Sums,
         gradient: Vec<f32>,
         statistics: Vec<f32>,
+        /// The bytes of the buffers of two passes.
+        bytes: usize,
+        /// The bytes that were planned.
+        planned: usize,
     }
 
     fn layout(architecture: &Architecture) -> (Layers, Layout) {
@@ -59,14 +69,16 @@ mod tests {
         batch: &TrainingBatch,
         path: Path,
         threads: usize,
+        recompute: Recompute,
     ) -> Results {
         let (layers, layout) = layout(architecture);
         let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default() };
-        let mut graph = graph(architecture, &layers, &layout, path);
+        let mut graph = graph(architecture, &layers, &layout, path, recompute);
         graph.pack(&numbers.parameters, &mut workshop.threads);
         let (positions, examples) = (batch.policy_weights.len(), Examples::Positions(batch.clone()));
         let weights = LossWeights { value: VALUE_LOSS_WEIGHT, consistency: 0.0 };
         let targets = Targets::new(architecture, &examples, weights);
+        let planned = graph.activation_bytes(positions);
         let mut results = None;
         // The second pass uses the memory of the first again.
         for _ in 0..2 {
@@ -76,8 +88,10 @@ mod tests {
             let mut changes =
                 Changes { statistics: &mut statistics, gradient: &mut gradient, value_errors: &mut value_errors };
             let parameters = &numbers.parameters;
-            let sums = graph.pass(&mut workshop, parameters, &targets, 0..positions, &mut changes, &mut || {});
-            results = Some(Results { sums, gradient, statistics });
+            let sums =
+                graph.pass(&mut workshop, parameters, &targets, 0..positions, positions, &mut changes, &mut || {});
+            let bytes = workshop.store.bytes();
+            results = Some(Results { sums, gradient, statistics, bytes, planned });
         }
         results.unwrap()
     }
@@ -107,7 +121,7 @@ mod tests {
             let expected = reference(&architecture, &layout, &numbers, &batch, VALUE_LOSS_WEIGHT);
             for path in Path::ALL.into_iter().filter(|path| path.is_available() && path.precision() == Precision::F32) {
                 let what = format!("{path}, {positions} positions of {architecture:?}");
-                let got = pass(&architecture, &numbers, &batch, path, 2);
+                let got = pass(&architecture, &numbers, &batch, path, 2, Recompute::None);
                 let losses = [(got.sums.policy, expected.policy), (got.sums.value, expected.value)];
                 assert!(
                     losses.iter().all(|(got, expected)| (got - expected).abs() < 1e-5 * (1.0 + expected)),
@@ -126,11 +140,37 @@ mod tests {
         for (architecture, positions) in [(complete(), 61), (wide, 40)] {
             let (_, layout) = layout(&architecture);
             let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
-            let results = [1, 2, 3, 7].map(|threads| pass(&architecture, &numbers, &batch, Path::widest(), threads));
+            let results = [1, 2, 3, 7]
+                .map(|threads| pass(&architecture, &numbers, &batch, Path::widest(), threads, Recompute::None));
             for other in &results[1..] {
                 assert_eq!(results[0].gradient, other.gradient, "{architecture:?}");
                 assert_eq!((results[0].sums, &results[0].statistics), (other.sums, &other.statistics));
             }
         }
+    }
+
+    #[test]
+    fn recomputed_activations_change_no_bit_and_the_plan_counts_every_byte() {
+        for (mut architecture, positions) in cases() {
+            architecture.blocks += 4;
+            let (_, layout) = layout(&architecture);
+            let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
+            let [kept, recomputed] = [Recompute::None, Recompute::Blocks]
+                .map(|recompute| pass(&architecture, &numbers, &batch, Path::widest(), 2, recompute));
+            assert_eq!(kept.gradient, recomputed.gradient, "{architecture:?}");
+            assert_eq!((kept.sums, &kept.statistics), (recomputed.sums, &recomputed.statistics));
+            for results in [&kept, &recomputed] {
+                assert_eq!(results.bytes, results.planned, "{architecture:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn recomputation_needs_less_than_a_third_of_the_activations_of_34_blocks() {
+        let architecture = Architecture { blocks: 34, channels: 64, ..plain(9, 9) };
+        let (layers, layout) = layout(&architecture);
+        let [kept, recomputed] = [Recompute::None, Recompute::Blocks]
+            .map(|recompute| graph(&architecture, &layers, &layout, Path::widest(), recompute).activation_bytes(64));
+        assert!(10 * recomputed < 3 * kept, "{recomputed} of {kept} bytes");
     }
 }

@@ -36,6 +36,11 @@ impl Buffer {
     fn capacity(&self) -> usize {
         self.lines.len().saturating_sub(SLACK) * LINE
     }
+
+    /// The bytes of its memory.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&self.lines[..])
+    }
 }
 
 impl Deref for Buffer {
@@ -56,47 +61,124 @@ impl DerefMut for Buffer {
 
 /// Buffers that were used and can be used again: a step needs the same ones as the step before, and new memory costs
 /// more than a pass over it.
+///
+/// A buffer is used for one capacity alone, so that steps of the same size take the same memory, whatever came before.
 #[derive(Debug, Default)]
-pub(crate) struct Store(Vec<Buffer>);
+pub(crate) struct Store {
+    free: Vec<Buffer>,
+    /// The positions that capacities are for.
+    positions: usize,
+}
 
 impl Store {
-    /// A buffer of `len` values with unspecified contents: the smallest one that is large enough.
-    pub(crate) fn take(&mut self, len: usize) -> Buffer {
-        if len == 0 {
+    /// Frees all buffers if their capacities are for another number of positions.
+    pub(crate) fn hold(&mut self, positions: usize) {
+        if self.positions != positions {
+            *self = Self { free: Vec::new(), positions };
+        }
+    }
+
+    /// A buffer of `len` values with unspecified contents, which can hold `capacity`.
+    pub(crate) fn take(&mut self, len: usize, capacity: usize) -> Buffer {
+        if capacity == 0 {
             return Buffer::default();
         }
-        let fits = self.0.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
-        match fits.min_by_key(|(_, buffer)| buffer.capacity()).map(|(index, _)| index) {
-            Some(index) => Buffer { len, ..self.0.swap_remove(index) },
-            None => Buffer::zeros(len),
+        let capacity = rounded(capacity);
+        match self.free.iter().position(|buffer| buffer.capacity() == capacity) {
+            Some(index) => Buffer { len, ..self.free.swap_remove(index) },
+            None => Buffer { len, ..Buffer::zeros(capacity) },
         }
     }
 
     /// Takes a buffer back.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         if buffer.capacity() > 0 {
-            self.0.push(buffer);
+            self.free.push(buffer);
         }
+    }
+
+    /// The bytes of all its buffers.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.free.iter().map(Buffer::bytes).sum()
+    }
+}
+
+/// The number of values of whole cache lines.
+fn rounded(len: usize) -> usize {
+    len.next_multiple_of(LINE)
+}
+
+/// A [`Store`] without memory, which counts what a store with the same uses would allocate.
+#[derive(Debug, Default)]
+pub(crate) struct PlannedStore {
+    free: Vec<PlannedBuffer>,
+    bytes: usize,
+}
+
+/// A buffer of a [`PlannedStore`], of which only the capacity is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PlannedBuffer(usize);
+
+impl PlannedStore {
+    /// Takes a buffer as [`Store::take`] does.
+    pub(crate) fn take(&mut self, capacity: usize) -> PlannedBuffer {
+        let buffer = PlannedBuffer(rounded(capacity));
+        match self.free.iter().position(|free| *free == buffer) {
+            Some(index) => {
+                self.free.swap_remove(index);
+            }
+            None if capacity > 0 => self.bytes += (buffer.0 / LINE + SLACK) * size_of::<Line>(),
+            None => {}
+        }
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give(&mut self, buffer: PlannedBuffer) {
+        if buffer.0 > 0 {
+            self.free.push(buffer);
+        }
+    }
+
+    /// The bytes of all buffers that were ever taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Buffer, Store};
+    use super::{Buffer, PlannedStore, Store};
 
     #[test]
-    fn a_buffer_that_was_given_back_is_used_again_if_it_is_large_enough() {
+    fn a_buffer_that_was_given_back_is_used_again_for_its_capacity_alone() {
         let mut store = Store::default();
-        for len in [100, 1000] {
-            store.give(Buffer::zeros(len));
+        let first = store.take(90, 100);
+        let place = first.as_ptr();
+        assert_eq!((first.len(), first.capacity()), (90, 112));
+        store.give(first);
+        let larger = store.take(1000, 1000);
+        assert_ne!(larger.as_ptr(), place);
+        let again = store.take(100, 100);
+        assert_eq!((again.as_ptr(), again.len()), (place, 100));
+        store.give(again);
+        store.hold(3);
+        assert_eq!(store.bytes(), 0);
+    }
+
+    #[test]
+    fn a_planned_store_counts_the_bytes_of_a_store() {
+        let (mut store, mut planned) = (Store::default(), PlannedStore::default());
+        let [first, second] = [17, 40].map(|len| (store.take(len, len), planned.take(len)));
+        store.give(first.0);
+        planned.give(first.1);
+        let third = (store.take(20, 20), planned.take(20));
+        for (buffer, counted) in [second, third] {
+            store.give(buffer);
+            planned.give(counted);
         }
-        let small = store.take(50);
-        let place = small.as_ptr();
-        assert_eq!(small.len(), 50);
-        assert!(small.capacity() < 1000);
-        store.give(small);
-        assert_eq!(store.take(100).as_ptr(), place);
-        assert_eq!(store.take(2000).len(), 2000);
+        assert_eq!(store.bytes(), planned.bytes());
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Packed {
         self.shape
     }
 
+    /// The bytes of the packed weights.
+    pub(crate) fn bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
     /// Packs weights `[out, taps, in]`.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
         let &mut Self { shape, path, factors, elements, .. } = self;

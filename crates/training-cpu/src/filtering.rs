@@ -61,6 +61,11 @@ impl Filtered {
         self.shape
     }
 
+    /// The bytes of the weights at all pairs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.packed.iter().map(Packed::bytes).sum::<usize>() + size_of_val(&self.at_pair[..])
+    }
+
     /// Packs weights `[out, taps, in]`.
     pub(crate) fn pack(&mut self, weights: &[f32]) {
         let Self { shape, path, tiling, packed, at_pair, .. } = self;

@@ -5,18 +5,23 @@
 //! need all positions. Within a phase threads compute every operation for a few positions at a time, so that what these
 //! read and write stays in their caches; gradients of weights are computed beside the next phase of the backward pass.
 //!
+//! Where a graph recomputes, only the outputs of segments of blocks are kept; what is within them is computed again
+//! before a segment is differentiated, with the statistics of its norms, which need no second barrier.
+//!
 //! A graph is built once (`build`) and scheduled (`schedule`); a `pass` runs it for a batch. Start with `operation`.
 
 mod backward;
 mod build;
 mod forward;
 mod layers;
+mod memory;
 mod operation;
 mod part;
 mod pass;
 mod schedule;
+mod weight_use;
 
-use training::Layout;
+use training::{Layout, Recompute};
 
 use self::layers::LayerSet;
 pub(crate) use self::operation::{Loss, Observation};
@@ -44,6 +49,10 @@ pub(crate) struct Graph {
     centres: Vec<Vec<[Value; 2]>>,
     /// Whether operations that are added have a backward pass.
     is_differentiated: bool,
+    recompute: Recompute,
+    /// The segment of operations that are added, and the number of segments so far.
+    segment: Option<usize>,
+    segments: usize,
     phases: Vec<Phase>,
 }
 
@@ -66,11 +75,13 @@ struct Node {
     operation: Operation,
     phase: usize,
     is_differentiated: bool,
+    /// The segment of blocks that it belongs to, if these are computed again.
+    segment: Option<usize>,
 }
 
 impl Graph {
     /// A graph without operations, whose parameters lie in `layout`, for a board of `[height, width]`.
-    pub(crate) fn new(layout: &Layout, board: [usize; 2], path: Path) -> Self {
+    pub(crate) fn new(layout: &Layout, board: [usize; 2], path: Path, recompute: Recompute) -> Self {
         Self {
             path,
             cells: board[0] * board[1],
@@ -80,6 +91,9 @@ impl Graph {
             norms: Vec::new(),
             centres: Vec::new(),
             is_differentiated: true,
+            recompute,
+            segment: None,
+            segments: 0,
             phases: Vec::new(),
         }
     }

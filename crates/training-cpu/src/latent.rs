@@ -8,7 +8,7 @@ mod chance;
 mod consistency;
 
 use network::{ACTION_PLANES, ConsistencyLayers, Head, LatentLayers, Layer, MEMORY_UNITS, PREFIX_HORIZON, Trunk};
-use training::Layout;
+use training::{Layout, Recompute};
 use weights::Architecture;
 
 use crate::Path;
@@ -36,9 +36,10 @@ pub(crate) fn unrolled(
     layout: &Layout,
     steps: usize,
     path: Path,
+    recompute: Recompute,
 ) -> Graph {
     assert_eq!(steps > 0, layers.dynamics.is_some(), "dynamics lead from step to step");
-    let graph = Graph::new(layout, [architecture.height, architecture.width], path);
+    let graph = Graph::new(layout, [architecture.height, architecture.width], path, recompute);
     let mut unrolled = Unrolled { graph, architecture, layers, steps };
     let states = match &layers.chance {
         Some(chance) => unrolled.states_with_chance(chance),
@@ -110,7 +111,7 @@ impl Unrolled<'_> {
         match trunk {
             Trunk::Residual { stem, blocks } => {
                 let stem = self.graph.convolve(stem, xs);
-                blocks.iter().fold(stem, |xs, block| self.graph.block(block, &xs))
+                self.graph.blocks(blocks, stem)
             }
             Trunk::Dense { input, blocks } => {
                 let mut of_x = |&x: &Value| {
@@ -164,7 +165,7 @@ impl Unrolled<'_> {
 
 #[cfg(test)]
 mod tests {
-    use training::{Examples, ModelLayers, Numbers, Precision, UnrolledBatch};
+    use training::{Examples, ModelLayers, Numbers, Precision, Recompute, UnrolledBatch};
     use weights::{Architecture, Model};
 
     use super::unrolled;
@@ -237,7 +238,7 @@ mod tests {
         let (layers, architecture) = (case.layers(), &case.architecture);
         let (latent, consistency, layout) = (layers.muzero().unwrap(), layers.consistency(), layers.layout());
         let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default() };
-        let mut graph = unrolled(architecture, latent, consistency, &layout, case.steps, path);
+        let mut graph = unrolled(architecture, latent, consistency, &layout, case.steps, path, Recompute::None);
         graph.pack(&numbers.parameters, &mut workshop.threads);
         let examples = Examples::Unrolled(batch.clone());
         let targets = Targets::new(architecture, &examples, WEIGHTS);
@@ -250,7 +251,9 @@ mod tests {
             let mut changes =
                 Changes { statistics: &mut statistics, gradient: &mut gradient, value_errors: &mut value_errors };
             let rows = 0..case.positions;
-            let sums = graph.pass(&mut workshop, &numbers.parameters, &targets, rows, &mut changes, &mut || {});
+            let largest = rows.len();
+            let parameters = &numbers.parameters;
+            let sums = graph.pass(&mut workshop, parameters, &targets, rows, largest, &mut changes, &mut || {});
             results = Some(Results { sums, gradient, statistics, value_errors });
         }
         results.unwrap()

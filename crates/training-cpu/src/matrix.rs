@@ -134,6 +134,14 @@ impl Kernel {
         self.pack(&transposed);
     }
 
+    /// The bytes of the packed weights.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Direct(packed) => packed.bytes(),
+            Self::Filtered(filtered) => filtered.bytes(),
+        }
+    }
+
     fn shape(&self) -> Shape {
         match self {
             Self::Direct(packed) => packed.shape(),
@@ -167,6 +175,11 @@ impl Weights {
         let weights = &parameters[self.place.clone()];
         self.forward.pack(weights);
         self.transposed.pack_transposed(weights);
+    }
+
+    /// The bytes of the packed forms.
+    pub(crate) fn packed_bytes(&self) -> usize {
+        [&self.forward, &self.transposed].map(Kernel::bytes).into_iter().sum()
     }
 
     /// Writes the outputs of `x`, see [`Kernel::convolve`].

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use training::checkpoint::State;
-use training::{Contents, Examples, Laps, Losses, Numbers, Precision, StepTimes, Trained, TrainerSettings};
+use training::{
+    Contents, Examples, Laps, Losses, Memory, Moment, Numbers, Precision, StepTimes, Trained, TrainerSettings,
+};
 use weights::Architecture;
 
 use self::model::Model;
@@ -80,9 +82,10 @@ impl Trainer {
         }
         let layers = settings.layers(architecture)?;
         settings.check(&layers)?;
-        let model = Model::new(architecture, layers, path);
+        let model = Model::new(architecture, layers, path, settings.recompute);
         let network = Numbers::initial(model.layout(), seed);
-        let moments = settings.optimiser.moment_names().iter().map(|_| vec![0.0; network.parameters.len()]).collect();
+        let zeros = |&kind| Moment::zeros(kind, settings.moments, network.parameters.len());
+        let moments = settings.optimiser.moment_kinds().iter().map(zeros).collect();
         Ok(Self {
             model,
             path,
@@ -203,6 +206,30 @@ impl Trainer {
         self.path
     }
 
+    /// The memory of the trainer for steps of `batch` positions, unrolled over `unroll_steps` steps: what its buffers
+    /// take, computed from the order in which a step uses them.
+    pub fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
+        let positions = self.settings.micro_batch_of(batch);
+        let state = Memory::of_state(self.model.layout(), &self.settings);
+        let graph = self.model.unrolled(unroll_steps);
+        Memory { packed_weights: graph.packed_bytes(), activations: graph.activation_bytes(positions), ..state }
+    }
+
+    /// The memory that the buffers of its steps take now.
+    #[cfg(test)]
+    fn allocated(&mut self, unroll_steps: usize) -> Memory {
+        let floats = |numbers: &[f32]| size_of_val(numbers);
+        let of_numbers = |numbers: &Numbers| floats(&numbers.parameters) + floats(&numbers.statistics);
+        Memory {
+            parameters: of_numbers(&self.state.network),
+            moments: self.state.moments.iter().map(Moment::bytes).sum(),
+            average: of_numbers(&self.state.average),
+            gradient: floats(&self.gradient),
+            packed_weights: self.model.unrolled(unroll_steps).packed_bytes(),
+            activations: self.workshop.store.bytes(),
+        }
+    }
+
     /// Copies the state. Queued steps must be collected before.
     #[must_use]
     pub fn snapshot(&self, contents: Contents) -> Snapshot {
@@ -220,7 +247,7 @@ impl Trainer {
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let state = State::read(self.model.layout(), self.settings.optimiser, files)?;
+        let state = State::read(self.model.layout(), self.settings.optimiser, self.settings.moments, files)?;
         let progress = state.progress;
         self.collected = state.step;
         self.state = state;
@@ -238,7 +265,7 @@ impl Trainer {
         times: &mut StepTimes,
     ) -> Sums {
         let positions = value_errors.len();
-        let most = if self.settings.micro_batch > 0 { self.settings.micro_batch } else { positions };
+        let most = self.settings.micro_batch_of(positions);
         let targets = Targets::new(self.model.architecture(), examples, LossWeights::of(&self.settings));
         let graph = self.model.graph(examples);
         let mut sums = Sums::default();
@@ -252,7 +279,7 @@ impl Trainer {
             let parameters = &self.state.network.parameters;
             let mut forward_ended = || times.forward += laps.lap();
             let workshop = &mut self.workshop;
-            sums += graph.pass(workshop, parameters, &targets, rows, &mut changes, &mut forward_ended);
+            sums += graph.pass(workshop, parameters, &targets, rows, most, &mut changes, &mut forward_ended);
             times.backward += laps.lap();
             self.micro_batches += 1;
         }

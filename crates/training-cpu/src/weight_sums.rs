@@ -19,11 +19,17 @@ pub(crate) struct WeightSums {
 }
 
 impl WeightSums {
-    /// Room for the sums over `positions` positions.
-    pub(crate) fn new(weights: &Weights, positions: usize, path: Path, store: &mut Store) -> Self {
+    /// Room for the sums over `positions` positions, one of the micro-batches of which the largest has `largest`.
+    pub(crate) fn new(weights: &Weights, positions: usize, largest: usize, path: Path, store: &mut Store) -> Self {
         let (gradient, place) = weights.gradient(positions, path);
-        let sums = store.take(gradient.sums());
+        let sums = store.take(gradient.sums(), Self::capacity(weights, largest, path));
         Self { gradient, place, outputs: weights.shape.outputs, sums }
+    }
+
+    /// The room that the sums over `largest` positions or one less need: the sizes of micro-batches.
+    pub(crate) fn capacity(weights: &Weights, largest: usize, path: Path) -> usize {
+        let sums = |positions: usize| weights.gradient(positions, path).0.sums();
+        sums(largest).max(sums(largest.saturating_sub(1).max(1)))
     }
 
     /// What threads compute of it, for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.

@@ -2,7 +2,7 @@
 
 use network::Reader;
 
-use crate::{Error, Layout, Numbers, Optimiser, layout};
+use crate::{Error, Layout, Moment, MomentFormat, Numbers, Optimiser, layout};
 
 /// The files of a checkpoint by name, which every backend writes alike.
 pub type Files = Vec<(String, Vec<u8>)>;
@@ -47,8 +47,9 @@ pub struct State {
     pub network: Numbers,
     /// The averaged weights.
     pub average: Numbers,
-    /// The moments of the optimiser, `[P]` each.
-    pub moments: Vec<Vec<f32>>,
+    /// The moments of the optimiser, `[P]` each. Files hold them as float32, whatever the format of their storage: a
+    /// training resumes in any format, and in its own with the same bits.
+    pub moments: Vec<Moment>,
     /// The number of applied steps.
     pub step: u64,
     /// The progress that was set.
@@ -68,7 +69,7 @@ impl State {
             vec![network::Entry::count("step", self.step), network::Entry::real("progress", self.progress)];
         entries.extend(self.averaged_since.map(|since| network::Entry::count(AVERAGED_SINCE, since)));
         for (name, moment) in optimiser.moment_names().iter().zip(&self.moments) {
-            entries.extend(layout::file_entries(name, &layout.parameters, moment));
+            entries.extend(layout::file_entries(name, &layout.parameters, &moment.to_floats()));
         }
         let numbers = |numbers: &Numbers| write(layout, &numbers.parameters, &numbers.statistics);
         Ok(vec![
@@ -78,11 +79,16 @@ impl State {
         ])
     }
 
-    /// Reads the files of a checkpoint; other files are ignored.
+    /// Reads the files of a checkpoint, moments to `format`; other files are ignored.
     ///
     /// # Errors
     /// Missing files, and files whose contents do not match the layout or the optimiser.
-    pub fn read(layout: &Layout, optimiser: Optimiser, files: &[(String, Vec<u8>)]) -> Result<Self, Error> {
+    pub fn read(
+        layout: &Layout,
+        optimiser: Optimiser,
+        format: MomentFormat,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<Self, Error> {
         let file = |name: &'static str| {
             let found = files.iter().find(|(file, _)| file == name);
             found.map(|(_, bytes)| bytes.as_slice()).ok_or(Error::MissingFile { name })
@@ -92,8 +98,12 @@ impl State {
         let mut reader = Reader::new(file(OPTIMISER_FILE)?)?;
         let (step, progress) = (reader.count("step")?, reader.real("progress")?);
         let averaged_since = if reader.holds(AVERAGED_SINCE) { Some(reader.count(AVERAGED_SINCE)?) } else { None };
-        let moment = |name: &&str| layout::flat(&mut reader, name, &layout.parameters);
-        let moments = optimiser.moment_names().iter().map(moment).collect::<Result<_, _>>()?;
+        let moment = |(name, &kind): (&&str, _)| {
+            let numbers = layout::flat(&mut reader, name, &layout.parameters)?;
+            Ok::<_, Error>(Moment::of(kind, format, numbers))
+        };
+        let declared = optimiser.moment_names().iter().zip(optimiser.moment_kinds());
+        let moments = declared.map(moment).collect::<Result<_, _>>()?;
         reader.finish()?;
         Ok(Self { network, average, moments, step, progress, averaged_since })
     }

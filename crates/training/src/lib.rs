@@ -3,7 +3,8 @@
 //! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
 //! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with its [`Losses`] and
 //! [`StepTimes`]. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`]
-//! writes these as files, so that each backend resumes what another one trained. Start with [`TrainerSettings`].
+//! writes these as files, so that each backend resumes what another one trained. [`moments`] are stored in float32 or
+//! fewer bits; [`Memory`] states what a training needs. Start with [`TrainerSettings`].
 
 pub mod checkpoint;
 mod decay;
@@ -12,11 +13,14 @@ mod examples;
 mod laps;
 pub mod layout;
 mod losses;
+mod memory;
 mod model_layers;
+pub mod moments;
 mod numbers;
 mod observations;
 mod optimiser;
 mod positions;
+mod recompute;
 mod settings;
 mod trained;
 mod unrolled;
@@ -28,11 +32,14 @@ pub use inference::{Precision, TrainingKernel};
 pub use laps::Laps;
 pub use layout::{Entry, Layout};
 pub use losses::Losses;
+pub use memory::Memory;
 pub use model_layers::ModelLayers;
+pub use moments::{Moment, MomentFormat, MomentKind};
 pub use numbers::Numbers;
 pub use observations::Observations;
 pub use optimiser::Optimiser;
 pub use positions::TrainingBatch;
+pub use recompute::Recompute;
 pub use settings::TrainerSettings;
 pub use trained::{Contents, StepTimes, Trained};
 pub use unrolled::UnrolledBatch;

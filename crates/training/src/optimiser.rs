@@ -1,4 +1,4 @@
-use crate::Error;
+use crate::{Error, MomentKind};
 
 /// The rule that turns gradients into steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,6 +9,11 @@ pub enum Optimiser {
         betas: [f64; 2],
         /// Added to the root of the second moment.
         epsilon: f64,
+    },
+    /// The sign of a mean of gradients as the step, with decoupled weight decay (Chen et al. 2023, algorithm 2).
+    Lion {
+        /// Shares of the mean before: in the step, and in the mean that is kept; each in `[0, 1)`.
+        betas: [f64; 2],
     },
     /// Gradient descent with heavy-ball momentum; weight decay is part of the gradient, as L2 in the loss.
     Sgd {
@@ -24,6 +29,12 @@ impl Optimiser {
         Self::AdamW { betas: [0.9, 0.999], epsilon: 1e-8 }
     }
 
+    /// Lion with the constants of its paper.
+    #[must_use]
+    pub const fn lion() -> Self {
+        Self::Lion { betas: [0.9, 0.99] }
+    }
+
     pub(crate) fn check(self) -> Result<(), Error> {
         let below_one = |field, got: f64| match got {
             _ if (0.0..1.0).contains(&got) => Ok(()),
@@ -37,6 +48,7 @@ impl Optimiser {
                 }
                 Ok(())
             }
+            Self::Lion { betas } => betas.iter().try_for_each(|&beta| below_one("optimiser.betas", beta)),
             Self::Sgd { momentum } => below_one("optimiser.momentum", momentum),
         }
     }
@@ -46,7 +58,18 @@ impl Optimiser {
     pub fn moment_names(self) -> &'static [&'static str] {
         match self {
             Self::AdamW { .. } => &["first_moment.", "second_moment."],
+            // That of AdamW has the same meaning; its second one keeps their checkpoints apart.
+            Self::Lion { .. } => &["first_moment."],
             Self::Sgd { .. } => &["momentum."],
+        }
+    }
+
+    /// The meanings of the moments.
+    #[must_use]
+    pub fn moment_kinds(self) -> &'static [MomentKind] {
+        match self {
+            Self::AdamW { .. } => &[MomentKind::Gradient, MomentKind::Square],
+            Self::Lion { .. } | Self::Sgd { .. } => &[MomentKind::Gradient],
         }
     }
 }
@@ -60,5 +83,13 @@ mod tests {
         assert!(Optimiser::Sgd { momentum: 1.0 }.check().unwrap_err().to_string().contains("optimiser.momentum"));
         assert!(Optimiser::AdamW { betas: [0.9, -0.1], epsilon: 1e-8 }.check().is_err());
         assert!(Optimiser::AdamW { betas: [0.9, 0.99], epsilon: 0.0 }.check().is_err());
+        assert!(Optimiser::Lion { betas: [0.9, 1.0] }.check().is_err());
+    }
+
+    #[test]
+    fn every_moment_has_a_name_and_a_meaning() {
+        for optimiser in [Optimiser::adamw(), Optimiser::lion(), Optimiser::Sgd { momentum: 0.9 }] {
+            assert_eq!(optimiser.moment_names().len(), optimiser.moment_kinds().len());
+        }
     }
 }

@@ -1,13 +1,15 @@
 use inference::TrainingKernel;
 use weights::Architecture;
 
-use crate::{Decay, Error, ModelLayers, Optimiser, Precision, decay};
+use crate::{Decay, Error, ModelLayers, MomentFormat, Optimiser, Precision, Recompute, decay};
 
 /// Settings of training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainerSettings {
     /// The rule that turns gradients into steps.
     pub optimiser: Optimiser,
+    /// The format in which the moments of the optimiser are stored.
+    pub moments: MomentFormat,
     /// The learning rate at its peak, after the warm-up.
     pub learning_rate: f64,
     /// Training steps over which the learning rate rises linearly from near zero.
@@ -39,6 +41,8 @@ pub struct TrainerSettings {
     /// equal size whose gradients are added. 0 splits a batch only after the device ran out of memory for it. Each
     /// micro-batch has its own statistics of batch norms and moves the running ones.
     pub micro_batch: usize,
+    /// The activations that are computed again in the backward pass instead of being kept.
+    pub recompute: Recompute,
 }
 
 impl TrainerSettings {
@@ -56,6 +60,7 @@ impl Default for TrainerSettings {
     fn default() -> Self {
         Self {
             optimiser: Optimiser::adamw(),
+            moments: MomentFormat::F32,
             learning_rate: 1e-3,
             warm_up_steps: 100,
             decay: Decay::Cosine { floor: 0.05 },
@@ -69,6 +74,7 @@ impl Default for TrainerSettings {
             precision: Precision::F32,
             tower: TrainingKernel::Auto,
             micro_batch: 0,
+            recompute: Recompute::None,
         }
     }
 }

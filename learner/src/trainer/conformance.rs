@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use training::checkpoint::State;
-use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
+use training::{MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
 use weights::{Architecture, Model};
 
 use super::*;
@@ -13,27 +13,37 @@ pub(super) struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
     consistency_loss_weight: f64,
+    optimiser: Optimiser,
+    moments: MomentFormat,
+    recompute: Recompute,
     examples: fn() -> Examples,
     /// Examples whose losses are NaN.
     pub(super) not_finite: fn() -> Examples,
 }
 
-/// The backend that `make` makes, with every model.
-pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> [Subject; 5] {
+/// The backend that `make` makes, with every model, every optimiser and every format of moments.
+pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> Vec<Subject> {
     let muzero = || Subject {
         make,
         model: Model::muzero(5),
         consistency_loss_weight: 0.0,
+        optimiser: Optimiser::adamw(),
+        moments: MomentFormat::F32,
+        recompute: Recompute::None,
         examples: || Examples::Unrolled(unrolled()),
         not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
     };
-    [
-        Subject {
-            model: Model::Alphazero,
-            examples: || Examples::Positions(batch()),
-            not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
-            ..muzero()
-        },
+    let alphazero = || Subject {
+        model: Model::Alphazero,
+        examples: || Examples::Positions(batch()),
+        not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
+        ..muzero()
+    };
+    vec![
+        alphazero(),
+        Subject { moments: MomentFormat::Int8, recompute: Recompute::Blocks, ..alphazero() },
+        Subject { optimiser: Optimiser::lion(), moments: MomentFormat::Bf16, ..alphazero() },
+        Subject { optimiser: Optimiser::Sgd { momentum: 0.9 }, moments: MomentFormat::Int8, ..alphazero() },
         Subject {
             model: Model::AlphazeroReturns { support: 5 },
             examples: || Examples::Unrolled(returns()),
@@ -119,7 +129,8 @@ fn returns() -> UnrolledBatch {
 
 impl Subject {
     fn settings(&self) -> TrainerSettings {
-        TrainerSettings { consistency_loss_weight: self.consistency_loss_weight, ..TrainerSettings::default() }
+        let &Self { consistency_loss_weight, optimiser, moments, recompute, .. } = self;
+        TrainerSettings { consistency_loss_weight, optimiser, moments, recompute, ..TrainerSettings::default() }
     }
 
     fn trainer(&self) -> Box<dyn Trainer> {
@@ -175,7 +186,8 @@ impl Subject {
         let settings = || TrainerSettings { decay_steps: Some(4), swa_start: Some(0.5), ..self.settings() };
         let architecture = architecture(self.model);
         let layout = settings().layers(&architecture).unwrap().layout();
-        let state = |trainer: &dyn Trainer| State::read(&layout, settings().optimiser, &files(trainer)).unwrap();
+        let state =
+            |trainer: &dyn Trainer| State::read(&layout, self.optimiser, self.moments, &files(trainer)).unwrap();
         let mut trainer = (self.make)(&architecture, settings());
         let mut sums = vec![0.0; layout.parameters.iter().map(|entry| entry.range().len()).sum()];
         for steps in 1..=6 {

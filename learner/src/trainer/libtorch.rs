@@ -21,6 +21,10 @@ impl Trainer for network_torch::Trainer {
         }
     }
 
+    fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
+        Self::memory(&*self, batch, unroll_steps)
+    }
+
     fn queue_depth(&self) -> usize {
         Self::queue_depth(self)
     }

@@ -61,7 +61,7 @@ impl Reference<'_> {
             let batch_mean = all.iter().sum::<f64>() / all.len() as f64;
             let batch_variance = all.iter().map(|v| (v - batch_mean).powi(2)).sum::<f64>() / all.len() as f64;
             let (mean, variance) = match self.mode {
-                Mode::Training => (batch_mean, batch_variance),
+                Mode::Training | Mode::TrainingAgain => (batch_mean, batch_variance),
                 Mode::Evaluation => (part("mean")[channel], part("variance")[channel]),
             };
             for value in x.iter_mut().flat_map(|maps| maps[channel].iter_mut().flatten()) {

@@ -1,9 +1,9 @@
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 use training::checkpoint::{self, Files};
 use training::{Contents, Layout, Numbers, Optimiser};
 
 use super::Trainer;
-use crate::{Error, SubmittingThreads, network};
+use crate::{Error, SubmittingThreads, moments::Moment, network};
 
 /// A trainer's state at one step. Another thread can encode it while training continues.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ struct State {
     network: [Tensor; 2],
     optimiser: Optimiser,
     /// `[P]` each.
-    moments: Vec<Tensor>,
+    moments: Vec<Moment>,
     step: u64,
     progress: f64,
     averaged_since: Option<u64>,
@@ -35,7 +35,7 @@ impl Snapshot {
         let state = || State {
             network: pair(&trainer.network.flat_parameters, &trainer.network.flat_statistics),
             optimiser: trainer.settings.optimiser,
-            moments: trainer.moments.iter().map(Tensor::shallow_clone).collect(),
+            moments: trainer.moments.iter().map(Moment::shallow_clone).collect(),
             step: trainer.step,
             progress: trainer.progress,
             averaged_since: trainer.averaged_since,
@@ -52,11 +52,12 @@ impl Snapshot {
     pub(super) fn copy(mut self) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let state = self.state.iter_mut();
-        let of_state = state.flat_map(|state| state.network.iter_mut().chain(&mut state.moments));
+        let of_state = state
+            .flat_map(|state| state.network.iter_mut().chain(state.moments.iter_mut().flat_map(Moment::tensors_mut)));
         for tensor in self.average.iter_mut().chain(of_state) {
             *tensor = match self.reader {
                 // A device that takes work of one thread only is read by this one.
-                SubmittingThreads::One => tensor.f_to_device_(Device::Cpu, Kind::Float, false, true)?,
+                SubmittingThreads::One => tensor.f_to_device_(Device::Cpu, tensor.kind(), false, true)?,
                 SubmittingThreads::Many => tensor.f_detach_copy()?,
             };
         }
@@ -86,7 +87,7 @@ impl Snapshot {
             return Ok(checkpoint::average_file(&self.layout, &average)?);
         };
         let &State { optimiser, step, progress, averaged_since, .. } = state;
-        let moments = state.moments.iter().map(network::download).collect::<Result<_, _>>()?;
+        let moments = state.moments.iter().map(Moment::download).collect::<Result<_, _>>()?;
         let network = numbers(&state.network)?;
         let state = checkpoint::State { network, average, moments, step, progress, averaged_since };
         Ok(state.files(&self.layout, optimiser)?)

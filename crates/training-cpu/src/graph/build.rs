@@ -1,4 +1,5 @@
 use network::{Block, Layer};
+use training::Recompute;
 
 use super::operation::{Activated, Dense, Join, Norm};
 use super::{Declared, Graph, Loss, Node, Observation, Operation, Value};
@@ -64,8 +65,20 @@ impl Graph {
         self.add_convolution(convolution, xs, None)
     }
 
-    /// A residual block: `[H, W, C]` to `[H, W, C]` for each of `xs`, whose statistics are joint.
-    pub(crate) fn block(&mut self, block: &Block, xs: &[Value]) -> Vec<Value> {
+    /// Residual blocks one after the other: `[H, W, C]` to `[H, W, C]` for each of `xs`, whose statistics are joint.
+    pub(crate) fn blocks(&mut self, blocks: &[Block], xs: Vec<Value>) -> Vec<Value> {
+        let mut xs = xs;
+        for segment in blocks.chunks(Recompute::segment_blocks(blocks.len())) {
+            self.segment = (self.recompute == Recompute::Blocks).then_some(self.segments);
+            self.segments += 1;
+            xs = segment.iter().fold(xs, |xs, block| self.block(block, &xs));
+        }
+        self.segment = None;
+        xs
+    }
+
+    /// A residual block.
+    fn block(&mut self, block: &Block, xs: &[Value]) -> Vec<Value> {
         let [first, second] = self.layers.block(block);
         let y = self.add_convolution(first, xs, None);
         self.add_convolution(second, &y, Some(xs))
@@ -188,7 +201,7 @@ impl Graph {
         for output in operation.outputs() {
             self.values[output.0] = Declared { phase, has_gradient, node: self.nodes.len(), ..self.values[output.0] };
         }
-        self.nodes.push(Node { operation, phase, is_differentiated: has_gradient });
+        self.nodes.push(Node { operation, phase, is_differentiated: has_gradient, segment: self.segment });
     }
 
     /// Has the gradient of `y` added to that of the value that was added to it.

@@ -101,6 +101,14 @@ impl LayerSet {
         ]
     }
 
+    /// The weights of all layers.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &Weights> {
+        let matrices = self.activations.iter().flat_map(Activation::matrices).chain(&self.matrices);
+        let convolutions = self.convolutions.iter().map(|convolution| &convolution.weights);
+        let dense = self.dense.iter().map(|layer| &layer.weights);
+        convolutions.chain(dense).chain(matrices.map(|matrix| &matrix.weights))
+    }
+
     /// Packs the parameters `[P]` for a step.
     pub(super) fn pack(&mut self, parameters: &[f32], threads: &mut Threads) {
         let matrices = self.activations.iter_mut().flat_map(Activation::matrices_mut).chain(&mut self.matrices);

@@ -159,6 +159,24 @@ impl Operation {
         }
     }
 
+    /// The values that its forward pass reads.
+    pub(super) fn read_forward(&self) -> Vec<Value> {
+        let skip = match self {
+            Self::Dense(Dense { skip, .. }) | Self::Activate(Activated { skip, .. }) => *skip,
+            _ => None,
+        };
+        self.inputs().into_iter().chain(skip).collect()
+    }
+
+    /// The values that its backward pass, or the gradient of its weights, may read.
+    pub(super) fn read_backward(&self) -> Vec<Value> {
+        let observed = match self {
+            Self::Loss(Loss::Consistency { observed, .. }) => Some(*observed),
+            _ => None,
+        };
+        self.outputs().into_iter().chain(self.inputs()).chain(observed).collect()
+    }
+
     /// The values whose gradients lead to its own.
     pub(super) fn results(&self) -> Vec<Value> {
         match self {

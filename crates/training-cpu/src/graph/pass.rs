@@ -1,13 +1,14 @@
 use std::ops::Range;
 
-use super::operation::{self, Activated, Dense, Operation};
+use super::operation::Operation;
 use super::part::{Context, Part, Results};
 use super::schedule::Schedule;
+use super::weight_use::WeightUse;
 use super::{Graph, Value};
 use crate::buffer::{Buffer, Store};
 use crate::convolution::rows_max;
 use crate::losses::{Sums, Targets};
-use crate::matrix::{GradientPart, Weights};
+use crate::matrix::GradientPart;
 use crate::norm::{Combination, GradientSums, Moments, Norm};
 use crate::parts::Parts;
 use crate::threads::Threads;
@@ -37,6 +38,8 @@ struct Pass<'a> {
     parameters: &'a [f32],
     targets: &'a Targets<'a>,
     first_row: usize,
+    /// The positions of the largest micro-batch, for which buffers have room.
+    largest: usize,
     parts: Parts,
     /// The values, then their gradients.
     slots: Vec<Buffer>,
@@ -65,22 +68,27 @@ enum Work<'a> {
 }
 
 impl Graph {
-    /// Runs rows of a batch forward and back with the parameters `[P]` that were packed.
+    /// Runs rows of a batch forward and back with the parameters `[P]` that were packed. The largest micro-batch of the
+    /// step has `largest` rows, the others as many or one less.
+    #[expect(clippy::too_many_arguments, reason = "a pass reads parameters and targets and changes the rest")]
     pub(crate) fn pass(
         &self,
         workshop: &mut Workshop,
         parameters: &[f32],
         targets: &Targets<'_>,
         rows: Range<usize>,
+        largest: usize,
         changes: &mut Changes<'_>,
         forward_ended: &mut dyn FnMut(),
     ) -> Sums {
+        workshop.store.hold(largest);
         let floats = self.values.iter().map(|value| value.size).max().unwrap_or(0);
         let mut pass = Pass {
             graph: self,
             parameters,
             targets,
             first_row: rows.start,
+            largest,
             parts: Parts::new(rows.len(), rows_max(self.path), floats),
             slots: vec![Buffer::EMPTY; 2 * self.values.len()],
             moments: vec![Vec::new(); self.norms.len()],
@@ -123,19 +131,30 @@ impl<'a> Pass<'a> {
             self.norms[index] = convolution.norm(&moments, self.parameters);
             convolution.update(&self.norms[index], statistics);
         }
+        self.give(workshop, &graph.phases[phase].dropped);
+    }
+
+    /// Computes what this phase of the backward pass reads first and what was not kept. The statistics of norms are
+    /// those of the forward pass.
+    fn recompute(&mut self, workshop: &mut Workshop, phase: usize, gradient: &mut [f32]) {
+        let graph = self.graph;
+        let schedule = &graph.phases[phase].recomputed;
+        if schedule.nodes.is_empty() {
+            return;
+        }
+        self.run(workshop, schedule, |part, node| part.forward(&graph.nodes[node].operation));
+        self.add_computed(workshop, gradient);
     }
 
     fn backward(&mut self, workshop: &mut Workshop, phase: usize, gradient: &mut [f32]) {
         let graph = self.graph;
+        self.recompute(workshop, phase, gradient);
         let schedule = &graph.phases[phase].backward;
         for (centre, [_, y]) in centred(graph, schedule) {
             self.means[centre] = self.mean(&graph.centres[centre], graph.gradient(y), |[_, y]| graph.gradient(y));
         }
         let results = self.run(workshop, schedule, |part, node| part.backward(node));
-        let pending = std::mem::take(&mut self.pending);
-        pending.into_iter().for_each(|Pending { weights, .. }| {
-            weights.add(gradient, &mut workshop.threads, &mut workshop.store);
-        });
+        self.add_computed(workshop, gradient);
         let mut of_norms: Vec<Vec<GradientSums>> = vec![Vec::new(); graph.norms.len()];
         for Results { sums, losses, value_errors, .. } in results {
             self.sums += losses;
@@ -161,8 +180,20 @@ impl<'a> Pass<'a> {
             inputs.for_each(|input| self.has_gradient[input.0] |= graph.values[input.0].has_gradient);
             self.add_pending(workshop, node, gradient);
         }
-        for &slot in &graph.phases[phase].released {
+        self.give(workshop, &graph.phases[phase].released);
+    }
+
+    /// Gives back the memory of slots.
+    fn give(&mut self, workshop: &mut Workshop, slots: &[usize]) {
+        for &slot in slots {
             workshop.store.give(std::mem::take(&mut self.slots[slot]));
+        }
+    }
+
+    /// Adds the gradients of weights that were computed beside other operations.
+    fn add_computed(&mut self, workshop: &mut Workshop, gradient: &mut [f32]) {
+        for Pending { weights, .. } in self.pending.drain(..) {
+            weights.add(gradient, &mut workshop.threads, &mut workshop.store);
         }
     }
 
@@ -178,7 +209,8 @@ impl<'a> Pass<'a> {
         for &slot in &schedule.written {
             let buffer = std::mem::take(&mut self.slots[slot]);
             let is_new = buffer.is_empty();
-            written.push(if is_new { workshop.store.take(rows * graph.size(slot)) } else { buffer });
+            let size = graph.size(slot);
+            written.push(if is_new { workshop.store.take(rows * size, self.largest * size) } else { buffer });
         }
         let sizes = schedule.written.iter().map(|&slot| graph.size(slot));
         let mut split: Vec<_> =
@@ -219,32 +251,12 @@ impl<'a> Pass<'a> {
     /// Adds the gradients of biases of an operation, and has those of its weights computed.
     fn add_pending(&mut self, workshop: &mut Workshop, node: usize, gradient: &mut [f32]) {
         let (graph, rows) = (self.graph, self.parts.positions());
-        let slots = &self.slots;
-        let mut pend = |weights: &Weights, x: Value, y: Value| {
-            let slots = [x.0, graph.gradient(y)];
-            self.pending
-                .push(Pending { weights: WeightSums::new(weights, rows, graph.path, &mut workshop.store), slots });
-        };
-        match &graph.nodes[node].operation {
-            Operation::Linear { matrix, x, y, .. } => {
-                let matrix = &graph.layers.matrices[*matrix];
-                matrix.add_bias_gradient(&slots[graph.gradient(*y)], gradient);
-                pend(&matrix.weights, *x, *y);
+        for WeightUse { weights, biased, x, y } in graph.weights_of(node) {
+            if let Some(matrix) = biased {
+                matrix.add_bias_gradient(&self.slots[graph.gradient(y)], gradient);
             }
-            Operation::Dense(Dense { layer, x, z, .. }) => pend(&graph.layers.dense[*layer].weights, *x, *z),
-            Operation::Convolve { convolution, x, z, .. } => {
-                pend(&graph.layers.convolutions[*convolution].weights, *x, *z);
-            }
-            Operation::Activate(Activated { activation, kept, .. }) => {
-                // Each matrix reads what is kept before that which it computes.
-                let numbers: Vec<Value> = operation::forward(kept).collect();
-                let matrices = graph.layers.activations[*activation].matrices();
-                for (matrix, numbers) in matrices.zip(numbers.windows(2)) {
-                    matrix.add_bias_gradient(&slots[graph.gradient(numbers[1])], gradient);
-                    pend(&matrix.weights, numbers[0], numbers[1]);
-                }
-            }
-            _ => {}
+            let weights = WeightSums::new(weights, rows, self.largest, graph.path, &mut workshop.store);
+            self.pending.push(Pending { weights, slots: [x.0, graph.gradient(y)] });
         }
     }
 
@@ -252,9 +264,7 @@ impl<'a> Pass<'a> {
     fn compute_pending(&mut self, workshop: &mut Workshop, gradient: &mut [f32]) {
         let rest = self.pending.iter_mut().flat_map(|pending| pending.parts(&self.slots)).collect();
         workshop.threads.each(rest, GradientPart::compute);
-        for Pending { weights, .. } in self.pending.drain(..) {
-            weights.add(gradient, &mut workshop.threads, &mut workshop.store);
-        }
+        self.add_computed(workshop, gradient);
     }
 
     /// The mean of the rows of the slots of some values, of which `slot` has the size.

@@ -5,6 +5,11 @@ use super::{Graph, Node, Operation, Value};
 #[derive(Debug, Default)]
 pub(super) struct Phase {
     pub(super) forward: Schedule,
+    /// Slots that are not needed after this phase of the forward pass: the backward pass does not read them, or
+    /// computes them again.
+    pub(super) dropped: Vec<usize>,
+    /// Operations of segments that are computed again before this phase of the backward pass.
+    pub(super) recomputed: Schedule,
     pub(super) backward: Schedule,
     /// Slots that are not needed after this phase of the backward pass and the gradients of weights beside it.
     pub(super) released: Vec<usize>,
@@ -25,10 +30,12 @@ impl Graph {
         let phases = self.nodes.iter().map(|node| node.phase + 1).max().unwrap_or(0);
         self.phases = (0..phases).map(|_| Phase::default()).collect();
         self.schedule_forward();
-        self.schedule_backward();
+        let is_read = self.schedule_backward();
+        let is_recomputed = self.schedule_recomputation();
+        self.drop_values(&is_read, &is_recomputed);
         let slots = 2 * self.values.len();
         for phase in &mut self.phases {
-            for schedule in [&mut phase.forward, &mut phase.backward] {
+            for schedule in [&mut phase.forward, &mut phase.recomputed, &mut phase.backward] {
                 schedule.written.sort_unstable();
                 schedule.written.dedup();
                 schedule.places = vec![None; slots];
@@ -50,11 +57,12 @@ impl Graph {
         }
     }
 
-    fn schedule_backward(&mut self) {
+    /// Returns whether the backward pass reads each value.
+    fn schedule_backward(&mut self) -> Vec<bool> {
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
         order.sort_by_key(|&index| (self.backward_phase(index), index));
         let mut has_gradient = vec![false; self.values.len()];
-        let mut last = vec![self.phases.len(); self.values.len()];
+        let mut last = vec![self.phases.len(); 2 * self.values.len()];
         for index in order.into_iter().rev() {
             let (phase, Node { operation, is_differentiated, .. }) = (self.backward_phase(index), &self.nodes[index]);
             let is_loss = matches!(operation, Operation::Loss(_));
@@ -66,9 +74,10 @@ impl Graph {
             // The gradient of the input of a norm is computed with its convolution.
             let is_norm = matches!(operation, Operation::Activate(_));
             let changed: Vec<Value> = inputs.filter(|_| !is_norm).chain(operation.changed()).collect();
-            let used = operation.outputs().into_iter().chain(operation.inputs()).chain(operation.read_besides());
-            for value in used.chain(operation.results()).chain(changed.iter().copied()) {
-                last[value.0] = last[value.0].min(phase);
+            let of_gradients = operation.results().into_iter().chain(operation.read_besides());
+            let gradients = of_gradients.chain(changed.iter().copied()).map(|value| self.gradient(value));
+            for slot in operation.read_backward().iter().map(|value| value.0).chain(gradients) {
+                last[slot] = last[slot].min(phase);
             }
             let mut written: Vec<usize> = changed.iter().map(|&value| self.gradient(value)).collect();
             changed.iter().for_each(|value| has_gradient[value.0] = true);
@@ -79,10 +88,61 @@ impl Graph {
             schedule.nodes.push(index);
             schedule.written.extend(written);
         }
-        for (value, last) in last.into_iter().enumerate() {
+        for (slot, &last) in last.iter().enumerate() {
             // Gradients of weights are computed a phase later.
-            if let Some(phase) = last.checked_sub(1).and_then(|phase| self.phases.get_mut(phase)) {
-                phase.released.extend([value, self.values.len() + value]);
+            if let Some(phase) = last.checked_sub(1).filter(|_| last < self.phases.len()) {
+                self.phases[phase].released.push(slot);
+            }
+        }
+        last[..self.values.len()].iter().map(|&last| last < self.phases.len()).collect()
+    }
+
+    /// Has the operations of each segment whose results only the segment reads computed again, before the first phase
+    /// of the backward pass that may read them. Returns whether each value is computed again.
+    fn schedule_recomputation(&mut self) -> Vec<bool> {
+        let mut is_recomputed = vec![false; self.values.len()];
+        let mut is_read_elsewhere = vec![false; self.values.len()];
+        for Node { operation, segment, .. } in &self.nodes {
+            for value in operation.read_forward() {
+                is_read_elsewhere[value.0] |= self.nodes[self.values[value.0].node].segment != *segment;
+            }
+        }
+        let mut first = vec![0; self.segments];
+        for (phase, node) in self
+            .phases
+            .iter()
+            .enumerate()
+            .flat_map(|(phase, of)| of.backward.nodes.iter().map(move |&node| (phase, node)))
+        {
+            if let Some(segment) = self.nodes[node].segment {
+                first[segment] = phase.max(first[segment]);
+            }
+        }
+        for (index, Node { operation, segment, is_differentiated, .. }) in self.nodes.iter().enumerate() {
+            let Some(segment) = segment.filter(|_| *is_differentiated) else { continue };
+            let outputs = operation.outputs();
+            if outputs.iter().any(|value| is_read_elsewhere[value.0]) {
+                continue;
+            }
+            outputs.iter().for_each(|value| is_recomputed[value.0] = true);
+            let schedule = &mut self.phases[first[segment]].recomputed;
+            schedule.nodes.push(index);
+            schedule.written.extend(outputs.iter().map(|value| value.0));
+        }
+        is_recomputed
+    }
+
+    /// Has the values dropped after their last use in the forward pass that the backward pass does not read from then.
+    fn drop_values(&mut self, is_read: &[bool], is_recomputed: &[bool]) {
+        let mut last: Vec<usize> = self.values.iter().map(|value| value.phase).collect();
+        for Node { operation, phase, .. } in &self.nodes {
+            for value in operation.read_forward() {
+                last[value.0] = last[value.0].max(*phase);
+            }
+        }
+        for (value, last) in last.into_iter().enumerate() {
+            if !is_read[value] || is_recomputed[value] {
+                self.phases[last].dropped.push(value);
             }
         }
     }

@@ -1,4 +1,4 @@
-use training::{Examples, Layout, ModelLayers};
+use training::{Examples, Layout, ModelLayers, Recompute};
 use weights::Architecture;
 
 use crate::graph::Graph;
@@ -11,14 +11,15 @@ pub(super) struct Model {
     layers: ModelLayers,
     layout: Layout,
     path: Path,
+    recompute: Recompute,
     /// The graph for the steps of the newest batch, and their number.
     graph: Option<(usize, Graph)>,
 }
 
 impl Model {
     /// The network of `layers`.
-    pub(super) fn new(architecture: &Architecture, layers: ModelLayers, path: Path) -> Self {
-        Self { architecture: architecture.clone(), layout: layers.layout(), layers, path, graph: None }
+    pub(super) fn new(architecture: &Architecture, layers: ModelLayers, path: Path, recompute: Recompute) -> Self {
+        Self { architecture: architecture.clone(), layout: layers.layout(), layers, path, recompute, graph: None }
     }
 
     /// Its architecture.
@@ -51,25 +52,29 @@ impl Model {
         }
     }
 
-    /// The graph for examples, which were checked: that of the newest batch unless its number of steps differs.
+    /// The graph for examples, which were checked.
     pub(super) fn graph(&mut self, examples: &Examples) -> &mut Graph {
-        let steps = match examples {
+        self.unrolled(match examples {
             Examples::Positions(_) => 0,
             Examples::Unrolled(batch) => batch.unroll_steps,
-        };
+        })
+    }
+
+    /// The graph for a number of steps: the one there is, unless its number differs.
+    pub(super) fn unrolled(&mut self, steps: usize) -> &mut Graph {
         let graph = match self.graph.take() {
             Some((of, graph)) if of == steps => graph,
-            _ => self.unrolled(steps),
+            _ => self.built(steps),
         };
         &mut self.graph.insert((steps, graph)).1
     }
 
-    fn unrolled(&self, steps: usize) -> Graph {
-        let Self { architecture, layers, layout, path, .. } = self;
+    fn built(&self, steps: usize) -> Graph {
+        let &Self { ref architecture, ref layers, ref layout, path, recompute, .. } = self;
         match layers {
-            ModelLayers::Alphazero(layers) => alphazero::graph(architecture, layers, layout, *path),
+            ModelLayers::Alphazero(layers) => alphazero::graph(architecture, layers, layout, path, recompute),
             ModelLayers::Muzero { latent: layers, consistency } => {
-                latent::unrolled(architecture, layers, consistency.as_ref(), layout, steps, *path)
+                latent::unrolled(architecture, layers, consistency.as_ref(), layout, steps, path, recompute)
             }
         }
     }

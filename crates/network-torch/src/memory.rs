@@ -1,0 +1,85 @@
+use network::{Layer, LayerKind};
+use training::{Memory, ModelLayers, Precision, Recompute, TrainerSettings};
+
+use crate::Network;
+
+/// Activations of a block: the outputs of both convolutions and of what follows each.
+const OF_BLOCK: usize = 4;
+
+/// An estimate of the memory of training steps of `batch` positions, unrolled over `unroll_steps` steps.
+///
+/// The state is exact. Activations are those that libtorch keeps for the backward pass, the output of each convolution
+/// and of its norm, and once more as many of one layer for gradients; what an operator needs while it runs is unknown.
+pub(crate) fn memory(network: &Network, settings: &TrainerSettings, batch: usize, unroll_steps: usize) -> Memory {
+    let bytes = match settings.precision {
+        Precision::F32 => 4,
+        Precision::Bf16 => 2,
+    };
+    let positions = settings.micro_batch_of(batch);
+    let numbers = activations(network, settings.recompute, unroll_steps);
+    let state = Memory::of_state(&network.layout, settings);
+    let lowered = if settings.precision == Precision::F32 { 0 } else { state.parameters / 4 * bytes };
+    Memory { packed_weights: lowered, activations: positions * numbers * bytes, ..state }
+}
+
+/// The numbers of a position that are kept at the same time.
+fn activations(network: &Network, recompute: Recompute, unroll_steps: usize) -> usize {
+    let architecture = network.architecture();
+    let cells = architecture.height * architecture.width;
+    let of_layer = |layer: &Layer| match layer.kind {
+        LayerKind::Convolution { .. } => 2 * cells * layer.outputs,
+        _ => 2 * layer.outputs,
+    };
+    match &network.layers {
+        ModelLayers::Alphazero(layers) => {
+            let all: usize = layers.iter().map(of_layer).sum();
+            let (output, blocks) = (cells * architecture.channels, architecture.blocks);
+            let of_blocks = match recompute {
+                Recompute::None => OF_BLOCK * blocks,
+                Recompute::Blocks => {
+                    let segment = Recompute::segment_blocks(blocks);
+                    blocks.div_ceil(segment) + OF_BLOCK * segment.min(blocks)
+                }
+            };
+            all - OF_BLOCK * blocks * output + (of_blocks + OF_BLOCK) * output
+        }
+        // Every layer is used at most once for each state.
+        ModelLayers::Muzero { latent, .. } => latent.iter().map(of_layer).sum::<usize>() * (unroll_steps + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+    use training::{Precision, Recompute, TrainerSettings};
+    use weights::{Architecture, Model};
+
+    use super::memory;
+    use crate::Network;
+
+    #[test]
+    fn fewer_activations_and_smaller_micro_batches_lower_the_estimate() {
+        let architecture = Architecture {
+            game: "any".into(),
+            planes: 3,
+            height: 9,
+            width: 9,
+            actions: 82,
+            channels: 32,
+            blocks: 34,
+            squeeze_excitation: 4,
+            global_pooling: 0,
+            model: Model::Alphazero,
+        };
+        let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
+        let of = |settings: TrainerSettings| memory(&network, &settings, 256, 0).activations;
+        let all = of(TrainerSettings::default());
+        // The z and the y of each convolution of stem, blocks and heads, a few numbers, and four for gradients.
+        let plane = 256 * 81 * 4;
+        assert!(all > plane * 32 * (2 + 4 * 34) && all < plane * 32 * (2 + 4 * 34 + 4 + 8), "{all}");
+        assert_eq!(of(TrainerSettings { micro_batch: 64, ..TrainerSettings::default() }), all / 4);
+        assert_eq!(of(TrainerSettings { precision: Precision::Bf16, ..TrainerSettings::default() }), all / 2);
+        let recomputed = of(TrainerSettings { recompute: Recompute::Blocks, ..TrainerSettings::default() });
+        assert!(3 * recomputed < all, "{recomputed} of {all}");
+    }
+}

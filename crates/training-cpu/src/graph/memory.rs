@@ -1,0 +1,70 @@
+//! The memory of a pass, known before it runs: its buffers are taken and given back in the order of the schedule.
+
+use super::Graph;
+use super::schedule::Schedule;
+use crate::buffer::{PlannedBuffer, PlannedStore};
+use crate::matrix::Weights;
+use crate::weight_sums::WeightSums;
+
+/// The buffers of a pass.
+struct Plan<'a> {
+    graph: &'a Graph,
+    positions: usize,
+    store: PlannedStore,
+    slots: Vec<PlannedBuffer>,
+    pending: Vec<PlannedBuffer>,
+}
+
+impl Graph {
+    /// The bytes of the activations, their gradients and the sums of gradients of weights that passes take from a
+    /// store, the largest of which is over `positions` positions.
+    pub(crate) fn activation_bytes(&self, positions: usize) -> usize {
+        let slots = vec![PlannedBuffer::default(); 2 * self.values.len()];
+        let mut plan = Plan { graph: self, positions, store: PlannedStore::default(), slots, pending: Vec::new() };
+        for phase in &self.phases {
+            plan.write(&phase.forward);
+            plan.give(&phase.dropped);
+        }
+        for phase in self.phases.iter().rev() {
+            if !phase.recomputed.nodes.is_empty() {
+                plan.write(&phase.recomputed);
+                plan.add_computed();
+            }
+            plan.write(&phase.backward);
+            plan.add_computed();
+            phase.backward.nodes.iter().for_each(|&node| plan.pend(node));
+            plan.give(&phase.released);
+        }
+        plan.store.bytes()
+    }
+
+    /// The bytes of the weights as they are packed for a step.
+    pub(crate) fn packed_bytes(&self) -> usize {
+        self.layers.weights().map(Weights::packed_bytes).sum()
+    }
+}
+
+impl Plan<'_> {
+    fn write(&mut self, schedule: &Schedule) {
+        for &slot in &schedule.written {
+            if self.slots[slot] == PlannedBuffer::default() {
+                self.slots[slot] = self.store.take(self.positions * self.graph.size(slot));
+            }
+        }
+    }
+
+    fn give(&mut self, slots: &[usize]) {
+        slots.iter().for_each(|&slot| self.store.give(std::mem::take(&mut self.slots[slot])));
+    }
+
+    fn pend(&mut self, node: usize) {
+        for used in self.graph.weights_of(node) {
+            let capacity = WeightSums::capacity(used.weights, self.positions, self.graph.path);
+            self.pending.push(self.store.take(capacity));
+        }
+    }
+
+    fn add_computed(&mut self) {
+        self.pending.drain(..).for_each(|buffer| self.store.give(buffer));
+    }
+}

@@ -1,0 +1,122 @@
+use crate::{Layout, TrainerSettings};
+
+/// The memory of a training by part, in bytes. Batches that wait, and what threads need beside it, do not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Parameters and running statistics as trained.
+    pub parameters: usize,
+    /// The moments of the optimiser.
+    pub moments: usize,
+    /// The average that is published.
+    pub average: usize,
+    /// The gradient of all parameters.
+    pub gradient: usize,
+    /// Other forms of the weights, which steps compute with: packed, filtered, or of lower precision.
+    pub packed_weights: usize,
+    /// Activations of a micro-batch and their gradients.
+    pub activations: usize,
+}
+
+impl Memory {
+    /// The memory that does not depend on the backend and the batch.
+    #[must_use]
+    pub fn of_state(layout: &Layout, settings: &TrainerSettings) -> Self {
+        let count = |entries: &[crate::Entry]| entries.last().map_or(0, |entry| entry.range().end);
+        let (parameters, statistics) = (count(&layout.parameters), count(&layout.statistics));
+        let floats = |count: usize| count * size_of::<f32>();
+        Self {
+            parameters: floats(parameters + statistics),
+            moments: settings.optimiser.moment_names().len() * settings.moments.bytes(parameters),
+            average: floats(parameters + statistics),
+            gradient: floats(parameters),
+            packed_weights: 0,
+            activations: 0,
+        }
+    }
+
+    /// The parts by name.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, usize); 6] {
+        let &Self { parameters, moments, average, gradient, packed_weights, activations } = self;
+        [
+            ("parameters", parameters),
+            ("moments", moments),
+            ("average", average),
+            ("gradient", gradient),
+            ("packed_weights", packed_weights),
+            ("activations", activations),
+        ]
+    }
+
+    /// The sum of all parts.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl std::fmt::Display for Memory {
+    /// Writes the parts in MiB: `parameters 1.2 MiB, …, together 30.0 MiB`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mebibytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        for (part, bytes) in self.parts() {
+            write!(f, "{} {:.1} MiB, ", part.replace('_', " "), mebibytes(bytes))?;
+        }
+        write!(f, "together {:.1} MiB", mebibytes(self.total()))
+    }
+}
+
+impl TrainerSettings {
+    /// The positions of the largest micro-batch of a batch.
+    #[must_use]
+    pub fn micro_batch_of(&self, batch: usize) -> usize {
+        match self.micro_batch {
+            0 => batch,
+            most => batch.div_ceil(batch.div_ceil(most).max(1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::{Architecture, Model};
+
+    use crate::{Memory, ModelLayers, MomentFormat, Optimiser, TrainerSettings};
+
+    fn tiny() -> Architecture {
+        Architecture {
+            game: "tiny".into(),
+            planes: 2,
+            height: 3,
+            width: 4,
+            actions: 5,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            model: Model::Alphazero,
+        }
+    }
+
+    #[test]
+    fn moments_take_the_bytes_of_their_format_and_number() {
+        let layers = ModelLayers::new(&tiny()).unwrap();
+        let (layout, count) = (layers.layout(), layers.parameters());
+        let of = |optimiser, moments| {
+            Memory::of_state(&layout, &TrainerSettings { optimiser, moments, ..TrainerSettings::default() })
+        };
+        let adamw = of(Optimiser::adamw(), MomentFormat::F32);
+        assert_eq!((adamw.moments, adamw.gradient), (8 * count, 4 * count));
+        assert_eq!(of(Optimiser::lion(), MomentFormat::Bf16).moments, 2 * count);
+        assert_eq!(of(Optimiser::lion(), MomentFormat::Int8).moments, count + 4 * count.div_ceil(256));
+        assert_eq!(adamw.total(), adamw.parameters + adamw.moments + adamw.average + adamw.gradient);
+        assert!(adamw.to_string().contains("packed weights 0.0 MiB"), "{adamw}");
+    }
+
+    #[test]
+    fn a_batch_is_split_into_micro_batches_of_about_equal_size() {
+        let of =
+            |micro_batch, batch| TrainerSettings { micro_batch, ..TrainerSettings::default() }.micro_batch_of(batch);
+        assert_eq!([of(0, 10), of(3, 10), of(4, 10), of(16, 10), of(5, 10)], [10, 3, 4, 10, 5]);
+    }
+}

@@ -1,0 +1,99 @@
+//! Settings of training and of the network that are one of some words.
+
+use serde::{Deserialize, Serialize};
+use training::{MomentFormat, Recompute};
+
+/// The setting `learner.moments`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MomentsKind {
+    /// float32.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// 8 bits in blocks.
+    Int8,
+}
+
+impl MomentsKind {
+    pub(crate) fn format(self) -> MomentFormat {
+        match self {
+            Self::F32 => MomentFormat::F32,
+            Self::Bf16 => MomentFormat::Bf16,
+            Self::Int8 => MomentFormat::Int8,
+        }
+    }
+}
+
+/// The setting `learner.recompute`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecomputeKind {
+    /// All activations are kept.
+    None,
+    /// Those within segments of residual blocks are computed again.
+    Blocks,
+}
+
+impl RecomputeKind {
+    pub(crate) fn of_trainer(self) -> Recompute {
+        match self {
+            Self::None => Recompute::None,
+            Self::Blocks => Recompute::Blocks,
+        }
+    }
+}
+
+/// The setting `network.preset`: a depth and the width that goes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkPreset {
+    /// As `network.channels` and `network.blocks` are set.
+    None,
+    /// 6 blocks of 96 channels.
+    B6c96,
+    /// 10 blocks of 128 channels.
+    B10c128,
+    /// 18 blocks of 192 channels.
+    B18c192,
+    /// 34 blocks of 256 channels.
+    B34c256,
+}
+
+impl NetworkPreset {
+    /// Every preset that sets the size.
+    pub const SIZES: [Self; 4] = [Self::B6c96, Self::B10c128, Self::B18c192, Self::B34c256];
+
+    /// Its channels and blocks, in place of those that are set.
+    #[must_use]
+    pub fn size(self) -> Option<[usize; 2]> {
+        match self {
+            Self::None => None,
+            Self::B6c96 => Some([96, 6]),
+            Self::B10c128 => Some([128, 10]),
+            Self::B18c192 => Some([192, 18]),
+            Self::B34c256 => Some([256, 34]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NetworkPreset;
+    use crate::config::NetworkSection;
+
+    #[test]
+    fn a_preset_replaces_channels_and_blocks_by_those_of_its_name() {
+        let size = |preset| {
+            let section = NetworkSection { preset, channels: 17, blocks: 3, ..NetworkSection::default() };
+            let architecture = section.architecture_of(&games::TicTacToe::new());
+            (architecture.blocks, architecture.channels)
+        };
+        assert_eq!(size(NetworkPreset::None), (3, 17));
+        for preset in NetworkPreset::SIZES {
+            let name = serde_json::to_string(&preset).unwrap();
+            let (blocks, channels) = size(preset);
+            assert_eq!(name, format!("\"b{blocks}c{channels}\""));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The memory of training: stated before the first step, and compared with that of the machine.
+
+use learner::config::LearnerSection;
+use training::Memory;
+
+/// Compares the memory of training steps with that of the machine, in bytes; an unknown machine is not compared.
+///
+/// # Errors
+/// Names the settings that lower it, if it is more than the machine has.
+pub(crate) fn check(memory: &Memory, machine: Option<u64>, learner: &LearnerSection) -> anyhow::Result<()> {
+    let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let needed = memory.total() as u64;
+    let Some(machine) = machine.filter(|&machine| needed > machine) else { return Ok(()) };
+    let &LearnerSection { batch_size, micro_batch, recompute, moments, .. } = learner;
+    anyhow::bail!(
+        "learner.batch_size: a training step of {batch_size} positions needs {:.1} GiB ({memory}), and this machine has \
+         {:.1} GiB: lower learner.batch_size or learner.micro_batch (now {micro_batch}), set learner.recompute to blocks \
+         (now {}), or set learner.moments to bf16 or int8 (now {})",
+        gibibytes(needed),
+        gibibytes(machine),
+        format!("{recompute:?}").to_lowercase(),
+        format!("{moments:?}").to_lowercase(),
+    );
+}
+
+/// The most memory that this process has had, in bytes, if the system reports it.
+pub(crate) fn peak_bytes() -> Option<u64> {
+    peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// The peak that Linux lists.
+fn peak_in(status: &str) -> Option<u64> {
+    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
+    kibibytes.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_needs_more_than_the_machine_has_is_refused_with_the_settings_that_lower_it() {
+        let memory = Memory { activations: 3 << 30, ..Memory::default() };
+        let learner = LearnerSection::default();
+        check(&memory, Some(3 << 30), &learner).unwrap();
+        check(&memory, None, &learner).unwrap();
+        let error = check(&memory, Some(2 << 30), &learner).unwrap_err().to_string();
+        let named = ["learner.batch_size", "learner.micro_batch", "learner.recompute", "learner.moments", "3.0 GiB"];
+        assert!(named.iter().all(|named| error.contains(named)), "{error}");
+    }
+
+    #[test]
+    fn the_peak_of_a_process_is_listed_in_kibibytes() {
+        assert_eq!(peak_in("Name:\tlearner\nVmPeak:\t 9 kB\nVmHWM:\t    2048 kB\n"), Some(2 << 20));
+        assert_eq!(peak_in("VmHWM:\tmany kB\n"), None);
+    }
+}
