@@ -3,6 +3,7 @@
 mod backend;
 #[cfg(feature = "torch")]
 mod device;
+mod held_out;
 mod metrics;
 #[cfg(not(feature = "torch"))]
 mod only_cpu;
@@ -13,6 +14,7 @@ mod trainer;
 mod training;
 #[cfg(feature = "torch")]
 mod trial;
+mod validation;
 mod writer;
 
 #[cfg(not(feature = "torch"))]
