@@ -225,6 +225,11 @@ pub struct LearnerSection {
     /// The exponent of the importance weights that correct for draws by priority: 1 corrects fully, 0 not at all. It
     /// has no effect on uniform draws.
     pub importance_exponent: f64,
+    /// Whether the run writes TensorBoard's event files: `zerofleet train` into the run directory, the learner into its
+    /// folders `learner` and `validation`.
+    pub event_files: bool,
+    /// Publications from one that writes histograms of weights and gradients to the next; 0 writes none.
+    pub histogram_publications: u64,
     /// Interval at which weights are published, if a step was taken.
     pub publish_interval_seconds: f64,
     /// Published versions kept on disk.
@@ -335,6 +340,9 @@ impl Default for LearnerSection {
             validation_positions: 2048,
             // The value of MuZero.
             importance_exponent: 1.0,
+            event_files: true,
+            // With the default interval of publications, every hundred seconds.
+            histogram_publications: 10,
             publish_interval_seconds: 10.0,
             versions_kept: 4,
             checkpoint_interval_seconds: 30.0,

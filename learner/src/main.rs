@@ -10,6 +10,7 @@ mod only_cpu;
 mod pipeline;
 mod priorities;
 mod process;
+mod records;
 mod trainer;
 mod training;
 #[cfg(feature = "torch")]

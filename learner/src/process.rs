@@ -20,6 +20,7 @@ use crate::device::Device;
 use crate::held_out::{HeldOut, Split};
 use crate::pipeline::BatchSettings;
 use crate::priorities::Priorities;
+use crate::records::Records;
 use crate::training::{Start, Training};
 use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, metrics, pipeline};
@@ -92,7 +93,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
         let of_rows = ValidationSettings { targets, smoothing, positions_max, seed: settings.run.seed, device };
         let stop = stop.clone();
         let priorities = priorities.clone();
-        Some(validation::start(&game, of_rows, preparers.reports, priorities, move || stop.is_cancelled())?)
+        let records = Records::of_validation(&settings);
+        Some(validation::start(&game, of_rows, records, preparers.reports, priorities, move || stop.is_cancelled())?)
     } else {
         None
     };

@@ -31,6 +31,7 @@ use crate::device::Device;
 use crate::held_out::Drawn;
 use crate::pipeline::Reports;
 use crate::priorities::{Item, Priorities};
+use crate::records::{self, Records};
 use crate::{metrics, pipeline};
 
 /// The greatest share of the time of one thread, or of an accelerator, that evaluation takes: after an evaluation of a
@@ -93,7 +94,7 @@ impl Versions {
     }
 }
 
-/// Starts the thread. It reports trajectories that break the rules and the value errors of its positions as training
+/// Starts the thread, which writes its measures to `records`. It reports trajectories that break the rules and the value errors of its positions as training
 /// does, and evaluates nothing once `stop` returns true.
 ///
 /// # Errors
@@ -101,6 +102,7 @@ impl Versions {
 pub(crate) fn start<G: Game>(
     game: &G,
     settings: ValidationSettings,
+    records: Records,
     reports: Reports,
     priorities: Priorities,
     stop: impl Fn() -> bool + Send + 'static,
@@ -116,6 +118,7 @@ pub(crate) fn start<G: Game>(
             rng: ChaCha8Rng::seed_from_u64(settings.seed ^ SEED),
             settings,
             engine: Engine::new(settings.device),
+            records,
             reports,
             priorities,
             next: Instant::now(),
@@ -133,6 +136,7 @@ struct Validator<G> {
     buffer: Buffer,
     rng: ChaCha8Rng,
     engine: Engine,
+    records: Records,
     reports: Reports,
     priorities: Priorities,
     /// The earliest time of the next evaluation.
@@ -186,6 +190,7 @@ impl<G: Game> Validator<G> {
         match measured {
             Ok(Some((measures, errors))) => {
                 metrics::validation(manifest.version, &measures);
+                self.records.append(manifest.training_step, || records::validation(&measures));
                 if self.priorities.are_wanted() {
                     let (items, errors): (Vec<Item>, Vec<f32>) = errors.into_iter().unzip();
                     self.priorities.report(&items, &errors);

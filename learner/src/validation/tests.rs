@@ -7,6 +7,7 @@ use std::time::Instant;
 use experience::{ActionProbability, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use games::TicTacToe;
+use learner::config::Config;
 use proto::servers::Server;
 use rand::RngExt as _;
 use targets::Unroll;
@@ -217,8 +218,9 @@ fn the_thread_reports_what_breaks_the_rules_and_ends_when_both_queues_close() {
     let is_stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_stopped);
     let (priorities, _) = Priorities::new();
+    let records = Records::of_validation(&Config::default().settings().unwrap());
     let validation =
-        start(&TicTacToe::new(), settings, reports, priorities, move || stop.load(Ordering::Relaxed)).unwrap();
+        start(&TicTacToe::new(), settings, records, reports, priorities, move || stop.load(Ordering::Relaxed)).unwrap();
     let (mut broken, server) = drawn(5);
     let step = Step { action: Action(4), ..broken.segment.steps().next().unwrap() };
     let id = TrajectoryId { actor: 1, epoch: 1, sequence: 77 };
