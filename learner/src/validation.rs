@@ -94,8 +94,8 @@ impl Versions {
     }
 }
 
-/// Starts the thread, which writes its measures to `records`. It reports trajectories that break the rules and the value errors of its positions as training
-/// does, and evaluates nothing once `stop` returns true.
+/// Starts the thread, which writes its measures to `records`. It reports trajectories that break the rules and the
+/// value errors of its positions as training does, and evaluates nothing once `stop` returns true.
 ///
 /// # Errors
 /// The thread cannot be started.
