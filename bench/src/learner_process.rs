@@ -44,6 +44,8 @@ impl LearnerProcess {
             format!("run.directory={}", folder.join("run").display()),
             format!("learner.replay={replay}"),
             "learner.device=cpu".to_owned(),
+            // What is drawn is trained on, and all time is that of training.
+            "learner.validation_share=0".to_owned(),
         ];
         let sets = own.into_iter().chain(sets.iter().cloned()).flat_map(|set| ["--set".to_owned(), set]);
         let [listen_text, admin_text] = [listen, admin].map(|address| address.to_string());

@@ -10,7 +10,6 @@
 //! servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
 //! would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs libtorch.
 
-mod append_log;
 mod bench;
 mod client_security;
 mod deterministic;

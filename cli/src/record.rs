@@ -1,12 +1,12 @@
-//! Records the metrics of a run in `metrics.jsonl` and in TensorBoard's event file: protobuf events in length-prefixed,
-//! checksummed records (TFRecord).
+//! Records the metrics of a run in `metrics.jsonl` and in TensorBoard's event file.
 
 use std::fs;
+use std::io;
 
 use anyhow::Context;
-use prost::Message;
+use event_file::{AppendLog, EventFile, Summary};
+use fleet::config::Fleet;
 
-use crate::append_log::AppendLog;
 use crate::run_metrics::RunMetrics;
 use fleet::run_directory::RunDirectory;
 
@@ -14,24 +14,35 @@ use fleet::run_directory::RunDirectory;
 #[derive(Debug)]
 pub(crate) struct Record {
     lines: AppendLog,
-    events: AppendLog,
+    events: Option<Events>,
 }
 
+/// The event file, if the run writes any.
+#[derive(Debug)]
+struct Events {
+    file: EventFile,
+    /// The name of the run.
+    group: String,
+    /// The settings of the run, which the first event holds.
+    settings: Option<serde_json::Value>,
+}
+
+/// The sections of a run file that say where a run is, and not what it learns.
+const SECTIONS_LEFT_OUT: [&str; 2] = ["security", "telemetry"];
+
 impl Record {
-    /// Opens the run's `metrics.jsonl` for appending, and creates a new event file.
-    pub(crate) fn open(run: &RunDirectory, unix_seconds: f64) -> anyhow::Result<Self> {
+    /// Opens the run's `metrics.jsonl` for appending; its event file is created with the first reading.
+    pub(crate) fn open(run: &RunDirectory, config: &Fleet) -> anyhow::Result<Self> {
         let path = run.metrics();
         let mut lines = AppendLog::open(&path).with_context(|| format!("open {}", path.display()))?;
         lines.end_last_line().with_context(|| format!("append to {}", path.display()))?;
-        // TensorBoard reads all event files of a folder as one run.
-        let name = format!("events.out.tfevents.{unix_seconds:.0}.zerofleet.{}", std::process::id());
-        let version = Some("brain.Event:2".to_owned());
-        let first = Event { wall_time: unix_seconds, step: 0, file_version: version, summary: None };
-        let events = AppendLog::open(&run.path().join(name)).and_then(|mut events| {
-            events.append(&event_record(&first))?;
-            Ok(events)
-        });
-        Ok(Self { lines, events: events.context("create the event file")? })
+        let mut settings = serde_json::to_value(config)?;
+        if let Some(sections) = settings.as_object_mut() {
+            sections.retain(|name, _| !SECTIONS_LEFT_OUT.contains(&name.as_str()));
+        }
+        let file = EventFile::new(run.path().to_owned());
+        let events = Events { file, group: run.name().to_owned(), settings: Some(settings) };
+        Ok(Self { lines, events: config.learner.event_files.then_some(events) })
     }
 
     /// Appends one reading of the metrics.
@@ -39,13 +50,29 @@ impl Record {
         let mut line = serde_json::to_string(readings)?;
         line.push('\n');
         self.lines.append(line.as_bytes()).context("append to metrics.jsonl")?;
-        // A diagram over training steps needs a step; readings before the first one count as step zero.
-        let step = readings.steps.unwrap_or(0.0) as i64;
-        // The format has single precision, which is enough for a diagram.
-        let value = readings.scalars().into_iter().map(|(tag, value)| Scalar { tag, simple_value: value as f32 });
-        let summary = Some(Summary { value: value.collect() });
-        let event = Event { wall_time: readings.unix_seconds, step, file_version: None, summary };
-        self.events.append(&event_record(&event)).context("append to the event file")
+        self.events.as_mut().map_or(Ok(()), |events| events.append(readings)).context("append to the event file")
+    }
+}
+
+impl Events {
+    fn append(&mut self, readings: &RunMetrics) -> io::Result<()> {
+        let step = match readings.steps {
+            Some(steps) => steps as u64,
+            // Readings before the first step count as step zero.
+            None if self.file.is_at_start() => 0,
+            // The learner does not answer, and a diagram over training steps needs its step.
+            None => return Ok(()),
+        };
+        let mut summary = Summary::new();
+        for (tag, value) in readings.scalars() {
+            summary = summary.scalar(tag, value);
+        }
+        if let Some(settings) = &self.settings {
+            summary = summary.settings(&self.group, settings, readings.unix_seconds);
+        }
+        self.file.append(readings.unix_seconds, step, summary)?;
+        self.settings = None;
+        Ok(())
     }
 }
 
@@ -59,56 +86,6 @@ pub(crate) fn read(run: &RunDirectory) -> anyhow::Result<Vec<RunMetrics>> {
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// `tensorflow.Event`, reduced to the fields of scalars.
-#[derive(Clone, PartialEq, Message)]
-struct Event {
-    #[prost(double, tag = "1")]
-    wall_time: f64,
-    #[prost(int64, tag = "2")]
-    step: i64,
-    #[prost(string, optional, tag = "3")]
-    file_version: Option<String>,
-    #[prost(message, optional, tag = "5")]
-    summary: Option<Summary>,
-}
-
-/// `tensorflow.Summary`.
-#[derive(Clone, PartialEq, Message)]
-struct Summary {
-    #[prost(message, repeated, tag = "1")]
-    value: Vec<Scalar>,
-}
-
-/// `tensorflow.Summary.Value`, reduced to the fields of scalars.
-#[derive(Clone, PartialEq, Message)]
-struct Scalar {
-    #[prost(string, tag = "1")]
-    tag: String,
-    #[prost(float, tag = "2")]
-    simple_value: f32,
-}
-
-/// Encodes an event as a record: length, its checksum, the payload, its checksum; all little-endian.
-fn event_record(event: &Event) -> Vec<u8> {
-    record(&event.encode_to_vec())
-}
-
-fn record(payload: &[u8]) -> Vec<u8> {
-    let length = (payload.len() as u64).to_le_bytes();
-    let mut record = Vec::with_capacity(payload.len() + 16);
-    record.extend_from_slice(&length);
-    record.extend_from_slice(&masked_crc(&length).to_le_bytes());
-    record.extend_from_slice(payload);
-    record.extend_from_slice(&masked_crc(payload).to_le_bytes());
-    record
-}
-
-/// Computes the masked CRC-32C of TFRecord, rotated and shifted so that data which contains checksums is protected as
-/// well.
-fn masked_crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +97,7 @@ mod tests {
         run.create().unwrap();
         fs::write(run.metrics(), before).unwrap();
         let readings = RunMetrics { elapsed_seconds: 7.0, ..RunMetrics::default() };
-        Record::open(&run, 0.0).unwrap().append(&readings).unwrap();
+        Record::open(&run, &Fleet::default()).unwrap().append(&readings).unwrap();
         read(&run).unwrap().into_iter().map(|readings| readings.elapsed_seconds).collect()
     }
 
@@ -135,19 +112,39 @@ mod tests {
         assert_eq!(times_after_appending_to("{\"elapsed_seconds\": 5.0}\n{\"elapsed_sec"), [5.0, 7.0]);
     }
 
-    /// The CRC-32C of these nine digits is 0xe3069283 (polynomial of RFC 3720); the mask is applied by hand.
-    #[test]
-    fn checksums_are_masked_crc32c() {
-        assert_eq!(masked_crc(b"123456789"), 0xc78a_b0e5);
+    /// Returns the names of the run's event files.
+    fn event_files(run: &RunDirectory) -> Vec<String> {
+        let names = fs::read_dir(run.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("tfevents")).collect()
     }
 
     #[test]
-    fn a_record_holds_length_payload_and_both_checksums() {
-        let record = record(b"abc");
-        assert_eq!(record.len(), 8 + 4 + 3 + 4);
-        assert_eq!(record[..8], 3_u64.to_le_bytes());
-        assert_eq!(record[8..12], masked_crc(&3_u64.to_le_bytes()).to_le_bytes());
-        assert_eq!(record[12..15], *b"abc");
-        assert_eq!(record[15..], masked_crc(b"abc").to_le_bytes());
+    fn a_run_that_writes_no_event_files_has_its_lines() {
+        for is_on in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let run = RunDirectory::new(folder.path(), "first").unwrap();
+            run.create().unwrap();
+            let mut config = Fleet::default();
+            config.learner.event_files = is_on;
+            let mut record = Record::open(&run, &config).unwrap();
+            assert_eq!(event_files(&run), [""; 0]);
+            record.append(&RunMetrics::default()).unwrap();
+            assert_eq!((event_files(&run).len(), read(&run).unwrap().len()), (usize::from(is_on), 1));
+        }
+    }
+
+    #[test]
+    fn readings_of_a_resumed_run_wait_for_the_step_of_its_learner() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        let reading = |steps, unix_seconds| RunMetrics { steps, unix_seconds, ..RunMetrics::default() };
+        let mut first = Record::open(&run, &Fleet::default()).unwrap();
+        [reading(None, 1.0), reading(Some(7.0), 2.0)].iter().for_each(|reading| first.append(reading).unwrap());
+        let mut second = Record::open(&run, &Fleet::default()).unwrap();
+        second.append(&reading(None, 3.0)).unwrap();
+        assert_eq!(event_files(&run).len(), 1);
+        second.append(&reading(Some(5.0), 4.0)).unwrap();
+        assert_eq!((event_files(&run).len(), read(&run).unwrap().len()), (2, 4));
     }
 }

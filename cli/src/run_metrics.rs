@@ -63,6 +63,8 @@ pub(crate) struct RunMetrics {
     pub samples_per_insert: Option<f64>,
     /// Bytes of all replay logs.
     pub replay_bytes: Option<f64>,
+    /// Memory of the tables of all replay servers.
+    pub replay_memory_bytes: Option<f64>,
     /// Training steps.
     pub steps: Option<f64>,
     /// Training steps per second.
@@ -77,6 +79,18 @@ pub(crate) struct RunMetrics {
     pub loss_reward: Option<f64>,
     /// The consistency loss of a learned model.
     pub loss_consistency: Option<f64>,
+    /// The chance loss of a learned model.
+    pub loss_chance: Option<f64>,
+    /// The policy loss on held-out trajectories.
+    pub validation_loss_policy: Option<f64>,
+    /// The value loss on held-out trajectories, where values are probabilities.
+    pub validation_loss_value: Option<f64>,
+    /// The share of held-out search policies whose move the network prefers, from 0 to 1.
+    pub validation_policy_accuracy: Option<f64>,
+    /// The mean squared distance of values on held-out trajectories.
+    pub validation_value_squared_error: Option<f64>,
+    /// The expected calibration error of the expected score, from 0 to 1.
+    pub validation_calibration_error: Option<f64>,
     /// The norm of the gradient before clipping.
     pub gradient_norm: Option<f64>,
     /// The learning rate.
@@ -128,6 +142,7 @@ impl RunMetrics {
         use Role::{Actor, Arena, Learner, Replay};
         let learner = |name| processes.gauges(Learner, name, &[]).next();
         let loss = |part| processes.gauges(Learner, "loss", &[("part", part)]).next();
+        let validation = |part| processes.gauges(Learner, "validation_loss", &[("part", part)]).next();
         let arena = |name| processes.gauges(Arena, name, &[]).next();
         let evaluations = processes.rate(Actor, "evaluations_total");
         // With several learners, which is a fault, the newest version counts, so that no process is ahead of it.
@@ -151,6 +166,7 @@ impl RunMetrics {
             window_items: processes.sum(Replay, "window_items"),
             samples_per_insert: processes.mean(Replay, "samples_per_insert"),
             replay_bytes: processes.sum(Replay, "bytes"),
+            replay_memory_bytes: processes.sum(Replay, "memory_bytes"),
             steps: learner("steps_total"),
             steps_per_second: processes.rate(Learner, "steps_total"),
             loss_total: loss("total"),
@@ -158,6 +174,12 @@ impl RunMetrics {
             loss_value: loss("value"),
             loss_reward: loss("reward"),
             loss_consistency: loss("consistency"),
+            loss_chance: loss("chance"),
+            validation_loss_policy: validation("policy"),
+            validation_loss_value: validation("value"),
+            validation_policy_accuracy: learner("validation_policy_accuracy"),
+            validation_value_squared_error: learner("validation_value_squared_error"),
+            validation_calibration_error: learner("validation_calibration_error"),
             gradient_norm: learner("gradient_norm"),
             learning_rate: learner("learning_rate"),
             not_finite: learner("not_finite_total"),
@@ -206,16 +228,28 @@ impl RunMetrics {
             ("replay/items", self.replay_items),
             ("replay/window_items", self.window_items),
             ("replay/samples_per_insert", self.samples_per_insert),
+            ("replay/inserts_per_second", self.inserts_per_second),
+            ("replay/samples_per_second", self.samples_per_second),
+            ("replay/log_bytes", self.replay_bytes),
+            ("replay/memory_bytes", self.replay_memory_bytes),
             ("learner/steps_per_second", self.steps_per_second),
             ("learner/gradient_norm", self.gradient_norm),
             ("learner/learning_rate", self.learning_rate),
             ("learner/weights_version", self.weights_version),
             ("learner/sample_version_lag", self.sample_version_lag),
+            ("learner/not_finite", self.not_finite),
+            ("actor/weights_lag", self.weights_lag),
             ("loss/total", self.loss_total),
             ("loss/policy", self.loss_policy),
             ("loss/value", self.loss_value),
             ("loss/reward", self.loss_reward),
             ("loss/consistency", self.loss_consistency),
+            ("loss/chance", self.loss_chance),
+            ("validation/policy", self.validation_loss_policy),
+            ("validation/value", self.validation_loss_value),
+            ("validation/policy_accuracy", self.validation_policy_accuracy),
+            ("validation/value_squared_error", self.validation_value_squared_error),
+            ("validation/calibration_error", self.validation_calibration_error),
             ("elo/current", self.elo),
             ("elo/low", self.elo_low),
             ("elo/high", self.elo_high),

@@ -103,7 +103,7 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
     let progress = Progress { replay: fleet.replay().to_vec(), ..plan.progress.clone() };
     let mut session = Session {
         run,
-        record: Record::open(run, unix_seconds())?,
+        record: Record::open(run, &plan.config)?,
         meter: Meter::resume(plan.progress.totals.clone()),
         fleet,
         screen,

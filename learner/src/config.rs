@@ -23,6 +23,8 @@ pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
 const PREPARE_THREADS_MAX: usize = 64;
 /// The most unrolled steps: 5 to 10 in the papers; time and memory of a training step grow with them.
 const UNROLLED_MAX: usize = 64;
+/// The most positions that weights are validated on.
+const VALIDATION_POSITIONS_MAX: usize = 65_536;
 /// The longest simulated step, in microseconds: ten seconds.
 const SIMULATED_STEP_US_MAX: u64 = 10_000_000;
 
@@ -234,9 +236,19 @@ pub struct LearnerSection {
     /// value of the step that follows them; 0: all rewards to the end of the episode (Monte Carlo). Together with
     /// `unroll_steps` it is limited by the steps that a replay server cuts for one sample.
     pub td_steps: usize,
+    /// The share of trajectories that are held out: they are never trained on, and published weights are validated on
+    /// them. A hash of the trajectory's id decides. 0 trains on all.
+    pub validation_share: f64,
+    /// The most positions that weights are validated on: the newest samples of held-out trajectories.
+    pub validation_positions: usize,
     /// The exponent of the importance weights that correct for draws by priority: 1 corrects fully, 0 not at all. It
     /// has no effect on uniform draws.
     pub importance_exponent: f64,
+    /// Whether the run writes TensorBoard's event files: `zerofleet train` into the run directory, the learner into its
+    /// folders `learner` and `validation`.
+    pub event_files: bool,
+    /// Publications from one that writes histograms of weights and gradients to the next; 0 writes none.
+    pub histogram_publications: u64,
     /// Interval at which weights are published, if a step was taken.
     pub publish_interval_seconds: f64,
     /// Published versions kept on disk.
@@ -345,8 +357,15 @@ impl Default for LearnerSection {
             // The values of MuZero, for Atari.
             unroll_steps: 5,
             td_steps: 10,
+            // As many games as are enough to see overfitting, at the price of every fiftieth sample.
+            validation_share: 0.02,
+            // Shares are within about 1 %, and evaluation takes less than a second with the default network.
+            validation_positions: 2048,
             // The value of MuZero.
             importance_exponent: 1.0,
+            event_files: true,
+            // With the default interval of publications, every hundred seconds.
+            histogram_publications: 10,
             publish_interval_seconds: 10.0,
             versions_kept: 4,
             checkpoint_interval_seconds: 30.0,
@@ -417,6 +436,12 @@ impl Config {
         ConfigError::within("learner.search_value_share", learner.search_value_share, 0.0..=1.0)?;
         ConfigError::within("learner.unroll_steps", learner.unroll_steps, 1..=UNROLLED_MAX)?;
         ConfigError::within("learner.td_steps", learner.td_steps, 0..=UNROLL_STEPS_MAX - learner.unroll_steps)?;
+        ConfigError::within("learner.validation_share", learner.validation_share, 0.0..=0.5)?;
+        ConfigError::within(
+            "learner.validation_positions",
+            learner.validation_positions,
+            1..=VALIDATION_POSITIONS_MAX,
+        )?;
         ConfigError::within("learner.importance_exponent", learner.importance_exponent, 0.0..=1.0)?;
         ConfigError::within("learner.publish_interval_seconds", learner.publish_interval_seconds, 0.01..=86_400.0)?;
         ConfigError::within(

@@ -3,6 +3,7 @@
 mod backend;
 #[cfg(feature = "torch")]
 mod device;
+mod held_out;
 mod memory;
 mod metrics;
 #[cfg(not(feature = "torch"))]
@@ -10,10 +11,12 @@ mod only_cpu;
 mod pipeline;
 mod priorities;
 mod process;
+mod records;
 mod trainer;
 mod training;
 #[cfg(feature = "torch")]
 mod trial;
+mod validation;
 mod writer;
 
 #[cfg(not(feature = "torch"))]

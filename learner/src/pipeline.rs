@@ -21,6 +21,7 @@ use rand_chacha::ChaCha8Rng;
 use service::trace::{self, Span};
 use tokio::sync::mpsc;
 
+use crate::held_out::Split;
 use crate::metrics;
 use crate::priorities::{self, Item, Priorities};
 use crate::training::Prepared;
@@ -39,12 +40,13 @@ const REPORTS_MAX: usize = 64;
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
 /// Draws batches of segments of `1 + unroll_steps` steps from the replay servers until drained, and sends them the
-/// newest version. Closes `drawn` on return.
+/// newest version. `split` takes out what is not trained on. Closes `drawn` on return.
 pub(crate) async fn draw(
     settings: &Settings,
     newest: NewestWeights,
     game: String,
     unroll_steps: usize,
+    mut split: Split,
     drawn: Vec<mpsc::Sender<Drawn>>,
     drain: service::Drain,
 ) {
@@ -62,9 +64,14 @@ pub(crate) async fn draw(
         let (servers, drawn_from) = sampler.servers();
         metrics::replay_servers(servers, drawn_from);
         let trace = trace::root("training_step");
-        let batch = tokio::select! {
-            batch = sampler.next() => batch,
-            () = drain.wait() => return,
+        let batch = loop {
+            let batch = tokio::select! {
+                batch = sampler.next() => batch,
+                () = drain.wait() => return,
+            };
+            if let Some(batch) = split.take(batch) {
+                break batch;
+            }
         };
         if let Some(trace) = &trace {
             let mut sample = trace.child("sample").since(trace.begun());
@@ -90,9 +97,14 @@ pub(crate) struct Preparers {
     /// One for each thread: draws go to them in turn.
     pub(crate) drawn: Vec<mpsc::Sender<Drawn>>,
     pub(crate) batches: Batches,
+    /// Takes reports of other threads, too.
+    pub(crate) reports: Reports,
     pub(crate) rejected: mpsc::Receiver<(Server, Rejected)>,
     pub(crate) threads: Vec<JoinHandle<()>>,
 }
+
+/// The queue of reports of trajectories that break the rules, each with the server it came from.
+pub(crate) type Reports = mpsc::Sender<(Server, Rejected)>;
 
 /// Prepared batches in the order of their draws.
 #[derive(Debug)]
@@ -141,7 +153,7 @@ pub(crate) struct BatchSettings {
 struct Preparing {
     settings: BatchSettings,
     priorities: Priorities,
-    reports: mpsc::Sender<(Server, Rejected)>,
+    reports: Reports,
 }
 
 /// Starts `threads` threads that turn samples into training batches.
@@ -153,7 +165,7 @@ pub(crate) fn prepare<G: Game>(
     threads: usize,
 ) -> anyhow::Result<Preparers> {
     let (reports, rejected) = mpsc::channel(REPORTS_MAX);
-    let preparing = Preparing { settings, priorities: priorities.clone(), reports };
+    let preparing = Preparing { settings, priorities: priorities.clone(), reports: reports.clone() };
     let (mut drawn, mut prepared, mut handles) = (Vec::new(), Vec::new(), Vec::new());
     for thread in 0..threads {
         let (sender, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
@@ -179,7 +191,7 @@ pub(crate) fn prepare<G: Game>(
         drawn.push(sender);
         prepared.push(receiver);
     }
-    Ok(Preparers { drawn, batches: Batches { threads: prepared, next: 0 }, rejected, threads: handles })
+    Ok(Preparers { drawn, batches: Batches { threads: prepared, next: 0 }, reports, rejected, threads: handles })
 }
 
 /// The random numbers of the draw with this number.
@@ -205,13 +217,8 @@ fn batch<G: Game>(
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
     smoothing.apply(&mut examples);
     for rejected in rejected {
-        metrics::rejected_trajectory();
-        tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
         let came_from = samples.iter().position(|sample| sample.segment.trajectory() == rejected.trajectory);
-        if let Some(server) = came_from.and_then(|at| servers.get(at)) {
-            // A full queue drops the report; the trajectory will be drawn again.
-            drop(reports.try_send((server.clone(), rejected)));
-        }
+        reject(rejected, came_from.and_then(|at| servers.get(at)), reports);
     }
     if rows.is_empty() {
         return None;
@@ -222,6 +229,16 @@ fn batch<G: Game>(
         trace.child("prepare").since(begun).end();
     }
     Some(Prepared { examples, items, mean_version: mean_version(&samples), trace })
+}
+
+/// Counts a trajectory that breaks the rules, and queues the report to the server it came from.
+pub(crate) fn reject(rejected: Rejected, came_from: Option<&Server>, reports: &Reports) {
+    metrics::rejected_trajectory();
+    tracing::error!("trajectory {} breaks the rules: {}", rejected.trajectory, rejected.reason);
+    if let Some(server) = came_from {
+        // A full queue drops the report; the trajectory will be drawn again.
+        drop(reports.try_send((server.clone(), rejected)));
+    }
 }
 
 /// Reports refused trajectories to the servers they came from, so that they are never drawn again.

@@ -17,9 +17,12 @@ use weights::{Architecture, Manifest};
 
 use crate::backend::{Backend, Chosen};
 use crate::device::Device;
+use crate::held_out::{HeldOut, Split};
 use crate::pipeline::BatchSettings;
 use crate::priorities::Priorities;
+use crate::records::Records;
 use crate::training::{Start, Training};
+use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, memory, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, Settings};
@@ -81,16 +84,32 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let preparers = pipeline::prepare(&game, of_batches, &priorities, settings.run.seed, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
+    let stop = drain.token();
+    let LearnerSection { validation_share, validation_positions: positions_max, batch_size, .. } = settings.learner;
+    let validation = if validation_share > 0.0 {
+        let device = device.device;
+        let of_rows = ValidationSettings { targets, smoothing, positions_max, seed: settings.run.seed, device };
+        let stop = stop.clone();
+        let priorities = priorities.clone();
+        let records = Records::of_validation(&settings);
+        Some(validation::start(&game, of_rows, records, preparers.reports, priorities, move || stop.is_cancelled())?)
+    } else {
+        None
+    };
+    let (held_out_samples, versions, validate_thread) = match validation {
+        Some(Validation { samples, versions, thread }) => (Some(samples), Some(versions), Some(thread)),
+        None => (None, None, None),
+    };
+    let split = Split::new(HeldOut::share(validation_share), batch_size, held_out_samples);
     let (drawn, mut batches, prepare_threads) = (preparers.drawn, preparers.batches, preparers.threads);
     let draw = {
         let (settings, name, drain) = (settings.clone(), game.spec().name.clone(), drain.clone());
         let (newest, steps) = (newest.clone(), targets.segment_steps(game.spec()));
-        tokio::spawn(async move { pipeline::draw(&settings, newest, name, steps, drawn, drain).await })
+        tokio::spawn(async move { pipeline::draw(&settings, newest, name, steps, split, drawn, drain).await })
     };
 
     let readiness = context.readiness.clone();
-    let stop = drain.token();
-    let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
+    let publish = move |manifest, bytes| publish(&publisher, &newest, versions.as_ref(), manifest, bytes);
     // Training has its own thread from start to end, since tensors stay on one thread.
     let work = move || {
         let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
@@ -103,7 +122,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
     drain.start();
     draw.await.context("join the drawing task")?;
-    let join = move || prepare_threads.into_iter().for_each(|thread| drop(thread.join()));
+    let join = move || prepare_threads.into_iter().chain(validate_thread).for_each(|thread| drop(thread.join()));
     tokio::task::spawn_blocking(join).await.context("join the preparing threads")?;
     reports.abort();
     updates.abort();
@@ -114,10 +133,19 @@ async fn train(settings: Settings, security: Security, context: service::Context
     result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
 }
 
-/// Serves a version to subscribers and sends its number to the replay servers as the newest. The number of a version
-/// that cannot be served is not sent, so that it makes no trajectory stale.
-fn publish(publisher: &Publisher, newest: &NewestWeights, manifest: Manifest, bytes: Bytes) {
+/// Serves a version to subscribers, sends its number to the replay servers as the newest, and has it validated. The
+/// number of a version that cannot be served is not sent, so that it makes no trajectory stale.
+fn publish(
+    publisher: &Publisher,
+    newest: &NewestWeights,
+    validation: Option<&Versions>,
+    manifest: Manifest,
+    bytes: Bytes,
+) {
     let version = manifest.version;
+    if let Some(validation) = validation {
+        validation.offer(manifest.clone(), bytes.clone());
+    }
     match publisher.publish(manifest, bytes) {
         Ok(()) => newest.set(version),
         Err(error) => tracing::error!("weights {version} are not served: {error}"),

@@ -64,6 +64,15 @@ pub(crate) trait Trainer {
     /// Returns the learning rate of the next step.
     fn learning_rate(&self) -> f64;
 
+    /// Has the next queued step keep its gradient.
+    fn keep_gradient(&mut self);
+
+    /// Takes the gradient that a step kept, before clipping, `[P]` in the order of the layout; `None` if none was.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    fn take_gradient(&mut self) -> anyhow::Result<Option<Vec<f32>>>;
+
     /// Copies the state. Queued steps must be collected before.
     ///
     /// # Errors
@@ -158,6 +167,14 @@ impl Trainer for training_cpu::Trainer {
 
     fn learning_rate(&self) -> f64 {
         Self::learning_rate(self)
+    }
+
+    fn keep_gradient(&mut self) {
+        Self::keep_gradient(self);
+    }
+
+    fn take_gradient(&mut self) -> anyhow::Result<Option<Vec<f32>>> {
+        Ok(Self::take_gradient(self))
     }
 
     fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>> {

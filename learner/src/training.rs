@@ -12,15 +12,17 @@ use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::RecvTimeoutError;
 use service::trace::{self, Span};
+use training::Losses;
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
+use crate::records::{self, AtPublication, Records};
 use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
 use crate::writer::{Job, Kind, Writer, Writing, Written};
 use crate::{memory, metrics};
 use learner::checkpoint::{Checkpoints, Progress};
-use learner::config::Settings;
+use learner::config::{LearnerSection, Settings};
 use learner::published::Published;
 
 /// A batch ready to train on.
@@ -60,6 +62,11 @@ pub(crate) struct Training {
     pending: VecDeque<Pending>,
     /// The trace of the step collected last, until it is known whether its weights are published.
     trace: Option<Span>,
+    /// The losses of the step collected last and the policy lag of its samples.
+    losses: Option<Losses>,
+    sample_version_lag: f64,
+    /// Publications of this process.
+    publications: u64,
 }
 
 /// What is known of a step before its results are read.
@@ -111,6 +118,9 @@ impl Training {
             micro_batches: 1,
             pending: VecDeque::new(),
             trace: None,
+            losses: None,
+            sample_version_lag: 0.0,
+            publications: 0,
         }
     }
 
@@ -128,7 +138,9 @@ impl Training {
         let published =
             Published::new(self.settings.run.directory.join("weights"), self.settings.learner.versions_kept);
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
-        let mut writer = Writer { architecture, published, checkpoints, publish };
+        let layers = records::layers(&self.settings, &architecture)?;
+        let records = Records::of_publications(&self.settings, self.trainer.step_count());
+        let mut writer = Writer { architecture, published, checkpoints, publish, records, layers };
         self.report_progress();
         if let Some(manifest) = writer.publish_newest()? {
             self.version = manifest.version;
@@ -253,8 +265,10 @@ impl Training {
         self.priorities.report(&pending.items, &value_errors);
         self.positions += pending.positions as u64;
         self.report_progress();
+        self.losses = Some(losses);
+        self.sample_version_lag = self.version.0 as f64 - pending.mean_version;
         metrics::losses(&losses);
-        metrics::sample_version_lag(self.version.0 as f64 - pending.mean_version);
+        metrics::sample_version_lag(self.sample_version_lag);
         metrics::trained(times);
         if let Some(span) = &mut self.trace {
             span.set("step", self.trainer.step_count());
@@ -331,9 +345,33 @@ impl Training {
         let below = |step: &Span| Some(step.child("publish"));
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
-        writing.begin(Job::Weights { snapshot, training_step, span });
+        let record = self.record()?;
+        writing.begin(Job::Weights { snapshot, training_step, record, span });
         metrics::placed(&self.trainer.placement());
         Ok(())
+    }
+
+    /// Returns what the event files say of this publication, and has a step keep its gradient for the next one.
+    fn record(&mut self) -> anyhow::Result<AtPublication> {
+        let LearnerSection { event_files, histogram_publications: interval, .. } = self.settings.learner;
+        let has_histograms = |publication: u64| event_files && interval > 0 && publication.is_multiple_of(interval);
+        let publication = self.publications;
+        self.publications += 1;
+        let gradient = match has_histograms(publication) {
+            true => self.trainer.take_gradient().context("read the gradient")?,
+            false => None,
+        };
+        if has_histograms(publication + 1) {
+            self.trainer.keep_gradient();
+        }
+        Ok(AtPublication {
+            losses: self.losses,
+            learning_rate: self.trainer.learning_rate(),
+            positions: self.positions,
+            sample_version_lag: self.sample_version_lag,
+            has_histograms: has_histograms(publication),
+            gradient,
+        })
     }
 
     /// Has a checkpoint written, if a step was taken since the last one and none is being written.

@@ -11,9 +11,11 @@ use anyhow::Context;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
 use service::trace::Span;
+use training::ModelLayers;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use crate::metrics;
+use crate::records::{self, AtPublication, Records};
 use crate::trainer::Snapshot;
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
 use learner::published::Published;
@@ -46,6 +48,8 @@ pub(crate) enum Job {
         snapshot: Box<dyn Snapshot>,
         /// Its training step.
         training_step: u64,
+        /// What event files say of it.
+        record: AtPublication,
         /// The trace of the publication.
         span: Option<Span>,
     },
@@ -73,6 +77,10 @@ pub(crate) struct Writer<P> {
     pub(crate) published: Published,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) publish: P,
+    /// The event file of publications.
+    pub(crate) records: Records,
+    /// The layers of the trained network.
+    pub(crate) layers: ModelLayers,
 }
 
 impl<P: FnMut(Manifest, Bytes)> Writer<P> {
@@ -93,8 +101,8 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         for job in jobs {
             let begun = Instant::now();
             let done = match job {
-                Job::Weights { snapshot, training_step, span } => {
-                    let outcome = self.weights(snapshot.as_ref(), training_step, span).map(Some);
+                Job::Weights { snapshot, training_step, record, span } => {
+                    let outcome = self.weights(snapshot.as_ref(), training_step, &record, span).map(Some);
                     Written { kind: Kind::Weights, training_step, outcome }
                 }
                 Job::Checkpoint { snapshot, progress } => {
@@ -114,6 +122,7 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         &mut self,
         snapshot: &dyn Snapshot,
         training_step: u64,
+        record: &AtPublication,
         mut span: Option<Span>,
     ) -> anyhow::Result<WeightsVersion> {
         let bytes = snapshot.published().context("read the averaged weights")?;
@@ -132,11 +141,31 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
             span.set("step", training_step);
             span.set("bytes", bytes.len());
         }
-        (self.publish)(manifest, bytes.into());
+        let bytes = Bytes::from(bytes);
+        (self.publish)(manifest, bytes.clone());
         if let Some(span) = span {
             span.end();
         }
+        self.record(training_step, record, &bytes);
         Ok(version)
+    }
+
+    /// Writes the event of a publication, after actors have its weights.
+    fn record(&mut self, training_step: u64, record: &AtPublication, bytes: &[u8]) {
+        let layers = &self.layers;
+        self.records.append(training_step, || {
+            let summary = records::scalars(record);
+            if !record.has_histograms {
+                return summary;
+            }
+            match records::histograms(summary.clone(), layers, bytes, record.gradient.as_deref()) {
+                Ok(summary) => summary,
+                Err(error) => {
+                    tracing::warn!("the weights of step {training_step} have no histograms: {error}");
+                    summary
+                }
+            }
+        });
     }
 
     fn checkpoint(&self, snapshot: Box<dyn Snapshot>, progress: Progress) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ fn begin(runs: &Path) -> RunDirectory {
 
 /// Returns metrics of ten minutes in which the loss falls to one.
 fn train(run: &RunDirectory) {
-    let mut record = Record::open(run, 0.0).unwrap();
+    let mut record = Record::open(run, &fleet::config::Fleet::default()).unwrap();
     for minute in 0..=10 {
         let loss_total = Some(2.0 - f64::from(minute) / 10.0);
         let elapsed_seconds = f64::from(60 * minute);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::range::Values;
-use crate::append_log::AppendLog;
+use event_file::AppendLog;
 
 /// An event of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -60,6 +60,9 @@ pub struct Trainer {
     /// The number of steps before the first one that the average holds with equal shares.
     averaged_since: Option<u64>,
     queued: VecDeque<Queued>,
+    /// Whether the next step keeps a copy of its gradient, and the copy, `[P]`.
+    keeps_gradient: bool,
+    kept_gradient: Option<Tensor>,
     /// The device that the observations of the last batch were on.
     batch_device: Option<Device>,
     /// The most positions run through the network at once, once a batch was split.
@@ -123,6 +126,8 @@ impl Trainer {
             step: 0,
             progress: 0.0,
             queued: VecDeque::new(),
+            keeps_gradient: false,
+            kept_gradient: None,
             batch_device: None,
             #[cfg(test)]
             memory_positions: None,
@@ -237,6 +242,9 @@ impl Trainer {
         let _guard = tch::no_grad_guard();
         let scalars = self.scalars(&pass)?;
         let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref())?;
+        if std::mem::take(&mut self.keeps_gradient) {
+            self.kept_gradient = Some(pass.gradient.f_detach_copy()?);
+        }
         times.backward += laps.lap();
         let is_applied = self.update(pass.gradient, &scalars, &staged, &statistics)?;
         times.optimiser = laps.lap();
@@ -271,6 +279,19 @@ impl Trainer {
     /// [`Error::Libtorch`] if the device cannot be read.
     pub fn save(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         self.view(Contents::All).files()
+    }
+
+    /// Has the next step keep a copy of its gradient, which takes 4 bytes for each parameter on the device.
+    pub fn keep_gradient(&mut self) {
+        self.keeps_gradient = true;
+    }
+
+    /// Takes the gradient that a step kept, before clipping, `[P]` in the order of the layout; `None` if none was.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if the device cannot be read.
+    pub fn take_gradient(&mut self) -> Result<Option<Vec<f32>>, Error> {
+        self.kept_gradient.take().map(|gradient| network::download(&gradient)).transpose()
     }
 
     /// Copies the state on its device, so that another thread can read it while training continues. Queued steps must

@@ -34,6 +34,9 @@ pub struct Trainer {
     state: State,
     /// `[P]`.
     gradient: Vec<f32>,
+    /// Whether the next step keeps a copy of its gradient, and the copy.
+    keeps_gradient: bool,
+    kept_gradient: Option<Vec<f32>>,
     /// Steps that were applied and collected.
     collected: u64,
     queued: VecDeque<Outcome>,
@@ -91,6 +94,8 @@ impl Trainer {
             path,
             workshop: Workshop { threads: Threads::new(threads.max(1))?, store: Store::default() },
             gradient: vec![0.0; network.parameters.len()],
+            keeps_gradient: false,
+            kept_gradient: None,
             state: State { average: network.clone(), network, moments, step: 0, progress: 0.0, averaged_since: None },
             settings,
             collected: 0,
@@ -124,6 +129,9 @@ impl Trainer {
         let mut value_errors = vec![0.0; positions];
         let sums = self.passes(examples, &mut value_errors, &mut laps, &mut times);
         let losses = self.losses(sums);
+        if std::mem::take(&mut self.keeps_gradient) {
+            self.kept_gradient = Some(self.gradient.clone());
+        }
         times.backward += laps.lap();
         let outcome = match refused(&losses) {
             Some(quantity) => {
@@ -228,6 +236,17 @@ impl Trainer {
             packed_weights: self.model.unrolled(unroll_steps).packed_bytes(),
             activations: self.workshop.store.bytes(),
         }
+    }
+
+    /// Has the next step keep a copy of its gradient.
+    pub fn keep_gradient(&mut self) {
+        self.keeps_gradient = true;
+    }
+
+    /// Takes the gradient that a step kept, before clipping, `[P]` in the order of the layout; `None` if none was.
+    #[must_use]
+    pub fn take_gradient(&mut self) -> Option<Vec<f32>> {
+        self.kept_gradient.take()
     }
 
     /// Copies the state. Queued steps must be collected before.

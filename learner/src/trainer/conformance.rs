@@ -207,6 +207,23 @@ impl Subject {
         }
     }
 
+    fn a_kept_gradient_is_that_of_its_step_and_changes_nothing(&self) {
+        let mut trainer = self.after(1);
+        assert_eq!(trainer.take_gradient().unwrap(), None);
+        trainer.keep_gradient();
+        let Collected::Trained(Trained { losses, .. }) = step(trainer.as_mut(), &(self.examples)()) else {
+            panic!("the losses are finite")
+        };
+        step(trainer.as_mut(), &(self.examples)());
+        let gradient = trainer.take_gradient().unwrap().unwrap();
+        let layout = self.settings().layers(&architecture(self.model)).unwrap().layout();
+        assert_eq!(gradient.len(), layout.parameters.iter().map(|entry| entry.len).sum::<usize>());
+        let norm = gradient.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        assert!((norm - losses.gradient_norm).abs() < 1e-4 * (1.0 + norm), "{norm} and {}", losses.gradient_norm);
+        assert_eq!(trainer.take_gradient().unwrap(), None);
+        assert_eq!(files(trainer.as_ref()), files(self.after(3).as_ref()));
+    }
+
     fn a_simulated_step_counts_and_changes_no_weights(&self) {
         let mut trainer = self.after(1);
         let before = published(trainer.as_ref());
@@ -241,6 +258,7 @@ pub(super) fn keep_the_contract(subjects: &[Subject]) {
         subject.a_restored_trainer_continues_as_if_it_had_not_stopped();
         subject.files_that_do_not_fit_leave_the_trainer_as_it_was();
         subject.an_average_of_equal_shares_is_the_mean_of_the_weights_since_its_start();
+        subject.a_kept_gradient_is_that_of_its_step_and_changes_nothing();
         subject.a_simulated_step_counts_and_changes_no_weights();
     }
 }

@@ -45,6 +45,14 @@ impl Trainer for network_torch::Trainer {
         Self::learning_rate(self)
     }
 
+    fn keep_gradient(&mut self) {
+        Self::keep_gradient(self);
+    }
+
+    fn take_gradient(&mut self) -> anyhow::Result<Option<Vec<f32>>> {
+        Ok(Self::take_gradient(self)?)
+    }
+
     fn snapshot(&self, contents: Contents) -> anyhow::Result<Box<dyn Snapshot>> {
         Ok(Box::new(Self::snapshot(self, contents)?))
     }

@@ -207,3 +207,47 @@ fn a_position_counts_once_however_many_steps_are_unrolled_from_it_and_steps_foll
         assert!(progress.is_sorted() && progress.iter().all(|&at| (0.0..1.0).contains(&at)), "{progress:?}");
     }
 }
+
+/// The bytes of the event files of a folder.
+fn event_bytes(folder: &Path) -> Vec<u8> {
+    let paths = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    paths.flat_map(|path| fs::read(path).unwrap()).collect()
+}
+
+fn holds(bytes: &[u8], tag: &str) -> bool {
+    bytes.windows(tag.len()).any(|window| window == tag.as_bytes())
+}
+
+#[test]
+fn publications_are_recorded_with_settings_losses_and_histograms_of_weights_and_gradients() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = |learner: &mut LearnerSection| {
+        learner.publish_interval_seconds = 0.01;
+        learner.histogram_publications = 1;
+    };
+    train_with(folder.path(), (0..20).map(|_| prepared()).collect(), 0, set, |_, _| {}).unwrap();
+    let bytes = event_bytes(&folder.path().join("learner"));
+    let name = &training_cpu_tensor();
+    let (weights, gradients) = (format!("weights/{name}"), format!("gradients/{name}"));
+    for tag in ["_hparams_/session_start_info", "loss/policy", "learner/learning_rate", &weights, &gradients] {
+        assert!(holds(&bytes, tag), "{tag}");
+    }
+    assert!(!holds(&bytes, "loss/chance"));
+}
+
+/// The name of a tensor of the tests' network.
+fn training_cpu_tensor() -> String {
+    let layers = training::ModelLayers::new(&architecture(Model::Alphazero)).unwrap();
+    layers.layout().parameters[0].tensor.name.clone()
+}
+
+#[test]
+fn a_run_without_event_files_has_none_and_a_folder_that_cannot_be_written_stops_no_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let off = |learner: &mut LearnerSection| learner.event_files = false;
+    train_with(folder.path(), vec![prepared()], 0, off, |_, _| {}).unwrap();
+    assert!(!folder.path().join("learner").exists());
+    fs::write(folder.path().join("learner"), "a file in the way").unwrap();
+    train(folder.path(), vec![prepared()], |_, _| {}).unwrap();
+    assert_eq!(last_checkpoint(folder.path()), Some(2));
+}

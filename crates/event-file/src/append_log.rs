@@ -1,19 +1,20 @@
-//! A file to which records are appended, completely or not at all.
-
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// An append-only file. A record that was written in part is truncated away.
 #[derive(Debug)]
-pub(crate) struct AppendLog {
+pub struct AppendLog {
     file: File,
     length: u64,
 }
 
 impl AppendLog {
     /// Opens the file at `path`, or creates it.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// An error of the file system.
+    pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().create(true).read(true).append(true).open(path)?;
         let length = file.metadata()?.len();
         Ok(Self { file, length })
@@ -23,7 +24,7 @@ impl AppendLog {
     ///
     /// # Errors
     /// An error of the file system; the file is unchanged.
-    pub(crate) fn append(&mut self, record: &[u8]) -> io::Result<()> {
+    pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(record) {
             // Truncating needs no space. If it fails too, readers skip the torn record.
             let _ = self.file.set_len(self.length);
@@ -37,7 +38,7 @@ impl AppendLog {
     ///
     /// # Errors
     /// An error of the file system.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
@@ -45,7 +46,7 @@ impl AppendLog {
     ///
     /// # Errors
     /// An error of the file system.
-    pub(crate) fn end_last_line(&mut self) -> io::Result<()> {
+    pub fn end_last_line(&mut self) -> io::Result<()> {
         match self.last_byte()? {
             None | Some(b'\n') => Ok(()),
             Some(_) => self.append(b"\n"),

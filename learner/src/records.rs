@@ -1,0 +1,148 @@
+//! TensorBoard's event files of the learner: those of publications in `learner/` of the run directory, those of
+//! validation in `validation/`, with the same tags, so that their curves share diagrams.
+
+use std::time::SystemTime;
+
+use event_file::{EventFile, Summary};
+use serde_json::{Value, json};
+use training::{Layout, Losses, ModelLayers, checkpoint};
+use weights::Architecture;
+
+use crate::validation::Measures;
+use learner::config::Settings;
+
+/// The event file of one thread. A failed write is logged when it begins, and never ends the training.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// `None` if the run writes none.
+    file: Option<EventFile>,
+    /// The name of the run and its settings, which the first event holds.
+    first: Option<(String, Value)>,
+    has_failed: bool,
+}
+
+/// What the training thread knows at a publication.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AtPublication {
+    /// The losses of the newest step; `None` before the first.
+    pub(crate) losses: Option<Losses>,
+    /// Of the next step.
+    pub(crate) learning_rate: f64,
+    /// Positions trained on.
+    pub(crate) positions: u64,
+    /// Mean policy lag of the samples of the newest step.
+    pub(crate) sample_version_lag: f64,
+    /// Whether this publication has histograms.
+    pub(crate) has_histograms: bool,
+    /// The gradient of a step since the publication before, `[P]` in the order of the layout.
+    pub(crate) gradient: Option<Vec<f32>>,
+}
+
+impl Records {
+    /// The records of publications, with the settings of the run, which begins or goes on after `training_step`.
+    pub(crate) fn of_publications(settings: &Settings, training_step: u64) -> Self {
+        let Settings { run, network, learner, .. } = settings;
+        let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let sections = json!({ "run": run, "network": network, "learner": learner });
+        let Self { file, .. } = Self::new(settings, "learner");
+        let file = file.map(|file| file.resumed_at(training_step));
+        Self { file, first: Some((name, sections)), has_failed: false }
+    }
+
+    /// The records of validation.
+    pub(crate) fn of_validation(settings: &Settings) -> Self {
+        Self::new(settings, "validation")
+    }
+
+    fn new(settings: &Settings, folder: &str) -> Self {
+        let file = || EventFile::new(settings.run.directory.join(folder));
+        Self { file: settings.learner.event_files.then(file), first: None, has_failed: false }
+    }
+
+    /// Appends an event of this step.
+    pub(crate) fn append(&mut self, step: u64, summary: impl FnOnce() -> Summary) {
+        let Some(file) = &mut self.file else { return };
+        let unix_seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64());
+        let mut summary = summary();
+        if let Some((run, settings)) = &self.first {
+            summary = summary.settings(run, settings, unix_seconds);
+        }
+        let written = file.append(unix_seconds, step, summary);
+        if written.is_ok() {
+            self.first = None;
+        }
+        let had_failed = std::mem::replace(&mut self.has_failed, written.is_err());
+        if let (Err(error), false) = (written, had_failed) {
+            tracing::warn!("an event file could not be written, training goes on without its events: {error}");
+        }
+    }
+}
+
+/// The numbers of a publication.
+pub(crate) fn scalars(at: &AtPublication) -> Summary {
+    let &AtPublication { ref losses, learning_rate, positions, sample_version_lag, .. } = at;
+    let mut summary = Summary::new()
+        .scalar("learner/learning_rate", learning_rate)
+        .scalar("learner/positions", positions as f64)
+        .scalar("learner/sample_version_lag", sample_version_lag);
+    let Some(Losses { total, policy, value, reward, consistency, chance, l2, gradient_norm, .. }) = losses else {
+        return summary;
+    };
+    let of_every_model = [("total", total), ("policy", policy), ("value", value), ("l2", l2)];
+    let of_learned_models = [("reward", reward), ("consistency", consistency), ("chance", chance)];
+    for (part, loss) in
+        of_every_model.into_iter().chain(of_learned_models.into_iter().filter(|(_, loss)| **loss != 0.0))
+    {
+        summary = summary.scalar(format!("loss/{part}"), *loss);
+    }
+    summary.scalar("learner/gradient_norm", *gradient_norm)
+}
+
+/// Adds histograms of the published weights and of a gradient, for each tensor.
+///
+/// # Errors
+/// Weights that are not those of the network.
+pub(crate) fn histograms(
+    mut summary: Summary,
+    layers: &ModelLayers,
+    published: &[u8],
+    gradient: Option<&[f32]>,
+) -> Result<Summary, training::Error> {
+    let layout = layers.layout();
+    let weights = checkpoint::read(&layout.published(), published)?.parameters;
+    summary = of_tensors(summary, "weights", &layout.published(), &weights);
+    Ok(match gradient {
+        Some(gradient) => of_tensors(summary, "gradients", &layout, gradient),
+        None => summary,
+    })
+}
+
+fn of_tensors(mut summary: Summary, what: &str, layout: &Layout, numbers: &[f32]) -> Summary {
+    for entry in &layout.parameters {
+        if let Some(numbers) = numbers.get(entry.range()) {
+            summary = summary.histogram(format!("{what}/{}", entry.tensor.name), numbers);
+        }
+    }
+    summary
+}
+
+/// The measures of a version on held-out trajectories, with the tags of training where they are comparable.
+pub(crate) fn validation(measures: &Measures) -> Summary {
+    let mut summary = Summary::new()
+        .scalar("loss/policy", measures.policy_loss)
+        .scalar("validation/policy_accuracy", measures.policy_accuracy)
+        .scalar("validation/value_squared_error", measures.value_squared_error)
+        .scalar("validation/positions", measures.positions as f64);
+    if let Some(loss) = measures.value_loss {
+        summary = summary.scalar("loss/value", loss);
+    }
+    match measures.calibration_error {
+        Some(error) => summary.scalar("validation/calibration_error", error),
+        None => summary,
+    }
+}
+
+/// The layers of the network that a run trains, with the heads of training alone.
+pub(crate) fn layers(settings: &Settings, architecture: &Architecture) -> Result<ModelLayers, training::Error> {
+    learner::trainer_settings(&settings.learner).layers(architecture)
+}

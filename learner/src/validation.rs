@@ -1,0 +1,250 @@
+//! The validating thread: it evaluates each published version on positions of trajectories that are never trained on.
+//!
+//! It evaluates what actors and arena evaluate, the published average with running statistics, so that no backend of
+//! training takes part. [`crate::held_out`] decides which trajectories are held out. Samples of them arrive while
+//! batches are drawn and wait in a bounded [`buffer`]; [`measures`] compares predictions with targets. The training
+//! thread waits for nothing here, and evaluation takes at most [`TIME_SHARE_MAX`] of the time.
+
+mod buffer;
+mod engine;
+mod measures;
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use game::{Game, ObservationShape};
+use inference::{Batch, Evaluator, Predictions};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use targets::{Smoothing, Targets};
+use training::Observations;
+use weights::Manifest;
+
+use self::buffer::Buffer;
+use self::engine::Engine;
+pub(crate) use self::measures::Measures;
+use self::measures::Sums;
+use crate::device::Device;
+use crate::held_out::Drawn;
+use crate::pipeline::Reports;
+use crate::priorities::{Item, Priorities};
+use crate::records::{self, Records};
+use crate::{metrics, pipeline};
+
+/// The greatest share of the time of one thread, or of an accelerator, that evaluation takes: after an evaluation of a
+/// second the next one begins 19 seconds later at the earliest.
+const TIME_SHARE_MAX: f64 = 0.05;
+
+/// Capacity of the queue of held-out samples, in draws.
+const DRAWS_MAX: usize = 8;
+
+/// The most positions of a batch.
+const BATCH_MAX: usize = 256;
+
+/// Mixed into the seed of the run, so that symmetries differ from those of training.
+const SEED: u64 = 0x7661_6C69_6461_7465;
+
+/// What positions are validated with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ValidationSettings {
+    /// The targets of training.
+    pub(crate) targets: Targets,
+    /// The smoothing of training.
+    pub(crate) smoothing: Smoothing,
+    /// The most positions of the buffer.
+    pub(crate) positions_max: usize,
+    /// The seed of the run.
+    pub(crate) seed: u64,
+    /// The device that trains.
+    pub(crate) device: Device,
+}
+
+/// The ends of a validating thread.
+#[derive(Debug)]
+pub(crate) struct Validation {
+    /// Takes the samples of held-out trajectories.
+    pub(crate) samples: Sender<Vec<Drawn>>,
+    /// Takes published versions.
+    pub(crate) versions: Versions,
+    /// Ends when both are dropped.
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// A version that was published.
+type Version = (Manifest, Bytes);
+
+/// The queue of the newest published version, which replaces an older one that waits.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    sender: Sender<Version>,
+    receiver: Receiver<Version>,
+}
+
+impl Versions {
+    /// Hands in a published version.
+    pub(crate) fn offer(&self, manifest: Manifest, bytes: Bytes) {
+        if let Err(TrySendError::Full(version)) = self.sender.try_send((manifest, bytes)) {
+            drop(self.receiver.try_recv());
+            // Only the thread receives besides, so there is room.
+            drop(self.sender.try_send(version));
+        }
+    }
+}
+
+/// Starts the thread, which writes its measures to `records`. It reports trajectories that break the rules and the
+/// value errors of its positions as training does, and evaluates nothing once `stop` returns true.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(crate) fn start<G: Game>(
+    game: &G,
+    settings: ValidationSettings,
+    records: Records,
+    reports: Reports,
+    priorities: Priorities,
+    stop: impl Fn() -> bool + Send + 'static,
+) -> anyhow::Result<Validation> {
+    let (samples, incoming) = crossbeam_channel::bounded(DRAWS_MAX);
+    let (sender, versions) = crossbeam_channel::bounded(1);
+    let receiver = versions.clone();
+    let game = game.clone();
+    let work = move || {
+        let mut validator = Validator {
+            game,
+            buffer: Buffer::new(settings.positions_max),
+            rng: ChaCha8Rng::seed_from_u64(settings.seed ^ SEED),
+            settings,
+            engine: Engine::new(settings.device),
+            records,
+            reports,
+            priorities,
+            next: Instant::now(),
+            has_failed: false,
+        };
+        validator.work(incoming, &versions, &stop);
+    };
+    let thread = std::thread::Builder::new().name("validate".into()).spawn(work).context("start a thread")?;
+    Ok(Validation { samples, versions: Versions { sender, receiver }, thread })
+}
+
+struct Validator<G> {
+    game: G,
+    settings: ValidationSettings,
+    buffer: Buffer,
+    rng: ChaCha8Rng,
+    engine: Engine,
+    records: Records,
+    reports: Reports,
+    priorities: Priorities,
+    /// The earliest time of the next evaluation.
+    next: Instant,
+    /// Whether the last evaluation failed, which is logged once.
+    has_failed: bool,
+}
+
+impl<G: Game> Validator<G> {
+    fn work(&mut self, mut samples: Receiver<Vec<Drawn>>, versions: &Receiver<Version>, stop: &dyn Fn() -> bool) {
+        loop {
+            crossbeam_channel::select! {
+                recv(samples) -> drawn => match drawn {
+                    Ok(drawn) => self.add(&drawn),
+                    Err(_) => samples = crossbeam_channel::never(),
+                },
+                recv(versions) -> version => match version {
+                    Ok(_) if stop() || Instant::now() < self.next => {}
+                    Ok((manifest, bytes)) => self.validate(&manifest, &bytes, stop),
+                    Err(_) => return,
+                },
+            }
+        }
+    }
+
+    fn add(&mut self, drawn: &[Drawn]) {
+        let begun = Instant::now();
+        let ValidationSettings { targets, smoothing, .. } = self.settings;
+        let (rows, rejected) = buffer::rows(&self.game, targets, smoothing, drawn, &mut self.rng);
+        for rejected in rejected {
+            let server = drawn.iter().find(|(sample, _)| sample.segment.trajectory() == rejected.trajectory);
+            pipeline::reject(rejected, server.map(|(_, server)| server), &self.reports);
+        }
+        rows.into_iter().for_each(|row| self.buffer.add(row));
+        metrics::validated("prepare", begun.elapsed());
+    }
+
+    fn validate(&mut self, manifest: &Manifest, bytes: &[u8], stop: &dyn Fn() -> bool) {
+        if self.buffer.rows.is_empty() {
+            return;
+        }
+        let begun = Instant::now();
+        let measured = self.engine.evaluator(manifest, bytes).and_then(|mut evaluator| {
+            let shape = self.game.spec().observation;
+            measure(evaluator.as_mut(), shape, &mut self.buffer, stop)
+        });
+        let took = begun.elapsed();
+        metrics::validated("evaluate", took);
+        self.next = Instant::now() + pause(took);
+        let failed = measured.is_err();
+        match measured {
+            Ok(Some((measures, errors))) => {
+                metrics::validation(manifest.version, &measures);
+                self.records.append(manifest.training_step, || records::validation(&measures));
+                if self.priorities.are_wanted() {
+                    let (items, errors): (Vec<Item>, Vec<f32>) = errors.into_iter().unzip();
+                    self.priorities.report(&items, &errors);
+                }
+            }
+            Ok(None) => {}
+            Err(error) if !self.has_failed => {
+                tracing::warn!("weights {} could not be validated, training goes on: {error:#}", manifest.version);
+            }
+            Err(_) => {}
+        }
+        self.has_failed = failed;
+    }
+}
+
+/// The pause after an evaluation that took this long.
+fn pause(took: Duration) -> Duration {
+    took.mul_f64(1.0 / TIME_SHARE_MAX - 1.0)
+}
+
+/// Measures a network on every position; returns the value errors of new positions too. `None` if it was stopped.
+fn measure(
+    evaluator: &mut dyn Evaluator,
+    shape: ObservationShape,
+    buffer: &mut Buffer,
+    stop: &dyn Fn() -> bool,
+) -> anyhow::Result<Option<(Measures, Vec<(Item, f32)>)>> {
+    let positions = evaluator.attributes().max_batch.clamp(1, BATCH_MAX);
+    let (mut sums, mut errors) = (Sums::default(), Vec::new());
+    let (mut batch, mut predictions) = (Batch::new(shape), Predictions::new());
+    for rows in buffer.rows.make_contiguous().chunks_mut(positions) {
+        if stop() {
+            return Ok(None);
+        }
+        batch.clear();
+        for row in rows.iter() {
+            batch.push(&row.actions, |planes| match &row.observation {
+                Observations::Bytes(bytes) => {
+                    planes.iter_mut().zip(bytes).for_each(|(plane, &byte)| *plane = f32::from(byte));
+                }
+                Observations::Floats(floats) => planes.copy_from_slice(floats),
+            });
+        }
+        evaluator.evaluate(&batch, &mut predictions).context("evaluate held-out positions")?;
+        for (index, row) in rows.iter_mut().enumerate() {
+            let wdl = predictions.wdl().get(index).copied();
+            let error = sums.add(row, predictions.priors(index), predictions.value(index), wdl);
+            if std::mem::take(&mut row.is_new) {
+                errors.push((row.item.clone(), error));
+            }
+        }
+    }
+    Ok(sums.measures().map(|measures| (measures, errors)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! The evaluators of published weights that validation uses: the CPU kernel in float32, or libtorch on an accelerator
+//! that trains and for networks that the kernel does not support.
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use inference::{Evaluator, PrecisionPreference, ReturnEvaluator};
+use network_cpu::{Kernel, KernelPreference};
+use weights::{Manifest, Model};
+
+use crate::device::Device;
+
+/// Builds evaluators.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    kernel: Kernel,
+    #[cfg(feature = "torch")]
+    device: Device,
+}
+
+impl Engine {
+    /// Evaluates on the device that trains, if it takes work of several threads, else on the CPU.
+    pub(crate) fn new(device: Device) -> Self {
+        #[cfg(not(feature = "torch"))]
+        let Device::Cpu = device;
+        let kernel = KernelPreference::Auto.kernel(PrecisionPreference::F32, &mut Instant::now);
+        Self {
+            kernel: kernel.expect("the kernel is the preference"),
+            #[cfg(feature = "torch")]
+            device: match network_torch::DeviceRules::of(device).submitting_threads {
+                network_torch::SubmittingThreads::Many => device,
+                network_torch::SubmittingThreads::One => Device::Cpu,
+            },
+        }
+    }
+
+    /// Builds the evaluator of a published version. That of a MuZero network evaluates positions by representation and
+    /// prediction.
+    ///
+    /// # Errors
+    /// Weights that do not fit their manifest, a network that no engine of this program supports, a device that fails.
+    pub(crate) fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
+        #[cfg(feature = "torch")]
+        if self.device != Device::Cpu {
+            return on_libtorch(self.device, manifest, bytes);
+        }
+        match self.on_kernel(manifest, bytes) {
+            #[cfg(feature = "torch")]
+            Err(error) if error.is_of_the_kernel() => on_libtorch(Device::Cpu, manifest, bytes),
+            evaluator => evaluator.context("build the evaluator"),
+        }
+    }
+
+    fn on_kernel(&self, manifest: &Manifest, bytes: &[u8]) -> Result<Box<dyn Evaluator>, network_cpu::Error> {
+        Ok(match manifest.architecture.model {
+            Model::Alphazero => Box::new(self.kernel.evaluator(manifest, bytes)?),
+            Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+                Box::new(ReturnEvaluator::new(Box::new(self.kernel.latent_evaluator(manifest, bytes)?)))
+            }
+        })
+    }
+}
+
+/// Builds the evaluator of libtorch in float32.
+#[cfg(feature = "torch")]
+pub(super) fn on_libtorch(device: Device, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<Box<dyn Evaluator>> {
+    use network_torch::{LibtorchEvaluator, LibtorchLatent, Precision};
+    let Manifest { architecture, version, .. } = manifest;
+    Ok(match architecture.model {
+        Model::Alphazero => Box::new(LibtorchEvaluator::new(architecture, *version, bytes, device, Precision::F32)?),
+        Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+            let model = LibtorchLatent::new(architecture, *version, bytes, device, Precision::F32)?;
+            Box::new(ReturnEvaluator::new(Box::new(model)))
+        }
+    })
+}
