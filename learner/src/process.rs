@@ -25,7 +25,7 @@ use crate::training::{Start, Training};
 use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, memory, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
-use learner::config::{Config, Settings};
+use learner::config::{Config, LearnerSection, Settings};
 use learner::trainer_settings;
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
@@ -88,7 +88,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let LearnerSection { validation_share, validation_positions: positions_max, batch_size, .. } = settings.learner;
     let validation = if validation_share > 0.0 {
         let device = device.device;
-        let of_rows = ValidationSettings { targets, smoothing, positions_max, seed: settings.run.seed, device };
+        let (smoothing, seed) = (settings.smoothing(), settings.run.seed);
+        let of_rows = ValidationSettings { targets, smoothing, positions_max, seed, device };
         let stop = stop.clone();
         let priorities = priorities.clone();
         let records = Records::of_validation(&settings);
