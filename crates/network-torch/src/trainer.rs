@@ -1,3 +1,4 @@
+mod contribution;
 mod measured;
 mod snapshot;
 mod staging;
@@ -219,7 +220,7 @@ impl Trainer {
         let scalars = self.scalars(&pass)?;
         let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref())?;
         times.backward += laps.lap();
-        let is_applied = self.update(pass.gradient, &scalars, &staged, &statistics)?;
+        let is_applied = self.update(pass.gradient, &scalars, &staged.learning_rates, &statistics)?;
         times.optimiser = laps.lap();
         self.queued.push_back(Queued { measured, is_applied, times });
         Ok(())
@@ -513,17 +514,17 @@ impl Trainer {
         &mut self,
         gradient: Tensor,
         scalars: &Tensor,
-        staged: &Staged,
+        learning_rates: &Tensor,
         statistics: &Tensor,
     ) -> Result<Tensor, Error> {
         let is_applied = scalars.f_narrow(0, 0, measured::FINITE)?.f_isfinite()?.f_all()?.f_view([1])?;
         let share = self.average_share()?;
         let learning_rate = match self.queued.back() {
             Some(before) => {
-                let [applied, refused] = [0, 1].map(|index| staged.learning_rates.f_narrow(0, index, 1));
+                let [applied, refused] = [0, 1].map(|index| learning_rates.f_narrow(0, index, 1));
                 applied?.f_where_self(&before.is_applied, &refused?)?
             }
-            None => staged.learning_rates.f_narrow(0, 0, 1)?,
+            None => learning_rates.f_narrow(0, 0, 1)?,
         };
         let step = StepSettings {
             learning_rate: &learning_rate,
