@@ -3,6 +3,7 @@
 mod backend;
 #[cfg(feature = "torch")]
 mod device;
+mod group;
 mod metrics;
 #[cfg(not(feature = "torch"))]
 mod only_cpu;

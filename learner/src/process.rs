@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::Game;
+use proto::learners::LearnersService;
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -20,7 +21,7 @@ use crate::device::Device;
 use crate::pipeline::BatchSettings;
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
-use crate::{device, metrics, pipeline};
+use crate::{device, group, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, LearnerSection, Settings};
 use learner::trainer_settings;
@@ -61,7 +62,10 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let game = settings.game.rules();
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(settings.learner.versions_kept);
-    let server = tokio::spawn(proto::weights::serve(service, security, listener, context.drain.token()));
+    let engine = group::engine(&settings)?;
+    let (learners, questions) = engine.is_some().then(LearnersService::new).unzip();
+    let serving = proto::weights::serve_with(service, learners, security, listener, context.drain.token());
+    let server = tokio::spawn(serving);
 
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
@@ -80,7 +84,13 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let LearnerSection { importance_exponent, label_smoothing, policy_target_temperature, .. } = settings.learner;
     let smoothing = Smoothing { label_smoothing, policy_temperature: policy_target_temperature };
     let of_batches = BatchSettings { targets, smoothing, importance_exponent };
-    let preparers = pipeline::prepare(&game, of_batches, &priorities, settings.run.seed, threads)?;
+    let preparers = pipeline::prepare(
+        &game,
+        of_batches,
+        &priorities,
+        settings.run.seed.wrapping_add(settings.learner.index as u64),
+        threads,
+    )?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let (drawn, mut batches, prepare_threads) = (preparers.drawn, preparers.batches, preparers.threads);
@@ -90,6 +100,12 @@ async fn train(settings: Settings, security: Security, context: service::Context
         tokio::spawn(async move { pipeline::draw(&settings, newest, name, steps, drawn, drain).await })
     };
 
+    let of_group = engine
+        .zip(questions)
+        .map(|(engine, questions)| group::of_run(&settings, &architecture, &device, engine, questions, drain.clone()));
+    let (group, membership) = of_group.transpose()?.unzip();
+    let membership = membership.map(tokio::spawn);
+
     let readiness = context.readiness.clone();
     let stop = drain.token();
     let publish = move |manifest, bytes| publish(&publisher, &newest, manifest, bytes);
@@ -98,7 +114,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
         let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
         let start = begin(&settings, &device, architecture, &checkpoints)?;
         readiness.ready();
-        Training::new(settings, start, checkpoints, priorities).run(&mut batches, &|| stop.is_cancelled(), publish)
+        let training = Training::new(settings, start, checkpoints, priorities);
+        training.run(&mut batches, &|| stop.is_cancelled(), group, publish)
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the other tasks are then stopped.
@@ -107,6 +124,9 @@ async fn train(settings: Settings, security: Security, context: service::Context
     draw.await.context("join the drawing task")?;
     let join = move || prepare_threads.into_iter().for_each(|thread| drop(thread.join()));
     tokio::task::spawn_blocking(join).await.context("join the preparing threads")?;
+    if let Some(membership) = membership {
+        membership.await.context("join the membership")?;
+    }
     reports.abort();
     updates.abort();
     // A client that keeps watching the health of this process must not prevent its exit.

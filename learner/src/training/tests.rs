@@ -84,7 +84,7 @@ fn train_from(
     let checkpoints = checkpoints(&settings.run.directory);
     let mut training = Training::new(settings, start, checkpoints, Priorities::new().0);
     training.queue_depth = queue_depth;
-    training.run(&mut Batches::of(batches), &|| false, publish)
+    training.run(&mut Batches::of(batches), &|| false, None, publish)
 }
 
 fn last_checkpoint(folder: &Path) -> Option<u64> {
