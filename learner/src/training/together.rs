@@ -239,3 +239,6 @@ fn next(batches: &mut Batches, stop: &dyn Fn() -> bool) -> Arrived {
     }
     Arrived::Nothing
 }
+
+#[cfg(test)]
+mod tests;
