@@ -66,6 +66,9 @@ impl InProcess {
         let round = self.shared.lock();
         // The operation before must be over.
         let mut round = self.shared.wait_while(round, timeout, |round| round.result.is_some())?;
+        if round.is_broken {
+            return Err("a member has left the group");
+        }
         round.brought[self.rank] = Some(bytes);
         if round.brought.iter().all(Option::is_some) {
             let all = round.brought.iter_mut().filter_map(Option::take).collect();
