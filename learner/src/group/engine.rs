@@ -19,6 +19,7 @@ pub(crate) trait Engine: Send + Sync {
 }
 
 /// A store that is served until it is dropped.
+#[cfg_attr(not(feature = "torch"), allow(dead_code, reason = "only an engine makes one"))]
 pub(crate) struct Served {
     pub(crate) port: u16,
     pub(crate) _store: Box<dyn Send>,
