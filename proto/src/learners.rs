@@ -15,7 +15,7 @@ pub use service::{LearnersService, Question, Refusal};
 pub const LEARNERS_MAX: usize = 64;
 
 /// Generated from `zerofleet/learners/v1/learners.proto`, which documents every item.
-#[allow(missing_docs, clippy::all, clippy::pedantic)]
+#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
 pub mod v1 {
     tonic::include_proto!("zerofleet.learners.v1");
 }

@@ -1,7 +1,7 @@
 //! Sums and copies of numbers over the ranks of a group of processes.
 //!
-//! [`Collective`] is one process's place in a group. [`Gloo`](gloo::Gloo) is that of Gloo, which libtorch contains (feature `gloo`);
-//! [`in_process`] makes one of threads for tests. A group never changes: after an error its members form another one.
+//! [`Collective`] is one process's place in a group: with the feature `gloo` in one of Gloo, which libtorch contains, or,
+//! for tests, in one of threads ([`in_process`]). A group never changes: after an error its members form another one.
 //! The crate decides neither who is in a group nor what is summed, and depends on no tensors, no training and no clock.
 
 #[cfg(feature = "gloo")]
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 pub use in_process::{InProcess, in_process};
 
-/// One process's place in a group of `size` processes, each with a rank. Every member calls the same methods in the same
-/// order, with arguments of the same lengths.
+/// One process's place in a group of `size` processes, each with a rank. Every member calls the same methods in the
+/// same order, with arguments of the same lengths.
 pub trait Collective: Send {
     /// The number of this process in the group, from 0.
     fn rank(&self) -> usize;
