@@ -1,7 +1,7 @@
 //! Sums and copies of numbers over the ranks of a group of processes.
 //!
-//! [`Collective`] is one process's place in a group: with the feature `gloo` in one of Gloo, which libtorch contains, or,
-//! for tests, in one of threads ([`in_process`]). A group never changes: after an error its members form another one.
+//! [`Collective`] is one process's place in a group: with the feature `gloo` in one of Gloo, which libtorch contains,
+//! or, for tests, in one of threads ([`in_process`]). A group never changes: after an error its members form another one.
 //! The crate decides neither who is in a group nor what is summed, and depends on no tensors, no training and no clock.
 
 #[cfg(feature = "gloo")]

@@ -2,8 +2,8 @@
 //!
 //! A learner without a group looks at all others. If one of them coordinates a group, it asks that one for a place; if
 //! all that answer are without a group, the one with the lowest index calls the roll. A coordinator closes the roll
-//! when everyone it expects has come, or after a time, and everyone who came is a member of the next group. Groups never
-//! change: when a member is lost or a learner asks for a place, the members form the next group, under the same
+//! when everyone it expects has come, or after a time, and everyone who came is a member of the next group. Groups
+//! never change: when a member is lost or a learner asks for a place, the members form the next group, under the same
 //! coordinator if it lives. Two groups that see each other become one: the one with fewer steps ends.
 
 use std::cmp::Reverse;

@@ -10,7 +10,8 @@ use super::caller::ActorIds;
 pub(super) enum Scope {
     /// Inserting trajectories, revising the searches of stored ones, following weights.
     Act,
-    /// Drawing samples, updating priorities and reporting trajectories, following weights, training with other learners.
+    /// Drawing samples, updating priorities and reporting trajectories, following weights, training with other
+    /// learners.
     Train,
     /// Evaluating positions, following weights.
     Infer,
