@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-const FILES: [&str; 2] = ["zerofleet/inference/v1/inference.proto", "zerofleet/weights/v1/weights.proto"];
+const FILES: [&str; 3] = [
+    "zerofleet/inference/v1/inference.proto",
+    "zerofleet/learners/v1/learners.proto",
+    "zerofleet/weights/v1/weights.proto",
+];
 
 /// The replay service, and its codec, which rejects inserts with unknown fields.
 const REPLAY: &str = "zerofleet/replay/v1/replay.proto";

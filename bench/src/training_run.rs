@@ -97,6 +97,7 @@ pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured
             minutes: None,
             game: Some(args.game.to_string()),
             actors: args.actors,
+            learners: 1,
             algorithm: None,
             replay_servers: None,
             inference: None,

@@ -182,6 +182,9 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     if table.retention.age_max.is_some() {
         return refuse("replay.age_seconds_max", "follows the clock");
     }
+    if !settings.learner.group.is_empty() {
+        return refuse("learner.group", "trains together with other processes");
+    }
     if config.reanalysis.share > 0.0 {
         return refuse("reanalysis.share", "searches again what other processes draw");
     }

@@ -27,12 +27,15 @@ enum Need {
 }
 
 impl Answer {
-    /// Returns the answer for a run on this CPU.
+    /// Returns the answer for a run with this number of learners on this CPU.
     ///
     /// # Errors
     /// Names the key of the run file that is invalid.
-    pub(crate) fn new(config: &Config, cpu: Cpu) -> Result<Self, ConfigError> {
-        let reason = why(&config.learner_settings()?, cpu);
+    pub(crate) fn new(config: &Config, learners: usize, cpu: Cpu) -> Result<Self, ConfigError> {
+        let reason = match learners {
+            0 | 1 => why(&config.learner_settings()?, cpu),
+            _ => Some(Reason::group("--learners")),
+        };
         let need = match reason {
             Some(Reason::Required { .. }) => Need::Required,
             Some(Reason::Faster(_)) => Need::Faster,
@@ -58,7 +61,7 @@ mod tests {
             let mut config = Config::default();
             set(&mut config);
             let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles };
-            let answer = Answer::new(&config, cpu).unwrap();
+            let answer = Answer::new(&config, 1, cpu).unwrap();
             serde_json::to_string(&answer).unwrap()
         };
         let none = r#"{"need":"none","reason":"the kernels of the CPU (avx2-f32) compute the training steps"}"#;
@@ -66,5 +69,8 @@ mod tests {
         assert!(answer(&|_| {}, true).starts_with(r#"{"need":"faster","reason":"the CPU has matrix tiles"#));
         let cuda = answer(&|config| config.learner.device = inference::DevicePreference::Cuda(0), false);
         assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is no CPU"}"#);
+        let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles: false };
+        let together = Answer::new(&Config::default(), 2, cpu).unwrap();
+        assert!(together.need == Need::Required && together.reason.starts_with("--learners: "), "{together:?}");
     }
 }

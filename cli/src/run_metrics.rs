@@ -145,7 +145,7 @@ impl RunMetrics {
         let validation = |part| processes.gauges(Learner, "validation_loss", &[("part", part)]).next();
         let arena = |name| processes.gauges(Arena, name, &[]).next();
         let evaluations = processes.rate(Actor, "evaluations_total");
-        // With several learners, which is a fault, the newest version counts, so that no process is ahead of it.
+        // With several learners, which train alike, the newest version counts, so that no process is ahead of it.
         let weights_version = processes.gauges(Learner, "weights_version", &[]).reduce(f64::max);
         let slowest = processes.gauges(Actor, "weights_version", &[]).reduce(f64::min);
         Self {

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
     /// Train in this process alone until the run has this many versions of weights, in an order that no clock changes:
     /// a run file and a seed give the same weights bit for bit, also after interruptions. CPU only.
-    #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "replay_servers", "inference"])]
+    #[arg(long, value_name = "VERSIONS", conflicts_with_all = ["minutes", "actors", "learners", "replay_servers", "inference"])]
     deterministic: Option<u64>,
 
     /// Episodes that each version plays in a deterministic run: a multiple of 64 [default: 256, or the run's].
@@ -59,7 +59,7 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let plan = Plan::new(&args.run, std::env::vars_os())?;
     if args.needs_libtorch {
-        println!("{}", serde_json::to_string(&Answer::new(&plan.config, Cpu::this())?)?);
+        println!("{}", serde_json::to_string(&Answer::new(&plan.config, plan.learners, Cpu::this())?)?);
         return Ok(());
     }
     if let Some(versions) = args.deterministic {

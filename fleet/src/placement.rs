@@ -98,6 +98,8 @@ pub struct Placement {
     pub accelerator_games: usize,
     /// The threads of the inference server; 0 leaves their number to the server.
     pub inference_threads: usize,
+    /// The GPUs that processes can use.
+    gpus: Vec<usize>,
     /// The environment of processes on each GPU, by its number.
     environments: Vec<Vec<(String, String)>>,
     /// The environment of all other processes.
@@ -106,6 +108,15 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// Returns the device of the learner `number`, from one. Each further one has the next GPU, which it may share with
+    /// an actor.
+    pub(crate) fn of_learner(&self, number: usize) -> Place {
+        match (self.learner, self.gpus.iter().position(|&gpu| Place::Gpu(gpu) == self.learner)) {
+            (Place::Gpu(_), Some(first)) => Place::Gpu(self.gpus[(first + number - 1) % self.gpus.len()]),
+            (place, _) => place,
+        }
+    }
+
     /// Returns the settings by which a process of this role has its place: `learner.device=cpu`.
     pub(crate) fn sets(&self, role: Role, place: Place) -> Option<String> {
         (place == Place::Cpu).then(|| format!("{}.device=cpu", role.name()))
@@ -189,6 +200,7 @@ pub fn place(
         actor_threads,
         accelerator_games: 0,
         inference_threads,
+        gpus: machine.usable(),
         environments: machine.environments(),
         environment: machine.order(),
         lines: Vec::new(),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use proto::learners::LEARNERS_MAX;
 use service::ConfigError;
 use service::config::Sources;
 use service::directory::replace;
@@ -45,6 +46,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub replay_servers: Option<usize>,
 
+    /// Number of learners, which train one network together and need libtorch.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub learners: usize,
+
     /// Evaluate positions in the actors (local) or on an inference server (remote) [default: local, or the run's].
     #[arg(long, value_enum)]
     pub inference: Option<Inference>,
@@ -78,6 +83,8 @@ pub struct Plan {
     pub(crate) written: Config,
     /// Self-play processes.
     pub actors: usize,
+    /// Learners, which train together if there are several.
+    pub learners: usize,
     /// The devices of the processes.
     pub placement: Placement,
     /// The address of each replay server in the previous session; at least one server.
@@ -130,19 +137,28 @@ impl Plan {
         if args.actors == Some(0) {
             return Err(ConfigError::invalid("--actors", "must be at least 1").into());
         }
+        let learners = args.learners;
+        ConfigError::within("--learners", learners, 1..=LEARNERS_MAX)?;
+        if learners > 1 && !config.learner.group.is_empty() {
+            let reason = "names learners elsewhere: leave it out or leave out --learners";
+            return Err(ConfigError::invalid("learner.group", reason).into());
+        }
         let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
         progress.inference = args.inference.unwrap_or(progress.inference);
         // Before the devices are tried, which takes some seconds.
         config.check()?;
         let written = config.clone();
-        let placement = place(&machine(), &config, args.actors, progress.inference)?;
+        let mut machine = machine();
+        // The placement leaves a core to one learner.
+        machine.cores = machine.cores.saturating_sub(learners - 1).max(1);
+        let placement = place(&machine, &config, args.actors, progress.inference)?;
         (config.actor.threads, config.inference.threads) = (placement.actor_threads, placement.inference_threads);
         if placement.accelerator_games > 0 {
             config.actor.accelerator_games = placement.accelerator_games;
         }
         config.check()?;
         let actors = placement.actors.len();
-        Ok(Self { run, config, written, actors, placement, replay, progress, unread })
+        Ok(Self { run, config, written, actors, learners, placement, replay, progress, unread })
     }
 
     /// Replaces the run file in the run directory.
@@ -285,6 +301,7 @@ mod tests {
                 algorithm: None,
                 actors: Some(1),
                 replay_servers: None,
+                learners: 1,
                 inference: None,
                 run: Some("first".to_owned()),
                 runs: self.folder.path().to_owned(),
@@ -403,6 +420,25 @@ mod tests {
         let progress = Progress { replay: addresses.clone(), ..Progress::default() };
         run.keep_progress(&progress).unwrap();
         assert_eq!(runs.plan(None, None).unwrap().replay, kept);
+    }
+
+    #[test]
+    fn several_learners_leave_fewer_cores_to_actors_and_a_wrong_number_or_another_group_is_refused() {
+        let runs = Runs::new();
+        let of = |learners, sets: &[&str]| {
+            let sets = sets.iter().map(|&set| set.to_owned()).collect();
+            Plan::on(&Args { learners, sets, ..runs.args() }, std::iter::empty(), machine)
+        };
+        let threads = |learners| of(learners, &[]).unwrap().config.actor.threads;
+        assert_eq!([threads(1), threads(4), threads(64)], [15, 12, 1]);
+        let group = "learner.group=http://a:1,http://b:1";
+        assert_eq!(of(1, &[group]).unwrap().learners, 1);
+        for (refused, key) in
+            [(of(0, &[]), "--learners"), (of(65, &[]), "--learners"), (of(2, &[group]), "learner.group")]
+        {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
     }
 
     #[test]

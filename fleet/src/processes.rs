@@ -108,19 +108,19 @@ impl Fleet {
     /// server keeps the port of the previous session unless it is taken.
     pub fn start(plan: &Plan, binaries: &Path, rating: Rating, now: Instant) -> anyhow::Result<Self> {
         let Plan { run, config, placement, .. } = plan;
-        let others = 2 + 3 + plan.actors + plan.replay.len();
+        let others = 1 + plan.learners + 2 + plan.learners + plan.actors + plan.replay.len();
         let wanted = plan.replay.iter().copied().chain(iter::repeat_n(None, others));
         let reserved = reserve_wanted(wanted).context("find free ports")?;
         let mut ports = reserved.iter().map(ReservedPort::address);
         let replay: Vec<SocketAddr> = ports.by_ref().take(plan.replay.len()).collect();
         let mut next = || ports.next().expect("a port was reserved for every use");
-        let (learner, inference) = (next(), next());
+        let (learners, inference): (Vec<SocketAddr>, _) = ((0..plan.learners).map(|_| next()).collect(), next());
         let is_remote = plan.progress.inference == Inference::Remote;
         let scheme = config.security.scheme();
         let endpoint = |address: &SocketAddr| format!("{scheme}://{address}");
         let wiring = Wiring {
             replay: replay.iter().map(endpoint).collect(),
-            learner: endpoint(&learner),
+            learner: endpoint(&learners[0]),
             inference: is_remote.then(|| endpoint(&inference)),
         };
         let mut members = Vec::new();
@@ -151,7 +151,18 @@ impl Fleet {
             }
             start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;
         }
-        start(Role::Learner, placement.learner, named(Role::Learner), Some(learner), Vec::new())?;
+        let group = learners.iter().map(endpoint).collect::<Vec<_>>().join(",");
+        for (number, listen) in (1..).zip(&learners) {
+            let (mut sets, mut name) = (Vec::new(), named(Role::Learner));
+            if learners.len() > 1 {
+                sets.extend([format!("learner.group={group}"), format!("learner.index={}", number - 1)]);
+            }
+            if number > 1 {
+                sets.push(format!("run.directory={}", run.of_learner(number).display()));
+                name = format!("{name}-{number}");
+            }
+            start(Role::Learner, placement.of_learner(number), name, Some(*listen), sets)?;
+        }
         if rating == Rating::On {
             start(Role::Arena, placement.arena, named(Role::Arena), None, Vec::new())?;
         }
@@ -300,6 +311,17 @@ mod tests {
         }
 
         fn start_on(&self, machine: &Machine, actors: usize, inference: Inference, replay_servers: usize) -> Fleet {
+            self.start_with(machine, actors, inference, replay_servers, 1)
+        }
+
+        fn start_with(
+            &self,
+            machine: &Machine,
+            actors: usize,
+            inference: Inference,
+            replay_servers: usize,
+            learners: usize,
+        ) -> Fleet {
             let mut config = Config::default();
             (config.actor.threads, config.inference.threads) = (3, 5);
             config.replay.archive = "file:///archive/".to_owned();
@@ -309,7 +331,7 @@ mod tests {
             let (run, replay) = (self.run.clone(), vec![None; replay_servers]);
             let placement = place(machine, &config, Some(actors), inference).unwrap();
             let written = config.clone();
-            let plan = Plan { run, config, written, actors, placement, replay, progress, unread: None };
+            let plan = Plan { run, config, written, actors, learners, placement, replay, progress, unread: None };
             let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
             let begin = Instant::now();
             while self.lines("started").len() < fleet.members().len() {
@@ -408,6 +430,32 @@ mod tests {
         assert_eq!(visible("arena"), visible("replay-server"), "the arena is on the CPU");
         let actor = started.iter().find(|line| line.starts_with("actor")).unwrap();
         assert!(actor.contains("--set actor.accelerator_games=2048"), "{actor}");
+    }
+
+    #[test]
+    fn each_learner_knows_all_of_them_and_has_a_place_and_a_folder_of_its_own_and_those_with_gpus_the_next_one() {
+        let stand_ins = StandIns::new();
+        let gpu = |index: usize| Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() };
+        let accelerators =
+            Accelerators::Cuda((0..2).map(|index| Candidate { gpu: gpu(index), refused: None }).collect());
+        let machine = Machine { cores: 16, memory_bytes: 1 << 40, accelerators };
+        let mut fleet = stand_ins.start_with(&machine, 1, Inference::Local, 1, 3);
+        fleet.drain().unwrap();
+        let mut started = stand_ins.lines("started");
+        started.retain(|line| line.starts_with("learner"));
+        started.sort_by_key(|line| line.split_once("learner.index=").unwrap().1.to_owned());
+        let group = |line: &String| line.split_once("learner.group=").unwrap().1.split(' ').next().unwrap().to_owned();
+        assert!(started.iter().all(|line| group(line) == group(&started[0])), "{started:?}");
+        for ((number, line), listen) in (1..).zip(&started).zip(group(&started[0]).split(',')) {
+            assert!(line.contains(&format!("--listen {}", listen.trim_start_matches("https://"))), "{line}");
+            assert!(line.contains(&format!("learner.index={}", number - 1)), "{line}");
+            assert_eq!(
+                line.contains(&format!("run.directory={}", stand_ins.run.of_learner(number).display())),
+                number > 1
+            );
+        }
+        let visible: Vec<&str> = started.iter().map(|line| line.rsplit(' ').next().unwrap()).collect();
+        assert_eq!(visible, [0, 1, 0].map(|gpu| format!("CUDA_VISIBLE_DEVICES=GPU-{gpu}")));
     }
 
     #[test]

@@ -77,6 +77,12 @@ impl RunDirectory {
         if number == 1 { self.path.clone() } else { self.path.join(format!("replay-server-{number}")) }
     }
 
+    /// Returns the folder that the learner `number` uses as its run folder. Numbers start at one, and the first learner
+    /// uses the folder of the run itself.
+    pub fn of_learner(&self, number: usize) -> PathBuf {
+        if number == 1 { self.path.clone() } else { self.path.join(format!("learner-{number}")) }
+    }
+
     /// Locks the run for this supervisor until the file is dropped or the process ends.
     pub fn lock(&self) -> anyhow::Result<File> {
         let path = self.path.join("lock");

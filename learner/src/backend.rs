@@ -20,6 +20,14 @@ pub(crate) struct Chosen {
     pub(crate) description: String,
 }
 
+impl Chosen {
+    /// Returns the kind of the device: `cpu`, `cuda`, `mps`.
+    pub(crate) fn kind(&self) -> String {
+        let name = crate::device::device_name(self.device);
+        name.split(':').next().unwrap_or_default().to_owned()
+    }
+}
+
 /// A trainer and what it computes with, for the log.
 pub(crate) struct Backend {
     pub(crate) trainer: Box<dyn Trainer>,

@@ -1,5 +1,6 @@
 //! The learner's part of the run file: the sections as written, and the checked settings.
 
+mod group;
 mod options;
 
 use std::str::FromStr;
@@ -151,6 +152,15 @@ pub struct LearnerSection {
     /// The addresses of the replay servers: `http://127.0.0.1:7001`, or several, separated by commas. Each address that
     /// a host name resolves to is a server, and names are resolved again every few seconds.
     pub replay: String,
+    /// The addresses of all learners that train this run together, of this one too, separated by commas; empty: it
+    /// trains alone. Each address is that of one learner: `http://10.0.0.1:7002,http://10.0.0.2:7002`. Every training
+    /// step is computed from one batch of each learner of the group. It needs libtorch.
+    pub group: String,
+    /// This learner's place in `group`, from 0.
+    pub index: usize,
+    /// The longest time that a learner waits in a step for the others of its group, in seconds: longer than a step
+    /// takes. One that does not come in it is left out until it asks for a place again.
+    pub group_timeout_seconds: f64,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with training
     /// steps of the run's network and batch; a named device that cannot be used is an error.
     pub device: DevicePreference,
@@ -319,6 +329,10 @@ impl Default for LearnerSection {
     fn default() -> Self {
         Self {
             replay: "http://127.0.0.1:7001".into(),
+            group: String::new(),
+            index: 0,
+            // With the second in which a roll is called, a group is formed anew within 10 s.
+            group_timeout_seconds: 8.0,
             device: DevicePreference::Auto,
             precision: PrecisionPreference::Auto,
             kernel: TrainingKernel::Auto,
@@ -387,6 +401,10 @@ pub struct Settings {
     pub learner: LearnerSection,
     /// The addresses of the replay servers.
     pub replay: Endpoints,
+    /// The endpoints of the learners of the group, this one included; empty if it trains alone.
+    pub group: Vec<String>,
+    /// The longest time that a learner waits in a step for the others.
+    pub group_timeout: Duration,
     /// The length of the schedule.
     pub schedule: Schedule,
     /// The interval at which weights are published.
@@ -449,6 +467,7 @@ impl Config {
             learner.checkpoint_interval_seconds,
             0.01..=86_400.0,
         )?;
+        let group = group::learners(learner, security)?;
         security.check_endpoint("learner.replay", &learner.replay)?;
         if learner.precision == PrecisionPreference::Int8 {
             return Err(ConfigError::invalid("learner.precision", "training takes auto, f32 or bf16"));
@@ -462,6 +481,8 @@ impl Config {
             network: network.clone(),
             learner: learner.clone(),
             replay: parsed("learner.replay", &learner.replay)?,
+            group,
+            group_timeout: Duration::from_secs_f64(learner.group_timeout_seconds),
             schedule: match learner.schedule {
                 ScheduleKind::Minutes => Schedule::Time(Duration::from_secs_f64(learner.schedule_minutes * 60.0)),
                 ScheduleKind::Positions => Schedule::Positions(learner.schedule_positions),

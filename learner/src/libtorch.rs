@@ -50,10 +50,21 @@ pub enum Reason {
     Faster(&'static str),
 }
 
+impl Reason {
+    /// Returns the reason why learners that train together need libtorch, for the key that asks for several.
+    #[must_use]
+    pub fn group(key: &'static str) -> Self {
+        Self::Required { key, why: "learners sum their gradients with Gloo, which is a part of libtorch".to_owned() }
+    }
+}
+
 /// Returns the reason why libtorch trains a run on a machine without accelerators; `None` if the kernels of the CPU do.
 #[must_use]
 pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
     let section = &settings.learner;
+    if !settings.group.is_empty() {
+        return Some(Reason::group("learner.group"));
+    }
     if section.device.is_accelerator() {
         return Some(Reason::Required { key: "learner.device", why: format!("`{}` is no CPU", section.device) });
     }
@@ -122,6 +133,7 @@ mod tests {
             (&["learner.precision=bf16"], PLAIN, "learner.precision: the CPU has no products of bf16"),
             (&["learner.device=cuda:1"], PLAIN, "learner.device: `cuda:1` is no CPU"),
             (&["learner.device=mps"], PLAIN, "learner.device: `mps` is no CPU"),
+            (&["learner.group=http://a:1,http://b:1"], PLAIN, "learner.group: learners sum their gradients with Gloo"),
             (&["learner.kernel=libtorch"], PLAIN, "learner.kernel: `libtorch` is configured"),
         ] {
             let got = reason(sets, cpu);

@@ -3,6 +3,7 @@
 mod backend;
 #[cfg(feature = "torch")]
 mod device;
+mod group;
 mod held_out;
 mod memory;
 mod metrics;

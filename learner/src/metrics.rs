@@ -13,6 +13,7 @@ use crate::validation::Measures;
 /// rate.
 pub(crate) fn begin() {
     counter!("zerofleet_learner_not_finite_total").increment(0);
+    counter!("zerofleet_learner_groups_lost_total").increment(0);
     counter!("zerofleet_learner_rejected_trajectories_total").increment(0);
     held_out(0);
     for what in ["checkpoint", "weights"] {
@@ -78,6 +79,22 @@ pub(crate) fn held_up(publish: Duration, checkpoint: Duration) {
     for (part, time) in [("publish", publish), ("checkpoint", checkpoint)] {
         gauge!("zerofleet_learner_publish_seconds_total", "part" => part).increment(time.as_secs_f64());
     }
+}
+
+/// Sets the number of learners in the group and the rank of this one; 0 and 0 while there is no group.
+pub(crate) fn group(members: usize, rank: usize) {
+    gauge!("zerofleet_learner_group_members").set(members as f64);
+    gauge!("zerofleet_learner_group_rank").set(rank as f64);
+}
+
+/// Adds to the time of sums over the group, which includes the wait for the slowest member.
+pub(crate) fn reduced(time: Duration) {
+    gauge!("zerofleet_learner_group_reduce_seconds_total").increment(time.as_secs_f64());
+}
+
+/// Counts a group that ended since a member was lost.
+pub(crate) fn lost_group() {
+    counter!("zerofleet_learner_groups_lost_total").increment(1);
 }
 
 /// Sets the device and precision of training.

@@ -92,6 +92,7 @@ mod tests {
         };
         refused("learner.device", &|config| config.learner.device = DevicePreference::Cuda(0));
         refused("learner.device", &|config| config.learner.device = DevicePreference::Mps);
+        refused("learner.group", &|config| config.learner.group = "http://a:1,http://b:1".to_owned());
         refused("learner.kernel", &|config| config.learner.kernel = TrainingKernel::Libtorch);
     }
 

@@ -124,6 +124,12 @@ impl Batches {
         Self { threads: vec![receiver], next: 0 }
     }
 
+    /// Batches that a test prepares.
+    #[cfg(test)]
+    pub(crate) fn receiving(receiver: Receiver<Option<Prepared>>) -> Self {
+        Self { threads: vec![receiver], next: 0 }
+    }
+
     /// Waits for the next batch.
     ///
     /// # Errors

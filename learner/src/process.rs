@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use game::Game;
+use proto::learners::LearnersService;
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
@@ -23,7 +24,7 @@ use crate::priorities::Priorities;
 use crate::records::Records;
 use crate::training::{Start, Training};
 use crate::validation::{self, Validation, ValidationSettings, Versions};
-use crate::{device, memory, metrics, pipeline};
+use crate::{device, group, memory, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, LearnerSection, Settings};
 use learner::trainer_settings;
@@ -63,7 +64,10 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let game = settings.game.rules();
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(settings.learner.versions_kept);
-    let server = tokio::spawn(proto::weights::serve(service, security, listener, context.drain.token()));
+    let engine = group::engine(&settings)?;
+    let (learners, questions) = engine.is_some().then(LearnersService::new).unzip();
+    let serving = proto::weights::serve_with(service, learners, security, listener, context.drain.token());
+    let server = tokio::spawn(serving);
 
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
@@ -81,7 +85,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
     metrics::unroll_steps(targets.unroll_steps());
     let importance_exponent = settings.learner.importance_exponent;
     let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent };
-    let preparers = pipeline::prepare(&game, of_batches, &priorities, settings.run.seed, threads)?;
+    let seed = settings.run.seed.wrapping_add(settings.learner.index as u64);
+    let preparers = pipeline::prepare(&game, of_batches, &priorities, seed, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let stop = drain.token();
@@ -109,6 +114,12 @@ async fn train(settings: Settings, security: Security, context: service::Context
         tokio::spawn(async move { pipeline::draw(&settings, newest, name, steps, split, drawn, drain).await })
     };
 
+    let of_group = engine
+        .zip(questions)
+        .map(|(engine, questions)| group::of_run(&settings, &architecture, &device, engine, questions, drain.clone()));
+    let (group, membership) = of_group.transpose()?.unzip();
+    let membership = membership.map(tokio::spawn);
+
     let readiness = context.readiness.clone();
     let publish = move |manifest, bytes| publish(&publisher, &newest, versions.as_ref(), manifest, bytes);
     // Training has its own thread from start to end, since tensors stay on one thread.
@@ -116,7 +127,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
         let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
         let start = begin(&settings, &device, architecture, &checkpoints)?;
         readiness.ready();
-        Training::new(settings, start, checkpoints, priorities).run(&mut batches, &|| stop.is_cancelled(), publish)
+        let training = Training::new(settings, start, checkpoints, priorities);
+        training.run(&mut batches, &|| stop.is_cancelled(), group, publish)
     };
     let training = std::thread::Builder::new().name("train".into()).spawn(work).context("start the training thread")?;
     // The training thread ends on drain or on an error; either way the other tasks are then stopped.
@@ -125,6 +137,9 @@ async fn train(settings: Settings, security: Security, context: service::Context
     draw.await.context("join the drawing task")?;
     let join = move || prepare_threads.into_iter().chain(validate_thread).for_each(|thread| drop(thread.join()));
     tokio::task::spawn_blocking(join).await.context("join the preparing threads")?;
+    if let Some(membership) = membership {
+        membership.await.context("join the membership")?;
+    }
     reports.abort();
     updates.abort();
     // A client that keeps watching the health of this process must not prevent its exit.

@@ -18,7 +18,7 @@ mod libtorch;
 use std::time::Instant;
 
 use anyhow::Context as _;
-pub(crate) use training::{Contents, Examples, Memory, StepTimes, Trained};
+pub(crate) use training::{Contents, Contributed, Contribution, Examples, Memory, StepTimes, Trained};
 
 /// The files of a checkpoint by name.
 pub(crate) type Files = Vec<(String, Vec<u8>)>;
@@ -26,7 +26,8 @@ pub(crate) type Files = Vec<(String, Vec<u8>)>;
 /// Trains one network: its weights, their average, the optimiser, the position in the schedule.
 ///
 /// The contract: results are collected in the order in which steps were queued; a step that is not finite changes
-/// nothing, not even for a step that was queued after it; a restored trainer goes on as if it had not stopped.
+/// nothing, not even for a step that was queued after it; a restored trainer goes on as if it had not stopped; trainers
+/// of the same state that apply the same mean have the same state again.
 pub(crate) trait Trainer {
     /// Gives a training step to the device, and measures its parts with `clock`.
     ///
@@ -45,6 +46,21 @@ pub(crate) trait Trainer {
     /// # Errors
     /// No step is queued; the device fails.
     fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
+
+    /// Computes what a batch adds to a step of several learners, and changes nothing. No step may be queued.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    fn contribute(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Contributed>;
+
+    /// Returns the contribution of a learner without a batch.
+    fn no_contribution(&self) -> Contribution;
+
+    /// Takes the step whose contribution is the mean over learners. No step may be queued.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
 
     /// Returns the memory of steps of `batch` positions, unrolled over `unroll_steps` steps, before one is taken.
     fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory;
@@ -125,6 +141,17 @@ pub(crate) struct Placed {
     pub(crate) device: String,
 }
 
+/// The results of a step of the kernels.
+fn collected(trained: Result<Trained, training_cpu::Error>) -> anyhow::Result<Collected> {
+    match trained {
+        Ok(trained) => Ok(Collected::Trained(trained)),
+        Err(training_cpu::Error::Training(training::Error::NotFinite { quantity, .. })) => {
+            Ok(Collected::NotFinite { quantity })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Trainer for training_cpu::Trainer {
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
         Ok(Self::queue(self, examples, clock)?)
@@ -135,13 +162,19 @@ impl Trainer for training_cpu::Trainer {
     }
 
     fn collect(&mut self, _clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
-        match Self::collect(self).context("no step is queued")? {
-            Ok(trained) => Ok(Collected::Trained(trained)),
-            Err(training_cpu::Error::Training(training::Error::NotFinite { quantity, .. })) => {
-                Ok(Collected::NotFinite { quantity })
-            }
-            Err(error) => Err(error.into()),
-        }
+        collected(Self::collect(self).context("no step is queued")?)
+    }
+
+    fn contribute(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Contributed> {
+        Ok(Self::contribute(self, examples, clock)?)
+    }
+
+    fn no_contribution(&self) -> Contribution {
+        Self::no_contribution(self)
+    }
+
+    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+        collected(Self::apply(self, mean, clock))
     }
 
     fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {

@@ -15,6 +15,7 @@ use service::trace::{self, Span};
 use training::Losses;
 use weights::{Architecture, Manifest, WeightsVersion};
 
+use crate::group::Group;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
 use crate::records::{self, AtPublication, Records};
@@ -24,6 +25,8 @@ use crate::{memory, metrics};
 use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::{LearnerSection, Settings};
 use learner::published::Published;
+
+mod together;
 
 /// A batch ready to train on.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ pub(crate) struct Training {
     checkpoint_step: Option<u64>,
     /// Batches in a row whose loss was not finite.
     not_finite: u32,
+    /// Whether a checkpoint was restored after them.
+    is_restored: bool,
     micro_batches: usize,
     /// The number of steps that stay queued while the next batch is awaited.
     queue_depth: usize,
@@ -115,6 +120,7 @@ impl Training {
             published_step: None,
             checkpoint_step,
             not_finite: 0,
+            is_restored: false,
             micro_batches: 1,
             pending: VecDeque::new(),
             trace: None,
@@ -125,7 +131,8 @@ impl Training {
     }
 
     /// Publishes the current weights, then trains until `batches` ends or `stop` returns true; ends with a checkpoint.
-    /// `publish` is called with every new version, on the writing thread.
+    /// `publish` is called with every new version, on the writing thread. Trains with other learners if there is a
+    /// `group`.
     ///
     /// # Errors
     /// If the first version, the last version or the last checkpoint cannot be written, or libtorch fails.
@@ -133,6 +140,7 @@ impl Training {
         mut self,
         batches: &mut Batches,
         stop: &dyn Fn() -> bool,
+        group: Option<Group>,
         publish: impl FnMut(Manifest, Bytes) + Send,
     ) -> anyhow::Result<()> {
         let published =
@@ -152,7 +160,10 @@ impl Training {
             let work = move || writer.work(&jobs, &written);
             std::thread::Builder::new().name("write".into()).spawn_scoped(scope, work).context("start a thread")?;
             // It ends when `writing` is dropped, at the latest with the end of this call.
-            self.train(batches, stop, writing)
+            match group {
+                None => self.train(batches, stop, writing),
+                Some(group) => self.train_together(group, batches, stop, writing),
+            }
         })
     }
 
@@ -255,9 +266,15 @@ impl Training {
         if let Some(ends) = pending.ends {
             std::thread::sleep(ends.saturating_duration_since(Instant::now()));
         }
+        let collected = self.trainer.collect(&mut Instant::now).context("train")?;
+        self.take(pending, collected, writing)
+    }
+
+    /// Takes note of the results of a step.
+    fn take(&mut self, pending: Pending, collected: Collected, writing: &mut Writing) -> anyhow::Result<()> {
         self.end_trace();
         self.trace = pending.trace;
-        let Trained { losses, value_errors, times } = match self.trainer.collect(&mut Instant::now).context("train")? {
+        let Trained { losses, value_errors, times } = match collected {
             Collected::Trained(trained) => trained,
             Collected::NotFinite { quantity } => return self.refuse(quantity, writing),
         };
@@ -329,6 +346,7 @@ impl Training {
         self.trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
         // Steps that were queued after the refused ones are undone with them.
         self.pending.clear();
+        self.is_restored = true;
         tracing::error!("restored the checkpoint of training step {step}");
         Ok(())
     }
@@ -336,17 +354,26 @@ impl Training {
     /// Has the averaged weights published as a new version, if a step was taken since the last one and none is being
     /// published.
     fn publish(&mut self, writing: &mut Writing) -> anyhow::Result<()> {
-        let training_step = self.trainer.step_count();
-        if self.published_step == Some(training_step) || skip(Kind::Weights, writing) {
+        if self.published_step == Some(self.trainer.step_count()) {
             return Ok(());
         }
+        self.publish_as(None, writing)
+    }
+
+    /// Has the averaged weights published as this version, or as the next one of this learner, if none is being
+    /// published.
+    fn publish_as(&mut self, version: Option<WeightsVersion>, writing: &mut Writing) -> anyhow::Result<()> {
+        if skip(Kind::Weights, writing) {
+            return Ok(());
+        }
+        let training_step = self.trainer.step_count();
         // Publications are few, and all actors wait for them: each is traced, within the trace of its step if there is
         // one.
         let below = |step: &Span| Some(step.child("publish"));
         let span = self.trace.as_ref().map_or_else(|| trace::rare("publish"), below);
         let snapshot = self.trainer.snapshot(Contents::Average).context("copy the averaged weights")?;
         let record = self.record()?;
-        writing.begin(Job::Weights { snapshot, training_step, record, span });
+        writing.begin(Job::Weights { snapshot, training_step, version, record, span });
         metrics::placed(&self.trainer.placement());
         Ok(())
     }
@@ -380,15 +407,20 @@ impl Training {
         if self.checkpoint_step == Some(training_step) || skip(Kind::Checkpoint, writing) {
             return Ok(());
         }
-        let progress = Progress {
-            training_step,
-            positions: self.positions,
-            elapsed_seconds: self.elapsed_seconds(),
-            architecture: self.architecture.clone(),
-        };
+        let progress = self.progress();
         let snapshot = self.trainer.snapshot(Contents::All).context("copy the trainer's state")?;
         writing.begin(Job::Checkpoint { snapshot, progress });
         Ok(())
+    }
+
+    /// The progress of the run, as a checkpoint keeps it.
+    fn progress(&self) -> Progress {
+        Progress {
+            training_step: self.trainer.step_count(),
+            positions: self.positions,
+            elapsed_seconds: self.elapsed_seconds(),
+            architecture: self.architecture.clone(),
+        }
     }
 
     /// Takes note of ended jobs.

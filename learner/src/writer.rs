@@ -48,6 +48,8 @@ pub(crate) enum Job {
         snapshot: Box<dyn Snapshot>,
         /// Its training step.
         training_step: u64,
+        /// The number that the members of a group have agreed on; `None`: the next one of this learner.
+        version: Option<WeightsVersion>,
         /// What event files say of it.
         record: AtPublication,
         /// The trace of the publication.
@@ -101,8 +103,8 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         for job in jobs {
             let begun = Instant::now();
             let done = match job {
-                Job::Weights { snapshot, training_step, record, span } => {
-                    let outcome = self.weights(snapshot.as_ref(), training_step, &record, span).map(Some);
+                Job::Weights { snapshot, training_step, version, record, span } => {
+                    let outcome = self.weights(snapshot.as_ref(), training_step, version, &record, span).map(Some);
                     Written { kind: Kind::Weights, training_step, outcome }
                 }
                 Job::Checkpoint { snapshot, progress } => {
@@ -122,12 +124,13 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         &mut self,
         snapshot: &dyn Snapshot,
         training_step: u64,
+        version: Option<WeightsVersion>,
         record: &AtPublication,
         mut span: Option<Span>,
     ) -> anyhow::Result<WeightsVersion> {
         let bytes = snapshot.published().context("read the averaged weights")?;
         let manifest = Manifest {
-            version: self.published.next_version()?,
+            version: version.map_or_else(|| self.published.next_version(), Ok)?,
             training_step,
             digest: Digest::of(&bytes),
             size_bytes: bytes.len() as u64,

@@ -9,6 +9,7 @@
 pub(crate) mod analysis;
 pub(crate) mod evaluation;
 pub(crate) mod insert;
+pub(crate) mod learners;
 pub(crate) mod operator;
 pub(crate) mod revise;
 pub(crate) mod sample;

@@ -2,10 +2,10 @@
 //!
 //! `proto/` beside this crate's sources holds the .proto files; they define the meaning of each message and the legal
 //! order of the messages of a stream. This crate holds the code generated from them ([`replay::v1`], [`weights::v1`],
-//! [`inference::v1`], [`open_inference::v2`]), the conversions to and from domain types ([`convert`]), the clients
-//! ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`], [`inference::Evaluations`]), the discovery of
-//! servers that share one job ([`servers`]), and the settings and authentication that all servers and channels share
-//! ([`security`]). It depends on no tables, no tensors and no rules of a game. Start with [`replay`].
+//! [`inference::v1`], [`learners::v1`], [`open_inference::v2`]), the conversions to and from domain types
+//! ([`convert`]), the clients ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`],
+//! [`inference::Evaluations`], [`learners::Peer`]), the discovery of servers that share one job ([`servers`]), and the
+//! settings and authentication that all servers and channels share ([`security`]). It depends on no tables, no tensors and no rules of a game. Start with [`replay`].
 
 // The sources of `scripted`, which are compiled into the tests of this crate, refer to it as `proto`.
 #[cfg(test)]
@@ -16,6 +16,7 @@ pub mod convert;
 pub mod deadline;
 mod incoming;
 pub mod inference;
+pub mod learners;
 pub mod limits;
 pub mod open_inference;
 mod reconnect;

@@ -11,7 +11,7 @@ mod subscriber;
 use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
 use bytes::Bytes;
 use game::Spec;
-pub use serve::serve;
+pub use serve::{serve, serve_with};
 pub use service::{PublishError, Publisher, WeightsService};
 pub use subscriber::{Subscriber, SubscriberSettings, SubscriberStats};
 

@@ -127,6 +127,21 @@ impl Cluster {
         Ok(process)
     }
 
+    /// Returns a further learner that listens at `listen`, with a folder of its own below the run directory, and with
+    /// these settings. The caller starts it.
+    ///
+    /// # Errors
+    /// A binary is missing, or no port is free.
+    pub fn another_learner(&self, name: &str, listen: ReservedPort, sets: Vec<String>) -> anyhow::Result<Process> {
+        let [admin] = reserve_ports().context("find a free port")?;
+        let own = format!("run.directory={}", self.directory.path().join(name).display());
+        let wiring = Wiring { replay: vec![self.replay_endpoint()], ..Wiring::default() };
+        let sets = wiring.sets(Role::Learner).into_iter().chain([own]).chain(sets).collect();
+        let mut process = process(Role::Learner.program(), admin, self.directory.path(), Some(listen), sets)?;
+        process.rename(name);
+        Ok(process)
+    }
+
     /// Returns an inference server for the weights of the cluster's learner, and its address. The caller starts it and
     /// configures the actor with its address.
     ///

@@ -435,6 +435,7 @@ fn arguments(base: BaseSection, budget: Budget, folder: &Path) -> anyhow::Result
         game,
         algorithm: algorithm.transpose()?,
         actors,
+        learners: 1,
         replay_servers,
         inference,
         run: None,

@@ -1,3 +1,4 @@
+mod contribution;
 mod measured;
 mod snapshot;
 mod staging;
@@ -246,7 +247,7 @@ impl Trainer {
             self.kept_gradient = Some(pass.gradient.f_detach_copy()?);
         }
         times.backward += laps.lap();
-        let is_applied = self.update(pass.gradient, &scalars, &staged, &statistics)?;
+        let is_applied = self.update(pass.gradient, &scalars, &staged.learning_rates, &statistics)?;
         times.optimiser = laps.lap();
         self.queued.push_back(Queued { measured, is_applied, times });
         Ok(())
@@ -562,17 +563,17 @@ impl Trainer {
         &mut self,
         gradient: Tensor,
         scalars: &Tensor,
-        staged: &Staged,
+        learning_rates: &Tensor,
         statistics: &Tensor,
     ) -> Result<Tensor, Error> {
         let is_applied = scalars.f_narrow(0, 0, measured::FINITE)?.f_isfinite()?.f_all()?.f_view([1])?;
         let share = self.average_share()?;
         let learning_rate = match self.queued.back() {
             Some(before) => {
-                let [applied, refused] = [0, 1].map(|index| staged.learning_rates.f_narrow(0, index, 1));
+                let [applied, refused] = [0, 1].map(|index| learning_rates.f_narrow(0, index, 1));
                 applied?.f_where_self(&before.is_applied, &refused?)?
             }
-            None => staged.learning_rates.f_narrow(0, 0, 1)?,
+            None => learning_rates.f_narrow(0, 0, 1)?,
         };
         let step = StepSettings {
             learning_rate: &learning_rate,

@@ -1,3 +1,4 @@
+mod contribution;
 mod model;
 
 use std::collections::VecDeque;
@@ -128,7 +129,7 @@ impl Trainer {
 
         let mut value_errors = vec![0.0; positions];
         let sums = self.passes(examples, &mut value_errors, &mut laps, &mut times);
-        let losses = self.losses(sums);
+        let losses = self.with_norms(sums.losses(LossWeights::of(&self.settings)));
         if std::mem::take(&mut self.keeps_gradient) {
             self.kept_gradient = Some(self.gradient.clone());
         }
@@ -305,13 +306,13 @@ impl Trainer {
         sums
     }
 
-    /// The losses of a step whose gradient is complete.
-    fn losses(&mut self, sums: Sums) -> Losses {
+    /// The losses of a step whose gradient is complete, with its norm and that of the weights.
+    fn with_norms(&mut self, losses: Losses) -> Losses {
         let (path, threads) = (self.path, &mut self.workshop.threads);
         let weights = &self.state.network.parameters[..self.model.layout().decayed()];
         let l2 = 0.5 * self.settings.weight_decay * optimiser::sum_of_squares(path, threads, weights);
         let gradient_norm = optimiser::sum_of_squares(path, threads, &self.gradient).sqrt();
-        Losses { gradient_norm, l2, ..sums.losses(LossWeights::of(&self.settings)) }
+        Losses { gradient_norm, l2, ..losses }
     }
 
     /// Applies a step: parameters, moments, averages.

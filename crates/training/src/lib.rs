@@ -2,11 +2,13 @@
 //!
 //! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
 //! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with its [`Losses`] and
-//! [`StepTimes`]. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`]
-//! writes these as files, so that each backend resumes what another one trained. [`moments`] are stored in float32 or
-//! fewer bits; [`Memory`] states what a training needs. Start with [`TrainerSettings`].
+//! [`StepTimes`]; of several learners each adds a [`Contribution`] to a step. A [`Layout`] places the tensors of
+//! [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`] writes these as files, so that each backend resumes
+//! what another one trained. [`moments`] are stored in float32 or fewer bits; [`Memory`] states what a training needs.
+//! Start with [`TrainerSettings`].
 
 pub mod checkpoint;
+mod contribution;
 mod decay;
 mod error;
 mod examples;
@@ -25,6 +27,7 @@ mod settings;
 mod trained;
 mod unrolled;
 
+pub use contribution::{Contributed, Contribution};
 pub use decay::Decay;
 pub use error::Error;
 pub use examples::Examples;

@@ -224,6 +224,35 @@ impl Subject {
         assert_eq!(files(trainer.as_ref()), files(self.after(3).as_ref()));
     }
 
+    fn a_contribution_changes_nothing_and_applied_alone_it_is_an_ordinary_step(&self) {
+        let mut trainer = self.after(1);
+        let before = files(trainer.as_ref());
+        let [good, bad] = [(self.examples)(), (self.not_finite)()]
+            .map(|examples| alone(trainer.contribute(&examples, &mut Instant::now).unwrap()));
+        assert_eq!(files(trainer.as_ref()), before);
+        assert!(matches!(trainer.apply(bad, &mut Instant::now), Ok(Collected::NotFinite { .. })));
+        assert_eq!((files(trainer.as_ref()), trainer.step_count()), (before, 1));
+        assert!(matches!(trainer.apply(good, &mut Instant::now), Ok(Collected::Trained(_))));
+        assert_eq!((trainer.step_count(), files(trainer.as_ref())), (2, files(self.after(2).as_ref())));
+    }
+
+    fn trainers_of_one_state_that_apply_one_mean_have_one_state_again(&self) {
+        let [mut one, mut other] = [(); 2].map(|()| self.after(1));
+        for _ in 0..2 {
+            let contributed = [&mut one, &mut other]
+                .map(|trainer| trainer.contribute(&(self.examples)(), &mut Instant::now).unwrap());
+            let [a, b] = contributed.each_ref().map(|contributed| contributed.contribution.numbers());
+            let sum: Vec<f32> = a.iter().zip(b).map(|(a, b)| a + b).collect();
+            let nothing = one.no_contribution();
+            assert_eq!(nothing.numbers().len(), sum.len());
+            for (trainer, mut contributed) in [&mut one, &mut other].into_iter().zip(contributed) {
+                contributed.contribution.set_mean(&sum, 2);
+                assert!(matches!(trainer.apply(contributed, &mut Instant::now), Ok(Collected::Trained(_))));
+            }
+        }
+        assert_eq!(files(one.as_ref()), files(other.as_ref()));
+    }
+
     fn a_simulated_step_counts_and_changes_no_weights(&self) {
         let mut trainer = self.after(1);
         let before = published(trainer.as_ref());
@@ -231,6 +260,13 @@ impl Subject {
         assert!(matches!(trainer.collect(&mut Instant::now), Ok(Collected::Trained(_))));
         assert_eq!((trainer.step_count(), published(trainer.as_ref())), (2, before));
     }
+}
+
+/// The mean of one contribution.
+fn alone(mut contributed: Contributed) -> Contributed {
+    let sum = contributed.contribution.numbers().to_vec();
+    contributed.contribution.set_mean(&sum, 1);
+    contributed
 }
 
 pub(super) fn step(trainer: &mut dyn Trainer, examples: &Examples) -> Collected {
@@ -259,6 +295,8 @@ pub(super) fn keep_the_contract(subjects: &[Subject]) {
         subject.files_that_do_not_fit_leave_the_trainer_as_it_was();
         subject.an_average_of_equal_shares_is_the_mean_of_the_weights_since_its_start();
         subject.a_kept_gradient_is_that_of_its_step_and_changes_nothing();
+        subject.a_contribution_changes_nothing_and_applied_alone_it_is_an_ordinary_step();
+        subject.trainers_of_one_state_that_apply_one_mean_have_one_state_again();
         subject.a_simulated_step_counts_and_changes_no_weights();
     }
 }

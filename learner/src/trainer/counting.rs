@@ -58,6 +58,22 @@ impl Trainer for Counting {
         Memory::default()
     }
 
+    fn contribute(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<Contributed> {
+        self.log.lock().unwrap().positions.push(examples.positions());
+        let (contribution, value_errors) = (self.no_contribution(), Vec::new());
+        Ok(Contributed { contribution, value_errors, times: StepTimes::default() })
+    }
+
+    fn no_contribution(&self) -> Contribution {
+        Contribution::nothing(1, 0)
+    }
+
+    fn apply(&mut self, mean: Contributed, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+        self.steps += 1;
+        let Contributed { contribution, value_errors, times } = mean;
+        Ok(Collected::Trained(Trained { losses: contribution.losses(), value_errors, times }))
+    }
+
     fn queue_depth(&self) -> usize {
         0
     }

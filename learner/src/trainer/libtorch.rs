@@ -2,6 +2,17 @@
 
 use super::*;
 
+/// The results of a step of libtorch.
+fn collected(trained: Result<Trained, network_torch::Error>) -> anyhow::Result<Collected> {
+    match trained {
+        Ok(trained) => Ok(Collected::Trained(trained)),
+        Err(network_torch::Error::Training(training::Error::NotFinite { quantity, .. })) => {
+            Ok(Collected::NotFinite { quantity })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Trainer for network_torch::Trainer {
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
         Ok(Self::queue(self, examples, clock)?)
@@ -12,13 +23,19 @@ impl Trainer for network_torch::Trainer {
     }
 
     fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
-        match Self::collect(self, clock).context("no step is queued")? {
-            Ok(trained) => Ok(Collected::Trained(trained)),
-            Err(network_torch::Error::Training(training::Error::NotFinite { quantity, .. })) => {
-                Ok(Collected::NotFinite { quantity })
-            }
-            Err(error) => Err(error.into()),
-        }
+        collected(Self::collect(self, clock).context("no step is queued")?)
+    }
+
+    fn contribute(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Contributed> {
+        Ok(Self::contribute(self, examples, clock)?)
+    }
+
+    fn no_contribution(&self) -> Contribution {
+        Self::no_contribution(self)
+    }
+
+    fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
+        collected(Self::apply(self, mean, clock))
     }
 
     fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {

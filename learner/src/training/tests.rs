@@ -13,7 +13,7 @@ use crate::trainer::conformance::architecture;
 use crate::trainer::counting::{Counting, Log};
 
 /// A batch of one empty board with a uniform policy.
-fn prepared() -> Prepared {
+pub(super) fn prepared() -> Prepared {
     let batch = TrainingBatch {
         observations: [0.0; 2 * 9].into_iter().collect(),
         policies: vec![1.0 / 9.0; 9],
@@ -25,12 +25,12 @@ fn prepared() -> Prepared {
     Prepared { examples: Examples::Positions(batch), items: Vec::new(), mean_version: 1.0, trace: None }
 }
 
-fn checkpoints(folder: &Path) -> Checkpoints {
+pub(super) fn checkpoints(folder: &Path) -> Checkpoints {
     Checkpoints::new(folder.join("checkpoints"), 2)
 }
 
 /// A batch whose loss is NaN.
-fn not_finite() -> Prepared {
+pub(super) fn not_finite() -> Prepared {
     let mut prepared = prepared();
     let Examples::Positions(batch) = &mut prepared.examples else { unreachable!("made of positions") };
     batch.wdl[0] = f32::NAN;
@@ -38,7 +38,7 @@ fn not_finite() -> Prepared {
 }
 
 /// A run that begins in `folder`, or resumes from the last checkpoint there.
-fn start(folder: &Path) -> Start {
+pub(super) fn start(folder: &Path) -> Start {
     let architecture = architecture(Model::Alphazero);
     let new = || training_cpu::Trainer::new(&architecture, TrainerSettings::default(), 1, 1).unwrap();
     let Some(found) = checkpoints(folder).newest().unwrap() else {
@@ -84,7 +84,7 @@ fn train_from(
     let checkpoints = checkpoints(&settings.run.directory);
     let mut training = Training::new(settings, start, checkpoints, Priorities::new().0);
     training.queue_depth = queue_depth;
-    training.run(&mut Batches::of(batches), &|| false, publish)
+    training.run(&mut Batches::of(batches), &|| false, None, publish)
 }
 
 fn last_checkpoint(folder: &Path) -> Option<u64> {

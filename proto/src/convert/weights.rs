@@ -32,7 +32,7 @@ impl TryFrom<v1::Manifest> for Manifest {
     }
 }
 
-fn digest_from_wire(digest: &str) -> Result<Digest, Invalid> {
+pub(super) fn digest_from_wire(digest: &str) -> Result<Digest, Invalid> {
     Digest::parse(digest).ok_or_else(|| invalid("digest", "is not 64 hexadecimal digits"))
 }
 

@@ -10,7 +10,8 @@ use super::caller::ActorIds;
 pub(super) enum Scope {
     /// Inserting trajectories, revising the searches of stored ones, following weights.
     Act,
-    /// Drawing samples, updating priorities and reporting trajectories, following weights.
+    /// Drawing samples, updating priorities and reporting trajectories, following weights, training with other
+    /// learners.
     Train,
     /// Evaluating positions, following weights.
     Infer,
@@ -160,6 +161,7 @@ impl Need {
             ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyHolder,
             ("zerofleet.replay.v1.Replay", "Configure" | "Quarantine" | "Release") => OneOf(&[Scope::Admin]),
             ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => OneOf(&[Scope::Act, Scope::Train, Scope::Infer]),
+            ("zerofleet.learners.v1.Learners", "Look" | "Join") => OneOf(&[Scope::Train]),
             ("zerofleet.inference.v1.Inference" | "inference.GRPCInferenceService", _) => OneOf(&[Scope::Infer]),
             _ => return None,
         })

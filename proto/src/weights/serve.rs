@@ -6,6 +6,8 @@ use tonic_health::ServingStatus;
 
 use super::WeightsService;
 use super::v1::weights_server::WeightsServer;
+use crate::learners::LearnersService;
+use crate::learners::v1::learners_server::LearnersServer;
 use crate::security::Security;
 use crate::server::{health_and_reflection, server};
 
@@ -24,14 +26,33 @@ pub async fn serve(
     listener: TcpListener,
     drain: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
+    serve_with(service, None, security, listener, drain).await
+}
+
+/// Serves as [`serve`] does, and other learners where this one trains with them.
+///
+/// # Errors
+/// The error of the transport if it cannot serve.
+pub async fn serve_with(
+    service: WeightsService,
+    learners: Option<LearnersService>,
+    security: Security,
+    listener: TcpListener,
+    drain: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
     let name = WeightsServer::<WeightsService>::NAME;
-    let (reporter, health, reflection) = health_and_reflection(&[name]).await;
+    let of_learners = learners.is_some().then_some(LearnersServer::<LearnersService>::NAME);
+    let names: Vec<&str> = [name].into_iter().chain(of_learners).collect();
+    let (reporter, health, reflection) = health_and_reflection(&names).await;
     let draining = drain.clone();
     let stopped = async move {
         draining.cancelled().await;
         reporter.set_service_status(name, ServingStatus::NotServing).await;
     };
-    let services = Routes::new(health).add_service(reflection).add_service(service.until(drain).into_server());
+    let mut services = Routes::new(health).add_service(reflection).add_service(service.until(drain).into_server());
+    if let Some(learners) = learners {
+        services = services.add_service(learners.into_server());
+    }
     crate::serve(server(&security), services, listener, CONNECTIONS_MAX, security, Box::pin(stopped)).await
 }
 

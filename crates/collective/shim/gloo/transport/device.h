@@ -1,0 +1,7 @@
+#pragma once
+namespace gloo {
+namespace transport {
+class Device;
+class UnboundBuffer;
+} // namespace transport
+} // namespace gloo

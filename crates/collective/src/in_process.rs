@@ -1,0 +1,149 @@
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::{Collective, Error};
+
+/// A member of a group of threads, for tests. The group breaks when a member is dropped.
+#[derive(Debug)]
+pub struct InProcess {
+    rank: usize,
+    size: usize,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    round: Mutex<Round>,
+    changed: Condvar,
+}
+
+/// An operation in progress: members bring their bytes, and leave with the result when all have come.
+#[derive(Debug, Default)]
+struct Round {
+    brought: Vec<Option<Vec<u8>>>,
+    left: usize,
+    result: Option<Arc<Vec<Vec<u8>>>>,
+    is_broken: bool,
+}
+
+/// Returns the members of a group of `size` threads, by rank.
+#[must_use]
+pub fn in_process(size: usize) -> Vec<InProcess> {
+    let shared = Arc::<Shared>::default();
+    shared.lock().brought.resize(size, None);
+    (0..size).map(|rank| InProcess { rank, size, shared: Arc::clone(&shared) }).collect()
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `condition` holds; an error if the group breaks or the time ends first.
+    fn wait_while<'a>(
+        &self,
+        round: MutexGuard<'a, Round>,
+        timeout: Duration,
+        condition: impl Fn(&Round) -> bool,
+    ) -> Result<MutexGuard<'a, Round>, &'static str> {
+        let waits = |round: &mut Round| !round.is_broken && condition(round);
+        let waited = self.changed.wait_timeout_while(round, timeout, waits).unwrap_or_else(PoisonError::into_inner);
+        let (mut round, _) = waited;
+        // A member may leave with its result while others still take theirs.
+        if condition(&round) {
+            let reason = if round.is_broken { "a member has left the group" } else { "a member has not come in time" };
+            round.is_broken = true;
+            self.changed.notify_all();
+            return Err(reason);
+        }
+        Ok(round)
+    }
+}
+
+impl InProcess {
+    /// Brings bytes and returns those of every rank.
+    fn exchange(&self, bytes: Vec<u8>, timeout: Duration) -> Result<Arc<Vec<Vec<u8>>>, &'static str> {
+        let round = self.shared.lock();
+        // The operation before must be over.
+        let mut round = self.shared.wait_while(round, timeout, |round| round.result.is_some())?;
+        if round.is_broken {
+            return Err("a member has left the group");
+        }
+        round.brought[self.rank] = Some(bytes);
+        if round.brought.iter().all(Option::is_some) {
+            let all = round.brought.iter_mut().filter_map(Option::take).collect();
+            (round.result, round.left) = (Some(Arc::new(all)), 0);
+            self.shared.changed.notify_all();
+        }
+        let mut round = self.shared.wait_while(round, timeout, |round| round.result.is_none())?;
+        let result = round.result.clone().expect("it was waited for");
+        round.left += 1;
+        if round.left == self.size {
+            round.result = None;
+            self.shared.changed.notify_all();
+        }
+        Ok(result)
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        self.shared.lock().is_broken = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Collective for InProcess {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&mut self, numbers: &mut [f32], timeout: Duration) -> Result<(), Error> {
+        let failed = |reason: &str| Error { operation: "all-reduce", reason: reason.to_owned() };
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let all = self.exchange(bytes, timeout).map_err(failed)?;
+        if all.iter().any(|bytes| bytes.len() != size_of_val(numbers)) {
+            return Err(failed("the members have different lengths"));
+        }
+        for (index, number) in numbers.iter_mut().enumerate() {
+            let of = |bytes: &Vec<u8>| f32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * index + byte]));
+            *number = all.iter().map(of).sum();
+        }
+        Ok(())
+    }
+
+    fn broadcast(&mut self, root: usize, bytes: &mut [u8], timeout: Duration) -> Result<(), Error> {
+        let failed = |reason: &str| Error { operation: "broadcast", reason: reason.to_owned() };
+        let all = self.exchange(bytes.to_vec(), timeout).map_err(failed)?;
+        if all[root].len() != bytes.len() {
+            return Err(failed("the members have different lengths"));
+        }
+        bytes.copy_from_slice(&all[root]);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{LONG, keeps_the_contract, on_threads};
+
+    #[test]
+    fn a_group_of_threads_keeps_the_contract() {
+        keeps_the_contract(|size| in_process(size).into_iter().map(|member| Box::new(member) as _).collect());
+    }
+
+    #[test]
+    fn a_member_that_does_not_come_in_time_breaks_the_group_for_all() {
+        let mut members = in_process(3);
+        let absent = members.pop().unwrap();
+        let errors = on_threads(members, |member| member.all_reduce(&mut [1.0], Duration::from_millis(1)).unwrap_err());
+        assert!(errors.iter().all(|error| error.operation == "all-reduce"), "{errors:?}");
+        let mut absent = absent;
+        assert!(absent.broadcast(0, &mut [1], LONG).unwrap_err().reason.contains("left"));
+    }
+}

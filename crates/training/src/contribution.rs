@@ -1,0 +1,126 @@
+use crate::{Losses, StepTimes};
+
+/// The number of losses in a contribution.
+const LOSSES: usize = 8;
+
+/// What one learner of several adds to a training step: the gradient of its batch `[P]`, the running statistics after
+/// its batch `[S]`, and its losses, in one vector of float32, so that one sum over the learners reduces everything.
+///
+/// The mean over k learners with batches of B has the gradient of a batch of k · B in micro-batches of B, each with its
+/// own statistics of batch norms, as far as the losses are means with equal weights: a learner averages over the policy
+/// weights of its own batch. Running statistics are the mean of those that each batch leads to from the same start.
+/// Whether a step is clipped or refused follows from the mean alone, so that learners cannot differ in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contribution {
+    /// `[P + S + LOSSES]`.
+    numbers: Vec<f32>,
+    parameters: usize,
+}
+
+/// A contribution, and the results of the batch that only its own learner needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contributed {
+    /// The contribution of the batch; the mean over learners, once it was reduced.
+    pub contribution: Contribution,
+    /// The distance of the value of each row from its target, as in [`Trained`](crate::Trained).
+    pub value_errors: Vec<f32>,
+    /// The durations so far.
+    pub times: StepTimes,
+}
+
+impl Contribution {
+    /// Joins a gradient `[P]`, running statistics `[S]` and losses, of which the norm of the gradient and the L2 term
+    /// are left out: they are not means of those of the learners.
+    #[must_use]
+    pub fn new(gradient: &[f32], statistics: &[f32], losses: &Losses) -> Self {
+        let &Losses { total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy, .. } = losses;
+        let losses: [f64; LOSSES] = [total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy];
+        let losses = losses.map(|loss| loss as f32);
+        Self { numbers: [gradient, statistics, &losses].concat(), parameters: gradient.len() }
+    }
+
+    /// Returns a contribution of no batch, for P parameters and S running statistics: it adds nothing to a sum.
+    #[must_use]
+    pub fn nothing(parameters: usize, statistics: usize) -> Self {
+        Self { numbers: vec![0.0; parameters + statistics + LOSSES], parameters }
+    }
+
+    /// Returns all numbers, to be reduced.
+    #[must_use]
+    pub fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
+    /// Sets all numbers to `sum` divided by the number of batches in it.
+    ///
+    /// # Panics
+    /// If `sum` has another length.
+    pub fn set_mean(&mut self, sum: &[f32], batches: usize) {
+        assert_eq!(sum.len(), self.numbers.len(), "learners of one network have contributions of one length");
+        let count = batches.max(1) as f32;
+        self.numbers.iter_mut().zip(sum).for_each(|(mean, sum)| *mean = sum / count);
+    }
+
+    /// Returns the gradient, `[P]`.
+    #[must_use]
+    pub fn gradient(&self) -> &[f32] {
+        &self.numbers[..self.parameters]
+    }
+
+    /// Returns the running statistics, `[S]`.
+    #[must_use]
+    pub fn statistics(&self) -> &[f32] {
+        &self.numbers[self.parameters..self.numbers.len() - LOSSES]
+    }
+
+    /// Returns the losses; the norm of the gradient and the L2 term are 0.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let losses: [f32; LOSSES] = self.numbers[self.numbers.len() - LOSSES..].try_into().expect("it ends with them");
+        let [total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy] = losses.map(f64::from);
+        Losses {
+            total,
+            policy,
+            value,
+            reward,
+            consistency,
+            chance,
+            l2: 0.0,
+            gradient_norm: 0.0,
+            policy_entropy,
+            value_accuracy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_contributions_is_that_of_each_of_their_parts() {
+        let losses = |factor: f64| Losses {
+            total: 8.0 * factor,
+            policy: 7.0 * factor,
+            value: 6.0 * factor,
+            reward: 5.0 * factor,
+            consistency: 4.0 * factor,
+            chance: 3.0 * factor,
+            l2: 0.0,
+            gradient_norm: 0.0,
+            policy_entropy: 2.0 * factor,
+            value_accuracy: factor,
+        };
+        let mut one = Contribution::new(&[1.0, -2.0, 3.0], &[4.0, 5.0], &losses(1.0));
+        let other = Contribution::new(&[3.0, 2.0, 3.0], &[0.0, 7.0], &losses(3.0));
+        let nothing = Contribution::nothing(3, 2);
+        let sum: Vec<f32> =
+            (0..one.numbers.len()).map(|i| one.numbers[i] + other.numbers[i] + nothing.numbers[i]).collect();
+        one.set_mean(&sum, 2);
+        assert_eq!(one, Contribution::new(&[2.0, 0.0, 3.0], &[2.0, 6.0], &losses(2.0)));
+        assert_eq!(
+            (one.gradient(), one.statistics(), one.losses()),
+            (&[2.0, 0.0, 3.0][..], &[2.0, 6.0][..], losses(2.0))
+        );
+    }
+}

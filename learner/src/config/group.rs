@@ -1,0 +1,70 @@
+use std::collections::BTreeSet;
+
+use proto::learners::LEARNERS_MAX;
+use proto::servers::Endpoints;
+use service::{ConfigError, SecuritySection};
+
+use super::{LearnerSection, parsed};
+
+/// Returns the endpoints of the learners that train a run together; none if there is one.
+///
+/// # Errors
+/// Names the key that is invalid.
+pub(super) fn learners(section: &LearnerSection, security: &SecuritySection) -> Result<Vec<String>, ConfigError> {
+    let LearnerSection { group, index, group_timeout_seconds, simulated_step_us, .. } = section;
+    ConfigError::within("learner.group_timeout_seconds", *group_timeout_seconds, 0.1..=3600.0)?;
+    if group.is_empty() {
+        return ConfigError::within("learner.index", *index, 0..=0).map(|_| Vec::new());
+    }
+    let learners: Vec<String> = group.split(',').map(|endpoint| endpoint.trim().to_owned()).collect();
+    for endpoint in &learners {
+        security.check_endpoint("learner.group", endpoint)?;
+        parsed::<Endpoints>("learner.group", endpoint)?;
+    }
+    if learners.len() > LEARNERS_MAX {
+        let reason = format!("names {} learners, at most {LEARNERS_MAX} train together", learners.len());
+        return Err(ConfigError::invalid("learner.group", reason));
+    }
+    if learners.iter().collect::<BTreeSet<_>>().len() < learners.len() {
+        return Err(ConfigError::invalid("learner.group", "names a learner twice"));
+    }
+    ConfigError::within("learner.index", *index, 0..=learners.len() - 1)?;
+    if *simulated_step_us > 0 {
+        let reason = "simulated steps have no gradient that learners could share: leave learner.group out";
+        return Err(ConfigError::invalid("learner.simulated_step_us", reason));
+    }
+    Ok(learners)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(group: &str, set: impl FnOnce(&mut LearnerSection)) -> Result<Vec<String>, String> {
+        let mut section = LearnerSection { group: group.to_owned(), ..LearnerSection::default() };
+        set(&mut section);
+        learners(&section, &SecuritySection::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_group_is_a_list_of_different_endpoints_with_this_learner_among_them() {
+        let two = "http://127.0.0.1:7002, http://127.0.0.1:7003";
+        assert_eq!(of("", |_| {}), Ok(Vec::new()));
+        let learners = ["http://127.0.0.1:7002".to_owned(), "http://127.0.0.1:7003".to_owned()];
+        assert_eq!(of(two, |section| section.index = 1), Ok(learners.to_vec()));
+        let many: Vec<String> =
+            (0..=LEARNERS_MAX).map(|number| format!("http://127.0.0.1:{}", 7000 + number)).collect();
+        for (refused, key, reason) in [
+            (of(two, |section| section.index = 2), "learner.index", "from 0 to 1"),
+            (of("", |section| section.index = 1), "learner.index", "from 0 to 0"),
+            (of("127.0.0.1:7002", |_| {}), "learner.group", "http://host:port"),
+            (of("http://a:1,http://a:1", |_| {}), "learner.group", "twice"),
+            (of(&many.join(","), |_| {}), "learner.group", "at most 64"),
+            (of(two, |section| section.group_timeout_seconds = 0.0), "learner.group_timeout_seconds", "0.1"),
+            (of(two, |section| section.simulated_step_us = 5), "learner.simulated_step_us", "learner.group"),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(error.contains(key) && error.contains(reason), "{error}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Training with other learners: every step is computed from the mean of the batches of all members of a group.
+//!
+//! [`Group`] is the training thread's end: it [forms](Group::form) groups and sums contributions over them. Who is in a
+//! group is decided by the state machine [`membership`], which a task, the [`driver`], steps; bytes are moved by an
+//! [`engine`]. A group never changes. When a member is lost, or a learner asks for a place, its members form the
+//! next one, and those whose state is behind take the [`state`] of the member with the most steps.
+
+mod control;
+mod driver;
+pub(crate) mod engine;
+mod membership;
+pub(crate) mod state;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use collective::{Collective, Error};
+use crossbeam_channel::RecvTimeoutError;
+use learner::config::Settings;
+use learner::trainer_settings;
+use proto::learners::{Candidate, Peer, Question, Roster};
+use service::{ConfigError, Drain};
+use tokio::sync::mpsc;
+use training::TrainerSettings;
+use weights::{Architecture, Digest};
+
+pub(crate) use self::control::{Control, NUMBERS as CONTROL_NUMBERS};
+use self::driver::{Driver, Form, Formed, Shared};
+use self::engine::{Engine, Served};
+use self::membership::Membership;
+use crate::backend::Chosen;
+use crate::metrics;
+
+/// The longest time for which a roll is called: members notice the loss of another one within milliseconds of each
+/// other, since their connections to it and to each other end.
+const ROLL: Duration = Duration::from_secs(1);
+/// The time between two checks whether training should stop.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The training thread's membership in a group.
+pub(crate) struct Group {
+    own: usize,
+    fingerprint: Digest,
+    /// The longest time that a member waits for the others in a step.
+    timeout: Duration,
+    commands: mpsc::Sender<Form>,
+    shared: Arc<Shared>,
+    engine: Arc<dyn Engine>,
+    place: Option<Place>,
+    generation: u64,
+    /// The newest version of weights that the group has published.
+    weights_version: u64,
+}
+
+/// A place in a group that was formed.
+struct Place {
+    collective: Box<dyn Collective>,
+    roster: Roster,
+    _store: Option<Served>,
+}
+
+/// The learners of a group, and what they must have in common.
+pub(crate) struct GroupSettings {
+    /// This learner's place in the list of learners.
+    pub(crate) own: usize,
+    /// The other learners by index; `None` at this one's.
+    pub(crate) peers: Vec<Option<Peer>>,
+    /// The longest time that a member waits for the others in a step.
+    pub(crate) timeout: Duration,
+    /// The digest of the network and the settings of training.
+    pub(crate) fingerprint: Digest,
+}
+
+/// Returns the library that moves numbers between the learners of a run's group; `None` if it trains alone.
+///
+/// # Errors
+/// [`ConfigError`] if this program was built without one.
+#[cfg(feature = "torch")]
+pub(crate) fn engine(settings: &Settings) -> Result<Option<Arc<dyn Engine>>, ConfigError> {
+    let hosts: Vec<String> = settings.group.iter().map(|endpoint| host_of(endpoint).to_owned()).collect();
+    let (own, timeout) = (settings.learner.index, settings.group_timeout);
+    if settings.group.iter().any(|endpoint| endpoint.starts_with("https:")) {
+        tracing::warn!("gradients pass between the learners of the group without encryption, on ports of their own");
+    }
+    Ok((!hosts.is_empty()).then(|| Arc::new(engine::Gloo { hosts, own, timeout }) as _))
+}
+
+/// Returns the library that moves numbers between the learners of a run's group: none, without libtorch.
+///
+/// # Errors
+/// [`ConfigError`] if there is a group.
+#[cfg(not(feature = "torch"))]
+pub(crate) fn engine(settings: &Settings) -> Result<Option<Arc<dyn Engine>>, ConfigError> {
+    match settings.group.is_empty() {
+        true => Ok(None),
+        false => Err(ConfigError::invalid(
+            "learner.group",
+            "learners sum their gradients with Gloo, which is a part of libtorch, and this program was built without \
+             libtorch: `cargo build --release --package learner` builds it with libtorch",
+        )),
+    }
+}
+
+/// Creates the group of a run and the task that drives it.
+///
+/// # Errors
+/// The endpoint of a learner is invalid.
+pub(crate) fn of_run(
+    settings: &Settings,
+    architecture: &Architecture,
+    device: &Chosen,
+    engine: Arc<dyn Engine>,
+    questions: mpsc::Receiver<Question>,
+    drain: Drain,
+) -> anyhow::Result<(Group, impl Future<Output = ()> + Send + use<>)> {
+    let own = settings.learner.index;
+    let peer = |(index, endpoint): (usize, &String)| (index != own).then(|| Peer::new(endpoint)).transpose();
+    let peers = settings.group.iter().enumerate().map(peer).collect::<Result<_, _>>().context("learner.group")?;
+    // Members compute a step from equal numbers in the same way, so that their states stay equal to the bit.
+    let (Chosen { precision, .. }, kind) = (device, device.kind());
+    let training = TrainerSettings { precision: *precision, ..trainer_settings(&settings.learner) };
+    let path = training_cpu::Path::widest();
+    let common = format!("{architecture:?} {training:?} {} {kind} {path}", settings.learner.batch_size);
+    let settings =
+        GroupSettings { own, peers, timeout: settings.group_timeout, fingerprint: Digest::of(common.as_bytes()) };
+    Ok(Group::new(settings, engine, questions, drain))
+}
+
+/// The host of an endpoint: `10.0.0.1` of `http://10.0.0.1:7002`, and of `https://learner@10.0.0.1:7002`.
+#[cfg(feature = "torch")]
+fn host_of(endpoint: &str) -> &str {
+    let authority = endpoint.split_once("://").map_or(endpoint, |(_, authority)| authority).trim_end_matches('/');
+    let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let host = address.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+impl Group {
+    /// Creates the training thread's end and the task that drives it.
+    pub(crate) fn new(
+        settings: GroupSettings,
+        engine: Arc<dyn Engine>,
+        questions: mpsc::Receiver<Question>,
+        drain: Drain,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let GroupSettings { own, peers, timeout, fingerprint } = settings;
+        let (commands, receiver) = mpsc::channel(1);
+        let shared = Arc::<Shared>::default();
+        let membership = Membership::new(own, peers.len(), ROLL);
+        let driver = Driver::new(membership, peers, Arc::clone(&engine), Arc::clone(&shared));
+        let group = Self {
+            own,
+            fingerprint,
+            timeout,
+            commands,
+            shared,
+            engine,
+            place: None,
+            generation: 0,
+            weights_version: 0,
+        };
+        (group, driver.run(questions, receiver, drain))
+    }
+
+    /// Leaves the group, if there is one, and becomes a member of the next, with a state of `steps` training steps and
+    /// weights up to `weights_version`. Returns `None` if `stop` returned true first.
+    ///
+    /// # Errors
+    /// Another learner refuses this one, since its network or settings differ.
+    pub(crate) fn form(
+        &mut self,
+        steps: u64,
+        weights_version: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> anyhow::Result<Option<&Roster>> {
+        self.weights_version = self.weights_version.max(weights_version);
+        loop {
+            // Its end makes the other members form the next group, too.
+            self.place = None;
+            metrics::group(0, 0);
+            let candidate = Candidate {
+                index: self.own,
+                steps,
+                generation: self.generation,
+                weights_version: self.weights_version,
+                fingerprint: self.fingerprint,
+            };
+            self.reached(steps);
+            let Some(Formed { roster, store }) = self.seek(candidate, stop)? else { return Ok(None) };
+            self.generation = roster.generation;
+            self.weights_version = self.weights_version.max(roster.weights_version);
+            let rank = roster.rank_of(self.own).unwrap_or_default();
+            match self.engine.join(&roster, rank) {
+                Ok(collective) => {
+                    let members = roster.members.len();
+                    tracing::info!(generation = roster.generation, "training in a group of {members}, rank {rank}");
+                    metrics::group(members, rank);
+                    self.place = Some(Place { collective, roster, _store: store });
+                    return Ok(self.place.as_ref().map(|place| &place.roster));
+                }
+                Err(error) => tracing::warn!("the group {} was not formed: {error}", roster.generation),
+            }
+        }
+    }
+
+    /// Waits for a place.
+    fn seek(&self, candidate: Candidate, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<Formed>> {
+        let (formed, answer) = crossbeam_channel::bounded(1);
+        if self.commands.blocking_send(Form { candidate, formed }).is_err() {
+            return Ok(None);
+        }
+        while !stop() {
+            match answer.recv_timeout(POLL) {
+                Ok(formed) => return formed.map(Some).map_err(|reason| anyhow::anyhow!("learner.group: {reason}")),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Replaces numbers by their sums over the members.
+    ///
+    /// # Errors
+    /// A member was lost; the next group must be formed.
+    pub(crate) fn all_reduce(&mut self, numbers: &mut [f32]) -> Result<(), Error> {
+        let timeout = self.timeout;
+        self.collective("all-reduce")?.all_reduce(numbers, timeout)
+    }
+
+    /// Replaces bytes by those of the rank `root`.
+    ///
+    /// # Errors
+    /// A member was lost; the next group must be formed.
+    pub(crate) fn broadcast(&mut self, root: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let timeout = self.timeout;
+        self.collective("broadcast")?.broadcast(root, bytes, timeout)
+    }
+
+    fn collective(&mut self, operation: &'static str) -> Result<&mut dyn Collective, Error> {
+        match &mut self.place {
+            Some(place) => Ok(place.collective.as_mut()),
+            None => Err(Error { operation, reason: "there is no group".to_owned() }),
+        }
+    }
+
+    /// Returns the rank of this learner; `None` without a group.
+    pub(crate) fn rank(&self) -> Option<usize> {
+        self.place.as_ref().map(|place| place.collective.rank())
+    }
+
+    /// Returns whether this learner decides what the members do: when weights are published, how far the schedule is.
+    pub(crate) fn is_coordinator(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.roster.coordinator() == self.own)
+    }
+
+    /// Returns whether the members should form the next group.
+    pub(crate) fn wants_reform(&self) -> bool {
+        self.shared.wants_reform.load(Ordering::Relaxed)
+    }
+
+    /// Notes the training steps that the state has taken.
+    pub(crate) fn reached(&self, steps: u64) {
+        self.shared.steps.store(steps, Ordering::Relaxed);
+    }
+
+    /// Returns the newest version of weights that the group has published.
+    pub(crate) fn weights_version(&self) -> u64 {
+        self.weights_version
+    }
+
+    /// Leaves out a version: a member that was lost may have published it.
+    pub(crate) fn skip_version(&mut self) {
+        self.weights_version += 1;
+    }
+
+    /// Notes a version that the group publishes.
+    pub(crate) fn published(&mut self, version: u64) {
+        self.weights_version = self.weights_version.max(version);
+    }
+}
+
+#[cfg(all(test, feature = "torch"))]
+mod tests {
+    use super::host_of;
+
+    #[test]
+    fn the_host_of_an_endpoint_is_where_the_others_reach_it() {
+        for (endpoint, host) in [
+            ("http://10.0.0.1:7002", "10.0.0.1"),
+            ("https://learner-1.learners:7002/", "learner-1.learners"),
+            ("https://learner@10.0.0.1:7002", "10.0.0.1"),
+            ("http://[::1]:7002", "::1"),
+            ("https://learner", "learner"),
+        ] {
+            assert_eq!(host_of(endpoint), host, "{endpoint}");
+        }
+    }
+}

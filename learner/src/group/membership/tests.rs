@@ -1,0 +1,184 @@
+use weights::Digest;
+
+use super::*;
+
+const ROLL: Duration = Duration::from_secs(1);
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn candidate(index: usize, steps: u64) -> Candidate {
+    Candidate { index, steps, generation: 0, weights_version: 0, fingerprint: Digest::of(b"network") }
+}
+
+fn seeking(own: usize, learners: usize) -> Membership {
+    let mut membership = Membership::new(own, learners, ROLL);
+    membership.seek(now(), candidate(own, 0));
+    membership
+}
+
+fn look(index: usize, phase: Phase, steps: u64) -> Look {
+    Look { phase, index, steps }
+}
+
+/// A coordinator of a group with these other members.
+fn coordinator(own: usize, learners: usize, others: &[usize]) -> Membership {
+    let mut membership = Membership::new(own, learners, ROLL);
+    let start = now();
+    membership.state = membership.calling(start, candidate(own, 0), BTreeMap::new(), BTreeSet::new());
+    for &other in others {
+        assert_eq!(membership.asked(candidate(other, 0)), Asked::Waits);
+    }
+    membership.close(1).unwrap();
+    membership
+}
+
+fn roster(members: &[usize]) -> Roster {
+    Roster { generation: 1, members: members.to_vec(), source: 0, weights_version: 0, store_port: 1 }
+}
+
+#[test]
+fn the_lowest_of_those_without_a_group_calls_the_roll_and_the_others_wait_for_it() {
+    let phase = Phase::Seeking;
+    let choose = |own, looks: &[Look]| seeking(own, 3).choose(now(), looks);
+    assert_eq!(choose(0, &[look(1, phase, 9), look(2, phase, 0)]), Choice::Call);
+    assert_eq!(choose(1, &[look(0, phase, 0), look(2, phase, 0)]), Choice::Wait);
+    assert_eq!(choose(1, &[look(2, phase, 9)]), Choice::Call, "learner 0 cannot be reached");
+    assert_eq!(choose(2, &[]), Choice::Call, "it is alone");
+}
+
+#[test]
+fn a_coordinator_is_asked_whatever_its_index_and_the_one_with_the_most_steps_of_two() {
+    let training = |coordinator| Phase::Training { coordinator };
+    let choose = |own, looks: &[Look]| seeking(own, 4).choose(now(), looks);
+    assert_eq!(
+        choose(0, &[look(1, training(2), 5), look(2, training(2), 5), look(3, Phase::Seeking, 5)]),
+        Choice::Ask(2)
+    );
+    assert_eq!(choose(0, &[look(1, Phase::Calling, 5), look(2, training(2), 6)]), Choice::Ask(2));
+    assert_eq!(choose(0, &[look(1, Phase::Calling, 5), look(2, training(2), 5)]), Choice::Ask(1));
+    assert_eq!(choose(0, &[look(1, training(3), 5)]), Choice::Wait, "the coordinator of learner 1 does not answer");
+}
+
+#[test]
+fn a_learner_that_is_refused_seeks_again_and_one_with_a_place_is_a_member() {
+    let asking = || {
+        let mut membership = seeking(0, 3);
+        assert_eq!(membership.choose(now(), &[look(2, Phase::Calling, 0)]), Choice::Ask(2));
+        assert_eq!(membership.look(4), Some(look(0, Phase::Seeking, 4)));
+        membership
+    };
+    for refused in [None, Some(roster(&[2, 1])), Some(roster(&[1, 0]))] {
+        let mut membership = asking();
+        assert!(!membership.answered(refused.clone()) && membership.is_seeking(), "{refused:?}");
+    }
+    let mut membership = asking();
+    assert!(membership.answered(Some(roster(&[2, 0]))));
+    assert_eq!(membership.look(4), Some(look(0, Phase::Training { coordinator: 2 }, 4)));
+    assert!(!membership.answered(Some(roster(&[2, 0]))), "it has asked nobody");
+}
+
+#[test]
+fn a_roll_is_closed_when_all_have_come_or_after_its_time_with_those_that_came() {
+    let start = now();
+    let mut membership = Membership::new(0, 3, ROLL);
+    membership.seek(start, candidate(0, 0));
+    assert_eq!(membership.choose(start, &[]), Choice::Call);
+    assert_eq!(membership.asked(Candidate { generation: 7, ..candidate(2, 4) }), Asked::Waits);
+    assert!(!membership.is_complete(start) && membership.is_complete(start + ROLL));
+    assert_eq!(membership.asked(Candidate { weights_version: 3, ..candidate(1, 4) }), Asked::Waits);
+    assert!(membership.is_complete(start));
+    let closed = membership.close(5).unwrap();
+    // The source is the lowest rank of those with the most steps.
+    let expected = Roster { generation: 8, members: vec![0, 1, 2], source: 1, weights_version: 3, store_port: 5 };
+    assert_eq!(closed, expected);
+    assert!(!membership.is_complete(start + ROLL) && membership.close(5).is_none());
+}
+
+#[test]
+fn a_candidate_that_left_has_no_place() {
+    let start = now();
+    let mut membership = Membership::new(1, 3, ROLL);
+    membership.seek(start, candidate(1, 0));
+    membership.choose(start, &[]);
+    membership.asked(candidate(2, 9));
+    membership.withdrew(2);
+    membership.withdrew(1);
+    assert_eq!(membership.close(1).unwrap().members, [1]);
+}
+
+#[test]
+fn another_network_an_impossible_index_and_learners_without_a_group_are_refused() {
+    let mut membership = coordinator(0, 2, &[]);
+    let other = Candidate { fingerprint: Digest::of(b"another"), ..candidate(1, 0) };
+    for (bad, expected) in [(other, "network"), (candidate(2, 0), "learner.index"), (candidate(0, 0), "learner.index")]
+    {
+        let Asked::Refused(Refusal::Different(reason)) = membership.asked(bad) else { panic!("{bad:?} has a place") };
+        assert!(reason.contains(expected), "{reason}");
+    }
+    assert!(!membership.wants_reform());
+    let elsewhere = Asked::Refused(Refusal::Elsewhere);
+    assert_eq!(seeking(0, 2).asked(candidate(1, 0)), elsewhere);
+    assert_eq!(Membership::new(0, 2, ROLL).asked(candidate(1, 0)), elsewhere);
+    let mut member = seeking(1, 2);
+    member.choose(now(), &[look(0, Phase::Calling, 0)]);
+    member.answered(Some(roster(&[0, 1])));
+    assert_eq!(member.asked(candidate(0, 0)), elsewhere, "a member is no coordinator");
+}
+
+#[test]
+fn a_newcomer_makes_the_coordinator_call_the_next_roll_which_all_members_and_it_complete() {
+    let start = now();
+    let mut membership = coordinator(1, 3, &[2]);
+    assert_eq!(membership.asked(candidate(0, 0)), Asked::Waits);
+    assert!(membership.wants_reform());
+    membership.seek(start, Candidate { generation: 1, ..candidate(1, 8) });
+    assert_eq!(membership.look(8), Some(look(1, Phase::Calling, 8)));
+    assert!(!membership.is_complete(start), "a member is missing");
+    membership.asked(candidate(2, 8));
+    assert!(membership.is_complete(start));
+    let next = membership.close(1).unwrap();
+    assert_eq!((next.members, next.source, next.generation), (vec![1, 0, 2], 0, 2));
+}
+
+#[test]
+fn after_the_loss_of_a_member_the_coordinator_waits_for_it_until_the_roll_ends() {
+    let start = now();
+    let mut membership = coordinator(0, 3, &[1, 2]);
+    membership.seek(start, candidate(0, 5));
+    membership.asked(candidate(2, 5));
+    assert!(!membership.is_complete(start) && membership.is_complete(start + ROLL));
+    assert_eq!(membership.close(1).unwrap().members, [0, 2]);
+}
+
+#[test]
+fn a_member_that_lost_its_group_seeks_and_takes_over_when_the_coordinator_is_gone() {
+    let mut member = seeking(1, 3);
+    member.choose(now(), &[look(0, Phase::Calling, 0)]);
+    member.answered(Some(roster(&[0, 1, 2])));
+    member.seek(now(), candidate(1, 5));
+    assert!(member.is_seeking());
+    // Learner 2 has not noticed yet.
+    assert_eq!(member.choose(now(), &[look(2, Phase::Training { coordinator: 0 }, 5)]), Choice::Wait);
+    assert_eq!(member.choose(now(), &[look(2, Phase::Seeking, 5)]), Choice::Call);
+}
+
+#[test]
+fn of_two_groups_the_one_with_fewer_steps_ends_and_joins_the_other() {
+    let other = |index, steps| look(index, Phase::Training { coordinator: index }, steps);
+    let yields = |own, own_steps, looks: &[Look]| {
+        let mut membership = coordinator(own, 4, &[]);
+        assert!(membership.may_find_another());
+        membership.compare(looks, own_steps);
+        membership.wants_reform()
+    };
+    assert!(yields(0, 5, &[other(2, 6)]) && !yields(2, 6, &[other(0, 5)]));
+    assert!(!yields(0, 5, &[other(2, 5)]) && yields(2, 5, &[other(0, 5)]));
+    assert!(!yields(0, 5, &[look(2, Phase::Seeking, 9), look(3, Phase::Training { coordinator: 2 }, 9)]));
+    let mut membership = coordinator(0, 4, &[]);
+    membership.compare(&[other(2, 6)], 5);
+    assert_eq!(membership.asked(candidate(1, 0)), Asked::Refused(Refusal::Elsewhere));
+    membership.seek(now(), candidate(0, 5));
+    assert_eq!(membership.choose(now(), &[other(2, 6)]), Choice::Ask(2));
+}

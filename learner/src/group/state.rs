@@ -1,0 +1,75 @@
+//! The state of a training as bytes, which a member of a group takes over from another one.
+
+use anyhow::{Context as _, ensure};
+use learner::checkpoint::{Checkpoint, Progress};
+use serde::{Deserialize, Serialize};
+
+/// The longest header, in bytes: a thousand times that of any trainer.
+const HEADER_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    progress: Progress,
+    files: Vec<(String, usize)>,
+}
+
+/// Writes a state: the length of the header, the header, the files.
+pub(crate) fn encode(checkpoint: &Checkpoint) -> anyhow::Result<Vec<u8>> {
+    let Checkpoint { progress, files } = checkpoint;
+    let lengths = files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect();
+    let header =
+        serde_json::to_vec(&Header { progress: progress.clone(), files: lengths }).context("write the header")?;
+    let mut all = (header.len() as u64).to_le_bytes().to_vec();
+    all.extend(header);
+    files.iter().for_each(|(_, bytes)| all.extend(bytes));
+    Ok(all)
+}
+
+/// Reads what [`encode`] wrote.
+pub(crate) fn decode(bytes: &[u8]) -> anyhow::Result<Checkpoint> {
+    let (length, rest) = bytes.split_first_chunk().context("the state is cut")?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    ensure!(length <= HEADER_BYTES_MAX && length <= rest.len(), "the state has a header of {length} bytes");
+    let (header, mut rest) = rest.split_at(length);
+    let Header { progress, files } = serde_json::from_slice(header).context("read the header of the state")?;
+    let mut read = Vec::new();
+    for (name, length) in files {
+        let (file, after) = rest.split_at_checked(length).with_context(|| format!("the state is cut in {name}"))?;
+        read.push((name, file.to_vec()));
+        rest = after;
+    }
+    ensure!(rest.is_empty(), "the state has {} bytes after its end", rest.len());
+    Ok(Checkpoint { progress, files: read })
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::Model;
+
+    use super::*;
+    use crate::trainer::conformance::architecture;
+
+    fn checkpoint() -> Checkpoint {
+        let architecture = architecture(Model::Alphazero);
+        let progress = Progress { training_step: 3, positions: 7, elapsed_seconds: 0.5, architecture };
+        Checkpoint { progress, files: vec![("a".to_owned(), vec![1, 2, 3]), ("b".to_owned(), vec![4])] }
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        assert_eq!(decode(&encode(&checkpoint()).unwrap()).unwrap(), checkpoint());
+    }
+
+    #[test]
+    fn a_state_that_is_cut_too_long_or_has_a_wrong_header_is_refused() {
+        let good = encode(&checkpoint()).unwrap();
+        for length in 0..good.len() {
+            assert!(decode(&good[..length]).is_err(), "cut at {length}");
+        }
+        assert!(decode(&[&good[..], &[0]].concat()).is_err());
+        let mut endless = good;
+        endless[..8].fill(0xff);
+        assert!(decode(&endless).unwrap_err().to_string().contains("header of"));
+    }
+}

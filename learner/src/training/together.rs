@@ -1,0 +1,244 @@
+//! Training with other learners: the loop of the training thread as a member of groups.
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use crossbeam_channel::RecvTimeoutError;
+use learner::checkpoint::Checkpoint;
+use weights::WeightsVersion;
+
+use super::{POLL, Pending, Prepared, Training};
+use crate::group::{CONTROL_NUMBERS, Control, Group, state};
+use crate::metrics;
+use crate::pipeline::Batches;
+use crate::trainer::{Contents, Contributed, StepTimes};
+use crate::writer::{Kind, Writing};
+
+/// The longest time that a member waits for a batch before it takes part in a step without one: no other member waits
+/// longer for it, whatever its replay servers do.
+const BATCH_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The most bytes of a state per number of a contribution, beside its header: five copies of four bytes and as much
+/// again.
+const STATE_BYTES_PER_NUMBER: usize = 40;
+/// The most bytes of a state beside its numbers.
+const STATE_BYTES_BESIDE: usize = 2 << 20;
+
+/// What arrives while a member waits for a batch.
+enum Arrived {
+    Batch(Prepared),
+    Nothing,
+    End,
+}
+
+impl Training {
+    /// Trains in groups until `batches` ends or `stop` returns true, and has a checkpoint written.
+    pub(super) fn train_together(
+        mut self,
+        mut group: Group,
+        batches: &mut Batches,
+        stop: &dyn Fn() -> bool,
+        mut writing: Writing,
+    ) -> anyhow::Result<()> {
+        let mut published_at = None;
+        let mut checkpoint_at = Instant::now();
+        let mut is_member = self.form(&mut group, stop)?;
+        while is_member && !stop() {
+            for written in writing.ended() {
+                self.try_again_later(written);
+            }
+            let waiting = Instant::now();
+            let arrived = next(batches, stop);
+            metrics::spent("wait", waiting.elapsed());
+            let training = Instant::now();
+            let prepared = match arrived {
+                Arrived::Batch(prepared) => Some(prepared),
+                Arrived::Nothing => None,
+                Arrived::End => break,
+            };
+            let is_due = published_at.is_none_or(|at: Instant| at.elapsed() >= self.settings.publish_interval);
+            let Some(control) = self.step_together(&mut group, prepared, is_due, &mut writing, stop)? else { break };
+            let publishing = Instant::now();
+            metrics::spent("train", publishing.duration_since(training));
+            if control.publish > 0.0 {
+                let version = control.publish as u64;
+                group.published(version);
+                let begun = self.publish_as(Some(WeightsVersion(version)), &mut writing);
+                self.failed_to_begin(Kind::Weights, begun);
+                published_at = Some(Instant::now());
+            }
+            self.end_trace();
+            let publish = publishing.elapsed();
+            if checkpoint_at.elapsed() >= self.settings.checkpoint_interval {
+                let begun = self.checkpoint(&mut writing);
+                self.failed_to_begin(Kind::Checkpoint, begun);
+                checkpoint_at = Instant::now();
+            }
+            let both = publishing.elapsed();
+            metrics::spent("publish", both);
+            metrics::held_up(publish, both.saturating_sub(publish));
+            if control.reform > 0.0 {
+                is_member = self.form(&mut group, stop)?;
+            }
+        }
+        // The end of the connections is what tells the others.
+        drop(group);
+        for written in writing.wait() {
+            self.try_again_later(written);
+        }
+        // No version is published: the others go on, and would give its number to other weights.
+        let checkpoint = self.checkpoint(&mut writing);
+        checkpoint.and(self.note_all(writing.wait()))?;
+        self.end_trace();
+        tracing::info!("stopped at training step {}", self.trainer.step_count());
+        Ok(())
+    }
+
+    /// Becomes a member of the next group with the state of the member with the most steps; returns false if `stop`
+    /// returned true first.
+    fn form(&mut self, group: &mut Group, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
+        loop {
+            let Some(roster) = group.form(self.trainer.step_count(), self.version.0, stop)? else { return Ok(false) };
+            let (source, members) = (roster.source, roster.members.len());
+            if members == 1 {
+                return Ok(true);
+            }
+            match self.share_state(group, source)? {
+                Ok(()) => return Ok(true),
+                Err(error) => tracing::warn!("the state of rank {source} did not arrive: {error}"),
+            }
+        }
+    }
+
+    /// Gives the state to the other members, or takes it from the rank `source`.
+    fn share_state(&mut self, group: &mut Group, source: usize) -> anyhow::Result<Result<(), collective::Error>> {
+        let is_source = group.rank() == Some(source);
+        let mut bytes = match is_source {
+            true => {
+                let files = self.trainer.snapshot(Contents::All).context("copy the trainer's state")?.files()?;
+                state::encode(&Checkpoint { progress: self.progress(), files })?
+            }
+            false => Vec::new(),
+        };
+        let mut length = (bytes.len() as u64).to_le_bytes();
+        if let Err(error) = group.broadcast(source, &mut length) {
+            return Ok(Err(error));
+        }
+        let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+        let numbers = self.trainer.no_contribution().numbers().len();
+        anyhow::ensure!(
+            length <= numbers * STATE_BYTES_PER_NUMBER + STATE_BYTES_BESIDE,
+            "rank {source} sends a state of {length} bytes for a network of {numbers} numbers"
+        );
+        bytes.resize(length, 0);
+        if let Err(error) = group.broadcast(source, &mut bytes) {
+            return Ok(Err(error));
+        }
+        if !is_source {
+            let Checkpoint { progress, files } = state::decode(&bytes)?;
+            anyhow::ensure!(progress.architecture == self.architecture, "the group trains another network");
+            self.trainer.load(&files).context("take the state of the group")?;
+            self.positions = progress.positions;
+            self.elapsed_before = progress.elapsed_seconds - self.started.elapsed().as_secs_f64();
+            self.not_finite = 0;
+            self.report_progress();
+            tracing::info!("took the state of training step {} from rank {source}", self.trainer.step_count());
+        }
+        group.reached(self.trainer.step_count());
+        Ok(Ok(()))
+    }
+
+    /// Takes a step with the other members, again in the next group if one is lost. Returns what the members told each
+    /// other; `None` if `stop` returned true.
+    fn step_together(
+        &mut self,
+        group: &mut Group,
+        prepared: Option<Prepared>,
+        is_publication_due: bool,
+        writing: &mut Writing,
+        stop: &dyn Fn() -> bool,
+    ) -> anyhow::Result<Option<Control>> {
+        let begun = Instant::now();
+        let (mut contributed, sums) = loop {
+            let contributed = match &prepared {
+                Some(prepared) => self.trainer.contribute(&prepared.examples, &mut Instant::now).context("train")?,
+                None => Contributed {
+                    contribution: self.trainer.no_contribution(),
+                    value_errors: Vec::new(),
+                    times: StepTimes::default(),
+                },
+            };
+            let control = self.control(group, prepared.as_ref(), is_publication_due);
+            let mut numbers = [contributed.contribution.numbers(), &control.numbers()].concat();
+            let reducing = Instant::now();
+            let reduced = group.all_reduce(&mut numbers);
+            metrics::reduced(reducing.elapsed());
+            match reduced {
+                Ok(()) => break (contributed, numbers),
+                Err(error) => {
+                    tracing::warn!("a member of the group was lost: {error}");
+                    metrics::lost_group();
+                    group.skip_version();
+                    if stop() || !self.form(group, stop)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        };
+        let (sums, control) = sums.split_at(sums.len() - CONTROL_NUMBERS);
+        let control = Control::of(control);
+        self.report_micro_batches();
+        if control.batches > 0.0 {
+            contributed.contribution.set_mean(sums, control.batches as usize);
+            self.trainer.set_progress(f64::from(control.progress));
+            let collected = self.trainer.apply(contributed, &mut Instant::now).context("train")?;
+            let positions = control.positions as usize;
+            let mean_version = self.version.0 as f64;
+            let pending = match prepared {
+                Some(Prepared { items, mean_version, trace, .. }) => {
+                    Pending { items, positions, mean_version, trace, begun, ends: None }
+                }
+                None => Pending { items: Vec::new(), positions, mean_version, trace: None, begun, ends: None },
+            };
+            self.take(pending, collected, writing)?;
+            group.reached(self.trainer.step_count());
+            // Every member has restored a checkpoint of its own; the next group begins with the newest.
+            if std::mem::take(&mut self.is_restored) {
+                return Ok(Some(Control { reform: 1.0, publish: 0.0, ..control }));
+            }
+        }
+        Ok(Some(control))
+    }
+
+    /// What this member tells the others.
+    fn control(&self, group: &Group, prepared: Option<&Prepared>, is_publication_due: bool) -> Control {
+        let mine = Control {
+            batches: if prepared.is_some() { 1.0 } else { 0.0 },
+            positions: prepared.map_or(0.0, |prepared| prepared.examples.positions() as f32),
+            ..Control::default()
+        };
+        if !group.is_coordinator() {
+            return mine;
+        }
+        let is_new = self.published_step != Some(self.trainer.step_count()) || prepared.is_some();
+        let publish = if is_publication_due && is_new { (group.weights_version() + 1) as f32 } else { 0.0 };
+        let progress = self.settings.schedule.progress(self.elapsed_seconds(), self.positions) as f32;
+        Control { progress, publish, reform: if group.wants_reform() { 1.0 } else { 0.0 }, ..mine }
+    }
+}
+
+/// Waits for a batch.
+fn next(batches: &mut Batches, stop: &dyn Fn() -> bool) -> Arrived {
+    let begun = Instant::now();
+    while !stop() && begun.elapsed() < BATCH_WAIT {
+        match batches.recv_timeout(POLL) {
+            Ok(prepared) => return Arrived::Batch(prepared),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Arrived::End,
+        }
+    }
+    Arrived::Nothing
+}
+
+#[cfg(test)]
+mod tests;

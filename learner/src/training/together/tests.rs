@@ -1,0 +1,164 @@
+//! Groups of learners in one process, over threads in place of Gloo and over real connections.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use learner::config::{Config, LearnerSection};
+use proto::learners::{LearnersService, Peer};
+use proto::security::Security;
+use proto::weights::WeightsService;
+use service::Drain;
+use service::config::RunSection;
+use weights::{Digest, Manifest};
+
+use super::*;
+use crate::group::engine::threads::Threads;
+use crate::group::{Group, GroupSettings};
+use crate::priorities::Priorities;
+use crate::training::tests::{checkpoints, not_finite, prepared, start};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Learners that know each other's addresses.
+struct Learners {
+    runtime: tokio::runtime::Runtime,
+    engine: Arc<Threads>,
+    endpoints: Vec<String>,
+    listeners: Vec<Option<std::net::TcpListener>>,
+}
+
+/// A learner on a thread of its own.
+struct Running {
+    drain: Drain,
+    stop: Arc<AtomicBool>,
+    /// The training step and the digest of each version.
+    versions: Arc<Mutex<BTreeMap<u64, (u64, Digest)>>>,
+    folder: tempfile::TempDir,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Learners {
+    fn new(count: usize) -> Self {
+        let listeners: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let endpoints = listeners.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect();
+        let listeners = listeners.into_iter().map(Some).collect();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        Self { runtime, engine: Arc::default(), endpoints, listeners }
+    }
+
+    /// Starts a learner whose every `nth` batch is not finite; 0: none is.
+    fn start(&mut self, own: usize, fingerprint: &str, nth: usize) -> Running {
+        let folder = tempfile::tempdir().unwrap();
+        let (drain, stop, versions) =
+            (Drain::new(), Arc::<AtomicBool>::default(), Arc::<Mutex<BTreeMap<_, _>>>::default());
+        let _runtime = self.runtime.enter();
+        let listener = self.listeners[own].take().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let ((weights, publisher), (learners, questions)) = (WeightsService::new(1), LearnersService::new());
+        let serving = proto::weights::serve_with(weights, Some(learners), Security::default(), listener, drain.token());
+        self.runtime.spawn(serving);
+        let peer = |(index, endpoint): (usize, &String)| (index != own).then(|| Peer::new(endpoint).unwrap());
+        let settings = GroupSettings {
+            own,
+            peers: self.endpoints.iter().enumerate().map(peer).collect(),
+            timeout: DEADLINE,
+            fingerprint: Digest::of(fingerprint.as_bytes()),
+        };
+        let (group, driver) = Group::new(settings, Arc::new(Arc::clone(&self.engine)), questions, drain.clone());
+        self.runtime.spawn(driver);
+
+        let learner = LearnerSection { publish_interval_seconds: 0.05, ..LearnerSection::default() };
+        let run = RunSection { directory: folder.path().into(), ..RunSection::default() };
+        let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
+        let (stopped, published) = (Arc::clone(&stop), Arc::clone(&versions));
+        let directory = folder.path().to_owned();
+        let thread = std::thread::spawn(move || {
+            let (sender, batches) = crossbeam_channel::bounded(1);
+            std::thread::spawn(move || {
+                let batch = |number| if nth > 0 && number % nth == 0 { not_finite() } else { prepared() };
+                let _ends = (1..).try_for_each(|number| sender.send(Some(batch(number))));
+            });
+            let _publisher = publisher;
+            let publish = move |manifest: Manifest, _| {
+                let Manifest { version, training_step, digest, .. } = manifest;
+                published.lock().unwrap().insert(version.0, (training_step, digest));
+            };
+            let training = Training::new(settings, start(&directory), checkpoints(&directory), Priorities::new().0);
+            training.run(&mut Batches::receiving(batches), &|| stopped.load(Ordering::Relaxed), Some(group), publish)
+        });
+        Running { drain, stop, versions, folder, thread }
+    }
+}
+
+impl Running {
+    fn newest(&self) -> u64 {
+        self.versions.lock().unwrap().last_key_value().map_or(0, |(&version, _)| version)
+    }
+
+    /// Waits until this learner and another one have published this many versions more.
+    fn publishes_with(&self, other: &Self, more: u64) {
+        let (begun, from) = (Instant::now(), self.newest().max(other.newest()));
+        let common = || {
+            let [a, b] = [self, other].map(|learner| learner.versions.lock().unwrap().clone());
+            a.iter().filter(|(version, _)| **version > from && b.contains_key(version)).count() as u64
+        };
+        while common() < more {
+            assert!(begun.elapsed() < DEADLINE, "{:?} and {:?}", self.versions, other.versions);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends it, and returns its versions.
+    fn end(self) -> BTreeMap<u64, (u64, Digest)> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap().unwrap();
+        self.drain.start();
+        drop(self.folder);
+        Arc::into_inner(self.versions).map_or_else(BTreeMap::new, |versions| versions.into_inner().unwrap())
+    }
+}
+
+/// Checks that a version is the same wherever it was published, and rises with the training steps.
+fn assert_agree(all: &[BTreeMap<u64, (u64, Digest)>]) {
+    for (version, published) in all.iter().flatten() {
+        assert!(
+            all.iter().all(|other| other.get(version).is_none_or(|other| other == published)),
+            "{version}: {all:?}"
+        );
+    }
+    for versions in all {
+        assert!(versions.values().map(|(step, _)| step).is_sorted(), "{versions:?}");
+    }
+}
+
+#[test]
+fn members_publish_the_same_versions_go_on_without_one_that_ends_and_take_in_another() {
+    let mut learners = Learners::new(3);
+    let first = learners.start(0, "network", 0);
+    let second = learners.start(1, "network", 3);
+    first.publishes_with(&second, 3);
+    let of_first = first.end();
+    let third = learners.start(2, "network", 0);
+    third.publishes_with(&second, 3);
+    let all = [of_first, second.end(), third.end()];
+    assert_agree(&all);
+    let steps = |versions: &BTreeMap<u64, (u64, Digest)>| versions.last_key_value().map(|(_, &(step, _))| step);
+    assert!(steps(&all[2]) > steps(&all[0]), "{all:?}");
+}
+
+#[test]
+fn a_learner_of_another_network_is_refused_with_the_reason() {
+    let mut learners = Learners::new(2);
+    let first = learners.start(0, "network", 0);
+    first.publishes_with(&first, 1);
+    let Running { thread, drain, .. } = learners.start(1, "another network", 0);
+    let error = thread.join().unwrap().unwrap_err().to_string();
+    drain.start();
+    assert!(error.contains("learner.group: learner 0 refuses this one") && error.contains("run file"), "{error}");
+    first.publishes_with(&first, 1);
+    first.end();
+}

@@ -1,0 +1,141 @@
+use std::collections::BTreeSet;
+
+use super::weights::digest_from_wire;
+use super::{Invalid, between, inside, invalid, wire_count};
+use crate::learners::{Candidate, LEARNERS_MAX, Look, Phase, Roster, v1};
+
+fn index(field: &str, value: u32) -> Result<usize, Invalid> {
+    between(field, value, 0, LEARNERS_MAX - 1)
+}
+
+impl From<&Look> for v1::LookResponse {
+    fn from(&Look { phase, index, steps }: &Look) -> Self {
+        let (phase, coordinator) = match phase {
+            Phase::Seeking => (v1::Phase::Seeking, None),
+            Phase::Calling => (v1::Phase::Calling, Some(index)),
+            Phase::Training { coordinator } => (v1::Phase::Training, Some(coordinator)),
+        };
+        Self { phase: phase.into(), index: wire_count(index), coordinator: coordinator.map(wire_count), steps }
+    }
+}
+
+impl TryFrom<v1::LookResponse> for Look {
+    type Error = Invalid;
+
+    fn try_from(message: v1::LookResponse) -> Result<Self, Invalid> {
+        let phase = message.phase();
+        let v1::LookResponse { phase: _, index: own, coordinator, steps } = message;
+        let coordinator = coordinator.map(|coordinator| index("coordinator", coordinator)).transpose()?;
+        let phase = match (phase, coordinator) {
+            (v1::Phase::Seeking, _) => Phase::Seeking,
+            (v1::Phase::Calling, _) => Phase::Calling,
+            (v1::Phase::Training, Some(coordinator)) => Phase::Training { coordinator },
+            (v1::Phase::Training, None) => return Err(invalid("coordinator", "is missing")),
+            (v1::Phase::Unspecified, _) => return Err(invalid("phase", "is not known")),
+        };
+        Ok(Self { phase, index: index("index", own)?, steps })
+    }
+}
+
+impl From<&Candidate> for v1::JoinRequest {
+    fn from(&Candidate { index, steps, generation, weights_version, fingerprint }: &Candidate) -> Self {
+        Self { index: wire_count(index), steps, generation, weights_version, fingerprint: fingerprint.to_string() }
+    }
+}
+
+impl TryFrom<v1::JoinRequest> for Candidate {
+    type Error = Invalid;
+
+    fn try_from(message: v1::JoinRequest) -> Result<Self, Invalid> {
+        let v1::JoinRequest { index: own, steps, generation, weights_version, fingerprint } = message;
+        let fingerprint =
+            digest_from_wire(&fingerprint).map_err(|Invalid { reason, .. }| invalid("fingerprint", reason))?;
+        Ok(Self { index: index("index", own)?, steps, generation, weights_version, fingerprint })
+    }
+}
+
+impl From<&Roster> for v1::JoinResponse {
+    fn from(Roster { generation, members, source, weights_version, store_port }: &Roster) -> Self {
+        Self {
+            generation: *generation,
+            members: members.iter().map(|&member| wire_count(member)).collect(),
+            source: wire_count(*source),
+            weights_version: *weights_version,
+            store_port: u32::from(*store_port),
+        }
+    }
+}
+
+impl TryFrom<v1::JoinResponse> for Roster {
+    type Error = Invalid;
+
+    fn try_from(message: v1::JoinResponse) -> Result<Self, Invalid> {
+        let v1::JoinResponse { generation, members, source, weights_version, store_port } = message;
+        if members.is_empty() || members.len() > LEARNERS_MAX {
+            return Err(invalid("members", format!("has {} entries, expected 1 to {LEARNERS_MAX}", members.len())));
+        }
+        let members: Vec<usize> = (0..members.len())
+            .map(|rank| index("member", members[rank]).map_err(inside(format!("members[{rank}]"))))
+            .collect::<Result<_, _>>()?;
+        if members.iter().collect::<BTreeSet<_>>().len() < members.len() {
+            return Err(invalid("members", "names a learner twice"));
+        }
+        let source = between("source", source, 0, members.len() - 1)?;
+        let port = u16::try_from(store_port).ok().filter(|&port| port > 0);
+        let store_port = port.ok_or_else(|| invalid("store_port", format!("{store_port} is no port")))?;
+        Ok(Self { generation, members, source, weights_version, store_port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::Digest;
+
+    use super::*;
+
+    #[test]
+    fn what_learners_say_to_each_other_survives_the_wire() {
+        for phase in [Phase::Seeking, Phase::Calling, Phase::Training { coordinator: 2 }] {
+            let look = Look { phase, index: 3, steps: 7 };
+            assert_eq!(Look::try_from(v1::LookResponse::from(&look)), Ok(look));
+        }
+        let fingerprint = Digest::of(b"a network");
+        let candidate = Candidate { index: 63, steps: 1, generation: 2, weights_version: 3, fingerprint };
+        assert_eq!(Candidate::try_from(v1::JoinRequest::from(&candidate)), Ok(candidate));
+        let roster =
+            Roster { generation: 9, members: vec![4, 0, 2], source: 2, weights_version: 5, store_port: 65_535 };
+        assert_eq!(Roster::try_from(v1::JoinResponse::from(&roster)), Ok(roster));
+    }
+
+    #[test]
+    fn each_invalid_field_is_named() {
+        let good =
+            || v1::JoinResponse { generation: 1, members: vec![1, 0], source: 1, weights_version: 0, store_port: 1 };
+        for (field, bad) in [
+            ("members", v1::JoinResponse { members: Vec::new(), ..good() }),
+            ("members", v1::JoinResponse { members: vec![1, 1], ..good() }),
+            ("members", v1::JoinResponse { members: vec![0; 65], ..good() }),
+            ("members[1].member", v1::JoinResponse { members: vec![1, 64], ..good() }),
+            ("source", v1::JoinResponse { source: 2, ..good() }),
+            ("store_port", v1::JoinResponse { store_port: 0, ..good() }),
+            ("store_port", v1::JoinResponse { store_port: 65_536, ..good() }),
+        ] {
+            assert_eq!(Roster::try_from(bad.clone()).unwrap_err().field, field, "{bad:?}");
+        }
+        let fingerprint = Digest::of(b"a network").to_string();
+        let good = || v1::JoinRequest { fingerprint: fingerprint.clone(), ..v1::JoinRequest::default() };
+        for (field, bad) in [
+            ("index", v1::JoinRequest { index: 64, ..good() }),
+            ("fingerprint", v1::JoinRequest { fingerprint: "ab".to_owned(), ..good() }),
+        ] {
+            assert_eq!(Candidate::try_from(bad.clone()).unwrap_err().field, field, "{bad:?}");
+        }
+        for (field, bad) in [
+            ("phase", v1::LookResponse::default()),
+            ("phase", v1::LookResponse { phase: 9, ..v1::LookResponse::default() }),
+            ("coordinator", v1::LookResponse { phase: v1::Phase::Training.into(), ..v1::LookResponse::default() }),
+        ] {
+            assert_eq!(Look::try_from(bad).unwrap_err().field, field, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How learners that train one network together find each other: `zerofleet.learners.v1`.
+//!
+//! A learner adds a [`LearnersService`] to its server, which hands every [`Question`] to the owner of the learner's
+//! membership, and asks the others as [`Peer`]s.
+
+mod peer;
+mod service;
+
+use ::weights::Digest;
+
+pub use peer::{Peer, PeerError};
+pub use service::{LearnersService, Question, Refusal};
+
+/// The most learners of a group.
+pub const LEARNERS_MAX: usize = 64;
+
+/// Generated from `zerofleet/learners/v1/learners.proto`, which documents every item.
+#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
+pub mod v1 {
+    tonic::include_proto!("zerofleet.learners.v1");
+}
+
+/// What a learner does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It looks for a coordinator.
+    Seeking,
+    /// It coordinates a group that is being formed.
+    Calling,
+    /// It is a member of a group with this coordinator.
+    Training {
+        /// The coordinator's index.
+        coordinator: usize,
+    },
+}
+
+/// What others see of a learner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// What it does.
+    pub phase: Phase,
+    /// Its place in the list of learners.
+    pub index: usize,
+    /// The training steps that its state has taken.
+    pub steps: u64,
+}
+
+impl Look {
+    /// Returns whether it coordinates a group, or one that is being formed.
+    #[must_use]
+    pub fn coordinates(&self) -> bool {
+        match self.phase {
+            Phase::Seeking => false,
+            Phase::Calling => true,
+            Phase::Training { coordinator } => coordinator == self.index,
+        }
+    }
+}
+
+/// A learner that asks for a place in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its place in the list of learners.
+    pub index: usize,
+    /// The training steps that its state has taken.
+    pub steps: u64,
+    /// The newest group that it was a member of; 0 for none.
+    pub generation: u64,
+    /// The newest version of weights that it knows of; 0 for none.
+    pub weights_version: u64,
+    /// The digest of its network and its settings of training.
+    pub fingerprint: Digest,
+}
+
+/// A group of learners.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roster {
+    /// Grows with every group.
+    pub generation: u64,
+    /// The indices of the members, by rank; the first is the coordinator.
+    pub members: Vec<usize>,
+    /// The rank of the member whose state the others take.
+    pub source: usize,
+    /// The newest version of weights that a member knows of; 0 for none.
+    pub weights_version: u64,
+    /// The port of the store on the coordinator's host.
+    pub store_port: u16,
+}
+
+impl Roster {
+    /// Returns the rank of a learner; `None` if it is no member.
+    #[must_use]
+    pub fn rank_of(&self, index: usize) -> Option<usize> {
+        self.members.iter().position(|&member| member == index)
+    }
+
+    /// Returns the index of the coordinator.
+    #[must_use]
+    pub fn coordinator(&self) -> usize {
+        self.members[0]
+    }
+}

@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use tonic::{Code, Request};
+
+use super::v1::learners_client::LearnersClient;
+use super::{Candidate, Look, Roster, v1};
+use crate::channel::{Channel, InvalidEndpoint, channel};
+
+/// Another learner. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    client: LearnersClient<Channel>,
+}
+
+/// The reason why a learner gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// It cannot be reached, or coordinates no group.
+    #[error("{reason}")]
+    Away {
+        /// The reason.
+        reason: String,
+    },
+    /// It accepts no learner like this one.
+    #[error("{reason}")]
+    Refused {
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl Peer {
+    /// Returns the learner that listens at `endpoint`; a connection is opened with the first question.
+    ///
+    /// # Errors
+    /// [`InvalidEndpoint`].
+    pub fn new(endpoint: &str) -> Result<Self, InvalidEndpoint> {
+        Ok(Self { client: LearnersClient::new(channel(endpoint)?) })
+    }
+
+    /// Asks what it does.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    pub async fn look(&self, timeout: Duration) -> Result<Look, PeerError> {
+        let request = with_deadline(v1::LookRequest {}, timeout);
+        let mut client = self.client.clone();
+        let answered =
+            tokio::time::timeout(timeout, client.look(request)).await.map_err(|_| late())?.map_err(PeerError::from)?;
+        Look::try_from(answered.into_inner()).map_err(|error| PeerError::Refused { reason: error.to_string() })
+    }
+
+    /// Asks for a place in its next group, and waits until the roll is closed.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    pub async fn join(&self, candidate: &Candidate, timeout: Duration) -> Result<Roster, PeerError> {
+        let request = with_deadline(v1::JoinRequest::from(candidate), timeout);
+        let mut client = self.client.clone();
+        let answered =
+            tokio::time::timeout(timeout, client.join(request)).await.map_err(|_| late())?.map_err(PeerError::from)?;
+        Roster::try_from(answered.into_inner()).map_err(|error| PeerError::Refused { reason: error.to_string() })
+    }
+}
+
+fn with_deadline<T>(message: T, timeout: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(timeout);
+    request
+}
+
+fn late() -> PeerError {
+    PeerError::Away { reason: "it does not answer in time".to_owned() }
+}
+
+impl From<tonic::Status> for PeerError {
+    fn from(status: tonic::Status) -> Self {
+        let reason = status.message().to_owned();
+        match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => Self::Away { reason },
+            _ => Self::Refused { reason },
+        }
+    }
+}

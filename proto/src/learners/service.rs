@@ -1,0 +1,73 @@
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Request, Response, Status};
+
+use super::v1::learners_server::{Learners, LearnersServer};
+use super::{Candidate, Look, Roster, v1};
+use crate::convert;
+
+/// Questions that wait for the owner of the membership: a few of each other learner.
+const QUESTIONS_MAX: usize = 256;
+
+/// What another learner asks, and where the answer goes.
+#[derive(Debug)]
+pub enum Question {
+    /// What does this learner do?
+    Look(oneshot::Sender<Look>),
+    /// A place in the next group.
+    Join(Candidate, oneshot::Sender<Result<Roster, Refusal>>),
+}
+
+/// The reason why a candidate has no place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// This learner coordinates no group.
+    Elsewhere,
+    /// The candidate does not fit the group.
+    Different(String),
+}
+
+/// Answers other learners.
+#[derive(Debug)]
+pub struct LearnersService {
+    questions: mpsc::Sender<Question>,
+}
+
+impl LearnersService {
+    /// Creates a service and the receiver of its questions.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<Question>) {
+        let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
+        (Self { questions }, receiver)
+    }
+
+    /// Returns the service, to be added to a server.
+    pub(crate) fn into_server(self) -> LearnersServer<Self> {
+        LearnersServer::new(self)
+    }
+
+    /// Passes a question on and waits for its answer.
+    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Result<T, Status> {
+        let (answer, answered) = oneshot::channel();
+        let gone = |()| Status::unavailable("this learner is stopping");
+        self.questions.send(question(answer)).await.map_err(|_| gone(()))?;
+        answered.await.map_err(|_| gone(()))
+    }
+}
+
+#[tonic::async_trait]
+impl Learners for LearnersService {
+    async fn look(&self, request: Request<v1::LookRequest>) -> Result<Response<v1::LookResponse>, Status> {
+        let v1::LookRequest {} = request.into_inner();
+        let look = self.ask(Question::Look).await?;
+        Ok(Response::new((&look).into()))
+    }
+
+    async fn join(&self, request: Request<v1::JoinRequest>) -> Result<Response<v1::JoinResponse>, Status> {
+        let candidate = Candidate::try_from(request.into_inner()).map_err(|error| convert::status(&error))?;
+        match self.ask(|answer| Question::Join(candidate, answer)).await? {
+            Ok(roster) => Ok(Response::new((&roster).into())),
+            Err(Refusal::Elsewhere) => Err(Status::unavailable("this learner coordinates no group")),
+            Err(Refusal::Different(reason)) => Err(Status::failed_precondition(convert::cut(reason))),
+        }
+    }
+}
