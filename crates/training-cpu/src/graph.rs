@@ -16,6 +16,7 @@ mod part;
 mod pass;
 mod schedule;
 
+use network::{Activation, Architecture};
 use training::Layout;
 
 use self::layers::LayerSet;
@@ -36,6 +37,8 @@ pub(crate) struct Graph {
     path: Path,
     /// H · W.
     cells: usize,
+    /// The function behind batch norms.
+    function: Activation,
     layers: LayerSet,
     values: Vec<Declared>,
     nodes: Vec<Node>,
@@ -69,12 +72,14 @@ struct Node {
 }
 
 impl Graph {
-    /// A graph without operations, whose parameters lie in `layout`, for a board of `[height, width]`.
-    pub(crate) fn new(layout: &Layout, board: [usize; 2], path: Path) -> Self {
+    /// A graph without operations, for a network whose parameters lie in `layout`.
+    pub(crate) fn new(layout: &Layout, architecture: &Architecture, path: Path) -> Self {
+        let &Architecture { height, width, design, .. } = architecture;
         Self {
             path,
-            cells: board[0] * board[1],
-            layers: LayerSet::new(layout.clone(), board, path),
+            cells: height * width,
+            function: design.activation,
+            layers: LayerSet::new(layout.clone(), [height, width], path),
             values: Vec::new(),
             nodes: Vec::new(),
             norms: Vec::new(),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{TrainerSettings, TrainingBatch, UnrolledBatch};
-use weights::{Architecture, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model};
 
 use super::*;
 
@@ -12,6 +12,7 @@ use super::*;
 pub(super) struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
+    design: Design,
     consistency_loss_weight: f64,
     examples: fn() -> Examples,
     /// Examples whose losses are NaN.
@@ -19,21 +20,25 @@ pub(super) struct Subject {
 }
 
 /// The backend that `make` makes, with every model.
-pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> [Subject; 5] {
+pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>) -> [Subject; 6] {
     let muzero = || Subject {
         make,
         model: Model::muzero(5),
+        design: Design::default(),
         consistency_loss_weight: 0.0,
         examples: || Examples::Unrolled(unrolled()),
         not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
     };
+    let alphazero = |design| Subject {
+        model: Model::Alphazero,
+        design,
+        examples: || Examples::Positions(batch()),
+        not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
+        ..muzero()
+    };
     [
-        Subject {
-            model: Model::Alphazero,
-            examples: || Examples::Positions(batch()),
-            not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
-            ..muzero()
-        },
+        alphazero(Design::default()),
+        alphazero(Design { activation: Activation::Mish, block: BlockKind::Bottleneck }),
         Subject {
             model: Model::AlphazeroReturns { support: 5 },
             examples: || Examples::Unrolled(returns()),
@@ -70,6 +75,7 @@ pub(crate) fn architecture(model: Model) -> Architecture {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model,
     }
 }
@@ -122,8 +128,12 @@ impl Subject {
         TrainerSettings { consistency_loss_weight: self.consistency_loss_weight, ..TrainerSettings::default() }
     }
 
+    fn architecture(&self) -> Architecture {
+        Architecture { design: self.design, ..architecture(self.model) }
+    }
+
     fn trainer(&self) -> Box<dyn Trainer> {
-        (self.make)(&architecture(self.model), self.settings())
+        (self.make)(&self.architecture(), self.settings())
     }
 
     /// A trainer after some steps.
@@ -173,7 +183,7 @@ impl Subject {
 
     fn an_average_of_equal_shares_is_the_mean_of_the_weights_since_its_start(&self) {
         let settings = || TrainerSettings { decay_steps: Some(4), swa_start: Some(0.5), ..self.settings() };
-        let architecture = architecture(self.model);
+        let architecture = self.architecture();
         let layout = settings().layers(&architecture).unwrap().layout();
         let state = |trainer: &dyn Trainer| State::read(&layout, settings().optimiser, &files(trainer)).unwrap();
         let mut trainer = (self.make)(&architecture, settings());

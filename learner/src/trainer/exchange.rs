@@ -5,7 +5,7 @@ use training::{
     Decay, Layout, Numbers, Optimiser, Precision, TrainerSettings, TrainingBatch, TrainingKernel, UnrolledBatch,
     checkpoint,
 };
-use weights::{Architecture, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model};
 
 use super::conformance::{files, published, step};
 use super::*;
@@ -22,6 +22,7 @@ fn complete() -> Architecture {
         blocks: 3,
         squeeze_excitation: 6,
         global_pooling: 5,
+        design: weights::Design::default(),
         model: Model::Alphazero,
     }
 }
@@ -52,6 +53,15 @@ fn latent() -> Vec<(Architecture, f64)> {
         })
         .chain([with(&deep, Model::muzero(5), 0.0)])
         .collect()
+}
+
+/// Networks of other designs.
+fn designs() -> Vec<Architecture> {
+    let activations = Activation::ALL.into_iter().skip(1);
+    let designs = activations.map(|activation| Design { activation, ..Design::default() });
+    // Behind twelve convolutions with ReLU rounding changes the sign of some number, and with it gradients.
+    let bottleneck = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    designs.chain([bottleneck]).map(|design| Architecture { design, ..complete() }).collect()
 }
 
 fn settings() -> TrainerSettings {
@@ -168,7 +178,8 @@ fn descent(consistency_loss_weight: f64) -> TrainerSettings {
 
 #[test]
 fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics() {
-    for (architecture, consistency) in [(complete(), 0.0), (plain(), 0.0)].into_iter().chain(latent()) {
+    let alphazero = [complete(), plain()].into_iter().chain(designs()).map(|architecture| (architecture, 0.0));
+    for (architecture, consistency) in alphazero.chain(latent()) {
         let mut backends = [libtorch, kernels].map(|make| make(&architecture, descent(consistency)));
         let layout = descent(consistency).layers(&architecture).unwrap().layout();
         let before = backends.each_ref().map(|trainer| numbers(&layout, trainer.as_ref()));
@@ -210,7 +221,10 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
 fn a_checkpoint_of_one_backend_resumes_in_the_other() {
     let muzero = Architecture { model: Model::muzero(5), blocks: 1, ..complete() };
     let prefix = Architecture { model: Model::muzero_with_value_prefix(5), ..vectors() };
-    for (architecture, consistency_loss_weight) in [(complete(), 0.0), (muzero, 0.0), (prefix, 2.0)] {
+    let designs = designs().into_iter().map(|architecture| (architecture, 0.0));
+    for (architecture, consistency_loss_weight) in
+        [(complete(), 0.0), (muzero, 0.0), (prefix, 2.0)].into_iter().chain(designs)
+    {
         for optimiser in [Optimiser::adamw(), Optimiser::Sgd { momentum: 0.9 }] {
             let settings = TrainerSettings { optimiser, consistency_loss_weight, ..settings() };
             for [first, second] in [[libtorch, kernels], [kernels, libtorch]] {
