@@ -23,7 +23,7 @@ use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
 use learner::checkpoint::Checkpoints;
 use learner::config::{Config, LearnerSection, Settings};
-use learner::trainer_settings;
+use learner::{NetworkSize, trainer_settings};
 use targets::{Smoothing, Targets, Unroll};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
@@ -155,6 +155,7 @@ fn begin(
         );
     }
     let &Chosen { device, precision, ref description } = device;
+    tracing::info!("{}", NetworkSize::of(&architecture)?);
     tracing::info!("training on {description}; seed {}", settings.run.seed);
     metrics::device(device::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
