@@ -140,6 +140,9 @@ pub struct LearnerSection {
     pub checkpoint_interval_seconds: f64,
     /// Checkpoints kept on disk.
     pub checkpoints_kept: usize,
+    /// Continues a checkpoint of fewer blocks or channels in the network of the run file, which computes the same at
+    /// first; without it such a checkpoint is refused.
+    pub grow: bool,
 }
 
 /// The setting `learner.schedule`.
@@ -242,6 +245,7 @@ impl Default for LearnerSection {
             versions_kept: 4,
             checkpoint_interval_seconds: 30.0,
             checkpoints_kept: 3,
+            grow: false,
         }
     }
 }

@@ -12,7 +12,8 @@ use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
-use training::TrainerSettings;
+use training::checkpoint::{Files, State};
+use training::{TrainerSettings, growth};
 use weights::{Architecture, Manifest, Model};
 
 use crate::backend::{Backend, Chosen};
@@ -21,7 +22,7 @@ use crate::pipeline::BatchSettings;
 use crate::priorities::Priorities;
 use crate::training::{Start, Training};
 use crate::{device, metrics, pipeline};
-use learner::checkpoint::Checkpoints;
+use learner::checkpoint::{Checkpoint, Checkpoints};
 use learner::config::{Config, LearnerSection, Settings};
 use learner::{NetworkSize, trainer_settings};
 use targets::{Smoothing, Targets, Unroll};
@@ -161,7 +162,7 @@ fn begin(
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
     let Backend { mut trainer, description } =
-        Backend::new(&architecture, trainer_settings, device, settings.learner.threads, settings.run.seed)?;
+        Backend::new(&architecture, trainer_settings.clone(), device, settings.learner.threads, settings.run.seed)?;
     tracing::info!("training steps are computed by {description}");
     let Some(found) = found else {
         return Ok(Start { trainer, architecture, progress: None });
@@ -169,17 +170,38 @@ fn begin(
     for damaged in &found.damaged {
         tracing::error!("a checkpoint is damaged and was passed over: {damaged}");
     }
-    let progress = found.checkpoint.progress;
-    anyhow::ensure!(
-        progress.architecture == architecture,
-        "the checkpoint holds {:?}, the run file has {architecture:?}; set [network] and run.game as they were, \
-         or choose another run",
-        progress.architecture
-    );
-    trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
+    let Checkpoint { progress, mut files } = found.checkpoint;
+    if progress.architecture != architecture {
+        anyhow::ensure!(
+            settings.learner.grow,
+            "the checkpoint holds {:?}, the run file has {architecture:?}; set [network] and run.game as they were, \
+             or choose another run; with learner.grow a network of more blocks or channels continues it",
+            progress.architecture
+        );
+        files = grown(&trainer_settings, &progress.architecture, &architecture, &files, settings.run.seed)
+            .context("continue the checkpoint in the network of the run file (learner.grow)")?;
+        tracing::info!(
+            "the network of the checkpoint had {}: it goes on in the larger one",
+            NetworkSize::of(&progress.architecture)?
+        );
+    }
+    trainer.load(&files).context("restore the checkpoint")?;
     let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
     tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
     Ok(Start { trainer, architecture, progress: Some(progress) })
+}
+
+/// The files of a checkpoint for a larger network, as every backend reads them.
+fn grown(
+    settings: &TrainerSettings,
+    from: &Architecture,
+    to: &Architecture,
+    files: &Files,
+    seed: u64,
+) -> Result<Files, training::Error> {
+    let [old, new] = [from, to].map(|architecture| settings.layers(architecture).map(|layers| layers.layout()));
+    let state = State::read(&old?, settings.optimiser, files)?;
+    growth::grow(from, to, &state, seed)?.files(&new?, settings.optimiser)
 }
 
 /// Returns the targets of a run, which those of an AlphaZero network of returns are without a step.
@@ -198,7 +220,8 @@ fn targets_of(model: Model, settings: &Settings) -> Targets {
 
 #[cfg(test)]
 mod tests {
-    use learner::config::ModelKind;
+    use learner::checkpoint::Progress;
+    use learner::config::{ModelKind, NetworkSection};
 
     use super::*;
 
@@ -214,6 +237,36 @@ mod tests {
         );
         drop(first);
         take(run.path()).unwrap();
+    }
+
+    /// Restores the checkpoints of a folder in a run with this network, or begins a new training.
+    fn begun(network: NetworkSection, grow: bool, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
+        let mut config = Config { network, ..Config::default() };
+        (config.run.game, config.learner.grow) = ("tic_tac_toe".to_owned(), grow);
+        let settings = config.settings().unwrap();
+        let device =
+            Chosen { device: Device::Cpu, precision: training::Precision::F32, description: "a test".to_owned() };
+        begin(&settings, &device, settings.architecture(), checkpoints)
+    }
+
+    #[test]
+    fn a_checkpoint_goes_on_in_a_larger_network_only_if_the_run_may_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::new(folder.path().to_owned(), 3);
+        let network = |blocks, channels| NetworkSection { blocks, channels, ..NetworkSection::default() };
+        let Start { trainer, architecture, .. } = begun(network(1, 8), false, &checkpoints).unwrap();
+        let files = trainer.snapshot(training::Contents::All).unwrap().files().unwrap();
+        let progress = Progress { training_step: 5, positions: 9, elapsed_seconds: 1.0, architecture };
+        checkpoints.write(&Checkpoint { progress, files: files.clone() }).unwrap();
+
+        let refused = |network, grow| format!("{:#}", begun(network, grow, &checkpoints).map(drop).unwrap_err());
+        assert!(refused(network(2, 8), false).contains("learner.grow"));
+        assert!(refused(network(1, 7), true).contains("channels 8 cannot become 7"));
+        let grown = begun(network(3, 12), true, &checkpoints).unwrap();
+        assert_eq!((grown.architecture.blocks, grown.architecture.channels), (3, 12));
+        assert_eq!(grown.progress.unwrap().training_step, 5);
+        let same = begun(network(1, 8), true, &checkpoints).unwrap();
+        assert_eq!(same.trainer.snapshot(training::Contents::All).unwrap().files().unwrap(), files);
     }
 
     #[test]

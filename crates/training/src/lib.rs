@@ -3,12 +3,14 @@
 //! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
 //! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with its [`Losses`] and
 //! [`StepTimes`]. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`]
-//! writes these as files, so that each backend resumes what another one trained. Start with [`TrainerSettings`].
+//! writes these as files, so that each backend resumes what another one trained. [`growth`] continues
+//! it in a larger network. Start with [`TrainerSettings`].
 
 pub mod checkpoint;
 mod decay;
 mod error;
 mod examples;
+pub mod growth;
 mod laps;
 pub mod layout;
 mod losses;

@@ -1,11 +1,15 @@
 //! Both backends against each other: each is an oracle of the other.
 
-use network_torch::{Device, Network};
+use game::{Action, ObservationShape};
+use inference::{Batch, Evaluator as _, Predictions};
+use network_torch::{Device, LibtorchEvaluator, Network};
+use training::checkpoint::State;
+use training::growth::grow;
 use training::{
     Decay, Layout, Numbers, Optimiser, Precision, TrainerSettings, TrainingBatch, TrainingKernel, UnrolledBatch,
     checkpoint,
 };
-use weights::{Activation, Architecture, BlockKind, Design, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model, WeightsVersion};
 
 use super::conformance::{files, published, step};
 use super::*;
@@ -258,6 +262,56 @@ fn resume(
     let [expected, got] = [&one, &other].map(|trainer| numbers(&layout, trainer.as_ref()));
     // AdamW divides by roots of small second moments, where rounding errors weigh more.
     assert_changes_agree(&layout.parameters, &before.parameters, [&got.parameters[..], &expected.parameters], 1e-2);
+}
+
+/// Priors and chances by published weights.
+fn answers(architecture: &Architecture, bytes: &[u8], positions: usize) -> Vec<f32> {
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let mut batch = Batch::new(ObservationShape { planes, height, width });
+    let legal: Vec<Action> = (0..actions as u16).map(Action).collect();
+    for position in 0..positions {
+        batch.push(&legal, |planes| {
+            planes.iter_mut().enumerate().for_each(|(index, x)| *x = noise(97 * position + index).round());
+        });
+    }
+    let mut evaluator =
+        LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, Precision::F32).unwrap();
+    let mut predictions = Predictions::new();
+    evaluator.evaluate(&batch, &mut predictions).unwrap();
+    let of_position = |index: usize| {
+        let value = predictions.wdl()[index];
+        predictions.priors(index).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
+    };
+    (0..positions).flat_map(of_position).collect()
+}
+
+#[test]
+fn a_network_that_grows_answers_as_before_and_trains_on_in_both_backends() {
+    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let narrow = Architecture { design: mish, ..complete() };
+    for (from, to) in [
+        (complete(), Architecture { blocks: 5, channels: 32, squeeze_excitation: 8, ..complete() }),
+        (narrow.clone(), Architecture { channels: 26, ..narrow }),
+    ] {
+        let [old, new] = [&from, &to].map(|architecture| settings().layers(architecture).unwrap().layout());
+        let mut small = kernels(&from, settings());
+        for start in 0..3 {
+            trained(small.as_mut(), &batch(&from, 20, 1000 * start));
+        }
+        let state = State::read(&old, settings().optimiser, &files(small.as_ref())).unwrap();
+        let grown = grow(&from, &to, &state, 7).unwrap().files(&new, settings().optimiser).unwrap();
+        let mut large = [libtorch, kernels].map(|make| make(&to, settings()));
+        for trainer in &mut large {
+            trainer.load(&grown).unwrap();
+            assert_eq!((files(trainer.as_ref()), trainer.step_count()), (grown.clone(), 3));
+            let before = answers(&from, &published(small.as_ref()), 10);
+            let after = answers(&to, &published(trainer.as_ref()), 10);
+            assert!(before.iter().zip(&after).all(|(before, after)| (before - after).abs() < 1e-5), "{to:?}");
+        }
+        let next = batch(&to, 20, 7000);
+        let [first, second] = large.each_mut().map(|trainer| trained(trainer.as_mut(), &next).losses.total);
+        assert!((first - second).abs() < 1e-4, "{first} and {second}");
+    }
 }
 
 /// The gradients of a batch: what a step of plain descent changes.
