@@ -187,8 +187,8 @@ impl Block {
         })
     }
 
-    /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first activation and excitation before the addition,
-    /// so that the convolution before either is not fused.
+    /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first activation and excitation before the
+    /// addition, so that the convolution before either is not fused.
     pub(crate) fn forward(&self, x: &Tensor, fusing: Fusing) -> Result<Tensor, Error> {
         let narrow = self.down.as_ref().map(|down| fusing.convolve(down, x, self.activation)).transpose()?;
         let input = narrow.as_ref().unwrap_or(x);

@@ -93,7 +93,8 @@ impl Tower<'_> {
         layers::normalise(&layers::convolve(x, &weight, None)?, &norm, self.mode)
     }
 
-    /// The convolution of a head, its activation, and the matrix `output` over its features: `[B, F, H, W]` to `[B, out]`.
+    /// The convolution of a head, its activation, and the matrix `output` over its features: `[B, F, H, W]` to
+    /// `[B, out]`.
     pub(crate) fn head(&self, layer: &Layer, output: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let x = layers::activate(self.normed(layer, x)?, self.activation())?;
         let mut output = self.affine(output)?;

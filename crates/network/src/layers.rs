@@ -6,10 +6,10 @@ use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
 /// The layers of a residual tower with a policy head and a win/draw/loss value head.
 ///
 /// Stem: 3×3 convolution, batch norm, activation. Each block: two such groups of layers, with the input added before
-/// the last activation (He et al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, activation, flattened by
-/// cell and then channel `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, activation, linear
-/// to `[B, 3]` logits of a win, a draw and a loss of the player to move. The activation f is that of the architecture's
-/// [`Design`](weights::Design), ReLU by default.
+/// the last activation (He et al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, activation, flattened
+/// by cell and then channel `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, activation,
+/// linear to `[B, 3]` logits of a win, a draw and a loss of the player to move. The activation f is that of the
+/// architecture's [`Design`](weights::Design), ReLU by default.
 ///
 /// A bottleneck block of C channels, of the design's other [`BlockKind`](weights::BlockKind), has in front of its 3×3
 /// convolutions, which are between C / 2 channels, one of 1×1 to C / 2 with batch norm and activation, and behind them

@@ -5,8 +5,9 @@
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
 //! [`LatentLayers`] lists those of a MuZero network, of which an AlphaZero network of returns lacks the
 //! [`DynamicsLayers`]; [`ChanceLayers`] lists what Stochastic MuZero adds, [`ConsistencyLayers`] what only training
-//! needs. [`activation`] computes what a [`Design`](weights::Design) names. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`]
-//! turn tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
+//! needs. [`activation`] computes what a [`Design`](weights::Design) names. [`check`] checks an architecture against
+//! the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a safetensors file and back; an
+//! [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
 pub mod activation;
 mod chance_layers;

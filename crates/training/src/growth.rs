@@ -11,10 +11,11 @@ use crate::{Entry, Error, ModelLayers, Numbers};
 
 /// Returns the state of a training of `from` for the larger network `to`, which computes the same outputs.
 ///
-/// - New blocks stand behind the old ones. The scale γ of their last norm is 0, so that they add nothing to their input,
-///   which ReLU leaves as it is. Any other activation would change it, so that such a network cannot have more blocks.
-/// - New channels, and new hidden units of squeeze-and-excitation, stand behind the old ones. Their incoming weights are
-///   those of a new network of `seed`, and old outputs read them with weights of 0.
+/// - New blocks stand behind the old ones. The scale γ of their last norm is 0, so that they add nothing to their
+///   input, which ReLU leaves as it is. Any other activation would change it, so that such a network cannot have more
+///   blocks.
+/// - New channels, and new hidden units of squeeze-and-excitation, stand behind the old ones. Their incoming weights
+///   are those of a new network of `seed`, and old outputs read them with weights of 0.
 /// - New parameters have moments of 0. Those of the average are the same as those of the network.
 ///
 /// # Errors

@@ -68,8 +68,8 @@ impl Graph {
         y
     }
 
-    /// A convolution with batch norm and activation: `[H, W, in]` to `[H, W, out]` for each of `xs`, whose statistics are
-    /// joint.
+    /// A convolution with batch norm and activation: `[H, W, in]` to `[H, W, out]` for each of `xs`, whose statistics
+    /// are joint.
     pub(crate) fn convolve(&mut self, layer: &Layer, xs: &[Value]) -> Vec<Value> {
         let convolution = self.layers.rectified(layer);
         self.add_convolution(convolution, xs, None)
