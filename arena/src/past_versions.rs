@@ -146,6 +146,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: weights::Model::Alphazero,
         };
         let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);

@@ -56,6 +56,7 @@ impl NetworkSize {
             blocks,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: weights::Model::Alphazero,
         }
     }
@@ -104,6 +105,7 @@ pub(crate) fn random_weights(spec: &Spec, blocks: usize, channels: usize, seed: 
         blocks,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     published(architecture, seed)

@@ -11,6 +11,7 @@ use fleet::child::Event;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role};
+use learner::NetworkSize;
 use learner::libtorch::Cpu;
 use service::Drain;
 
@@ -91,6 +92,8 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
         plan.actors,
         plan.config.actor.threads,
     ));
+    let network = plan.config.learner_settings()?.architecture();
+    screen.print(&NetworkSize::of(&network)?.to_string());
     plan.placement.lines().iter().for_each(|line| screen.print(line));
     if let Some(file) = &plan.unread {
         let (file, own) = (file.display(), run.config());

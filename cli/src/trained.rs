@@ -276,6 +276,7 @@ mod tests {
             blocks: 3,
             squeeze_excitation: 8,
             global_pooling: 4,
+            design: weights::Design::default(),
             model: weights::Model::Alphazero,
         }
     }

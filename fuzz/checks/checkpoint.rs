@@ -199,6 +199,7 @@ fn checkpoint(training_step: u64) -> Checkpoint {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: Model::Alphazero,
     };
     let progress = Progress { training_step, positions: training_step * 64, elapsed_seconds: 1.5, architecture };

@@ -220,6 +220,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         blocks: parts,
         squeeze_excitation: 4 * (parts / 3),
         global_pooling: 4 * (parts / 3),
+        design: weights::Design::default(),
         model,
     };
     let architectures = [

@@ -1,22 +1,25 @@
 //! The learner's part of the run file: the sections as written, and the checked settings.
 
 mod group;
+mod network;
 mod options;
 
 use std::str::FromStr;
 use std::time::Duration;
 
+use ::network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
 use bridge::EnvironmentSection;
-use game::{Game, ObservationShape, Scoring, Spec};
+use game::{Game as _, Scoring, Spec};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
-use network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
-use weights::{Architecture, Model};
+use weights::{Architecture, BlockKind};
+
+pub use self::network::{ModelKind, NetworkSection};
 
 pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
 
@@ -43,106 +46,6 @@ pub struct Config {
     pub learner: LearnerSection,
     /// TLS, tokens and the certificates that are trusted.
     pub security: SecuritySection,
-}
-
-/// The section `[network]`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NetworkSection {
-    /// `b6c96`, `b10c128`, `b18c192` or `b34c256`: blocks and channels in place of those below; `none` takes those.
-    pub preset: NetworkPreset,
-    /// Channels of the residual tower.
-    pub channels: usize,
-    /// Residual blocks of the tower.
-    pub blocks: usize,
-    /// Hidden units of the squeeze-and-excitation in every block; 0 leaves it out.
-    pub squeeze_excitation: usize,
-    /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
-    pub global_pooling: usize,
-    /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
-    /// `stochastic_muzero`, for search by learned dynamics with chance.
-    pub model: ModelKind,
-    /// Of `muzero`, `stochastic_muzero`, and `alphazero` in environments scored by rewards: values and rewards are
-    /// categorical over the integers from minus this number to it, after the invertible transform, which maps 10 to
-    /// 2.3, 100 to 9.1 and 500 to 21.9.
-    pub support: usize,
-    /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
-    /// 2021).
-    pub value_prefix: bool,
-    /// Of `stochastic_muzero`: M, the number of chance codes, which bounds the number of results of an action that the
-    /// model distinguishes. 32 as published.
-    pub chance_codes: usize,
-}
-
-/// The setting `network.model`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModelKind {
-    /// One network for priors and values of positions, which are returns in games scored by rewards.
-    Alphazero,
-    /// Representation, dynamics and prediction.
-    Muzero,
-    /// The same with afterstates and chance codes.
-    StochasticMuzero,
-}
-
-impl Default for NetworkSection {
-    fn default() -> Self {
-        // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
-        Self {
-            preset: NetworkPreset::None,
-            channels: 64,
-            blocks: 4,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            model: ModelKind::Alphazero,
-            support: 25,
-            value_prefix: false,
-            chance_codes: 32,
-        }
-    }
-}
-
-impl NetworkSection {
-    /// Returns the model that is trained in a game.
-    #[must_use]
-    pub fn model_of<G: Game>(&self, game: &G) -> Model {
-        let &Self { model, support, value_prefix, chance_codes, .. } = self;
-        match (model, game.spec().scoring) {
-            (ModelKind::Alphazero, Scoring::Outcome) => Model::Alphazero,
-            (ModelKind::Alphazero, Scoring::Rewards) => Model::AlphazeroReturns { support },
-            (ModelKind::Muzero, _) => Model::Muzero { support, value_prefix },
-            (ModelKind::StochasticMuzero, _) => Model::StochasticMuzero { support, codes: chance_codes },
-        }
-    }
-
-    /// Returns channels and blocks: those of the preset, or as they are set.
-    #[must_use]
-    pub fn size(&self) -> [usize; 2] {
-        self.preset.size().unwrap_or([self.channels, self.blocks])
-    }
-
-    /// Returns the network that is trained in a game.
-    #[must_use]
-    pub fn architecture_of<G: Game>(&self, game: &G) -> Architecture {
-        let Spec { name, actions, observation, .. } = game.spec().clone();
-        let ObservationShape { planes, height, width } = observation;
-        let &Self { squeeze_excitation, global_pooling, .. } = self;
-        let [channels, blocks] = self.size();
-        let model = self.model_of(game);
-        Architecture {
-            game: name,
-            planes,
-            height,
-            width,
-            actions,
-            channels,
-            blocks,
-            squeeze_excitation,
-            global_pooling,
-            model,
-        }
-    }
 }
 
 /// The section `[learner]`.
@@ -267,6 +170,9 @@ pub struct LearnerSection {
     pub checkpoint_interval_seconds: f64,
     /// Checkpoints kept on disk.
     pub checkpoints_kept: usize,
+    /// Continues a checkpoint of fewer blocks or channels in the network of the run file, which computes the same at
+    /// first; without it such a checkpoint is refused.
+    pub grow: bool,
 }
 
 /// The setting `learner.schedule`.
@@ -384,6 +290,7 @@ impl Default for LearnerSection {
             versions_kept: 4,
             checkpoint_interval_seconds: 30.0,
             checkpoints_kept: 3,
+            grow: false,
         }
     }
 }
@@ -427,7 +334,12 @@ impl Config {
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
         ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
         ConfigError::within("network.chance_codes", network.chance_codes, 1..=CODES_MAX)?;
-        ConfigError::within("network.global_pooling", network.global_pooling, 0..=network.size()[0] - 1)?;
+        if network.block == BlockKind::Bottleneck && !network.size()[0].is_multiple_of(2) {
+            let reason = format!("{} is odd, and bottleneck blocks halve it", network.size()[0]);
+            return Err(ConfigError::invalid("network.channels", reason));
+        }
+        let inner = network.block.inner_channels(network.size()[0]);
+        ConfigError::within("network.global_pooling", network.global_pooling, 0..=inner - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;
         ConfigError::within("learner.prefetch_batches", learner.prefetch_batches, 1..=CREDIT_BATCHES_MAX as usize)?;
         ConfigError::within("learner.prepare_threads", learner.prepare_threads, 0..=PREPARE_THREADS_MAX)?;
@@ -494,6 +406,14 @@ impl Config {
     }
 }
 
+impl Settings {
+    /// Returns the network that is trained.
+    #[must_use]
+    pub fn architecture(&self) -> Architecture {
+        self.network.architecture_of(&self.game.rules())
+    }
+}
+
 impl Config {
     /// Checks that the settings of learned dynamics are only set for a model that has some.
     fn check_model(&self) -> Result<(), ConfigError> {
@@ -530,6 +450,9 @@ impl Config {
             let reason = format!("must be 1 in {name}, which is scored by its outcome, got {discount}");
             return Err(ConfigError::invalid("run.discount", reason));
         }
+        if *model != ModelKind::Alphazero || spec.scoring == Scoring::Rewards {
+            self.network.check_default_design(&spec.name)?;
+        }
         if *model == ModelKind::Alphazero && spec.recording.is_some() {
             let reason =
                 format!("alphazero searches by the rules, and those of {name} are not known: set it to muzero");
@@ -558,41 +481,6 @@ mod tests {
     use game::{Dynamics, ObservationShape, Players, Recording};
 
     use super::*;
-
-    /// Returns the checked `[network]` of a run of tic-tac-toe, or the error.
-    fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
-        let mut config = Config { network, ..Config::default() };
-        config.run.game = "tic_tac_toe".to_owned();
-        config.settings().map(|settings| settings.network).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn squeeze_excitation_and_global_pooling_reach_the_settings_and_are_off_by_default() {
-        let network = NetworkSection::default();
-        assert_eq!((network.squeeze_excitation, network.global_pooling), (0, 0));
-        let network = answered(NetworkSection { squeeze_excitation: 16, global_pooling: 63, ..network }).unwrap();
-        assert_eq!((network.squeeze_excitation, network.global_pooling), (16, 63));
-    }
-
-    #[test]
-    fn options_of_the_network_out_of_range_are_refused_by_their_key() {
-        let refused = |network| answered(network).map(drop).unwrap_err();
-        let error = refused(NetworkSection { squeeze_excitation: 2049, ..NetworkSection::default() });
-        assert!(error.contains("network.squeeze_excitation") && error.contains("must be from 0 to 2048"), "{error}");
-        let error = refused(NetworkSection { global_pooling: 64, ..NetworkSection::default() });
-        assert!(error.contains("network.global_pooling") && error.contains("must be from 0 to 63"), "{error}");
-    }
-
-    #[test]
-    fn a_network_wider_or_deeper_than_the_network_crate_makes_is_refused_by_its_key() {
-        let refused = |network| answered(network).map(drop).unwrap_err();
-        let error = refused(NetworkSection { channels: 2049, ..NetworkSection::default() });
-        assert!(error.contains("network.channels") && error.contains("must be from 1 to 2048"), "{error}");
-        let error = refused(NetworkSection { chance_codes: 0, ..NetworkSection::default() });
-        assert!(error.contains("network.chance_codes"), "{error}");
-        let error = refused(NetworkSection { blocks: 257, ..NetworkSection::default() });
-        assert!(error.contains("network.blocks") && error.contains("must be from 1 to 256"), "{error}");
-    }
 
     #[test]
     fn an_invalid_batch_size_or_replay_address_is_refused_by_its_key() {

@@ -13,7 +13,8 @@ use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
-use training::TrainerSettings;
+use training::checkpoint::{Files, State};
+use training::{MomentFormat, TrainerSettings, growth};
 use weights::{Architecture, Manifest};
 
 use crate::backend::{Backend, Chosen};
@@ -25,9 +26,9 @@ use crate::records::Records;
 use crate::training::{Start, Training};
 use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, group, memory, metrics, pipeline};
-use learner::checkpoint::Checkpoints;
+use learner::checkpoint::{Checkpoint, Checkpoints};
 use learner::config::{Config, LearnerSection, Settings};
-use learner::trainer_settings;
+use learner::{NetworkSize, trainer_settings};
 
 /// The folder of checkpoints in the run directory, which the learner also locks.
 const CHECKPOINTS: &str = "checkpoints";
@@ -197,13 +198,14 @@ fn begin(
         );
     }
     let &Chosen { device, precision, ref description } = device;
+    tracing::info!("{}", NetworkSize::of(&architecture)?);
     tracing::info!("training on {description}; seed {}", settings.run.seed);
     metrics::device(device::device_name(device), precision.to_string());
     let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
     let unroll_steps = settings.targets_of(architecture.model).unroll_steps();
     let Backend { mut trainer, description } =
-        Backend::new(&architecture, trainer_settings, device, settings.learner.threads, settings.run.seed)?;
+        Backend::new(&architecture, trainer_settings.clone(), device, settings.learner.threads, settings.run.seed)?;
     tracing::info!("training steps are computed by {description}");
     let memory = trainer.memory(settings.learner.batch_size, unroll_steps);
     tracing::info!("memory of training: {memory}");
@@ -218,21 +220,46 @@ fn begin(
     for damaged in &found.damaged {
         tracing::error!("a checkpoint is damaged and was passed over: {damaged}");
     }
-    let progress = found.checkpoint.progress;
-    anyhow::ensure!(
-        progress.architecture == architecture,
-        "the checkpoint holds {:?}, the run file has {architecture:?}; set [network] and run.game as they were, \
-         or choose another run",
-        progress.architecture
-    );
-    trainer.load(&found.checkpoint.files).context("restore the checkpoint")?;
+    let Checkpoint { progress, mut files } = found.checkpoint;
+    if progress.architecture != architecture {
+        anyhow::ensure!(
+            settings.learner.grow,
+            "the checkpoint holds {:?}, the run file has {architecture:?}; set [network] and run.game as they were, \
+             or choose another run; with learner.grow a network of more blocks or channels continues it",
+            progress.architecture
+        );
+        files = grown(&trainer_settings, &progress.architecture, &architecture, &files, settings.run.seed)
+            .context("continue the checkpoint in the network of the run file (learner.grow)")?;
+        tracing::info!(
+            "the network of the checkpoint had {}: it goes on in the larger one",
+            NetworkSize::of(&progress.architecture)?
+        );
+    }
+    trainer.load(&files).context("restore the checkpoint")?;
     let (step, learning_rate) = (trainer.step_count(), trainer.learning_rate());
     tracing::info!("continuing at training step {step}, learning rate {learning_rate}");
     Ok(Start { trainer, architecture, progress: Some(progress) })
 }
 
+/// The files of a checkpoint for a larger network, as every backend reads them.
+fn grown(
+    settings: &TrainerSettings,
+    from: &Architecture,
+    to: &Architecture,
+    files: &Files,
+    seed: u64,
+) -> Result<Files, training::Error> {
+    let [old, new] = [from, to].map(|architecture| settings.layers(architecture).map(|layers| layers.layout()));
+    // Moments are of float32 in files.
+    let state = State::read(&old?, settings.optimiser, MomentFormat::F32, files)?;
+    growth::grow(from, to, &state, seed)?.files(&new?, settings.optimiser)
+}
+
 #[cfg(test)]
 mod tests {
+    use learner::checkpoint::Progress;
+    use learner::config::NetworkSection;
+
     use super::*;
 
     #[test]
@@ -247,6 +274,36 @@ mod tests {
         );
         drop(first);
         take(run.path()).unwrap();
+    }
+
+    /// Restores the checkpoints of a folder in a run with this network, or begins a new training.
+    fn begun(network: NetworkSection, grow: bool, checkpoints: &Checkpoints) -> anyhow::Result<Start> {
+        let mut config = Config { network, ..Config::default() };
+        (config.run.game, config.learner.grow) = ("tic_tac_toe".to_owned(), grow);
+        let settings = config.settings().unwrap();
+        let device =
+            Chosen { device: Device::Cpu, precision: training::Precision::F32, description: "a test".to_owned() };
+        begin(&settings, &device, settings.architecture(), checkpoints)
+    }
+
+    #[test]
+    fn a_checkpoint_goes_on_in_a_larger_network_only_if_the_run_may_grow() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::new(folder.path().to_owned(), 3);
+        let network = |blocks, channels| NetworkSection { blocks, channels, ..NetworkSection::default() };
+        let Start { trainer, architecture, .. } = begun(network(1, 8), false, &checkpoints).unwrap();
+        let files = trainer.snapshot(training::Contents::All).unwrap().files().unwrap();
+        let progress = Progress { training_step: 5, positions: 9, elapsed_seconds: 1.0, architecture };
+        checkpoints.write(&Checkpoint { progress, files: files.clone() }).unwrap();
+
+        let refused = |network, grow| format!("{:#}", begun(network, grow, &checkpoints).map(drop).unwrap_err());
+        assert!(refused(network(2, 8), false).contains("learner.grow"));
+        assert!(refused(network(1, 7), true).contains("channels 8 cannot become 7"));
+        let grown = begun(network(3, 12), true, &checkpoints).unwrap();
+        assert_eq!((grown.architecture.blocks, grown.architecture.channels), (3, 12));
+        assert_eq!(grown.progress.unwrap().training_step, 5);
+        let same = begun(network(1, 8), true, &checkpoints).unwrap();
+        assert_eq!(same.trainer.snapshot(training::Contents::All).unwrap().files().unwrap(), files);
     }
 
     #[test]

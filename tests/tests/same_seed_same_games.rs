@@ -23,6 +23,7 @@ fn weights() -> Arc<Tower> {
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     let path = KernelVariant::ALL.into_iter().find(|path| path.is_available()).expect("plain Rust is always there");

@@ -61,6 +61,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
         blocks: 0,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     let (version, digest) = (WeightsVersion(version), Digest::of(&bytes));

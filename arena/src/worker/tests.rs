@@ -57,6 +57,7 @@ fn published(version: u64, game: &str) -> Arc<Published> {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     let manifest = Manifest {

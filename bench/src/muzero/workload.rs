@@ -109,6 +109,7 @@ impl Workload {
             blocks: self.blocks.unwrap_or(blocks),
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: Model::muzero(SUPPORT),
         }
     }

@@ -55,6 +55,9 @@ impl Error {
             Architecture { height: got @ 33.., .. } => unsupported("height", got, "1 to 32"),
             Architecture { width: got @ 33.., .. } => unsupported("width", got, "1 to 32"),
             Architecture { channels: got, .. } if got % 16 != 0 => unsupported("channels", got, "a multiple of 16"),
+            Architecture { channels: got, design, .. } if design.block.inner_channels(got) % 16 != 0 => {
+                unsupported("channels", got, "a multiple of 32 in bottleneck blocks")
+            }
             _ => Ok(()),
         }
     }

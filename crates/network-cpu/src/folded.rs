@@ -25,9 +25,14 @@ pub(crate) struct Dense {
 /// A residual block.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
+    /// The 1×1 convolution of a bottleneck to half of the channels.
+    pub(crate) down: Option<Affine>,
     pub(crate) first: Affine,
     pub(crate) second: Affine,
-    /// Mean and maximum of the first G channels to a bias of the others, `[C − G, 2G]`.
+    /// The 1×1 convolution of a bottleneck to all channels.
+    pub(crate) up: Option<Affine>,
+    /// Mean and maximum of the first G channels to a bias of the others, `[C − G, 2G]` with the C of the 3×3
+    /// convolutions.
     pub(crate) pooling: Option<Dense>,
     pub(crate) excitation: Option<Excitation>,
 }
@@ -105,8 +110,10 @@ impl Folded {
 impl Block {
     pub(crate) fn new(block: &network::Block, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         Ok(Self {
+            down: block.down.as_ref().map(|layer| source.convolution(layer)).transpose()?,
             first: source.convolution(&block.first)?,
             second: source.convolution(&block.second)?,
+            up: block.up.as_ref().map(|layer| source.convolution(layer)).transpose()?,
             pooling: block.pooling.as_ref().map(|layer| source.dense(layer)).transpose()?,
             excitation: match &block.excitation {
                 Some(layers) => {

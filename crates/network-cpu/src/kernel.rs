@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 use game::ObservationShape;
 use inference::{Batch, PrecisionPreference};
 use serde::{Deserialize, Serialize};
-use weights::{Architecture, Digest, Manifest};
+use weights::{Architecture, BlockKind, Digest, Manifest};
 
 use crate::drift;
 use crate::evaluator::Recent;
 use crate::folded::Folded;
+use crate::tower::INTEGERS_TAKE;
 use crate::{Drift, Error, KernelVariant, LatentEvaluator, LatentNetwork, Tower, TowerEvaluator, latent, reference};
 
 /// The preferred engine on a CPU: `auto`, `libtorch`, or a variant of this kernel by name.
@@ -223,6 +224,9 @@ impl Kernel {
             _ => (float, chosen),
         };
         let Some(path) = self.int8 else { return Ok((float, chosen)) };
+        if !architecture.design.is_default() {
+            return Ok((float, ChosenVariant { reason: INTEGERS_TAKE.to_owned(), ..chosen }));
+        }
         let Some(sample) = sample else {
             let reason = format!("until {path} has positions to be calibrated on");
             return Ok((float, ChosenVariant { reason, ..chosen }));
@@ -406,14 +410,17 @@ fn self_check(path: KernelVariant, architecture: &Architecture) -> Result<Result
 /// Returns an architecture of the same board and parts with fewer channels, blocks and actions, for a check in
 /// milliseconds.
 fn smaller(architecture: &Architecture) -> Architecture {
-    let channels = architecture.channels.min(48);
+    // The half of them, in a bottleneck, is still a multiple of 16.
+    let most = if architecture.design.block == BlockKind::Bottleneck { 64 } else { 48 };
+    let channels = architecture.channels.min(most);
+    let inner = architecture.design.block.inner_channels(channels);
     Architecture {
         game: architecture.game.clone(),
         channels,
         blocks: architecture.blocks.min(3),
         actions: architecture.actions.min(40),
         squeeze_excitation: architecture.squeeze_excitation.min(8),
-        global_pooling: architecture.global_pooling.min(channels / 2),
+        global_pooling: architecture.global_pooling.min(inner / 2),
         ..*architecture
     }
 }

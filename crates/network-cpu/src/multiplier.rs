@@ -1,5 +1,7 @@
 use std::marker::PhantomData;
 
+use network::Activation;
+
 use crate::folded::{Dense, Excitation};
 use crate::latent::Memory;
 use crate::latent::rows;
@@ -72,18 +74,37 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::pooling::pool`] with the instructions of this path, which must be a floating-point path.
-    pub(crate) fn pool(&self, y: &mut Planes, position: usize, pooling: &Dense, channels: usize, with: &mut Summaries) {
-        of_leaf!(self.path, pool(y, position, pooling, channels, with), {
+    /// [`crate::pooling::activate`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn activate(&self, y: &mut Planes, position: usize, activation: Activation, channels: usize) {
+        of_leaf!(self.path, activate(y, position, activation, channels), {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::pool(y, position, pooling, channels, with),
+                paths::avx512_bf16::activate(y, position, activation, channels),
+        });
+    }
+
+    /// [`crate::pooling::pool`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn pool(
+        &self,
+        activation: Activation,
+        y: &mut Planes,
+        position: usize,
+        pooling: &Dense,
+        channels: usize,
+        with: &mut Summaries,
+    ) {
+        of_leaf!(self.path, pool(activation, y, position, pooling, channels, with), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::pool(activation, y, position, pooling, channels, with),
         });
     }
 
     /// [`crate::pooling::excite`] with the instructions of this path, which must be a floating-point path.
+    #[expect(clippy::too_many_arguments, reason = "those of a layer")]
     pub(crate) fn excite(
         &self,
+        activation: Activation,
         z: &Planes,
         x: &mut Planes,
         position: usize,
@@ -91,10 +112,10 @@ impl Multiplier {
         channels: usize,
         with: &mut Summaries,
     ) {
-        of_leaf!(self.path, excite(z, x, position, excitation, channels, with), {
+        of_leaf!(self.path, excite(activation, z, x, position, excitation, channels, with), {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
-                paths::avx512_bf16::excite(z, x, position, excitation, channels, with),
+                paths::avx512_bf16::excite(activation, z, x, position, excitation, channels, with),
         });
     }
 

@@ -1,11 +1,14 @@
-//! Layers over a whole position: global pooling, squeeze-and-excitation.
+//! Layers over a whole position: global pooling, squeeze-and-excitation, and activations that no product applies.
 //!
 //! The functions are plain Rust and are inlined into each path's own functions, where the compiler can use the path's
 //! registers.
 
+use network::activation::Function;
+use network::{Activation, with_function};
+
 use crate::folded::{Dense, Excitation};
 use crate::multiply::rectified;
-use crate::planes::{CHANNELS_MAX, Planes};
+use crate::planes::{CHANNELS_MAX, Format, Planes};
 
 /// Buffers for the numbers of one position between the layers of these operations; they grow to the widest layer and
 /// are kept.
@@ -16,10 +19,37 @@ pub(crate) struct Summaries {
     outputs: Vec<f32>,
 }
 
-/// Global pooling (after Wu 2019, section 3.3), then ReLU over all channels of `y`: means and maxima of its first G
-/// channels, rectified, become a bias of the others.
+/// Applies an activation to the first channels of a position of `y`. It keeps zeros, so that borders and padding do not
+/// matter.
 #[inline(always)]
-pub(crate) fn pool(y: &mut Planes, position: usize, pooling: &Dense, channels: usize, summaries: &mut Summaries) {
+pub(crate) fn activate(y: &mut Planes, position: usize, activation: Activation, channels: usize) {
+    with_function!(activation, f => {
+        for block in 0..y.format.lines(channels) {
+            for line in y.cells(block, position) {
+                let line = &mut y.lines[line];
+                match y.format {
+                    Format::F32 => line.0.iter_mut().for_each(|word| *word = f.value(f32::from_bits(*word)).to_bits()),
+                    format => {
+                        let values = line.unpack(format).map(|value| f.value(value));
+                        line.pack(format, &values);
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Global pooling (after Wu 2019, section 3.3), then f over all channels of `y`: means and maxima of f of its first G
+/// channels become a bias of the others.
+#[inline(always)]
+pub(crate) fn pool<F: Function>(
+    f: F,
+    y: &mut Planes,
+    position: usize,
+    pooling: &Dense,
+    channels: usize,
+    summaries: &mut Summaries,
+) {
     let (format, pooled) = (y.format, pooling.inputs / 2);
     let Summaries { inputs, outputs, .. } = summaries;
     inputs.clear();
@@ -27,11 +57,11 @@ pub(crate) fn pool(y: &mut Planes, position: usize, pooling: &Dense, channels: u
     let (means, maxima) = inputs.split_at_mut(pooled);
     let cells = y.layout.board.cells() as f32;
     for (block, first) in (0..pooled).step_by(format.per_line()).enumerate() {
-        let (mut sums, mut largest) = ([0.0; CHANNELS_MAX], [0.0; CHANNELS_MAX]);
+        let (mut sums, mut largest) = ([0.0; CHANNELS_MAX], [f32::NEG_INFINITY; CHANNELS_MAX]);
         for line in y.cells(block, position) {
             let values = y.lines[line].unpack(format);
             for lane in 0..CHANNELS_MAX {
-                let value = rectified(values[lane]);
+                let value = f.value(values[lane]);
                 sums[lane] += value;
                 largest[lane] = if value > largest[lane] { value } else { largest[lane] };
             }
@@ -52,17 +82,18 @@ pub(crate) fn pool(y: &mut Planes, position: usize, pooling: &Dense, channels: u
         for line in y.cells(block, position) {
             let mut values = y.lines[line].unpack(format);
             for lane in 0..CHANNELS_MAX {
-                values[lane] = rectified(values[lane] + biases[lane]);
+                values[lane] = f.value(values[lane] + biases[lane]);
             }
             y.lines[line].pack(format, &values);
         }
     }
 }
 
-/// Squeeze-and-excitation (Hu et al. 2018, with the bias of Leela Chess Zero), the residual addition and ReLU:
-/// `x ← relu(x + σ(s) · z + b)` with scales s and biases b from the means of z.
+/// Squeeze-and-excitation (Hu et al. 2018, with the bias of Leela Chess Zero), the residual addition and f:
+/// `x ← f(x + σ(s) · z + b)` with scales s and biases b from the means of z.
 #[inline(always)]
-pub(crate) fn excite(
+pub(crate) fn excite<F: Function>(
+    f: F,
     z: &Planes,
     x: &mut Planes,
     position: usize,
@@ -96,7 +127,7 @@ pub(crate) fn excite(
         for line in x.cells(block, position) {
             let (z, mut values) = (z.lines[line].unpack(format), x.lines[line].unpack(format));
             for lane in 0..CHANNELS_MAX {
-                values[lane] = rectified(values[lane] + scales[lane] * z[lane] + biases[lane]);
+                values[lane] = f.value(values[lane] + scales[lane] * z[lane] + biases[lane]);
             }
             x.lines[line].pack(format, &values);
         }
@@ -106,21 +137,37 @@ pub(crate) fn excite(
 /// The functions of a path that operate on whole positions or rows; takes the attributes that enable its instructions.
 macro_rules! passes {
     ($(#[$attribute:meta])*) => {
+        /// [`crate::pooling::activate`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn activate(
+            y: &mut $crate::planes::Planes,
+            position: usize,
+            activation: ::network::Activation,
+            channels: usize,
+        ) {
+            $crate::pooling::activate(y, position, activation, channels);
+        }
+
         /// [`crate::pooling::pool`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn pool(
+            activation: ::network::Activation,
             y: &mut $crate::planes::Planes,
             position: usize,
             pooling: &$crate::folded::Dense,
             channels: usize,
             summaries: &mut $crate::pooling::Summaries,
         ) {
-            $crate::pooling::pool(y, position, pooling, channels, summaries);
+            ::network::with_function!(
+                activation,
+                f => $crate::pooling::pool(f, y, position, pooling, channels, summaries)
+            );
         }
 
         /// [`crate::pooling::excite`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn excite(
+            activation: ::network::Activation,
             z: &$crate::planes::Planes,
             x: &mut $crate::planes::Planes,
             position: usize,
@@ -128,7 +175,10 @@ macro_rules! passes {
             channels: usize,
             summaries: &mut $crate::pooling::Summaries,
         ) {
-            $crate::pooling::excite(z, x, position, excitation, channels, summaries);
+            ::network::with_function!(
+                activation,
+                f => $crate::pooling::excite(f, z, x, position, excitation, channels, summaries)
+            );
         }
 
         /// [`crate::latent::rows::finish_rows`] with the path's instructions.

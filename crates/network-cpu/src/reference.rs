@@ -1,6 +1,6 @@
 //! Evaluates a network in float64 by its definition, as the reference for every path.
 
-use network::HEAD_CHANNELS;
+use network::{Activation, HEAD_CHANNELS, activation};
 
 use crate::folded::{Affine, Block, Dense, Excitation, Folded};
 
@@ -9,12 +9,14 @@ pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
     let size = (network.architecture.height, network.architecture.width);
     let observation: Vec<f64> = observation.iter().map(|&value| f64::from(value)).collect();
     let mut x = convolve(&network.stem, &observation, size);
-    rectify(&mut x);
+    let activation = network.architecture.design.activation;
+    let activate = |values: &mut Vec<f64>| activate(activation, values);
+    activate(&mut x);
     for block in &network.blocks {
-        x = residual(block, &x, size);
+        x = residual(block, activation, &x, size);
     }
     let mut features = convolve(&network.heads, &x, size);
-    rectify(&mut features);
+    activate(&mut features);
     let cells = size.0 * size.1;
     let by_cell = |first: usize| -> Vec<f64> {
         (0..cells)
@@ -24,33 +26,41 @@ pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
     };
     let mut logits = layer(&network.policy, &by_cell(0));
     let mut hidden = layer(&network.hidden, &by_cell(HEAD_CHANNELS));
-    rectify(&mut hidden);
+    activate(&mut hidden);
     logits.extend(layer(&network.value, &hidden));
     logits
 }
 
 /// One residual block on `[C, H, W]`.
-pub(crate) fn residual(block: &Block, x: &[f64], size: (usize, usize)) -> Vec<f64> {
+pub(crate) fn residual(block: &Block, activation: Activation, x: &[f64], size: (usize, usize)) -> Vec<f64> {
     let cells = size.0 * size.1;
-    let mut y = convolve(&block.first, x, size);
-    if let Some(pooling) = &block.pooling {
-        pool(pooling, &mut y, cells);
+    let mut input = block.down.as_ref().map_or_else(|| x.to_vec(), |down| convolve(down, x, size));
+    if block.down.is_some() {
+        activate(activation, &mut input);
     }
-    rectify(&mut y);
+    let mut y = convolve(&block.first, &input, size);
+    if let Some(pooling) = &block.pooling {
+        pool(pooling, activation, &mut y, cells);
+    }
+    activate(activation, &mut y);
     let mut z = convolve(&block.second, &y, size);
+    if let Some(up) = &block.up {
+        activate(activation, &mut z);
+        z = convolve(up, &z, size);
+    }
     if let Some(excitation) = &block.excitation {
         excite(excitation, &mut z, cells);
     }
     z.iter_mut().zip(x).for_each(|(z, x)| *z += x);
-    rectify(&mut z);
+    activate(activation, &mut z);
     z
 }
 
-fn pool(pooling: &Dense, y: &mut [f64], cells: usize) {
+fn pool(pooling: &Dense, activation: Activation, y: &mut [f64], cells: usize) {
     let pooled = pooling.inputs / 2;
-    let of_channel = |channel: usize| y[channel * cells..][..cells].iter().map(|y| y.max(0.0));
+    let of_channel = |channel: usize| y[channel * cells..][..cells].iter().map(|&y| activation::value(activation, y));
     let means = (0..pooled).map(|channel| of_channel(channel).sum::<f64>() / cells as f64);
-    let maxima = (0..pooled).map(|channel| of_channel(channel).fold(0.0, f64::max));
+    let maxima = (0..pooled).map(|channel| of_channel(channel).fold(f64::NEG_INFINITY, f64::max));
     let summary: Vec<f64> = means.chain(maxima).collect();
     for (channel, bias) in layer(pooling, &summary).into_iter().enumerate() {
         y[(pooled + channel) * cells..][..cells].iter_mut().for_each(|y| *y += bias);
@@ -101,6 +111,10 @@ pub(crate) fn layer(dense: &Dense, x: &[f64]) -> Vec<f64> {
     let rows = dense.weight.chunks_exact(dense.inputs);
     let sum = |weights: &[f32]| weights.iter().zip(x).map(|(&weight, x)| f64::from(weight) * x).sum::<f64>();
     rows.zip(&dense.bias).map(|(weights, &bias)| f64::from(bias) + sum(weights)).collect()
+}
+
+fn activate(activation: Activation, values: &mut [f64]) {
+    values.iter_mut().for_each(|value| *value = activation::value(activation, *value));
 }
 
 pub(crate) fn rectify(values: &mut [f64]) {

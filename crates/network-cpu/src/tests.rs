@@ -6,7 +6,7 @@ use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weights::{Architecture, WeightsVersion};
+use weights::{Activation, Architecture, BlockKind, Design, WeightsVersion};
 
 use crate::folded::Folded;
 use crate::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, reference};
@@ -23,6 +23,7 @@ fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: us
         blocks,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     }
 }
@@ -125,6 +126,50 @@ fn every_path_agrees_with_float64_with_excitation_and_pooling() {
         // A few positions that are contiguous, and sixteen that are interleaved if the path does that.
         check_against_float64(&architecture, 3);
         check_against_float64(&architecture, 16);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_every_activation() {
+    for activation in Activation::ALL {
+        let plain =
+            Architecture { design: Design { activation, ..Design::default() }, ..architecture([2, 6, 7], 48, 4) };
+        let complete = Architecture { squeeze_excitation: 12, global_pooling: 16, ..plain.clone() };
+        for architecture in [Architecture { channels: 64, ..plain }, complete] {
+            check_against_float64(&architecture, 3);
+            check_against_float64(&architecture, 16);
+        }
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_bottleneck_blocks() {
+    for (activation, channels) in [(Activation::Relu, 32), (Activation::Relu, 128), (Activation::Mish, 96)] {
+        let design = Design { activation, block: BlockKind::Bottleneck };
+        let plain = Architecture { design, ..architecture([2, 6, 7], channels, 4) };
+        let complete = Architecture { squeeze_excitation: 12, global_pooling: 8, ..plain.clone() };
+        for architecture in [plain, complete] {
+            check_against_float64(&architecture, 3);
+            check_against_float64(&architecture, 16);
+        }
+    }
+    let narrow = Design { block: BlockKind::Bottleneck, ..Design::default() };
+    let odd = Architecture { design: narrow, ..architecture([2, 3, 3], 48, 1) };
+    let error = Tower::random(&odd, 1, KernelVariant::PortableF32).unwrap_err();
+    assert!(error.to_string().contains("channels of 48: a multiple of 32 in bottleneck blocks"), "{error}");
+    let wide = Architecture { design: narrow, ..architecture([2, 6, 7], 256, 6) };
+    choose_variant(&wide, &KernelVariant::ALL).unwrap();
+}
+
+#[test]
+fn integers_refuse_other_designs() {
+    for design in [
+        Design { activation: Activation::Mish, ..Design::default() },
+        Design { block: BlockKind::Bottleneck, ..Design::default() },
+    ] {
+        let architecture = Architecture { design, ..architecture([2, 3, 3], 32, 1) };
+        let error = Tower::random(&architecture, 1, KernelVariant::PortableI8).unwrap_err();
+        assert!(error.is_of_the_kernel() && error.to_string().contains("residual blocks with relu only"), "{error}");
     }
 }
 

@@ -1,5 +1,6 @@
 use game::Outcome;
-use network::{HEAD_CHANNELS, VALUE_HIDDEN};
+use network::activation::Function as _;
+use network::{Activation, HEAD_CHANNELS, VALUE_HIDDEN, with_function};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
@@ -26,6 +27,17 @@ pub struct Tower {
     hidden: Product,
     value: Dense,
     multiply_adds: usize,
+}
+
+/// The networks that paths of integers compute.
+pub(crate) const INTEGERS_TAKE: &str = "integers take residual blocks with relu only";
+
+/// Checks that a path of integers computes networks of this design.
+fn check_integers(architecture: &Architecture, path: KernelVariant) -> Result<(), Error> {
+    match path.is_int8() && !architecture.design.is_default() {
+        true => Err(Error::Unavailable { path, reason: INTEGERS_TAKE.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// The buffers of a thread.
@@ -80,6 +92,7 @@ impl Tower {
     /// Same as [`new`](Self::new).
     pub fn random(architecture: &Architecture, seed: u64, path: KernelVariant) -> Result<Self, Error> {
         Error::check(architecture)?;
+        check_integers(architecture, path)?;
         let folded = Folded::random(architecture, seed)?;
         if !path.is_int8() {
             return Self::from_folded(&folded, path, None);
@@ -97,6 +110,7 @@ impl Tower {
         if !path.is_available() {
             return unavailable("this CPU or this system does not have it");
         }
+        check_integers(&folded.architecture, path)?;
         if path.is_int8() && ranges.is_none() {
             return unavailable("it needs the ranges of activations");
         }
@@ -109,7 +123,15 @@ impl Tower {
         let mut tower = Self {
             path,
             board,
-            trunk: Trunk::new(path, board, &arrangements, &folded.stem, &folded.blocks, ranges),
+            trunk: Trunk::new(
+                path,
+                board,
+                &arrangements,
+                architecture.design.activation,
+                &folded.stem,
+                &folded.blocks,
+                ranges,
+            ),
             heads: Product::convolution(packing, &folded.heads, board),
             policy: over_cells(&folded.policy, 0),
             hidden: over_cells(&folded.hidden, HEAD_CHANNELS),
@@ -204,6 +226,8 @@ impl Tower {
     ) {
         let len = self.architecture.planes * self.board.cells();
         let observations = &observations[pass.first * len..][..pass.positions * len];
+        let activation = self.architecture.design.activation;
+        let rectifies = activation == Activation::Relu;
         let multipliers = Multipliers::new(self.path);
         let base = multipliers.base();
         let Workspace { buffers, policy, hidden } = workspace;
@@ -219,14 +243,21 @@ impl Tower {
             let of_trunk = |stage, planes: &Planes| done(stage, planes, positions);
             let part = Part { arrangement, positions, input: planes };
             self.trunk.compute(&multipliers, part, activations, &self.heads, of_trunk);
-            let into_features = Output::Planes { planes: features, first: range.start, add: false, relu: true };
+            let into_features = Output::Planes { planes: features, first: range.start, add: false, relu: rectifies };
             base.multiply(&self.heads, &activations.stream, arrangement.cells(positions), into_features, None);
+            if !rectifies {
+                range.for_each(|position| base.activate(features, position, activation, 2 * HEAD_CHANNELS));
+            }
             done(Stage::Heads, features, positions);
         }
 
         let rows = [arrangement.rows(pass.positions)];
         base.multiply(&self.policy, features, &rows, Output::Matrix { values: policy, relu: false }, None);
-        base.multiply(&self.hidden, features, &rows, Output::Matrix { values: hidden, relu: true }, None);
+        base.multiply(&self.hidden, features, &rows, Output::Matrix { values: hidden, relu: rectifies }, None);
+        if !rectifies {
+            let hidden = &mut hidden[..pass.positions * VALUE_HIDDEN];
+            with_function!(activation, f => hidden.iter_mut().for_each(|unit| *unit = f.value(*unit)));
+        }
         done(Stage::Layers, features, pass.positions);
     }
 

@@ -1,3 +1,5 @@
+use network::Activation;
+
 use crate::KernelVariant;
 use crate::arrangement::Arrangement;
 use crate::folded::{self, Affine, Dense, Excitation};
@@ -16,9 +18,13 @@ const NEAR_BYTES: usize = 1 << 20;
 pub(crate) struct Trunk {
     path: KernelVariant,
     channels: usize,
+    /// The channels of the 3×3 convolutions of the blocks.
+    inner_channels: usize,
+    /// The function behind batch norms, which products apply themselves if it is ReLU.
+    activation: Activation,
     /// True if weights come from beyond the second-level cache.
     is_far: bool,
-    /// Minimal filtering for the convolutions of the blocks, where it is used.
+    /// Minimal filtering for the 3×3 convolutions of the blocks, where it is used.
     winograd: Option<Winograd>,
     stem: Product,
     blocks: Vec<Block>,
@@ -27,8 +33,12 @@ pub(crate) struct Trunk {
 /// A residual block, packed.
 #[derive(Debug)]
 struct Block {
+    /// Only in a bottleneck.
+    down: Option<Convolution>,
     first: Convolution,
     second: Convolution,
+    /// Only in a bottleneck.
+    up: Option<Convolution>,
     pooling: Option<Dense>,
     excitation: Option<Excitation>,
 }
@@ -65,13 +75,27 @@ impl Convolution {
     }
 }
 
+impl Block {
+    /// The product that is computed first.
+    fn begin(&self) -> &Product {
+        self.down.as_ref().unwrap_or(&self.first).first()
+    }
+
+    /// The convolutions in the order in which they are computed.
+    fn convolutions_mut(&mut self) -> impl Iterator<Item = &mut Convolution> {
+        self.down.iter_mut().chain([&mut self.first, &mut self.second]).chain(&mut self.up)
+    }
+}
+
 /// The activations of a pass, whose layout is that of its arrangement.
 #[derive(Debug)]
 pub(crate) struct Activations {
     /// The residual stream.
     pub(crate) stream: Planes,
-    /// The activations between the two convolutions of a block.
+    /// The activations between the convolutions of a block.
     inner: Planes,
+    /// The same in a bottleneck, whose first 3×3 convolution has an input and an output that are not in the stream.
+    narrow: Option<Planes>,
     /// The second convolution's sums, where they are scaled before they are added.
     scaled: Option<Planes>,
     /// The inputs of the current convolution as integers.
@@ -130,29 +154,43 @@ impl Trunk {
         path: KernelVariant,
         board: Board,
         arrangements: &[Arrangement],
+        activation: Activation,
         stem: &Affine,
         blocks: &[folded::Block],
         ranges: Option<&Ranges>,
     ) -> Self {
         let channels = stem.bias.len();
+        let inner_channels = blocks.first().map_or(channels, |block| block.first.bias.len());
         // Paths that use minimal filtering have one arrangement.
-        let winograd = arrangements.first().and_then(|first| Winograd::of(path, first.layout, channels));
+        let winograd = arrangements.first().and_then(|first| Winograd::of(path, first.layout, inner_channels));
         let of_block = |affine, index| match ranges {
             Some(ranges) => Convolution::quantised(path, affine, board, index, ranges),
             None => Convolution::new(path, affine, board, winograd.as_ref()),
         };
-        let weights: usize = blocks.iter().map(|block| block.first.weight.len() + block.second.weight.len()).sum();
+        let of_side_one = |affine: &Affine| Convolution::new(path, affine, board, None);
+        let count = |affine: Option<&Affine>| affine.map_or(0, |affine| affine.weight.len());
+        let weights: usize = blocks
+            .iter()
+            .map(|block| {
+                let sides = count(block.down.as_ref()) + count(block.up.as_ref());
+                sides + block.first.weight.len() + block.second.weight.len()
+            })
+            .sum();
         Self {
             path,
             channels,
+            inner_channels,
+            activation,
             is_far: weights / path.packing().format.per_word() * size_of::<u32>() > NEAR_BYTES,
             stem: Product::convolution(path.base().packing(), stem, board),
             blocks: blocks
                 .iter()
                 .enumerate()
                 .map(|(index, block)| Block {
+                    down: block.down.as_ref().map(of_side_one),
                     first: of_block(&block.first, 2 * index),
                     second: of_block(&block.second, 2 * index + 1),
+                    up: block.up.as_ref().map(of_side_one),
                     pooling: block.pooling.clone(),
                     excitation: block.excitation.clone(),
                 })
@@ -163,20 +201,23 @@ impl Trunk {
 
     /// All products, in the order in which they are computed.
     pub(crate) fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
-        let convolutions = self.blocks.iter_mut().flat_map(|block| [&mut block.first, &mut block.second]);
+        let convolutions = self.blocks.iter_mut().flat_map(Block::convolutions_mut);
         std::iter::once(&mut self.stem).chain(convolutions.flat_map(|convolution| &mut convolution.products))
     }
 
     pub(crate) fn activations(&self, layout: Layout) -> Activations {
         let planes = |format| Planes::new(format, layout, self.channels);
+        let inner_planes = |format| Planes::new(format, layout, self.inner_channels);
+        let narrows = self.blocks.iter().any(|block| block.down.is_some());
         let format = self.path.base().packing().format;
         let excites = self.blocks.iter().any(|block| block.excitation.is_some());
         Activations {
             stream: planes(format),
-            inner: planes(format),
+            inner: inner_planes(format),
+            narrow: narrows.then(|| inner_planes(format)),
             scaled: excites.then(|| planes(format)),
             integers: self.path.is_int8().then(|| planes(self.path.packing().format)),
-            points: self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.planes(self.channels)),
+            points: self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.planes(self.inner_channels)),
             summaries: Summaries::default(),
         }
     }
@@ -192,13 +233,14 @@ impl Trunk {
         mut done: impl FnMut(Stage, &Planes),
     ) {
         let Part { arrangement, positions, input } = part;
-        let Activations { stream, inner, scaled, integers, points, summaries } = activations;
+        let Activations { stream, inner, narrow, scaled, integers, points, summaries } = activations;
         let (multiplier, base) = (&multipliers.blocks, multipliers.base());
         let block_cells = arrangement.block_cells(positions);
         let mut convolve =
             |of: &Convolution, input: &Planes, output: &mut Planes, [add, relu]: [bool; 2], next: &Product| {
                 let output = Output::Planes { planes: output, first: 0, add, relu };
-                if let Some(winograd) = &self.winograd {
+                // A convolution of one product has no points.
+                if let Some(winograd) = self.winograd.as_ref().filter(|_| of.products.len() > 1) {
                     return winograd.convolve(multiplier, &of.products, input, positions, points, output);
                 }
                 let input = match &mut *integers {
@@ -210,28 +252,59 @@ impl Trunk {
                 };
                 multiplier.multiply(of.first(), input, block_cells, output, self.far(next));
             };
-        let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: true };
+        let rectifies = self.activation == Activation::Relu;
+        let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: rectifies };
         base.multiply(&self.stem, input, arrangement.cells(positions), into_stream, None);
+        self.activate(base, stream, positions, self.channels);
         done(Stage::Stem, stream);
         for (index, block) in self.blocks.iter().enumerate() {
-            let after = self.blocks.get(index + 1).map_or(next, |block| block.first.first());
-            convolve(&block.first, stream, inner, [false, block.pooling.is_none()], block.second.first());
-            if let Some(pooling) = &block.pooling {
-                for position in 0..positions {
-                    base.pool(inner, position, pooling, self.channels, summaries);
+            let after = self.blocks.get(index + 1).map_or(next, Block::begin);
+            let input = match (&block.down, &mut *narrow) {
+                (Some(down), Some(narrow)) => {
+                    convolve(down, stream, narrow, [false, rectifies], block.first.first());
+                    self.activate(base, narrow, positions, self.inner_channels);
+                    &*narrow
                 }
-            }
-            done(Stage::Inner(index), inner);
-            match (&block.excitation, &mut *scaled) {
-                (Some(excitation), Some(scaled)) => {
-                    convolve(&block.second, inner, scaled, [false, false], after);
+                _ => &*stream,
+            };
+            convolve(&block.first, input, inner, [false, rectifies && block.pooling.is_none()], block.second.first());
+            match &block.pooling {
+                Some(pooling) => {
                     for position in 0..positions {
-                        base.excite(scaled, stream, position, excitation, self.channels, summaries);
+                        base.pool(self.activation, inner, position, pooling, self.inner_channels, summaries);
                     }
                 }
-                _ => convolve(&block.second, inner, stream, [true, true], after),
+                None => self.activate(base, inner, positions, self.inner_channels),
+            }
+            done(Stage::Inner(index), inner);
+            let (last, input) = match (&block.up, &mut *narrow) {
+                (Some(up), Some(narrow)) => {
+                    convolve(&block.second, inner, narrow, [false, rectifies], up.first());
+                    self.activate(base, narrow, positions, self.inner_channels);
+                    (up, &*narrow)
+                }
+                _ => (&block.second, &*inner),
+            };
+            match (&block.excitation, &mut *scaled) {
+                (Some(excitation), Some(scaled)) => {
+                    convolve(last, input, scaled, [false, false], after);
+                    for position in 0..positions {
+                        base.excite(self.activation, scaled, stream, position, excitation, self.channels, summaries);
+                    }
+                }
+                _ => {
+                    convolve(last, input, stream, [true, rectifies], after);
+                    self.activate(base, stream, positions, self.channels);
+                }
             }
             done(Stage::Block(index), stream);
+        }
+    }
+
+    /// Applies the activation to sums that a product has written, unless the product has.
+    fn activate(&self, base: &Multiplier, planes: &mut Planes, positions: usize, channels: usize) {
+        if self.activation != Activation::Relu {
+            (0..positions).for_each(|position| base.activate(planes, position, self.activation, channels));
         }
     }
 

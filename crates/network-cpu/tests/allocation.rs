@@ -36,6 +36,7 @@ fn towers() {
         blocks: 3,
         squeeze_excitation: 8,
         global_pooling: 8,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     let mut batch = Batch::new(ObservationShape { planes: 2, height: 6, width: 7 });
@@ -66,6 +67,7 @@ fn latent_states(shape: ObservationShape, channels: usize, states: u32, model: M
         blocks: 1,
         squeeze_excitation: 8,
         global_pooling: 0,
+        design: weights::Design::default(),
         model,
     };
     let mut batch = Batch::new(shape);

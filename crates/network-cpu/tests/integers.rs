@@ -7,7 +7,7 @@ use inference::{Evaluator, PrecisionPreference, Predictions};
 use inputs::{manifest, positions};
 use network_cpu::{Drift, Kernel, KernelVariant, Tower, TowerEvaluator};
 use published::{Tensors, architecture, file, tensors};
-use weights::WeightsVersion;
+use weights::{Activation, Digest, WeightsVersion};
 
 /// The same network after another training step.
 fn later(mut tensors: Tensors) -> Tensors {
@@ -66,4 +66,21 @@ fn a_version_that_drifts_is_answered_in_floating_point() {
     let bytes = file(&later(later(tensors())));
     let evaluator = kernel.evaluator(&manifest(3, &bytes), &bytes).expect("an evaluator");
     assert_eq!(evaluator.tower().path(), KernelVariant::PortableI8);
+}
+
+#[test]
+fn a_design_that_integers_do_not_take_is_answered_in_floating_point() {
+    let kernel = warm();
+    let bytes = file(&tensors());
+    let mut manifest = manifest(2, &bytes);
+    manifest.digest = Digest::of(b"the same tensors behind another activation");
+    manifest.architecture.design.activation = Activation::Silu;
+    let mut evaluator = kernel.evaluator(&manifest, &bytes).expect("an evaluator");
+    assert!(!evaluator.tower().path().is_int8());
+    let chosen = kernel.chosen().expect("a choice").to_string();
+    assert!(chosen.contains("integers take residual blocks with relu only"), "{chosen}");
+    let relu = Tower::new(&architecture(), &bytes, KernelVariant::PortableF32).expect("a tower");
+    let drift =
+        Drift::between(&answers(&mut TowerEvaluator::new(relu.into(), WeightsVersion(2))), &answers(&mut evaluator));
+    assert!(drift.divergence > 1e-4, "another function gives other answers: {drift}");
 }

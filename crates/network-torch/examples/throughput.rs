@@ -31,6 +31,7 @@ fn main() {
             blocks,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: weights::Model::Alphazero,
         };
         for threads in [1, 2] {

@@ -56,10 +56,11 @@ impl Tape {
 
 impl CustomBackward {
     /// Returns the fastest implementation on this machine for this architecture, if it is faster than libtorch: for
-    /// AlphaZero networks whose blocks have no pooling and excitation, on a CPU with matrix tiles.
+    /// AlphaZero networks of the default design whose blocks have no pooling and excitation, on a CPU with matrix
+    /// tiles.
     pub(crate) fn fastest(architecture: &Architecture) -> Option<Self> {
         let has_plain_blocks = architecture.squeeze_excitation == 0 && architecture.global_pooling == 0;
-        let is_plain = has_plain_blocks && architecture.model == Model::Alphazero;
+        let is_plain = has_plain_blocks && architecture.design.is_default() && architecture.model == Model::Alphazero;
         (is_plain && Path::Amx.is_available()).then(|| Self::new(Path::Amx))
     }
 

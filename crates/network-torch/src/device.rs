@@ -147,6 +147,7 @@ fn plain_tower([planes, height, width]: [usize; 3], [channels, blocks]: [usize; 
         blocks,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     }
 }

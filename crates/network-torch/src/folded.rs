@@ -1,4 +1,4 @@
-use network::{HEAD_CHANNELS, Layer, NORM_EPSILON, Role, VALUE_HIDDEN};
+use network::{Activation, HEAD_CHANNELS, Layer, NORM_EPSILON, Role, VALUE_HIDDEN};
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
@@ -37,9 +37,14 @@ pub(crate) struct Folded {
 /// A residual block.
 #[derive(Debug)]
 pub(crate) struct Block {
+    activation: Activation,
+    /// Only in a bottleneck.
+    down: Option<Affine>,
     first: Affine,
     pooling: Option<Affine>,
     second: Affine,
+    /// Only in a bottleneck.
+    up: Option<Affine>,
     excitation: Option<Excitation>,
 }
 
@@ -93,9 +98,12 @@ impl Folded {
                 Ok::<_, Error>(Excitation { hidden: moved(hidden)?, output: moved(output)? })
             };
             Ok(Block {
+                activation: block.activation,
+                down: block.down.map(moved).transpose()?,
                 first: moved(block.first)?,
                 pooling: block.pooling.map(moved).transpose()?,
                 second: moved(block.second)?,
+                up: block.up.map(moved).transpose()?,
                 excitation: block.excitation.map(excitation).transpose()?,
             })
         };
@@ -141,14 +149,15 @@ impl Folded {
         }
         let input = format.arrange(&input.f_permute([0, 3, 1, 2])?)?;
 
-        let mut x = self.fusing.convolve_relu(&self.stem, &input)?;
+        let activation = self.architecture.design.activation;
+        let mut x = self.fusing.convolve(&self.stem, &input, activation)?;
         for block in &self.blocks {
             x = block.forward(&x, self.fusing)?;
         }
-        let features = self.fusing.convolve_relu(&self.head, &x)?;
+        let features = self.fusing.convolve(&self.head, &x, activation)?;
         let both = self.joined.linear(&format.flatten(&features)?)?;
         let policy = both.f_narrow(1, 0, size(actions))?;
-        let hidden = both.f_narrow(1, size(actions), size(VALUE_HIDDEN))?.f_relu()?;
+        let hidden = layers::activated(&both.f_narrow(1, size(actions), size(VALUE_HIDDEN))?, activation)?;
         let value = self.value.linear(&hidden)?;
         Ok(Tensor::f_cat(&[policy, value], 1)?.f_to_kind(Kind::Float)?)
     }
@@ -168,31 +177,38 @@ impl Block {
             Ok::<_, Error>(Excitation { hidden: matrix(hidden)?, output: matrix(output)? })
         };
         Ok(Self {
+            activation: network.architecture().design.activation,
+            down: block.down.as_ref().map(fold).transpose()?,
             first: fold(&block.first)?,
             pooling: block.pooling.as_ref().map(matrix).transpose()?,
             second: fold(&block.second)?,
+            up: block.up.as_ref().map(fold).transpose()?,
             excitation: block.excitation.as_ref().map(excitation).transpose()?,
         })
     }
 
-    /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first ReLU and excitation before the addition,
-    /// so that the convolution before either is not fused.
+    /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first activation and excitation before the
+    /// addition, so that the convolution before either is not fused.
     pub(crate) fn forward(&self, x: &Tensor, fusing: Fusing) -> Result<Tensor, Error> {
+        let narrow = self.down.as_ref().map(|down| fusing.convolve(down, x, self.activation)).transpose()?;
+        let input = narrow.as_ref().unwrap_or(x);
         let y = match &self.pooling {
-            None => fusing.convolve_relu(&self.first, x)?,
+            None => fusing.convolve(&self.first, input, self.activation)?,
             Some(pooling) => {
-                let mut y = self.first.convolve(x)?;
-                layers::pool(&mut y, pooling)?;
-                let _ = y.f_relu_()?;
-                y
+                let y = layers::pool(self.first.convolve(input)?, pooling, self.activation)?;
+                layers::activate(y, self.activation)?
             }
         };
+        let (last, y) = match &self.up {
+            Some(up) => (up, fusing.convolve(&self.second, &y, self.activation)?),
+            None => (&self.second, y),
+        };
         match &self.excitation {
-            None => fusing.convolve_add_relu(&self.second, &y, x),
+            None => fusing.convolve_add(last, &y, x, self.activation),
             Some(excitation) => {
-                let mut z = excitation.excite(&self.second.convolve(&y)?)?;
-                let _ = z.f_add_(x)?.f_relu_()?;
-                Ok(z)
+                let mut z = excitation.excite(&last.convolve(&y)?)?;
+                let _ = z.f_add_(x)?;
+                layers::activate(z, self.activation)
             }
         }
     }
@@ -288,18 +304,22 @@ fn size(n: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use network::Activation;
     use tch::{Kind, Tensor};
 
     use super::Folded;
     use crate::{
         layout,
-        tests::networks::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
+        tests::networks::{
+            activated, assert_close, batch, bottleneck, complete, numbers, observations, seasoned, small, tiny,
+        },
         tower::{Mode, forward},
     };
     use inference::Precision;
 
     fn differs_from_the_tower_by_at_most(precision: Precision, tolerance: f64) {
-        for architecture in [tiny(), small(), complete()] {
+        let others = Activation::ALL.map(activated);
+        for architecture in [tiny(), small(), complete()].into_iter().chain(others).chain([bottleneck()]) {
             let network = seasoned(&architecture, 21);
             let batch = batch(&architecture, 6, 22);
             let whole = forward(&network, &observations(&architecture, &batch), Kind::Float, Mode::Evaluation).unwrap();

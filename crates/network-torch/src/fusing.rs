@@ -5,12 +5,16 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use network::Activation;
 use tch::{Device, Tensor};
 use weights::Architecture;
 
 #[cfg(test)]
 use crate::tests::recorder::{self, Operation};
-use crate::{Error, layers::Affine};
+use crate::{
+    Error,
+    layers::{self, Affine},
+};
 use inference::Precision;
 
 /// Operators that compute a convolution and what follows it.
@@ -60,6 +64,31 @@ pub(crate) enum Fusing {
 }
 
 impl Fusing {
+    /// An activation of `convolution of x + bias`: `[B, in, H, W]` to `[B, out, H, W]`. Operators fuse ReLU alone.
+    pub(crate) fn convolve(self, layer: &Affine, x: &Tensor, activation: Activation) -> Result<Tensor, Error> {
+        match activation {
+            Activation::Relu => self.convolve_relu(layer, x),
+            other => layers::activate(layer.convolve(x)?, other),
+        }
+    }
+
+    /// An activation of `convolution of x + bias + skip`: x `[B, in, H, W]` and skip `[B, out, H, W]` to
+    /// `[B, out, H, W]`.
+    pub(crate) fn convolve_add(
+        self,
+        layer: &Affine,
+        x: &Tensor,
+        skip: &Tensor,
+        activation: Activation,
+    ) -> Result<Tensor, Error> {
+        if activation == Activation::Relu {
+            return self.convolve_add_relu(layer, x, skip);
+        }
+        let mut y = layer.convolve(x)?;
+        let _ = y.f_add_(skip)?;
+        layers::activate(y, activation)
+    }
+
     /// `relu(convolution of x + bias)`: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn convolve_relu(self, layer: &Affine, x: &Tensor) -> Result<Tensor, Error> {
         let (outputs, inputs, ..) = layer.weight.size4()?;

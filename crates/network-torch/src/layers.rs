@@ -3,7 +3,7 @@
 //! Two of them let a block see the whole board, global pooling and squeeze-and-excitation: both squeeze feature maps to
 //! numbers per channel and turn these into terms that are the same in every cell.
 
-use ::network::NORM_EPSILON;
+use ::network::{Activation, NORM_EPSILON};
 use tch::{Kind, Tensor};
 
 use crate::Error;
@@ -91,22 +91,49 @@ pub(crate) fn normalise(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tenso
     Ok(y)
 }
 
+/// Applies an activation to every number of `x`, in place where autograd allows it.
+pub(crate) fn activate(mut x: Tensor, activation: Activation) -> Result<Tensor, Error> {
+    match activation {
+        Activation::Relu => {
+            let _ = x.f_relu_()?;
+            Ok(x)
+        }
+        other => activated(&x, other),
+    }
+}
+
+/// An activation of every number of `x`.
+pub(crate) fn activated(x: &Tensor, activation: Activation) -> Result<Tensor, Error> {
+    Ok(match activation {
+        Activation::Relu => x.f_relu()?,
+        Activation::Mish => x.f_mish()?,
+        Activation::Silu => x.f_silu()?,
+        Activation::Gelu => x.f_gelu("tanh")?,
+    })
+}
+
 /// The spatial dimensions of `[B, C, H, W]`.
 const CELLS: &[i64] = &[2, 3];
 
-/// Global pooling (Wu 2019, section 3.3) between the first convolution of a block and its ReLU, in place.
+/// Global pooling (Wu 2019, section 3.3) between the first convolution of a block and its activation f.
 ///
-/// Of `y` `[B, C, H, W]` the first G channels are pooled, `p = relu(y[:G])`, and the others are shifted by the result:
-/// `y[G:] += W v + b` in every cell, where `v = [mean of p, max of p]` over the cells. `pooling` holds W
-/// `[C − G, 2G]` and b `[C − G]`.
-pub(crate) fn pool(y: &mut Tensor, pooling: &Affine) -> Result<(), Error> {
+/// Of `y` `[B, C, H, W]` the first G channels are pooled, `p = f(y[:G])`, and the others are shifted by the result:
+/// `y[G:] + W v + b` in every cell, where `v = [mean of p, max of p]` over the cells. `pooling` holds W `[C − G, 2G]`
+/// and b `[C − G]`.
+pub(crate) fn pool(y: Tensor, pooling: &Affine, activation: Activation) -> Result<Tensor, Error> {
     let (shifted, features) = pooling.weight.size2()?;
     let pooled = features / 2;
-    let p = y.f_narrow(1, 0, pooled)?.f_relu()?;
+    let first = y.f_narrow(1, 0, pooled)?;
+    let p = activated(&first, activation)?;
     let v = Tensor::f_cat(&[p.f_mean_dim(CELLS, false, None::<Kind>)?, p.f_amax(CELLS, false)?], 1)?;
     let shift = pooling.linear(&v)?;
-    let _ = y.f_narrow(1, pooled, shifted)?.f_add_(&in_every_cell(&shift)?)?;
-    Ok(())
+    let mut others = y.f_narrow(1, pooled, shifted)?;
+    if activation == Activation::Relu {
+        let _ = others.f_add_(&in_every_cell(&shift)?)?;
+        return Ok(y);
+    }
+    // The gradient of any other activation reads its input, which must not change.
+    Ok(Tensor::f_cat(&[first, others.f_add(&in_every_cell(&shift)?)?], 1)?)
 }
 
 /// The matrices of a squeeze-and-excitation.

@@ -69,6 +69,7 @@ mod tests {
             blocks: 34,
             squeeze_excitation: 4,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: Model::Alphazero,
         };
         let network = Network::new(&architecture, Device::Cpu, 1).unwrap();

@@ -1,6 +1,6 @@
 //! The forward pass with batch norms in place: for training, and as the reference of the folded form.
 
-use network::{Block, HEAD_CHANNELS, Layer, Role};
+use network::{Activation, Block, HEAD_CHANNELS, Layer, Role};
 use tch::{Kind, Tensor};
 
 use crate::{
@@ -33,8 +33,7 @@ pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Re
     let tower = Tower { network, kind, mode };
     let layers = network.layers.alphazero()?;
     let policy = tower.head(&layers.policy, &layers.policy_output, x)?;
-    let mut hidden = tower.head(&layers.value, &layers.value_hidden, x)?;
-    let _ = hidden.f_relu_()?;
+    let hidden = layers::activate(tower.head(&layers.value, &layers.value_hidden, x)?, tower.activation())?;
     let value = tower.affine(&layers.value_output)?.linear(&hidden)?;
     Ok(Logits { policy: tower.widened(&policy)?, value: tower.widened(&value)? })
 }
@@ -50,8 +49,7 @@ pub(crate) struct Tower<'a> {
 impl Tower<'_> {
     /// A stem and residual blocks: `[B, C, H, W]` in any format to `[B, F, H, W]`.
     pub(crate) fn trunk(&self, stem: &Layer, blocks: &[Block], x: &Tensor) -> Result<Tensor, Error> {
-        let mut x = self.normed(stem, &self.format().arrange(x)?)?;
-        let _ = x.f_relu_()?;
+        let x = layers::activate(self.normed(stem, &self.format().arrange(x)?)?, self.activation())?;
         self.blocks(blocks, x)
     }
 
@@ -68,17 +66,20 @@ impl Tower<'_> {
 
     /// A residual block: `[B, F, H, W]` to `[B, F, H, W]`.
     fn block(&self, block: &Block, x: &Tensor) -> Result<Tensor, Error> {
-        let mut y = self.normed(&block.first, x)?;
-        if let Some(pooling) = &block.pooling {
-            layers::pool(&mut y, &self.affine(pooling)?)?;
+        let mut y = x.shallow_clone();
+        for convolution in block.convolutions().filter(|layer| *layer != block.last()) {
+            y = self.normed(convolution, &y)?;
+            if let Some(pooling) = block.pooling.as_ref().filter(|_| *convolution == block.first) {
+                y = layers::pool(y, &self.affine(pooling)?, self.activation())?;
+            }
+            y = layers::activate(y, self.activation())?;
         }
-        let _ = y.f_relu_()?;
-        let mut z = self.normed(&block.second, &y)?;
+        let mut z = self.normed(block.last(), &y)?;
         if let Some(::network::Excitation { hidden, output }) = &block.excitation {
             z = Excitation { hidden: self.affine(hidden)?, output: self.affine(output)? }.excite(&z)?;
         }
-        let _ = z.f_add_(x)?.f_relu_()?;
-        Ok(z)
+        let _ = z.f_add_(x)?;
+        layers::activate(z, self.activation())
     }
 
     /// Convolution that keeps height and width, then batch norm: `[B, C, H, W]` to `[B, F, H, W]`.
@@ -94,13 +95,18 @@ impl Tower<'_> {
         layers::normalise(&layers::convolve(x, &weight, None)?, &norm, self.mode)
     }
 
-    /// The convolution of a head, its ReLU, and the matrix `output` over its features: `[B, F, H, W]` to `[B, out]`.
+    /// The convolution of a head, its activation, and the matrix `output` over its features: `[B, F, H, W]` to
+    /// `[B, out]`.
     pub(crate) fn head(&self, layer: &Layer, output: &Layer, x: &Tensor) -> Result<Tensor, Error> {
-        let mut x = self.normed(layer, x)?;
-        let _ = x.f_relu_()?;
+        let x = layers::activate(self.normed(layer, x)?, self.activation())?;
         let mut output = self.affine(output)?;
         output.weight = self.format().columns(&output.weight, HEAD_CHANNELS)?;
         output.linear(&self.format().flatten(&x)?)
+    }
+
+    /// The function behind batch norms.
+    fn activation(&self) -> Activation {
+        self.network.architecture().design.activation
     }
 
     fn format(&self) -> MemoryFormat {

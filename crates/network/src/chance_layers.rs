@@ -74,6 +74,7 @@ mod tests {
             blocks: 0,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: Model::StochasticMuzero { support: 10, codes: 8 },
         };
         let layers = LatentLayers::new(&architecture).unwrap();

@@ -72,6 +72,7 @@ mod tests {
                 blocks: 1,
                 squeeze_excitation: 0,
                 global_pooling: 0,
+                design: weights::Design::default(),
                 model: Model::muzero(10),
             };
             let layers = ConsistencyLayers::new(&architecture).unwrap();

@@ -13,6 +13,18 @@ pub enum Error {
         /// The largest size that is accepted.
         limit: usize,
     },
+    /// The tower of this model is made of other layers.
+    #[error("{part} is of the model alphazero in games scored by their outcome, and the network is of another")]
+    Design {
+        /// The part of the design, as in run files: `activation mish`.
+        part: String,
+    },
+    /// The channels of bottleneck blocks cannot be halved.
+    #[error("bottleneck blocks halve the channels, and {channels} are odd")]
+    OddChannels {
+        /// The number of channels.
+        channels: usize,
+    },
     /// The architecture is that of another model.
     #[error("the network is not of the model {expected}")]
     Model {

@@ -1,25 +1,32 @@
 use game::Outcome;
-use weights::{Architecture, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model};
 
 use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
 
 /// The layers of a residual tower with a policy head and a win/draw/loss value head.
 ///
-/// Stem: 3×3 convolution, batch norm, ReLU. Each block: two such groups of layers, with the input added before the
-/// last ReLU (He et al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, ReLU, flattened by cell and then
-/// channel `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, ReLU, linear to `[B, 3]` logits
-/// of a win, a draw and a loss of the player to move.
+/// Stem: 3×3 convolution, batch norm, activation. Each block: two such groups of layers, with the input added before
+/// the last activation (He et al. 2016). Each head: 1×1 convolution to 32 channels, batch norm, activation, flattened
+/// by cell and then channel `[B, H · W · 32]`; policy: linear to `[B, A]` logits; value: linear to 64, activation,
+/// linear to `[B, 3]` logits of a win, a draw and a loss of the player to move. The activation f is that of the
+/// architecture's [`Design`](weights::Design), ReLU by default.
+///
+/// A bottleneck block of C channels, of the design's other [`BlockKind`](weights::BlockKind), has in front of its 3×3
+/// convolutions, which are between C / 2 channels, one of 1×1 to C / 2 with batch norm and activation, and behind them
+/// one of 1×1 to C: the input is added to the output of its batch norm. What is said below of the second convolution
+/// holds for the last one.
 ///
 /// With C channels an architecture may add to its blocks, counted from 0:
 ///
 /// - Global pooling of G channels (Wu 2019, section 3.3), in every third block, I mod 3 = 2. With y the output of the
-///   first convolution's batch norm, `y[G:] += W [mean of relu(y[:G]), max of relu(y[:G])] + b`, mean and max over the
-///   board, before the ReLU. W `[C − G, 2G]`.
+///   first convolution's batch norm, `y[G:] += W [mean of f(y[:G]), max of f(y[:G])] + b`, mean and max over the
+///   board, before the activation. W `[C − G, 2G]`, in a bottleneck with C / 2 instead of C.
 /// - Squeeze-and-excitation with S hidden units (Hu et al. 2018; the shift is Leela Chess Zero's), in every block. With
 ///   z the output of the second convolution's batch norm, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the
 ///   input is added to `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
 ///
-/// Layers are called `stem`, `block.I.first`, `block.I.second`, `policy` and `value` (convolutions), `block.I.pooling`,
+/// Layers are called `stem`, `block.I.first`, `block.I.second`, in bottleneck blocks `block.I.down` and
+/// `block.I.up`, `policy` and `value` (convolutions), `block.I.pooling`,
 /// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output`
 /// (linear). [`Layer::tensors`] adds the names of the tensors of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +52,17 @@ pub struct Layers {
 /// The layers of a residual block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The first convolution.
+    /// The 1×1 convolution of a bottleneck to half of the channels.
+    pub down: Option<Layer>,
+    /// The first 3×3 convolution.
     pub first: Layer,
-    /// The second convolution.
+    /// The second 3×3 convolution.
     pub second: Layer,
-    /// Global pooling, `[C − G, 2G]`.
+    /// The 1×1 convolution of a bottleneck to all channels.
+    pub up: Option<Layer>,
+    /// Global pooling behind the first 3×3 convolution, `[C − G, 2G]` of its C channels.
     pub pooling: Option<Layer>,
-    /// Squeeze-and-excitation.
+    /// Squeeze-and-excitation behind the last convolution.
     pub excitation: Option<Excitation>,
 }
 
@@ -213,13 +224,17 @@ impl Block {
 
     /// The block with this index, whose layers' names begin with `prefix`.
     pub(crate) fn named(prefix: &str, architecture: &Architecture, index: usize) -> Self {
-        let &Architecture { channels, squeeze_excitation: units, global_pooling: pooled, .. } = architecture;
+        let &Architecture { channels, squeeze_excitation: units, global_pooling: pooled, design, .. } = architecture;
+        let inner = design.block.inner_channels(channels);
+        let narrows = design.block == BlockKind::Bottleneck;
         let name = |part: &str| format!("{prefix}.{part}");
         let pools = pooled > 0 && index % POOLING_PERIOD == POOLING_PERIOD - 1;
         Self {
-            first: Layer::convolution(&name("first"), 3, channels, channels),
-            second: Layer::convolution(&name("second"), 3, channels, channels),
-            pooling: pools.then(|| Layer::linear(&name("pooling"), 2 * pooled, channels - pooled)),
+            down: narrows.then(|| Layer::convolution(&name("down"), 1, channels, inner)),
+            first: Layer::convolution(&name("first"), 3, inner, inner),
+            second: Layer::convolution(&name("second"), 3, inner, inner),
+            up: narrows.then(|| Layer::convolution(&name("up"), 1, inner, channels)),
+            pooling: pools.then(|| Layer::linear(&name("pooling"), 2 * pooled, inner - pooled)),
             excitation: (units > 0).then(|| Excitation {
                 hidden: Layer::linear(&name("excitation.hidden"), channels, units),
                 output: Layer::linear(&name("excitation.output"), units, 2 * channels),
@@ -227,9 +242,20 @@ impl Block {
         }
     }
 
+    /// The convolutions in the order in which they are computed.
+    pub fn convolutions(&self) -> impl Iterator<Item = &Layer> {
+        self.down.iter().chain([&self.first, &self.second]).chain(&self.up)
+    }
+
+    /// The convolution behind which the input is added.
+    #[must_use]
+    pub fn last(&self) -> &Layer {
+        self.up.as_ref().unwrap_or(&self.second)
+    }
+
     pub(crate) fn layers(&self) -> impl Iterator<Item = &Layer> {
         let excitation = self.excitation.iter().flat_map(|Excitation { hidden, output }| [hidden, output]);
-        [&self.first, &self.second].into_iter().chain(&self.pooling).chain(excitation)
+        self.convolutions().chain(&self.pooling).chain(excitation)
     }
 }
 
@@ -315,6 +341,10 @@ pub const CODES_MAX: usize = 1024;
 pub fn check(architecture: &Architecture) -> Result<(), Error> {
     let &Architecture { planes, height, width, actions, channels, blocks, squeeze_excitation, global_pooling, .. } =
         architecture;
+    let block = architecture.design.block;
+    if block == BlockKind::Bottleneck && !channels.is_multiple_of(2) {
+        return Err(Error::OddChannels { channels });
+    }
     let support = architecture.model.support().unwrap_or(1);
     let codes = match architecture.model {
         Model::StochasticMuzero { codes, .. } => codes,
@@ -332,14 +362,27 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
         ("blocks", blocks, 0, BLOCKS_MAX),
         ("squeeze_excitation", squeeze_excitation, 0, SQUEEZE_EXCITATION_MAX),
         // At least one channel is left for the result of the pooling.
-        ("global_pooling", global_pooling, 0, channels.saturating_sub(1)),
+        ("global_pooling", global_pooling, 0, block.inner_channels(channels).saturating_sub(1)),
     ];
     for (what, got, least, limit) in dimensions {
         if got < least || got > limit {
             return Err(Error::Architecture { what, got, least, limit });
         }
     }
-    Ok(())
+    check_design(architecture)
+}
+
+/// Checks that the model has a tower of this design: those of MuZero have the default.
+fn check_design(architecture: &Architecture) -> Result<(), Error> {
+    let Design { activation, block } = architecture.design;
+    let others = [
+        (activation != Activation::Relu, format!("activation {activation}")),
+        (block != BlockKind::Residual, format!("block {block}")),
+    ];
+    match others.into_iter().find(|(is_other, _)| *is_other && architecture.model != Model::Alphazero) {
+        Some((_, part)) => Err(Error::Design { part }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -357,6 +400,7 @@ mod tests {
             blocks: 3,
             squeeze_excitation: 8,
             global_pooling: 4,
+            design: weights::Design::default(),
             model: weights::Model::Alphazero,
         }
     }
@@ -411,6 +455,43 @@ mod tests {
         let convolutions = along(3) * along(4) * (2 * 16 + 6 * 16 * 16) + 12 * 2 * 16 * 32;
         let linear = 12 * 8 + 3 * (16 * 8 + 8 * 32) + 12 * 32 * (5 + 64) + 64 * 3;
         assert_eq!(layers.multiply_adds(), convolutions + linear);
+    }
+
+    #[test]
+    fn another_design_is_refused_for_a_model_that_has_the_default() {
+        let [mish, narrow] = [
+            Design { activation: Activation::Mish, ..Design::default() },
+            Design { block: BlockKind::Bottleneck, ..Design::default() },
+        ];
+        for (design, part) in [(mish, "activation mish"), (narrow, "block bottleneck")] {
+            let other = Architecture { design, model: Model::muzero(5), ..complete() };
+            let error = check(&other).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains("alphazero"), "{error}");
+            assert_eq!(check(&Architecture { design, ..complete() }), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_bottleneck_has_a_convolution_down_and_one_up_around_two_of_half_the_channels() {
+        let design = Design { block: BlockKind::Bottleneck, ..Design::default() };
+        let architecture = Architecture { design, ..complete() };
+        let expected: [(&str, &[usize]); 7] = [
+            ("block.2.down.convolution.weight", &[8, 16, 1, 1]),
+            ("block.2.first.convolution.weight", &[8, 8, 3, 3]),
+            ("block.2.second.convolution.weight", &[8, 8, 3, 3]),
+            ("block.2.up.convolution.weight", &[16, 8, 1, 1]),
+            ("block.2.pooling.weight", &[4, 8]),
+            ("block.2.excitation.hidden.weight", &[8, 16]),
+            ("block.2.excitation.output.weight", &[32, 8]),
+        ];
+        let expected: Vec<_> = expected.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into();
+        let layers = Layers::new(&architecture).unwrap();
+        assert_eq!(weights(&layers, "block.2."), expected);
+        assert_eq!(layers.blocks[2].last().name, "block.2.up");
+        let odd = Architecture { channels: 17, ..architecture.clone() };
+        assert!(check(&odd).unwrap_err().to_string().contains("17 are odd"));
+        let pooled = Architecture { global_pooling: 8, ..architecture };
+        assert!(check(&pooled).unwrap_err().to_string().contains("global_pooling 8"));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. It
-//! contains no arithmetic.
+//! contains no arithmetic but that of activations, functions of one number.
 //!
 //! The evaluators and the trainer share it, so that every tensor, shape and constant is declared once. [`Layers`] lists
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
 //! [`LatentLayers`] lists those of a MuZero network, of which an AlphaZero network of returns lacks the
 //! [`DynamicsLayers`]; [`ChanceLayers`] lists what Stochastic MuZero adds, [`ConsistencyLayers`] what only training
-//! needs. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`]
-//! turn tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
+//! needs. [`activation`] computes what a [`Design`](weights::Design) names. [`check`] checks an architecture against
+//! the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a safetensors file and back; an
+//! [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
+pub mod activation;
 mod chance_layers;
 mod consistency_layers;
 mod error;
@@ -24,7 +26,7 @@ pub use layers::{
     ACTIONS_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer, LayerKind, Layers, PLANES_MAX, Role,
     SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
 };
-pub use weights::Architecture;
+pub use weights::{Activation, Architecture, BlockKind};
 
 /// Channels of the 1×1 convolution in front of each head.
 pub const HEAD_CHANNELS: usize = 32;

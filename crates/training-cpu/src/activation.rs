@@ -1,29 +1,33 @@
 //! The operations between a batch norm and the next convolution. Each reads the input z of the norm instead of its
 //! output n, which is nowhere in memory.
 
+mod apply;
 mod excite;
 mod pool;
 mod rectify;
 
+use network::with_function;
 use training::Layout;
 
+pub(crate) use apply::{Apply, OfApply};
 pub(crate) use rectify::Rectify;
 
 use crate::Path;
 use crate::matrix::Matrix;
 use crate::norm::Norm;
 
-/// The operation between a batch norm with output n and the next convolution, whose input is y.
+/// The operation between a batch norm with output n and the next convolution, whose input is y; f is the activation of
+/// the network.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a network has few")]
 pub(crate) enum Activation {
-    /// `y = relu(n)`, or with a skip connection `relu(n + skip)`.
-    Relu,
-    /// Global pooling (Wu 2019, section 3.3), then ReLU: with `v = [mean of relu(n[:G]), max of relu(n[:G])]` over the
-    /// cells, `y = relu([n[:G], n[G:] + W v + b])`.
+    /// `y = f(n)`, or with a skip connection `f(n + skip)`.
+    Plain,
+    /// Global pooling (Wu 2019, section 3.3), then f: with `v = [mean of f(n[:G]), max of f(n[:G])]` over the cells,
+    /// `y = f([n[:G], n[G:] + W v + b])`.
     Pooled(Matrix),
     /// Squeeze-and-excitation (Hu et al. 2018) and a skip connection: with `t = W₂ relu(W₁ [mean of n] + b₁) + b₂`,
-    /// `y = relu(sigmoid(t[:C]) · n + t[C:] + skip)`.
+    /// `y = f(sigmoid(t[:C]) · n + t[C:] + skip)`.
     Excited {
         /// W₁ `[S, C]`.
         hidden: Matrix,
@@ -69,11 +73,56 @@ impl Normed<'_> {
     }
 }
 
+/// What f was applied to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before<'a> {
+    pub(crate) normed: Normed<'a>,
+    pub(crate) skip: Option<&'a [f32]>,
+    /// As [`Kept`] holds them after the forward pass.
+    pub(crate) terms: &'a [f32],
+}
+
+/// What an activation does to n before the skip connection, the same in all cells of a position.
+#[derive(Debug, Clone, Copy)]
+enum Shifts<'a> {
+    None,
+    /// Terms that are added to the last channels, `[B, C − G]`.
+    Last(&'a [f32]),
+    /// Scales and then shifts, `[B, 2C]`.
+    Scaled(&'a [f32]),
+}
+
+impl Shifts<'_> {
+    /// Writes the slope and the constant by which z of each channel becomes what the skip connection is added to.
+    #[inline(always)]
+    fn line(self, normed: Normed<'_>, position: usize, line: &mut [[f32; 2]]) {
+        let channels = line.len();
+        let (slope, constant) = (&normed.norm.slope[..channels], &normed.norm.constant[..channels]);
+        for c in 0..channels {
+            line[c] = [slope[c], constant[c]];
+        }
+        match self {
+            Self::None => {}
+            Self::Last(terms) => {
+                let shifted = terms.len() / (normed.z.len() / normed.position());
+                let terms = &terms[position * shifted..][..shifted];
+                line[channels - shifted..].iter_mut().zip(terms).for_each(|(line, term)| line[1] += term);
+            }
+            Self::Scaled(terms) => {
+                let (scale, shift) = terms[2 * channels * position..][..2 * channels].split_at(channels);
+                for c in 0..channels {
+                    line[c] = [slope[c] * scale[c], constant[c] * scale[c] + shift[c]];
+                }
+            }
+        }
+    }
+}
+
 impl Activation {
     /// The matrices of the activation.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let [first, second] = match self {
-            Self::Relu => [None, None],
+            Self::Plain => [None, None],
             Self::Pooled(pooling) => [Some(pooling), None],
             Self::Excited { hidden, output } => [Some(hidden), Some(output)],
         };
@@ -83,7 +132,7 @@ impl Activation {
     /// The same matrices.
     pub(crate) fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
         let [first, second] = match self {
-            Self::Relu => [None, None],
+            Self::Plain => [None, None],
             Self::Pooled(pooling) => [Some(pooling), None],
             Self::Excited { hidden, output } => [Some(hidden), Some(output)],
         };
@@ -93,7 +142,7 @@ impl Activation {
     /// Numbers of each position in the order of [`Kept`].
     pub(crate) fn sizes(&self) -> Kept<usize> {
         match self {
-            Self::Relu => Kept::default(),
+            Self::Plain => Kept::default(),
             Self::Pooled(pooling) => {
                 let shape = pooling.weights.shape;
                 Kept { squeezed: shape.inputs, terms: shape.outputs, of_terms: shape.outputs, ..Kept::default() }
@@ -107,9 +156,11 @@ impl Activation {
     }
 
     /// Writes y from the norm and the skip connection, `[B, H, W, C]` each.
+    #[expect(clippy::too_many_arguments, reason = "those of a layer")]
     pub(crate) fn forward(
         &self,
         path: Path,
+        function: network::Activation,
         parameters: &[f32],
         normed: Normed<'_>,
         skip: Option<&[f32]>,
@@ -117,28 +168,60 @@ impl Activation {
         y: &mut [f32],
     ) {
         match self {
-            Self::Relu => path.run(rectify::Forward { normed, skip, y }),
-            Self::Pooled(pooling) => {
-                path.run(pool::Squeeze { normed, squeezed: kept.squeezed, y });
-                pooling.apply(parameters, kept.squeezed, kept.terms);
-                path.run(pool::Forward { normed, terms: kept.terms, y });
+            Self::Plain => {
+                with_function!(function, function => path.run(rectify::Forward { function, normed, skip, y }))
             }
+            Self::Pooled(pooling) => with_function!(function, function => {
+                path.run(pool::Squeeze { function, normed, squeezed: kept.squeezed, y });
+                pooling.apply(parameters, kept.squeezed, kept.terms);
+                path.run(pool::Forward { function, normed, terms: kept.terms, y });
+            }),
             Self::Excited { hidden, output } => {
                 path.run(excite::Squeeze { normed, squeezed: kept.squeezed });
                 hidden.apply(parameters, kept.squeezed, kept.hidden);
                 kept.hidden.iter_mut().for_each(|unit| *unit = rectify::relu(*unit));
                 output.apply(parameters, kept.hidden, kept.terms);
-                path.run(excite::Forward { normed, skip, terms: kept.terms, y });
+                with_function!(function, function => {
+                    path.run(excite::Forward { function, normed, skip, terms: kept.terms, y });
+                });
             }
         }
     }
 
-    /// Turns the gradient of y, which [`Rectify`] has zeroed where y is zero and which then is that of the skip
-    /// connection, into that of n, and keeps the gradients of the matrices' outputs. `of_n` is the place of the result
-    /// where both differ, which [`changes_skip`](Self::changes_skip) states, and empty elsewhere.
+    /// Adds the gradient of a second use of y to that of y, and turns the sum into the gradient before f, which is that
+    /// of the skip connection.
+    pub(crate) fn differentiate(
+        &self,
+        path: Path,
+        function: network::Activation,
+        before: Before<'_>,
+        besides: Option<&[f32]>,
+        y: &[f32],
+        of_y: &mut [f32],
+    ) {
+        let Before { normed, skip, terms } = before;
+        if function == network::Activation::Relu {
+            // The sign of y is that of what it was computed from.
+            return path.run(Rectify { besides, y, of_y });
+        }
+        let shifts = match self {
+            Self::Plain => Shifts::None,
+            Self::Pooled(_) => Shifts::Last(terms),
+            Self::Excited { .. } => Shifts::Scaled(terms),
+        };
+        with_function!(function, function => {
+            path.run(rectify::Differentiate { function, normed, shifts, skip, besides, y, of_y });
+        });
+    }
+
+    /// Turns the gradient of y, of which [`differentiate`](Self::differentiate) made that before f, into that of n, and
+    /// keeps the gradients of the matrices' outputs. `of_n` is the place of the result where both differ, which
+    /// [`changes_skip`](Self::changes_skip) states, and empty elsewhere.
+    #[expect(clippy::too_many_arguments, reason = "those of a layer")]
     pub(crate) fn backward(
         &self,
         path: Path,
+        function: network::Activation,
         normed: Normed<'_>,
         y: &[f32],
         of_y: &mut [f32],
@@ -146,12 +229,15 @@ impl Activation {
         of_n: &mut [f32],
     ) {
         match self {
-            Self::Relu => {}
+            Self::Plain => {}
             Self::Pooled(pooling) => {
                 path.run(pool::SumTerms { normed, of_y, of_terms: kept.of_terms });
                 let mut of_squeezed = vec![0.0; kept.squeezed.len()];
                 pooling.weights.transposed(kept.of_terms, &mut of_squeezed);
-                path.run(pool::Backward { normed, squeezed: kept.squeezed, of_squeezed: &of_squeezed, y, of_y });
+                let (squeezed, of_squeezed) = (&*kept.squeezed, &of_squeezed[..]);
+                with_function!(function, function => {
+                    path.run(pool::Backward { function, normed, squeezed, of_squeezed, y, of_y });
+                });
             }
             Self::Excited { hidden, output } => {
                 path.run(excite::SumTerms { normed, terms: kept.terms, of_y, of_terms: kept.of_terms });
@@ -173,12 +259,12 @@ impl Activation {
 
     /// The matrices of the layers of a block.
     pub(crate) fn of_first(block: &network::Block, layout: &Layout, path: Path) -> Self {
-        block.pooling.as_ref().map_or(Self::Relu, |pooling| Self::Pooled(Matrix::new(pooling, layout, path)))
+        block.pooling.as_ref().map_or(Self::Plain, |pooling| Self::Pooled(Matrix::new(pooling, layout, path)))
     }
 
     /// The matrices of the layers of a block.
-    pub(crate) fn of_second(block: &network::Block, layout: &Layout, path: Path) -> Self {
-        block.excitation.as_ref().map_or(Self::Relu, |excitation| Self::Excited {
+    pub(crate) fn of_last(block: &network::Block, layout: &Layout, path: Path) -> Self {
+        block.excitation.as_ref().map_or(Self::Plain, |excitation| Self::Excited {
             hidden: Matrix::new(&excitation.hidden, layout, path),
             output: Matrix::new(&excitation.output, layout, path),
         })

@@ -15,7 +15,7 @@ pub(crate) fn graph(
     path: Path,
     recompute: Recompute,
 ) -> Graph {
-    let mut graph = Graph::new(layout, [architecture.height, architecture.width], path, recompute);
+    let mut graph = Graph::new(layout, architecture, path, recompute);
     let observation = graph.observe(vec![Observation::Root], architecture.planes);
     let stem = graph.convolve(&layers.stem, &[observation]);
     let x = graph.blocks(&layers.blocks, stem);
@@ -23,7 +23,7 @@ pub(crate) fn graph(
     let logits = graph.linear(&layers.policy_output, features);
     graph.add_loss(Loss::Policy { step: 0, logits });
     let features = graph.convolve(&layers.value, &x)[0];
-    let hidden = graph.rectified_linear(&layers.value_hidden, features);
+    let hidden = graph.activated_linear(&layers.value_hidden, features);
     let logits = graph.linear(&layers.value_output, hidden);
     graph.add_loss(Loss::Value { step: 0, logits });
     graph.schedule();
@@ -34,7 +34,7 @@ pub(crate) fn graph(
 mod tests {
     use network::Layers;
     use training::{Examples, Layout, Numbers, Precision, Recompute, TrainingBatch};
-    use weights::Architecture;
+    use weights::{Activation, Architecture};
 
     use super::graph;
     use crate::Path;
@@ -42,7 +42,7 @@ mod tests {
     use crate::graph::{Changes, Workshop};
     use crate::losses::{LossWeights, Sums, Targets};
     use crate::reference::{assert_tensors_close, reference};
-    use crate::tests::networks::{batch, complete, numbers, plain};
+    use crate::tests::networks::{activated, batch, bottleneck, complete, numbers, plain};
     use crate::threads::Threads;
 
     const VALUE_LOSS_WEIGHT: f64 = 0.7;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn cases() -> Vec<(Architecture, usize)> {
-        vec![
+        [
             (complete(), 7),
             (complete(), 13),
             (plain(1, 1), 6),
@@ -109,6 +109,10 @@ mod tests {
             (Architecture { blocks: 1, channels: 3, actions: 26, ..plain(5, 5) }, 4),
             (Architecture { blocks: 1, channels: 4, actions: 362, planes: 2, ..plain(19, 19) }, 2),
         ]
+        .into_iter()
+        .chain(Activation::ALL.into_iter().map(|activation| (activated(activation), 7)))
+        .chain([Activation::Relu, Activation::Mish].map(|activation| (bottleneck(activation), 6)))
+        .collect()
     }
 
     #[test]
@@ -137,7 +141,7 @@ mod tests {
     #[test]
     fn the_number_of_threads_changes_no_bit() {
         let wide = Architecture { channels: 40, ..plain(6, 7) };
-        for (architecture, positions) in [(complete(), 61), (wide, 40)] {
+        for (architecture, positions) in [(complete(), 61), (wide, 40), (activated(Activation::Mish), 30)] {
             let (_, layout) = layout(&architecture);
             let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
             let results = [1, 2, 3, 7]

@@ -21,6 +21,7 @@ mod pass;
 mod schedule;
 mod weight_use;
 
+use network::{Activation, Architecture};
 use training::{Layout, Recompute};
 
 use self::layers::LayerSet;
@@ -41,6 +42,8 @@ pub(crate) struct Graph {
     path: Path,
     /// H · W.
     cells: usize,
+    /// The function behind batch norms.
+    function: Activation,
     layers: LayerSet,
     values: Vec<Declared>,
     nodes: Vec<Node>,
@@ -80,12 +83,14 @@ struct Node {
 }
 
 impl Graph {
-    /// A graph without operations, whose parameters lie in `layout`, for a board of `[height, width]`.
-    pub(crate) fn new(layout: &Layout, board: [usize; 2], path: Path, recompute: Recompute) -> Self {
+    /// A graph without operations, for a network whose parameters lie in `layout`.
+    pub(crate) fn new(layout: &Layout, architecture: &Architecture, path: Path, recompute: Recompute) -> Self {
+        let &Architecture { height, width, design, .. } = architecture;
         Self {
             path,
-            cells: board[0] * board[1],
-            layers: LayerSet::new(layout.clone(), board, path),
+            cells: height * width,
+            function: design.activation,
+            layers: LayerSet::new(layout.clone(), [height, width], path),
             values: Vec::new(),
             nodes: Vec::new(),
             norms: Vec::new(),

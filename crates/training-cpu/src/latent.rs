@@ -39,7 +39,7 @@ pub(crate) fn unrolled(
     recompute: Recompute,
 ) -> Graph {
     assert_eq!(steps > 0, layers.dynamics.is_some(), "dynamics lead from step to step");
-    let graph = Graph::new(layout, [architecture.height, architecture.width], path, recompute);
+    let graph = Graph::new(layout, architecture, path, recompute);
     let mut unrolled = Unrolled { graph, architecture, layers, steps };
     let states = match &layers.chance {
         Some(chance) => unrolled.states_with_chance(chance),

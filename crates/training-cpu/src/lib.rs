@@ -45,5 +45,6 @@ pub use trainer::Trainer;
 
 #[cfg(test)]
 mod tests {
+    mod growth;
     pub(crate) mod networks;
 }

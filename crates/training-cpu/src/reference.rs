@@ -5,7 +5,7 @@ mod latent;
 
 use std::collections::HashMap;
 
-use network::{Layer, LayerKind, Layers, NORM_EPSILON, Role};
+use network::{Activation, Layer, LayerKind, Layers, NORM_EPSILON, Role, activation};
 use training::{Layout, Numbers, TrainingBatch};
 use weights::Architecture;
 
@@ -56,6 +56,10 @@ impl Graph {
         self.map(a, |x| if x > 0.0 { (x, 1.0) } else { (0.0, 0.0) })
     }
 
+    fn activated(&mut self, activation: Activation, a: Variable) -> Variable {
+        self.map(a, |x| (activation::value(activation, x), activation::derivative(activation, x)))
+    }
+
     /// The maximum, whose gradient equal numbers share.
     fn max(&mut self, all: &[Variable]) -> Variable {
         let most = all.iter().map(|&a| self.value(a)).fold(f64::NEG_INFINITY, f64::max);
@@ -97,6 +101,8 @@ pub(crate) struct Reference {
 struct Network {
     graph: Graph,
     board: [usize; 2],
+    /// The function behind batch norms.
+    activation: Activation,
     /// Parameters, `[P]`.
     parameters: Vec<Variable>,
     statistics: Vec<f64>,
@@ -130,6 +136,7 @@ impl Network {
             parameters: numbers.parameters.iter().map(|&value| graph.constant(f64::from(value))).collect(),
             graph,
             board: [architecture.height, architecture.width],
+            activation: architecture.design.activation,
             statistics: numbers.statistics.iter().copied().map(f64::from).collect(),
             places: entries.map(|entry| (entry.tensor.name.clone(), entry.offset)).collect(),
         }
@@ -147,7 +154,7 @@ impl Network {
         let x = self.tower(&layers.stem, &layers.blocks, &observations);
         let [policy, value] = [&layers.policy, &layers.value].map(|head| {
             let mut y = self.normed(head, &x);
-            self.relu(&mut y);
+            self.activate(&mut y);
             y.into_iter().map(|position| position.concat()).collect::<Vec<_>>()
         });
         let (mut of_policy, mut of_value) = (Vec::new(), Vec::new());
@@ -164,7 +171,7 @@ impl Network {
                 of_policy.push((log, -factor * f64::from(batch.policies[actions.start + action])));
             }
             let mut hidden = self.linear(&layers.value_hidden, value);
-            hidden.iter_mut().for_each(|unit| *unit = self.graph.relu(*unit));
+            hidden.iter_mut().for_each(|unit| *unit = self.graph.activated(self.activation, *unit));
             let logits = self.linear(&layers.value_output, &hidden);
             let factor = importance / batch.policy_weights.len() as f64;
             let targets = &batch.wdl[row * 3..(row + 1) * 3];
@@ -187,21 +194,30 @@ impl Network {
     /// Stem and blocks.
     fn tower(&mut self, stem: &Layer, blocks: &[network::Block], x: &Maps) -> Maps {
         let mut x = self.normed(stem, x);
-        self.relu(&mut x);
+        self.activate(&mut x);
         for block in blocks {
-            let mut y = self.normed(&block.first, &x);
+            let mut y = x.clone();
+            if let Some(down) = &block.down {
+                y = self.normed(down, &y);
+                self.activate(&mut y);
+            }
+            y = self.normed(&block.first, &y);
             if let Some(pooling) = &block.pooling {
                 y.iter_mut().for_each(|position| self.pool(pooling, position));
             }
-            self.relu(&mut y);
+            self.activate(&mut y);
             let mut z = self.normed(&block.second, &y);
+            if let Some(up) = &block.up {
+                self.activate(&mut z);
+                z = self.normed(up, &z);
+            }
             if let Some(network::Excitation { hidden, output }) = &block.excitation {
                 z.iter_mut().for_each(|position| self.excite([hidden, output], position));
             }
             for (z, x) in z.iter_mut().flatten().flatten().zip(x.iter().flatten().flatten()) {
                 *z = self.graph.sum([(*z, 1.0), (*x, 1.0)]);
             }
-            self.relu(&mut z);
+            self.activate(&mut z);
             x = z;
         }
         x
@@ -212,8 +228,8 @@ impl Network {
         self.parameters[self.places[&layer.tensor_name(role)] + index]
     }
 
-    fn relu(&mut self, maps: &mut Maps) {
-        maps.iter_mut().flatten().flatten().for_each(|x| *x = self.graph.relu(*x));
+    fn activate(&mut self, maps: &mut Maps) {
+        maps.iter_mut().flatten().flatten().for_each(|x| *x = self.graph.activated(self.activation, *x));
     }
 
     /// `W x + b`.
@@ -284,12 +300,13 @@ impl Network {
         }
     }
 
-    /// Global pooling of one position, before the ReLU.
+    /// Global pooling of one position, before the activation.
     fn pool(&mut self, layer: &Layer, position: &mut [Vec<Variable>]) {
         let (pooled, share) = (layer.inputs / 2, 1.0 / position.len() as f64);
         let mut features = vec![0; layer.inputs];
         for channel in 0..pooled {
-            let all: Vec<_> = position.iter().map(|cell| self.graph.relu(cell[channel])).collect();
+            let all: Vec<_> =
+                position.iter().map(|cell| self.graph.activated(self.activation, cell[channel])).collect();
             features[channel] = self.graph.sum(all.iter().map(|&x| (x, share)));
             features[pooled + channel] = self.graph.max(&all);
         }

@@ -4,6 +4,12 @@ pub enum Error {
     /// The architecture or the bytes are not those of a network.
     #[error(transparent)]
     Network(#[from] network::Error),
+    /// A network cannot become another one that computes the same.
+    #[error("the network cannot grow: {reason}")]
+    Growth {
+        /// The reason.
+        reason: String,
+    },
     /// A file of a checkpoint is missing.
     #[error("the checkpoint has no file `{name}`")]
     MissingFile {

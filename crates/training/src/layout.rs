@@ -166,6 +166,7 @@ mod tests {
             blocks: 3,
             squeeze_excitation: 8,
             global_pooling: 4,
+            design: weights::Design::default(),
             model: Model::Alphazero,
         }
     }

@@ -5,13 +5,14 @@
 //! [`StepTimes`]; of several learners each adds a [`Contribution`] to a step. A [`Layout`] places the tensors of
 //! [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`] writes these as files, so that each backend resumes
 //! what another one trained. [`moments`] are stored in float32 or fewer bits; [`Memory`] states what a training needs.
-//! Start with [`TrainerSettings`].
+//! [`growth`] continues a training in a larger network. Start with [`TrainerSettings`].
 
 pub mod checkpoint;
 mod contribution;
 mod decay;
 mod error;
 mod examples;
+pub mod growth;
 mod laps;
 pub mod layout;
 mod losses;

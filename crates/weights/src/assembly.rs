@@ -131,6 +131,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: crate::Design::default(),
             model: crate::Model::Alphazero,
         };
         Manifest {

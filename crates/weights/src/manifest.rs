@@ -82,9 +82,108 @@ pub struct Architecture {
     /// than `channels`.
     #[serde(default)]
     pub global_pooling: usize,
+    /// What the layers of the tower are made of; a manifest that does not name it means the default.
+    #[serde(default, skip_serializing_if = "Design::is_default")]
+    pub design: Design,
     /// The model that the network implements.
     #[serde(default)]
     pub model: Model,
+}
+
+/// The parts of a tower that are the same in all its layers, whatever their number and width.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Design {
+    /// The function behind batch norms and in the hidden layer of the value head.
+    pub activation: Activation,
+    /// The convolutions of a block.
+    pub block: BlockKind,
+}
+
+impl Design {
+    /// Returns whether it is that of networks whose manifest names none.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The convolutions of a residual block of C channels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockKind {
+    /// Two of 3×3 between C channels (He et al. 2016).
+    #[default]
+    Residual,
+    /// One of 1×1 to C / 2 channels, two of 3×3 between these, one of 1×1 to C: the bottleneck of He et al. 2016 with
+    /// the width and the second 3×3 convolution of KataGo, since a block should see two cells far.
+    Bottleneck,
+}
+
+impl BlockKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Residual, Self::Bottleneck];
+
+    /// Returns its name in run files and manifests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Residual => "residual",
+            Self::Bottleneck => "bottleneck",
+        }
+    }
+
+    /// Returns the channels of the 3×3 convolutions of a block of `channels`.
+    #[must_use]
+    pub const fn inner_channels(self, channels: usize) -> usize {
+        match self {
+            Self::Residual => channels,
+            Self::Bottleneck => channels / 2,
+        }
+    }
+}
+
+impl std::fmt::Display for BlockKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A function of one number, applied to every number of a feature map. All are 0 at 0 and grow like the identity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `max(x, 0)`.
+    #[default]
+    Relu,
+    /// `x · tanh(ln(1 + eˣ))` (Misra 2020), as in Leela Chess Zero and KataGo.
+    Mish,
+    /// `x · sigmoid(x)` (Elfwing et al. 2018), also called swish.
+    Silu,
+    /// `x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2` (Hendrycks and Gimpel 2016, their form with tanh).
+    Gelu,
+}
+
+impl Activation {
+    /// Every activation.
+    pub const ALL: [Self; 4] = [Self::Relu, Self::Mish, Self::Silu, Self::Gelu];
+
+    /// Returns its name in run files and manifests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Relu => "relu",
+            Self::Mish => "mish",
+            Self::Silu => "silu",
+            Self::Gelu => "gelu",
+        }
+    }
+}
+
+impl std::fmt::Display for Activation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The model that a network implements, which determines its functions.
@@ -179,7 +278,7 @@ pub struct Manifest {
 
 #[cfg(test)]
 mod tests {
-    use super::{Architecture, Model};
+    use super::{Activation, Architecture, BlockKind, Design, Model};
 
     const PLAIN: &str = r#"{
     "game": "any", "planes": 2, "height": 3, "width": 3, "actions": 9, "channels": 8, "blocks": 1
@@ -189,6 +288,26 @@ mod tests {
     fn architecture_options_missing_from_the_json_default_to_zero() {
         let plain: Architecture = serde_json::from_str(PLAIN).unwrap();
         assert_eq!((plain.squeeze_excitation, plain.global_pooling), (0, 0));
+    }
+
+    #[test]
+    fn a_manifest_without_a_design_means_relu_and_a_default_design_is_not_written() {
+        let plain: Architecture = serde_json::from_str(PLAIN).unwrap();
+        assert_eq!(plain.design.activation, Activation::Relu);
+        assert!(!serde_json::to_string(&plain).unwrap().contains("design"));
+    }
+
+    #[test]
+    fn every_design_is_written_and_read_by_its_names_and_another_is_refused() {
+        for (activation, block) in Activation::ALL.into_iter().flat_map(|it| BlockKind::ALL.map(|block| (it, block))) {
+            let text = serde_json::to_string(&Design { activation, block }).unwrap();
+            assert_eq!(text, format!(r#"{{"activation":"{activation}","block":"{block}"}}"#));
+            assert_eq!(serde_json::from_str::<Design>(&text).unwrap(), Design { activation, block });
+        }
+        let partly: Design = serde_json::from_str(r#"{"activation":"silu"}"#).unwrap();
+        assert_eq!(partly, Design { activation: Activation::Silu, block: BlockKind::Residual });
+        let error = serde_json::from_str::<Design>(r#"{"activation":"tanh"}"#).unwrap_err().to_string();
+        assert!(error.contains("`tanh`") && error.contains("`relu`, `mish`, `silu`, `gelu`"), "{error}");
     }
 
     #[test]

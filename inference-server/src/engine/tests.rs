@@ -28,6 +28,7 @@ fn manifest(version: u64) -> Manifest {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     Manifest {

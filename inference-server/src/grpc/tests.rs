@@ -59,6 +59,7 @@ fn published(version: u64) -> (weights::Manifest, bytes::Bytes) {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     let manifest = weights::Manifest {

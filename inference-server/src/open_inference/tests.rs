@@ -77,6 +77,7 @@ impl Server {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: weights::Model::Alphazero,
         };
         let version = WeightsVersion(version);

@@ -11,6 +11,7 @@ fn checkpoint(training_step: u64) -> Checkpoint {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     Checkpoint {

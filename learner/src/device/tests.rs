@@ -118,6 +118,7 @@ fn architecture() -> Architecture {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     }
 }

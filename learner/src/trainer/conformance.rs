@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
-use weights::{Architecture, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model};
 
 use super::*;
 
@@ -12,6 +12,7 @@ use super::*;
 pub(super) struct Subject {
     make: fn(&Architecture, TrainerSettings) -> Box<dyn Trainer>,
     model: Model,
+    design: Design,
     consistency_loss_weight: f64,
     optimiser: Optimiser,
     moments: MomentFormat,
@@ -26,6 +27,7 @@ pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Train
     let muzero = || Subject {
         make,
         model: Model::muzero(5),
+        design: Design::default(),
         consistency_loss_weight: 0.0,
         optimiser: Optimiser::adamw(),
         moments: MomentFormat::F32,
@@ -33,14 +35,19 @@ pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Train
         examples: || Examples::Unrolled(unrolled()),
         not_finite: || Examples::Unrolled(UnrolledBatch { rewards: vec![f32::NAN, 0.0], ..unrolled() }),
     };
-    let alphazero = || Subject {
+    let alphazero = |design| Subject {
         model: Model::Alphazero,
+        design,
         examples: || Examples::Positions(batch()),
         not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
         ..muzero()
     };
+    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let alphazero_of = alphazero;
+    let alphazero = || alphazero_of(Design::default());
     vec![
         alphazero(),
+        alphazero_of(mish),
         Subject { moments: MomentFormat::Int8, recompute: Recompute::Blocks, ..alphazero() },
         Subject { optimiser: Optimiser::lion(), moments: MomentFormat::Bf16, ..alphazero() },
         Subject { optimiser: Optimiser::Sgd { momentum: 0.9 }, moments: MomentFormat::Int8, ..alphazero() },
@@ -80,6 +87,7 @@ pub(crate) fn architecture(model: Model) -> Architecture {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model,
     }
 }
@@ -133,8 +141,12 @@ impl Subject {
         TrainerSettings { consistency_loss_weight, optimiser, moments, recompute, ..TrainerSettings::default() }
     }
 
+    fn architecture(&self) -> Architecture {
+        Architecture { design: self.design, ..architecture(self.model) }
+    }
+
     fn trainer(&self) -> Box<dyn Trainer> {
-        (self.make)(&architecture(self.model), self.settings())
+        (self.make)(&self.architecture(), self.settings())
     }
 
     /// A trainer after some steps.
@@ -184,7 +196,7 @@ impl Subject {
 
     fn an_average_of_equal_shares_is_the_mean_of_the_weights_since_its_start(&self) {
         let settings = || TrainerSettings { decay_steps: Some(4), swa_start: Some(0.5), ..self.settings() };
-        let architecture = architecture(self.model);
+        let architecture = self.architecture();
         let layout = settings().layers(&architecture).unwrap().layout();
         let state =
             |trainer: &dyn Trainer| State::read(&layout, self.optimiser, self.moments, &files(trainer)).unwrap();

@@ -1,11 +1,15 @@
 //! Both backends against each other: each is an oracle of the other.
 
-use network_torch::{Device, Network};
+use game::{Action, ObservationShape};
+use inference::{Batch, Evaluator as _, Predictions};
+use network_torch::{Device, LibtorchEvaluator, Network};
+use training::checkpoint::State;
+use training::growth::grow;
 use training::{
     Decay, Layout, MomentFormat, Numbers, Optimiser, Precision, Recompute, TrainerSettings, TrainingBatch,
     TrainingKernel, UnrolledBatch, checkpoint,
 };
-use weights::{Architecture, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model, WeightsVersion};
 
 use super::conformance::{files, published, step};
 use super::*;
@@ -22,6 +26,7 @@ fn complete() -> Architecture {
         blocks: 3,
         squeeze_excitation: 6,
         global_pooling: 5,
+        design: weights::Design::default(),
         model: Model::Alphazero,
     }
 }
@@ -52,6 +57,15 @@ fn latent() -> Vec<(Architecture, f64)> {
         })
         .chain([with(&deep, Model::muzero(5), 0.0)])
         .collect()
+}
+
+/// Networks of other designs.
+fn designs() -> Vec<Architecture> {
+    let activations = Activation::ALL.into_iter().skip(1);
+    let designs = activations.map(|activation| Design { activation, ..Design::default() });
+    // Behind twelve convolutions with ReLU rounding changes the sign of some number, and with it gradients.
+    let bottleneck = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    designs.chain([bottleneck]).map(|design| Architecture { design, ..complete() }).collect()
 }
 
 fn settings() -> TrainerSettings {
@@ -168,7 +182,8 @@ fn descent(consistency_loss_weight: f64) -> TrainerSettings {
 
 #[test]
 fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics() {
-    for (architecture, consistency) in [(complete(), 0.0), (plain(), 0.0)].into_iter().chain(latent()) {
+    let alphazero = [complete(), plain()].into_iter().chain(designs()).map(|architecture| (architecture, 0.0));
+    for (architecture, consistency) in alphazero.chain(latent()) {
         let mut backends = [libtorch, kernels].map(|make| make(&architecture, descent(consistency)));
         let layout = descent(consistency).layers(&architecture).unwrap().layout();
         let before = backends.each_ref().map(|trainer| numbers(&layout, trainer.as_ref()));
@@ -238,7 +253,10 @@ fn recomputed_activations_of_both_backends_give_the_gradients_losses_and_statist
 fn a_checkpoint_of_one_backend_resumes_in_the_other() {
     let muzero = Architecture { model: Model::muzero(5), blocks: 1, ..complete() };
     let prefix = Architecture { model: Model::muzero_with_value_prefix(5), ..vectors() };
-    for (architecture, consistency_loss_weight) in [(complete(), 0.0), (muzero, 0.0), (prefix, 2.0)] {
+    let designs = designs().into_iter().map(|architecture| (architecture, 0.0));
+    for (architecture, consistency_loss_weight) in
+        [(complete(), 0.0), (muzero, 0.0), (prefix, 2.0)].into_iter().chain(designs)
+    {
         for (optimiser, moments) in [
             (Optimiser::adamw(), MomentFormat::F32),
             (Optimiser::adamw(), MomentFormat::Int8),
@@ -280,6 +298,56 @@ fn resume(
     let tolerance = if settings.optimiser == Optimiser::lion() { 0.2 } else { 1e-2 };
     let pair = [&got.parameters[..], &expected.parameters];
     assert_changes_agree(&layout.parameters, &before.parameters, pair, tolerance);
+}
+
+/// Priors and chances by published weights.
+fn answers(architecture: &Architecture, bytes: &[u8], positions: usize) -> Vec<f32> {
+    let &Architecture { planes, height, width, actions, .. } = architecture;
+    let mut batch = Batch::new(ObservationShape { planes, height, width });
+    let legal: Vec<Action> = (0..actions as u16).map(Action).collect();
+    for position in 0..positions {
+        batch.push(&legal, |planes| {
+            planes.iter_mut().enumerate().for_each(|(index, x)| *x = noise(97 * position + index).round());
+        });
+    }
+    let mut evaluator =
+        LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, Precision::F32).unwrap();
+    let mut predictions = Predictions::new();
+    evaluator.evaluate(&batch, &mut predictions).unwrap();
+    let of_position = |index: usize| {
+        let value = predictions.wdl()[index];
+        predictions.priors(index).iter().copied().chain([value.win, value.draw, value.loss]).collect::<Vec<_>>()
+    };
+    (0..positions).flat_map(of_position).collect()
+}
+
+#[test]
+fn a_network_that_grows_answers_as_before_and_trains_on_in_both_backends() {
+    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let narrow = Architecture { design: mish, ..complete() };
+    for (from, to) in [
+        (complete(), Architecture { blocks: 5, channels: 32, squeeze_excitation: 8, ..complete() }),
+        (narrow.clone(), Architecture { channels: 26, ..narrow }),
+    ] {
+        let [old, new] = [&from, &to].map(|architecture| settings().layers(architecture).unwrap().layout());
+        let mut small = kernels(&from, settings());
+        for start in 0..3 {
+            trained(small.as_mut(), &batch(&from, 20, 1000 * start));
+        }
+        let state = State::read(&old, settings().optimiser, MomentFormat::F32, &files(small.as_ref())).unwrap();
+        let grown = grow(&from, &to, &state, 7).unwrap().files(&new, settings().optimiser).unwrap();
+        let mut large = [libtorch, kernels].map(|make| make(&to, settings()));
+        for trainer in &mut large {
+            trainer.load(&grown).unwrap();
+            assert_eq!((files(trainer.as_ref()), trainer.step_count()), (grown.clone(), 3));
+            let before = answers(&from, &published(small.as_ref()), 10);
+            let after = answers(&to, &published(trainer.as_ref()), 10);
+            assert!(before.iter().zip(&after).all(|(before, after)| (before - after).abs() < 1e-5), "{to:?}");
+        }
+        let next = batch(&to, 20, 7000);
+        let [first, second] = large.each_mut().map(|trainer| trained(trainer.as_mut(), &next).losses.total);
+        assert!((first - second).abs() < 1e-4, "{first} and {second}");
+    }
 }
 
 /// The gradients of a batch: what a step of plain descent changes.

@@ -6,7 +6,7 @@ mod round_trips;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use ::weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
+use ::weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, WeightsVersion};
 use experience::{ActionProbability, Episode, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
@@ -267,13 +267,19 @@ fn models() -> impl Strategy<Value = Model> {
     ]
 }
 
+fn designs() -> impl Strategy<Value = Design> {
+    let (activations, blocks) = (Activation::ALL.to_vec(), BlockKind::ALL.to_vec());
+    (proptest::sample::select(activations), proptest::sample::select(blocks))
+        .prop_map(|(activation, block)| Design { activation, block })
+}
+
 fn architectures() -> impl Strategy<Value = Architecture> {
     let size = || 1..=DIMENSION_MAX as usize;
     let option = || 0..=DIMENSION_MAX as usize;
     let board = (size(), size(), size(), 1..=ACTIONS_MAX);
     let tower = (size(), option(), option(), any::<proptest::sample::Index>());
-    (names(), board, tower, models()).prop_map(
-        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), model)| {
+    (names(), board, tower, designs(), models()).prop_map(
+        |(game, (planes, height, width, actions), (channels, blocks, squeeze_excitation, pooled), design, model)| {
             let global_pooling = pooled.index(channels);
             Architecture {
                 game,
@@ -285,6 +291,7 @@ fn architectures() -> impl Strategy<Value = Architecture> {
                 blocks,
                 squeeze_excitation,
                 global_pooling,
+                design,
                 model,
             }
         },

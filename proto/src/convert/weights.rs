@@ -1,4 +1,4 @@
-use weights::{Architecture, Digest, Manifest, Model, WeightsVersion};
+use weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, WeightsVersion};
 
 use super::{Invalid, between, count, inside, invalid, name, required, wire_count};
 use crate::limits::{ACTIONS_MAX, CHUNK_BYTES_MAX, DIMENSION_MAX};
@@ -48,6 +48,7 @@ impl From<&Architecture> for v1::Architecture {
             blocks,
             squeeze_excitation,
             global_pooling,
+            design: Design { activation, block },
             model,
         } = architecture;
         Self {
@@ -64,6 +65,8 @@ impl From<&Architecture> for v1::Architecture {
             muzero_value_prefix: matches!(model, Model::Muzero { value_prefix: true, .. }),
             chance_codes: wire_count(model.codes()),
             return_support: wire_count(if model.has_dynamics() { 0 } else { model.support().unwrap_or(0) }),
+            activation: v1::Activation::from(*activation).into(),
+            block: v1::BlockKind::from(*block).into(),
         }
     }
 }
@@ -86,6 +89,8 @@ impl TryFrom<v1::Architecture> for Architecture {
             muzero_value_prefix,
             chance_codes,
             return_support,
+            activation,
+            block,
         } = message;
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
@@ -104,6 +109,7 @@ impl TryFrom<v1::Architecture> for Architecture {
             blocks: between("blocks", blocks, 0, max)?,
             squeeze_excitation: between("squeeze_excitation", squeeze_excitation, 0, max)?,
             global_pooling: between("global_pooling", global_pooling, 0, channels - 1)?,
+            design: Design { activation: activation_from_wire(activation)?, block: block_from_wire(block)? },
             model: match (support, codes) {
                 (0, _) if muzero_value_prefix => {
                     return Err(invalid("muzero_value_prefix", "is set for a network without muzero_support"));
@@ -117,6 +123,46 @@ impl TryFrom<v1::Architecture> for Architecture {
                 (support, codes) => Model::StochasticMuzero { support, codes },
             },
         })
+    }
+}
+
+impl From<Activation> for v1::Activation {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            // As before there were others.
+            Activation::Relu => Self::Unspecified,
+            Activation::Mish => Self::Mish,
+            Activation::Silu => Self::Silu,
+            Activation::Gelu => Self::Gelu,
+        }
+    }
+}
+
+fn activation_from_wire(activation: i32) -> Result<Activation, Invalid> {
+    match v1::Activation::try_from(activation) {
+        Ok(v1::Activation::Unspecified | v1::Activation::Relu) => Ok(Activation::Relu),
+        Ok(v1::Activation::Mish) => Ok(Activation::Mish),
+        Ok(v1::Activation::Silu) => Ok(Activation::Silu),
+        Ok(v1::Activation::Gelu) => Ok(Activation::Gelu),
+        Err(_) => Err(invalid("activation", format!("{activation} is not an activation that this version knows"))),
+    }
+}
+
+impl From<BlockKind> for v1::BlockKind {
+    fn from(block: BlockKind) -> Self {
+        match block {
+            // As before there were others.
+            BlockKind::Residual => Self::Unspecified,
+            BlockKind::Bottleneck => Self::Bottleneck,
+        }
+    }
+}
+
+fn block_from_wire(block: i32) -> Result<BlockKind, Invalid> {
+    match v1::BlockKind::try_from(block) {
+        Ok(v1::BlockKind::Unspecified | v1::BlockKind::Residual) => Ok(BlockKind::Residual),
+        Ok(v1::BlockKind::Bottleneck) => Ok(BlockKind::Bottleneck),
+        Err(_) => Err(invalid("block", format!("{block} is not a kind of block that this version knows"))),
     }
 }
 

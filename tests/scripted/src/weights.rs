@@ -128,6 +128,7 @@ pub fn version(number: u64, bytes: impl Into<Bytes>) -> Published {
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     let manifest = Manifest {

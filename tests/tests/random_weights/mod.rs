@@ -32,6 +32,7 @@ impl Published {
             blocks: BLOCKS,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: weights::Model::Alphazero,
         };
         let bytes = bytes(&architecture, seed);

@@ -66,6 +66,7 @@ fn manifest() -> Manifest {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     };
     Manifest { version: WeightsVersion(7), training_step: 1, digest: Digest::of(&[]), size_bytes: 0, architecture }

@@ -64,6 +64,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: Model::muzero(5),
         };
         let counted = LatentMultiplyAdds::of(&architecture, &LatentLayers::new(&architecture).unwrap());

@@ -2,7 +2,7 @@
 //! every path.
 
 use inference::categorical::inverse_transform;
-use network::{HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
+use network::{Activation, HEAD_CHANNELS, MEMORY_UNITS, NORM_EPSILON, PREFIX_HORIZON};
 
 use super::folded::{
     DenseHead, DenseLayers, DenseTrunk, FoldedLatent, FoldedLayers, ResidualHead, ResidualLayers, ResidualTrunk,
@@ -178,7 +178,7 @@ fn residual_trunk(network: &FoldedLatent, trunk: &ResidualTrunk, input: &[f64]) 
     let size = (network.architecture.height, network.architecture.width);
     let mut x = convolve(&trunk.stem, input, size);
     rectify(&mut x);
-    trunk.blocks.iter().fold(x, |x, block| residual(block, &x, size))
+    trunk.blocks.iter().fold(x, |x, block| residual(block, Activation::Relu, &x, size))
 }
 
 /// Features `[cells, 32]` of a head.

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use inference::{Slot, Unroll};
-use network::{ACTION_PLANES, HEAD_CHANNELS, VALUE_HIDDEN};
+use network::{ACTION_PLANES, Activation, HEAD_CHANNELS, VALUE_HIDDEN};
 use weights::Architecture;
 
 use super::answers::Answers;
@@ -127,7 +127,8 @@ impl ResidualNetwork {
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let arrangements = Arrangement::of(path, board, architecture.channels);
         let ResidualLayers { representation, policy, policy_output, value, dynamics, chance } = layers;
-        let trunk = |of: &ResidualTrunk| Trunk::new(path, board, &arrangements, &of.stem, &of.blocks, None);
+        let trunk =
+            |of: &ResidualTrunk| Trunk::new(path, board, &arrangements, Activation::Relu, &of.stem, &of.blocks, None);
         let transition = |of: &ResidualTrunk, action: &Dense| Transition {
             trunk: trunk(of),
             actions: ActionCells::new(action, board.cells()),

@@ -27,6 +27,7 @@ fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: us
         blocks,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: Model::muzero(10),
     }
 }

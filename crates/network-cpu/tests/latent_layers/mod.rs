@@ -27,6 +27,7 @@ pub(crate) fn architecture([planes, height, width]: [usize; 3]) -> Architecture 
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: Model::muzero(5),
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn architecture() -> Architecture {
         blocks: 3,
         squeeze_excitation: 4,
         global_pooling: 6,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     }
 }

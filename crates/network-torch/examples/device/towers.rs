@@ -30,6 +30,7 @@ pub(super) fn plain(blocks: usize, channels: usize, [planes, height, width, acti
         blocks,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: weights::Model::Alphazero,
     }
 }

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
-use weights::{Architecture, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model};
 
 use crate::Network;
 use training::{TrainingBatch, UnrolledBatch};
@@ -20,6 +20,7 @@ pub(crate) fn tiny() -> Architecture {
         blocks: 1,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: Model::Alphazero,
     }
 }
@@ -36,6 +37,7 @@ pub(crate) fn small() -> Architecture {
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: Model::Alphazero,
     }
 }
@@ -52,8 +54,19 @@ pub(crate) fn complete() -> Architecture {
         blocks: 3,
         squeeze_excitation: 8,
         global_pooling: 4,
+        design: weights::Design::default(),
         model: Model::Alphazero,
     }
+}
+
+/// The network with every option and another activation.
+pub(crate) fn activated(activation: Activation) -> Architecture {
+    Architecture { design: Design { activation, ..Design::default() }, ..complete() }
+}
+
+/// The network with every option in bottleneck blocks.
+pub(crate) fn bottleneck() -> Architecture {
+    Architecture { design: Design { block: BlockKind::Bottleneck, ..Design::default() }, ..complete() }
 }
 
 /// A dense MuZero network: vectors of 5 numbers, 3 actions, 6 units, 1 block.

@@ -1,13 +1,15 @@
 use ::network::NORM_EPSILON;
 use tch::{Kind, Tensor};
-use weights::Architecture;
+use weights::{Activation, Architecture, BlockKind};
 
 use super::{Mode, NORM_MOMENTUM, forward};
 use crate::{
     Network,
     losses::{Targets, losses, policy_weight},
     network,
-    tests::networks::{assert_close, batch, complete, numbers, observations, seasoned, small, tiny},
+    tests::networks::{
+        activated, assert_close, batch, bottleneck, complete, numbers, observations, seasoned, small, tiny,
+    },
 };
 
 /// Feature maps `[B][C][H][W]` in plain float64: an implementation that shares nothing with libtorch.
@@ -72,7 +74,7 @@ impl Reference<'_> {
     }
 
     fn head(&self, name: &str, x: &Maps) -> Vec<Vec<f64>> {
-        let x = relu(self.normed(name, x));
+        let x = self.activated(self.normed(name, x));
         let flat = |maps: &Vec<Vec<Vec<f64>>>| {
             let (height, width) = (maps[0].len(), maps[0][0].len());
             (0..height * width).flat_map(|cell| maps.iter().map(move |map| map[cell / width][cell % width])).collect()
@@ -93,7 +95,7 @@ impl Reference<'_> {
     fn pooled(&self, name: &str, mut y: Maps) -> Maps {
         let (pooled, name) = (self.network.architecture().global_pooling, format!("{name}.pooling"));
         for maps in &mut y {
-            let positive: Vec<Vec<f64>> = maps[..pooled].iter().map(|map| cells(map, |y| y.max(0.0))).collect();
+            let positive: Vec<Vec<f64>> = maps[..pooled].iter().map(|map| cells(map, |y| self.f(y))).collect();
             let means = positive.iter().map(|p| mean(p));
             let maxima = positive.iter().map(|p| p.iter().copied().fold(f64::NEG_INFINITY, f64::max));
             let shifts = self.linear(&name, &[means.chain(maxima).collect()]);
@@ -119,44 +121,53 @@ impl Reference<'_> {
         z
     }
 
+    fn f(&self, x: f64) -> f64 {
+        ::network::activation::value(self.network.architecture().design.activation, x)
+    }
+
+    fn activated(&self, mut x: Maps) -> Maps {
+        x.iter_mut().flatten().flatten().flatten().for_each(|value| *value = self.f(*value));
+        x
+    }
+
     /// Policy logits `[B · A]` and value logits `[B · 3]`.
     fn forward(&self, observations: Maps) -> (Vec<f64>, Vec<f64>) {
-        let mut x = relu(self.normed("stem", &observations));
+        let mut x = self.activated(self.normed("stem", &observations));
         let Architecture { blocks, squeeze_excitation, global_pooling, .. } = *self.network.architecture();
         for block in 0..blocks {
             let name = format!("block.{block}");
-            let mut y = self.normed(&format!("{name}.first"), &x);
+            let narrows = self.network.architecture().design.block == BlockKind::Bottleneck;
+            let inner = if narrows { self.activated(self.normed(&format!("{name}.down"), &x)) } else { x.clone() };
+            let mut y = self.normed(&format!("{name}.first"), &inner);
             if global_pooling > 0 && block % 3 == 2 {
                 y = self.pooled(&name, y);
             }
-            let mut y = self.normed(&format!("{name}.second"), &relu(y));
+            let mut y = self.normed(&format!("{name}.second"), &self.activated(y));
+            if narrows {
+                y = self.normed(&format!("{name}.up"), &self.activated(y));
+            }
             if squeeze_excitation > 0 {
                 y = self.excited(&name, y);
             }
             let pairs = y.iter_mut().flatten().flatten().flatten().zip(x.iter().flatten().flatten().flatten());
             pairs.for_each(|(y, x)| *y += x);
-            x = relu(y);
+            x = self.activated(y);
         }
         let policy = self.linear("policy.output", &self.head("policy", &x));
         let mut hidden = self.linear("value.hidden", &self.head("value", &x));
-        hidden.iter_mut().flatten().for_each(|value| *value = value.max(0.0));
+        hidden.iter_mut().flatten().for_each(|value| *value = self.f(*value));
         let value = self.linear("value.output", &hidden);
         (policy.into_iter().flatten().collect(), value.into_iter().flatten().collect())
     }
 }
 
 /// The numbers of a map after `change`.
-fn cells(map: &[Vec<f64>], change: fn(f64) -> f64) -> Vec<f64> {
+fn cells(map: &[Vec<f64>], change: impl Fn(f64) -> f64) -> Vec<f64> {
     map.iter().flatten().map(|&value| change(value)).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
-}
-
-fn relu(mut x: Maps) -> Maps {
-    x.iter_mut().flatten().flatten().flatten().for_each(|value| *value = value.max(0.0));
-    x
 }
 
 fn maps(tensor: &Tensor) -> Maps {
@@ -192,6 +203,20 @@ fn training_agrees_with_a_float64_reference_that_shares_no_code() {
 fn squeeze_excitation_and_global_pooling_agree_with_the_reference_in_evaluation_and_training() {
     agrees_with_the_reference(&complete(), Mode::Evaluation);
     agrees_with_the_reference(&complete(), Mode::Training);
+}
+
+#[test]
+fn every_activation_agrees_with_the_reference_in_evaluation_and_training() {
+    for activation in Activation::ALL {
+        agrees_with_the_reference(&activated(activation), Mode::Evaluation);
+        agrees_with_the_reference(&activated(activation), Mode::Training);
+    }
+}
+
+#[test]
+fn bottleneck_blocks_agree_with_the_reference_in_evaluation_and_training() {
+    agrees_with_the_reference(&bottleneck(), Mode::Evaluation);
+    agrees_with_the_reference(&bottleneck(), Mode::Training);
 }
 
 #[test]
@@ -299,4 +324,12 @@ fn every_gradient_is_the_slope_of_the_loss() {
 #[test]
 fn every_gradient_of_squeeze_excitation_and_global_pooling_is_the_slope_of_the_loss() {
     every_gradient_is_the_slope(&complete());
+}
+
+#[test]
+fn every_gradient_of_other_designs_is_the_slope_of_the_loss() {
+    every_gradient_is_the_slope(&bottleneck());
+    for activation in [Activation::Mish, Activation::Silu, Activation::Gelu] {
+        every_gradient_is_the_slope(&activated(activation));
+    }
 }

@@ -1,5 +1,6 @@
+use network::activation::Function;
+
 use super::Normed;
-use super::rectify::relu;
 use crate::vector::{Task, Vector};
 
 /// Writes the mean of n over the cells, `[B, C]`.
@@ -29,8 +30,9 @@ impl Task for Squeeze<'_> {
     }
 }
 
-/// Replaces the first C terms by their sigmoid and writes `y = relu(terms[:C] · n + terms[C:] + skip)`.
-pub(super) struct Forward<'a> {
+/// Replaces the first C terms by their sigmoid and writes `y = f(terms[:C] · n + terms[C:] + skip)`.
+pub(super) struct Forward<'a, F> {
+    pub(super) function: F,
     pub(super) normed: Normed<'a>,
     pub(super) skip: Option<&'a [f32]>,
     /// `[B, 2C]`.
@@ -38,12 +40,12 @@ pub(super) struct Forward<'a> {
     pub(super) y: &'a mut [f32],
 }
 
-impl Task for Forward<'_> {
+impl<F: Function> Task for Forward<'_, F> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
-        let Self { normed, skip, terms, y } = self;
+        let Self { function, normed, skip, terms, y } = self;
         let (channels, position) = (normed.channels(), normed.position());
         let skip = skip.expect("an excited block has a skip connection");
         let mut line = vec![[0.0; 2]; channels];
@@ -58,14 +60,14 @@ impl Task for Forward<'_> {
             let rows = z.chunks_exact(channels).zip(skip.chunks_exact(channels)).zip(y.chunks_exact_mut(channels));
             for ((z, skip), y) in rows {
                 for c in 0..channels {
-                    y[c] = relu(line[c][0] * z[c] + line[c][1] + skip[c]);
+                    y[c] = function.value(line[c][0] * z[c] + line[c][1] + skip[c]);
                 }
             }
         }
     }
 }
 
-/// Writes the gradients of the terms before the sigmoid, `[B, 2C]`, from that of y before the ReLU.
+/// Writes the gradients of the terms before the sigmoid, `[B, 2C]`, from that of y before the activation.
 pub(super) struct SumTerms<'a> {
     pub(super) normed: Normed<'a>,
     /// `[B, 2C]`, the first half behind the sigmoid.

@@ -2,7 +2,9 @@ use super::forward::of_kept;
 use super::operation::{self, Activated, Dense, Join, Operation};
 use super::part::Part;
 use super::{Loss, Value};
-use crate::activation::{Kept, Normed, Rectify};
+use network::with_function;
+
+use crate::activation::{Before, Kept, Normed, OfApply, Rectify};
 use crate::layer_norm;
 use crate::losses::ChanceRows;
 use crate::lstm::{OfResults, Step};
@@ -26,6 +28,11 @@ impl<'a> Part<'a> {
                 let weights = &graph.layers.matrices[matrix].weights;
                 self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(y), of_x));
             }
+            Operation::Apply { x, y } => self.add_gradient(x, |part, of_x| {
+                of_x.copy_from_slice(part.read_gradient(y));
+                let (x, y) = (part.read(x), part.read(y));
+                with_function!(graph.function, function => path.run(OfApply { function, x, y, gradient: of_x }));
+            }),
             Operation::Dense(ref dense) => self.dense(node, dense),
             Operation::Convolve { convolution, norm, x, z, n } => {
                 let of_z = self.take_gradient(z);
@@ -94,11 +101,15 @@ impl<'a> Part<'a> {
 
     fn of_activation(&mut self, node: usize, activated: &Activated) {
         let graph = self.context.graph;
-        let &Activated { activation, norm, z, n, y, besides, ref kept, .. } = activated;
+        let &Activated { activation, norm, z, n, y, skip, besides, ref kept } = activated;
         let activation = &graph.layers.activations[activation];
         let of_y = self.take_gradient(y);
         let besides = besides.map(|besides| self.read_gradient(besides));
-        graph.path.run(Rectify { besides, y: self.read(y), of_y });
+        let norm = &self.context.norms[norm];
+        let normed = Normed { norm, z: self.read(z), cells: graph.cells };
+        let terms = kept.terms.map(|value| self.read(value)).unwrap_or_default();
+        let before = Before { normed, skip: skip.map(|skip| self.read(skip)), terms };
+        activation.differentiate(graph.path, graph.function, before, besides, self.read(y), of_y);
         let of_n = if n == y { Default::default() } else { self.take_gradient(n) };
         let mut numbers = Kept {
             squeezed: kept.squeezed.map(|value| self.take(value)).unwrap_or_default(),
@@ -107,9 +118,8 @@ impl<'a> Part<'a> {
             of_hidden: kept.of_hidden.map(|value| self.take_gradient(value)).unwrap_or_default(),
             of_terms: kept.of_terms.map(|value| self.take_gradient(value)).unwrap_or_default(),
         };
-        let norm = &self.context.norms[norm];
         let normed = Normed { norm, z: self.read(z), cells: graph.cells };
-        activation.backward(graph.path, normed, self.read(y), of_y, &mut numbers, of_n);
+        activation.backward(graph.path, graph.function, normed, self.read(y), of_y, &mut numbers, of_n);
         let of_norm = if n == y { &*of_y } else { &*of_n };
         let sums = GradientSums::of(graph.path, of_norm, self.read(z), &norm.mean);
         self.results.sums.push((node, sums));

@@ -29,6 +29,17 @@ impl Graph {
         self.add_linear(layer, x, true)
     }
 
+    /// A matrix with its bias, and the function behind batch norms.
+    pub(crate) fn activated_linear(&mut self, layer: &Layer, x: Value) -> Value {
+        if self.function == network::Activation::Relu {
+            return self.rectified_linear(layer, x);
+        }
+        let x = self.linear(layer, x);
+        let y = self.declare(layer.outputs);
+        self.add(Operation::Apply { x, y });
+        y
+    }
+
     fn add_linear(&mut self, layer: &Layer, x: Value, rectifies: bool) -> Value {
         let (matrix, y) = (self.layers.matrix(layer), self.declare(layer.outputs));
         self.add(Operation::Linear { matrix, x, y, rectifies });
@@ -58,8 +69,8 @@ impl Graph {
         y
     }
 
-    /// A convolution with batch norm and ReLU: `[H, W, in]` to `[H, W, out]` for each of `xs`, whose statistics are
-    /// joint.
+    /// A convolution with batch norm and activation: `[H, W, in]` to `[H, W, out]` for each of `xs`, whose statistics
+    /// are joint.
     pub(crate) fn convolve(&mut self, layer: &Layer, xs: &[Value]) -> Vec<Value> {
         let convolution = self.layers.rectified(layer);
         self.add_convolution(convolution, xs, None)
@@ -77,11 +88,13 @@ impl Graph {
         xs
     }
 
-    /// A residual block.
+    /// A residual block: `[H, W, C]` to `[H, W, C]` for each of `xs`, whose statistics are joint.
     fn block(&mut self, block: &Block, xs: &[Value]) -> Vec<Value> {
-        let [first, second] = self.layers.block(block);
-        let y = self.add_convolution(first, xs, None);
-        self.add_convolution(second, &y, Some(xs))
+        let mut convolutions = self.layers.block(block);
+        let last = convolutions.pop().expect("a block has convolutions");
+        let y =
+            convolutions.into_iter().fold(xs.to_vec(), |y, convolution| self.add_convolution(convolution, &y, None));
+        self.add_convolution(last, &y, Some(xs))
     }
 
     fn add_convolution(&mut self, convolution: usize, xs: &[Value], skips: Option<&[Value]>) -> Vec<Value> {

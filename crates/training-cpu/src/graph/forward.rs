@@ -1,6 +1,8 @@
 use super::operation::{self, Activated, Dense, Join, Observation, Operation};
 use super::part::Part;
-use crate::activation::{Kept, Normed};
+use network::with_function;
+
+use crate::activation::{Apply, Kept, Normed};
 use crate::layer_norm;
 use crate::lstm;
 use crate::norm::Moments;
@@ -33,6 +35,11 @@ impl<'a> Part<'a> {
                 if rectifies {
                     to.iter_mut().for_each(|unit| *unit = if *unit <= 0.0 { 0.0 } else { *unit });
                 }
+                self.put(y, to);
+            }
+            Operation::Apply { x, y } => {
+                let to = self.take(y);
+                with_function!(graph.function, function => path.run(Apply { function, x: self.read(x), y: to }));
                 self.put(y, to);
             }
             Operation::Dense(Dense { layer, x, z, moments, y, skip, rectifies, .. }) => {
@@ -139,7 +146,7 @@ impl<'a> Part<'a> {
         let normed = Normed { norm: &context.norms[norm], z: self.read(z), cells: graph.cells };
         let skip = skip.map(|skip| self.read(skip));
         let activation = &graph.layers.activations[activation];
-        activation.forward(graph.path, context.parameters, normed, skip, &mut numbers, to);
+        activation.forward(graph.path, graph.function, context.parameters, normed, skip, &mut numbers, to);
         self.put(y, to);
         let Kept { squeezed, hidden, terms, .. } = numbers;
         for (value, numbers) in operation::forward(kept).zip(of_kept(kept, [squeezed, hidden, terms])) {

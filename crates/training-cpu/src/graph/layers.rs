@@ -88,17 +88,21 @@ impl LayerSet {
         })
     }
 
-    /// The index of a convolution with ReLU.
+    /// The index of a convolution with nothing but the activation function behind its norm.
     pub(super) fn rectified(&mut self, layer: &Layer) -> usize {
-        self.convolution(layer, |_, _| Activation::Relu)
+        self.convolution(layer, |_, _| Activation::Plain)
     }
 
-    /// The indices of the convolutions of a block.
-    pub(super) fn block(&mut self, block: &Block) -> [usize; 2] {
-        [
-            self.convolution(&block.first, |layout, path| Activation::of_first(block, layout, path)),
-            self.convolution(&block.second, |layout, path| Activation::of_second(block, layout, path)),
-        ]
+    /// The indices of the convolutions of a block, in order.
+    pub(super) fn block(&mut self, block: &Block) -> Vec<usize> {
+        let indices = block.convolutions().map(|layer| {
+            self.convolution(layer, |layout, path| match layer {
+                first if *first == block.first => Activation::of_first(block, layout, path),
+                last if last == block.last() => Activation::of_last(block, layout, path),
+                _ => Activation::Plain,
+            })
+        });
+        indices.collect()
     }
 
     /// The weights of all layers.

@@ -10,6 +10,8 @@ pub(super) enum Operation {
     Act { step: usize, y: Value },
     /// A matrix with bias, and ReLU where it `rectifies`.
     Linear { matrix: usize, x: Value, y: Value, rectifies: bool },
+    /// The function behind batch norms, of each number.
+    Apply { x: Value, y: Value },
     /// A matrix and layer norm.
     Dense(Dense),
     /// A convolution, whose output z a batch norm reads; the gradient of the norm's output is that of `n`.
@@ -130,7 +132,7 @@ impl Operation {
     /// The values that it computes.
     pub(super) fn outputs(&self) -> Vec<Value> {
         match self {
-            Self::Observe { y, .. } | Self::Act { y, .. } | Self::Linear { y, .. } => vec![*y],
+            Self::Observe { y, .. } | Self::Act { y, .. } | Self::Linear { y, .. } | Self::Apply { y, .. } => vec![*y],
             Self::Dense(dense) => vec![dense.z, dense.moments, dense.y],
             Self::Convolve { z, .. } => vec![*z],
             Self::Activate(Activated { y, kept, .. }) => std::iter::once(*y).chain(forward(kept)).collect(),
@@ -147,9 +149,11 @@ impl Operation {
     pub(super) fn inputs(&self) -> Vec<Value> {
         match self {
             Self::Observe { .. } | Self::Act { .. } | Self::Zero { .. } => Vec::new(),
-            Self::Linear { x, .. } | Self::Convolve { x, .. } | Self::Rescale { x, .. } | Self::Centre { x, .. } => {
-                vec![*x]
-            }
+            Self::Linear { x, .. }
+            | Self::Apply { x, .. }
+            | Self::Convolve { x, .. }
+            | Self::Rescale { x, .. }
+            | Self::Centre { x, .. } => vec![*x],
             Self::Dense(dense) => vec![dense.x],
             Self::Activate(activated) => vec![activated.z],
             Self::Join(Join { state, beside, .. }) => vec![*state, *beside],
@@ -206,7 +210,9 @@ impl Operation {
     pub(super) fn read_besides(&self) -> Vec<Value> {
         match self {
             Self::Dense(Dense { moments, besides, .. }) => std::iter::once(*moments).chain(*besides).collect(),
-            Self::Activate(Activated { besides, kept, .. }) => besides.iter().copied().chain(forward(kept)).collect(),
+            Self::Activate(Activated { besides, skip, kept, .. }) => {
+                besides.iter().chain(skip).copied().chain(forward(kept)).collect()
+            }
             Self::Loss(Loss::Consistency { observed, .. }) => vec![*observed],
             _ => Vec::new(),
         }

@@ -364,7 +364,7 @@ impl Unroll<'_> {
         let features: Vec<Vec<Variable>> = match &head.convolution {
             Some(convolution) => {
                 let mut y = self.network.normed(convolution, states);
-                self.network.relu(&mut y);
+                self.network.activate(&mut y);
                 y.iter().map(|position| position.concat()).collect()
             }
             None => states.iter().map(|position| position.concat()).collect(),

@@ -1,7 +1,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use training::{Layout, Numbers, TrainingBatch, UnrolledBatch};
-use weights::{Architecture, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model};
 
 /// An architecture without optional parts.
 pub(crate) fn plain(height: usize, width: usize) -> Architecture {
@@ -15,6 +15,7 @@ pub(crate) fn plain(height: usize, width: usize) -> Architecture {
         blocks: 2,
         squeeze_excitation: 0,
         global_pooling: 0,
+        design: weights::Design::default(),
         model: Model::Alphazero,
     }
 }
@@ -22,6 +23,16 @@ pub(crate) fn plain(height: usize, width: usize) -> Architecture {
 /// An architecture with all optional parts and sizes that fill no register.
 pub(crate) fn complete() -> Architecture {
     Architecture { squeeze_excitation: 5, global_pooling: 3, channels: 11, blocks: 3, ..plain(3, 4) }
+}
+
+/// An architecture with all optional parts and another activation.
+pub(crate) fn activated(activation: Activation) -> Architecture {
+    Architecture { design: Design { activation, ..Design::default() }, ..complete() }
+}
+
+/// An architecture with all optional parts in bottleneck blocks.
+pub(crate) fn bottleneck(activation: Activation) -> Architecture {
+    Architecture { design: Design { activation, block: BlockKind::Bottleneck }, channels: 14, ..complete() }
 }
 
 /// Random positions: some actions are illegal, the last position has no policy target, planes hold any numbers.

@@ -5,7 +5,7 @@ use training::{
     Contents, Decay, Examples, Losses, MomentFormat, Observations, Optimiser, Precision, Recompute, TrainerSettings,
     TrainingBatch, UnrolledBatch,
 };
-use weights::{Architecture, Model};
+use weights::{Architecture, BlockKind, Design, Model};
 
 use super::Trainer;
 use crate::tests::networks::{batch, complete, plain, unrolled, vectors};
@@ -359,10 +359,14 @@ fn the_stated_memory_is_what_the_buffers_of_a_step_take() {
 }
 
 /// The sizes of `network.preset`, on the board of 9×9 with 82 actions.
-fn presets() -> [Architecture; 4] {
-    [[6, 96], [10, 128], [18, 192], [34, 256]].map(|[blocks, channels]| Architecture {
+fn presets() -> [Architecture; 5] {
+    [[6, 96], [10, 128], [18, 192], [34, 256], [50, 384]].map(|[blocks, channels]| Architecture {
         blocks,
         channels,
+        design: Design {
+            block: if blocks == 50 { BlockKind::Bottleneck } else { BlockKind::Residual },
+            ..Design::default()
+        },
         actions: 82,
         ..plain(9, 9)
     })

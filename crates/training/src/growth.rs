@@ -1,0 +1,233 @@
+//! Continues the training of a network in one that has more blocks or channels and computes the same at first
+//! (Net2Net, Chen et al. 2016).
+
+use std::collections::HashMap;
+
+use network::{Layers, Role};
+use weights::{Activation, Architecture, Model};
+
+use crate::checkpoint::State;
+use crate::moments::Moment;
+use crate::{Entry, Error, ModelLayers, MomentFormat, Numbers};
+
+/// Returns the state of a training of `from` for the larger network `to`, which computes the same outputs.
+///
+/// - New blocks stand behind the old ones. The scale γ of their last norm is 0, so that they add nothing to their
+///   input, which ReLU leaves as it is. Any other activation would change it, so that such a network cannot have more
+///   blocks.
+/// - New channels, and new hidden units of squeeze-and-excitation, stand behind the old ones. Their incoming weights
+///   are those of a new network of `seed`, and old outputs read them with weights of 0.
+/// - New parameters have moments of 0; moments are of float32, as in files. Those of the average are the same as those of the network.
+///
+/// # Errors
+/// [`Error::Growth`] names what else differs, or has become smaller.
+pub fn grow(from: &Architecture, to: &Architecture, state: &State, seed: u64) -> Result<State, Error> {
+    check(from, to)?;
+    let [old, new] = [from, to].map(|architecture| ModelLayers::new(architecture).map(|layers| layers.layout()));
+    let (old, new) = (old?, new?);
+    let mut fresh = Numbers::initial(&new, seed);
+    for block in &Layers::new(to)?.blocks[from.blocks..] {
+        fresh.parameters[new.parameter(&block.last().tensor_name(Role::NormScale))].fill(0.0);
+    }
+    let numbers = |numbers: &Numbers| Numbers {
+        parameters: transplant(&old.parameters, &numbers.parameters, &new.parameters, fresh.parameters.clone()),
+        statistics: transplant(&old.statistics, &numbers.statistics, &new.statistics, fresh.statistics.clone()),
+    };
+    let moment = |moment: &Moment| {
+        let fresh = vec![0.0; fresh.parameters.len()];
+        let numbers = transplant(&old.parameters, &moment.to_floats(), &new.parameters, fresh);
+        Moment::of(moment.kind, MomentFormat::F32, numbers)
+    };
+    let mut grown = state.clone();
+    grown.network = numbers(&state.network);
+    grown.average = numbers(&state.average);
+    grown.moments = state.moments.iter().map(moment).collect();
+    Ok(grown)
+}
+
+/// Checks that a network can become another one and compute the same.
+fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
+    let refused = |reason: String| Err(Error::Growth { reason });
+    if from.model != Model::Alphazero {
+        return refused(
+            "the state of a MuZero network is rescaled over all channels, which more of them change".into(),
+        );
+    }
+    let other = Architecture {
+        channels: from.channels,
+        blocks: from.blocks,
+        squeeze_excitation: from.squeeze_excitation,
+        ..to.clone()
+    };
+    if other != *from {
+        return refused("only blocks, channels and squeeze_excitation may differ".into());
+    }
+    for (what, old, new) in [
+        ("channels", from.channels, to.channels),
+        ("blocks", from.blocks, to.blocks),
+        ("squeeze_excitation", from.squeeze_excitation, to.squeeze_excitation),
+    ] {
+        if new < old {
+            return refused(format!("{what} {old} cannot become {new}"));
+        }
+    }
+    if from.squeeze_excitation == 0 && to.squeeze_excitation > 0 && from.blocks > 0 {
+        return refused("squeeze_excitation in blocks that have none scales what they compute".into());
+    }
+    let activation = to.design.activation;
+    if to.blocks > from.blocks && activation != Activation::Relu {
+        return refused(format!(
+            "a block that adds nothing applies {activation} once more: only channels can be added"
+        ));
+    }
+    Ok(())
+}
+
+/// Puts the numbers of the old tensors in their places among the new ones, which `fresh` fills elsewhere. Weights from
+/// new inputs to old outputs are 0.
+fn transplant(from: &[Entry], numbers: &[f32], to: &[Entry], mut fresh: Vec<f32>) -> Vec<f32> {
+    let old: HashMap<&str, &Entry> = from.iter().map(|entry| (entry.tensor.name.as_str(), entry)).collect();
+    for entry in to {
+        let Some(before) = old.get(entry.tensor.name.as_str()) else { continue };
+        let ([outputs, inputs], [new_outputs, new_inputs]) = (sides(before), sides(entry));
+        let rows = numbers[before.range()].chunks_exact(before.len / outputs).enumerate();
+        let width = entry.len / new_outputs;
+        for (output, row) in rows {
+            let place = entry.offset + row_of(entry, output, [outputs, new_outputs]) * width;
+            for (tap, of_tap) in row.chunks_exact(inputs).enumerate() {
+                let to = &mut fresh[place + tap * new_inputs..][..new_inputs];
+                to.fill(0.0);
+                to[..inputs].copy_from_slice(of_tap);
+            }
+        }
+    }
+    fresh
+}
+
+/// Outputs and inputs of a tensor, whose numbers lie as `[outputs, taps, inputs]`.
+fn sides(entry: &Entry) -> [usize; 2] {
+    match entry.tensor.shape[..] {
+        [outputs, inputs, ..] => [outputs, inputs],
+        _ => [entry.len, 1],
+    }
+}
+
+/// The new place of an output. Those of squeeze-and-excitation are scales and then shifts of the channels.
+fn row_of(entry: &Entry, output: usize, [old, new]: [usize; 2]) -> usize {
+    let is_shift = entry.tensor.name.contains(".excitation.output.") && output >= old / 2;
+    if is_shift { output - old / 2 + new / 2 } else { output }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::{BlockKind, Design};
+
+    use crate::moments::MomentKind;
+
+    use super::*;
+    use crate::Layout;
+
+    fn small() -> Architecture {
+        Architecture {
+            game: "small".into(),
+            planes: 2,
+            height: 3,
+            width: 3,
+            actions: 9,
+            channels: 6,
+            blocks: 3,
+            squeeze_excitation: 3,
+            global_pooling: 2,
+            design: Design::default(),
+            model: Model::Alphazero,
+        }
+    }
+
+    fn layout(architecture: &Architecture) -> Layout {
+        ModelLayers::new(architecture).unwrap().layout()
+    }
+
+    /// A state in which every number is another.
+    fn state(architecture: &Architecture) -> State {
+        let layout = layout(architecture);
+        let numbered = |entries: &[Entry], first: usize| -> Vec<f32> {
+            (first..).take(entries.iter().map(|entry| entry.len).sum()).map(|number| number as f32).collect()
+        };
+        let numbers = |first| Numbers {
+            parameters: numbered(&layout.parameters, first),
+            statistics: numbered(&layout.statistics, first),
+        };
+        State {
+            network: numbers(1),
+            average: numbers(2),
+            moments: vec![Moment::of(MomentKind::Gradient, MomentFormat::F32, numbered(&layout.parameters, 3))],
+            step: 7,
+            progress: 0.5,
+            averaged_since: None,
+        }
+    }
+
+    #[test]
+    fn old_numbers_keep_their_places_and_read_new_channels_with_weights_of_zero() {
+        let (from, to) = (small(), Architecture { channels: 8, blocks: 5, squeeze_excitation: 4, ..small() });
+        let before = state(&from);
+        let grown = grow(&from, &to, &before, 1).unwrap();
+        let (old, new) = (layout(&from), layout(&to));
+        let of = |layout: &Layout, numbers: &[f32], name: &str| numbers[layout.parameter(name)].to_vec();
+        let pair = |name: &str| [of(&old, &before.network.parameters, name), of(&new, &grown.network.parameters, name)];
+        let [weights, wide] = pair("block.1.first.convolution.weight");
+        for (output, row) in wide.chunks_exact(9 * 8).take(6).enumerate() {
+            for (tap, inputs) in row.chunks_exact(8).enumerate() {
+                assert_eq!(inputs[..6], weights[output * 54 + tap * 6..][..6]);
+                assert_eq!(inputs[6..], [0.0; 2]);
+            }
+        }
+        assert!(wide[6 * 72..].iter().all(|weight| *weight != 0.0), "new channels read all channels");
+        // Scales of channels, then shifts.
+        let [bias, wide] = pair("block.1.excitation.output.bias");
+        assert_eq!((&wide[..6], &wide[8..14]), (&bias[..6], &bias[6..]));
+        assert_eq!([wide[6], wide[7], wide[14], wide[15]], [0.0; 4]);
+        assert_eq!(of(&new, &grown.network.parameters, "block.4.second.norm.weight"), [0.0; 8]);
+        assert_eq!(of(&new, &grown.network.parameters, "block.4.first.norm.weight"), [1.0; 8]);
+        assert_eq!(of(&new, &grown.moments[0].to_floats(), "block.4.first.convolution.weight"), vec![0.0; 9 * 64]);
+        let [variance, wide] = [(&old, &before), (&new, &grown)]
+            .map(|(layout, state)| state.average.statistics[layout.statistic("stem.norm.variance")].to_vec());
+        assert_eq!((&wide[..6], &wide[6..]), (&variance[..], &[1.0; 2][..]));
+        assert_eq!((grown.step, grown.progress), (7, 0.5));
+    }
+
+    #[test]
+    fn a_network_grows_into_itself_without_a_change() {
+        for design in [Design::default(), Design { activation: Activation::Mish, block: BlockKind::Bottleneck }] {
+            let architecture = Architecture { design, ..small() };
+            let before = state(&architecture);
+            assert_eq!(grow(&architecture, &architecture, &before, 1).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn what_would_change_the_function_is_refused_with_the_reason() {
+        let mish = Design { activation: Activation::Mish, ..Design::default() };
+        let refused = |from: Architecture, to: Architecture| {
+            grow(&from, &to, &state(&small()), 1).map(drop).unwrap_err().to_string()
+        };
+        for (from, to, reason) in [
+            (small(), Architecture { channels: 5, ..small() }, "channels 6 cannot become 5"),
+            (small(), Architecture { blocks: 2, ..small() }, "blocks 3 cannot become 2"),
+            (small(), Architecture { global_pooling: 3, ..small() }, "only blocks, channels"),
+            (small(), Architecture { design: mish, ..small() }, "only blocks, channels"),
+            (Architecture { squeeze_excitation: 0, ..small() }, small(), "squeeze_excitation in blocks"),
+            (
+                Architecture { design: mish, ..small() },
+                Architecture { design: mish, blocks: 4, ..small() },
+                "applies mish once more",
+            ),
+            (Architecture { model: Model::muzero(5), ..small() }, small(), "a MuZero network"),
+        ] {
+            let error = refused(from, to);
+            assert!(error.contains(reason), "{error}");
+        }
+        let wider = Architecture { design: mish, channels: 9, ..small() };
+        assert!(grow(&Architecture { design: mish, ..small() }, &wider, &state(&small()), 1).is_ok());
+    }
+}

@@ -1,0 +1,212 @@
+use game::{Game, ObservationShape, Scoring, Spec};
+use serde::{Deserialize, Serialize};
+use service::ConfigError;
+use weights::{Activation, Architecture, BlockKind, Design, Model};
+
+use super::NetworkPreset;
+
+/// The section `[network]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkSection {
+    /// `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c384`: blocks and channels in place of those below, and of the
+    /// last one bottleneck blocks; `none` takes those below.
+    pub preset: NetworkPreset,
+    /// Channels of the residual tower.
+    pub channels: usize,
+    /// Residual blocks of the tower.
+    pub blocks: usize,
+    /// Hidden units of the squeeze-and-excitation in every block; 0 leaves it out.
+    pub squeeze_excitation: usize,
+    /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
+    pub global_pooling: usize,
+    /// The function behind batch norms: `relu`, `mish`, `silu` or `gelu`. Others than `relu` are of `alphazero` in
+    /// games scored by their outcome.
+    pub activation: Activation,
+    /// The convolutions of a block: `residual`, or `bottleneck`, whose 3×3 convolutions have half of the channels. The
+    /// latter is of the same models as other activations.
+    pub block: BlockKind,
+    /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
+    /// `stochastic_muzero`, for search by learned dynamics with chance.
+    pub model: ModelKind,
+    /// Of `muzero`, `stochastic_muzero`, and `alphazero` in environments scored by rewards: values and rewards are
+    /// categorical over the integers from minus this number to it, after the invertible transform, which maps 10 to
+    /// 2.3, 100 to 9.1 and 500 to 21.9.
+    pub support: usize,
+    /// Of `muzero`: the reward head predicts value prefixes, sums of rewards over the steps, by an LSTM (Ye et al.
+    /// 2021).
+    pub value_prefix: bool,
+    /// Of `stochastic_muzero`: M, the number of chance codes, which bounds the number of results of an action that the
+    /// model distinguishes. 32 as published.
+    pub chance_codes: usize,
+}
+
+/// The setting `network.model`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// One network for priors and values of positions, which are returns in games scored by rewards.
+    Alphazero,
+    /// Representation, dynamics and prediction.
+    Muzero,
+    /// The same with afterstates and chance codes.
+    StochasticMuzero,
+}
+
+impl Default for NetworkSection {
+    fn default() -> Self {
+        // On boards of a few cells the convolutions see the whole board anyway, so the options are off.
+        Self {
+            preset: NetworkPreset::None,
+            channels: 64,
+            blocks: 4,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            activation: Activation::Relu,
+            block: BlockKind::Residual,
+            model: ModelKind::Alphazero,
+            support: 25,
+            value_prefix: false,
+            chance_codes: 32,
+        }
+    }
+}
+
+impl NetworkSection {
+    /// Returns the model that is trained in a game.
+    #[must_use]
+    pub fn model_of<G: Game>(&self, game: &G) -> Model {
+        let &Self { model, support, value_prefix, chance_codes, .. } = self;
+        match (model, game.spec().scoring) {
+            (ModelKind::Alphazero, Scoring::Outcome) => Model::Alphazero,
+            (ModelKind::Alphazero, Scoring::Rewards) => Model::AlphazeroReturns { support },
+            (ModelKind::Muzero, _) => Model::Muzero { support, value_prefix },
+            (ModelKind::StochasticMuzero, _) => Model::StochasticMuzero { support, codes: chance_codes },
+        }
+    }
+
+    /// Returns what the layers of the tower are made of.
+    #[must_use]
+    pub fn design(&self) -> Design {
+        let block = if self.preset == NetworkPreset::B50c384 { BlockKind::Bottleneck } else { self.block };
+        Design { activation: self.activation, block }
+    }
+
+    /// Returns channels and blocks: those of the preset, or as they are set.
+    #[must_use]
+    pub fn size(&self) -> [usize; 2] {
+        self.preset.size().unwrap_or([self.channels, self.blocks])
+    }
+
+    /// Checks that nothing is set that only towers of wins, draws and losses have.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub(super) fn check_default_design(&self, game: &str) -> Result<(), ConfigError> {
+        let Design { activation, block } = self.design();
+        let is_set = [
+            ("network.activation", activation != Activation::Relu, activation.to_string()),
+            ("network.block", block != BlockKind::Residual, block.to_string()),
+        ];
+        match is_set.into_iter().find(|(_, is_set, _)| *is_set) {
+            Some((key, _, value)) => {
+                let reason = format!(
+                    "`{value}` is of networks of alphazero in games scored by their outcome, and that of {game} is \
+                     another: leave it out"
+                );
+                Err(ConfigError::invalid(key, reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the network that is trained in a game.
+    #[must_use]
+    pub fn architecture_of<G: Game>(&self, game: &G) -> Architecture {
+        let Spec { name, actions, observation, .. } = game.spec().clone();
+        let ObservationShape { planes, height, width } = observation;
+        let &Self { squeeze_excitation, global_pooling, .. } = self;
+        let [channels, blocks] = self.size();
+        let model = self.model_of(game);
+        Architecture {
+            game: name,
+            planes,
+            height,
+            width,
+            actions,
+            channels,
+            blocks,
+            squeeze_excitation,
+            global_pooling,
+            design: self.design(),
+            model,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+
+    /// Returns the checked `[network]` of a run of tic-tac-toe, or the error.
+    fn answered(network: NetworkSection) -> Result<NetworkSection, String> {
+        let mut config = Config { network, ..Config::default() };
+        config.run.game = "tic_tac_toe".to_owned();
+        config.settings().map(|settings| settings.network).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn squeeze_excitation_and_global_pooling_reach_the_settings_and_are_off_by_default() {
+        let network = NetworkSection::default();
+        assert_eq!((network.squeeze_excitation, network.global_pooling), (0, 0));
+        let network = answered(NetworkSection { squeeze_excitation: 16, global_pooling: 63, ..network }).unwrap();
+        assert_eq!((network.squeeze_excitation, network.global_pooling), (16, 63));
+    }
+
+    #[test]
+    fn options_of_the_network_out_of_range_are_refused_by_their_key() {
+        let refused = |network| answered(network).map(drop).unwrap_err();
+        let error = refused(NetworkSection { squeeze_excitation: 2049, ..NetworkSection::default() });
+        assert!(error.contains("network.squeeze_excitation") && error.contains("must be from 0 to 2048"), "{error}");
+        let error = refused(NetworkSection { global_pooling: 64, ..NetworkSection::default() });
+        assert!(error.contains("network.global_pooling") && error.contains("must be from 0 to 63"), "{error}");
+    }
+
+    #[test]
+    fn an_activation_is_read_by_its_name_and_refused_for_networks_that_have_relu_only() {
+        let read = |text: &str| serde_json::from_str::<NetworkSection>(text).map_err(|error| error.to_string());
+        let network = answered(read(r#"{"activation": "mish"}"#).unwrap()).unwrap();
+        assert_eq!(network.design(), Design { activation: Activation::Mish, ..Design::default() });
+        assert_eq!(NetworkSection::default().design(), Design::default());
+        let error = read(r#"{"activation": "elu"}"#).unwrap_err();
+        assert!(error.contains("`elu`") && error.contains("`relu`, `mish`, `silu`, `gelu`"), "{error}");
+        let error = answered(NetworkSection { model: ModelKind::Muzero, ..network }).unwrap_err();
+        assert!(error.contains("network.activation") && error.contains("`mish`"), "{error}");
+    }
+
+    #[test]
+    fn bottleneck_blocks_are_read_by_their_name_and_refused_where_they_cannot_be_built() {
+        let read = |text: &str| serde_json::from_str::<NetworkSection>(text).map_err(|error| error.to_string());
+        let network = read(r#"{"block": "bottleneck"}"#).unwrap();
+        assert_eq!(answered(network.clone()).unwrap().design().block, BlockKind::Bottleneck);
+        assert!(read(r#"{"block": "dense"}"#).unwrap_err().contains("expected `residual` or `bottleneck`"));
+        let error = answered(NetworkSection { channels: 63, ..network.clone() }).unwrap_err();
+        assert!(error.contains("network.channels") && error.contains("63"), "{error}");
+        let error = answered(NetworkSection { global_pooling: 32, ..network.clone() }).unwrap_err();
+        assert!(error.contains("network.global_pooling") && error.contains("must be from 0 to 31"), "{error}");
+        let error = answered(NetworkSection { model: ModelKind::Muzero, ..network }).unwrap_err();
+        assert!(error.contains("network.block") && error.contains("`bottleneck`"), "{error}");
+    }
+
+    #[test]
+    fn a_network_wider_or_deeper_than_the_network_crate_makes_is_refused_by_its_key() {
+        let refused = |network| answered(network).map(drop).unwrap_err();
+        let error = refused(NetworkSection { channels: 2049, ..NetworkSection::default() });
+        assert!(error.contains("network.channels") && error.contains("must be from 1 to 2048"), "{error}");
+        let error = refused(NetworkSection { chance_codes: 0, ..NetworkSection::default() });
+        assert!(error.contains("network.chance_codes"), "{error}");
+        let error = refused(NetworkSection { blocks: 257, ..NetworkSection::default() });
+        assert!(error.contains("network.blocks") && error.contains("must be from 1 to 256"), "{error}");
+    }
+}

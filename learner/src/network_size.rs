@@ -1,0 +1,83 @@
+use std::fmt;
+
+use training::ModelLayers;
+use weights::{Architecture, Design};
+
+/// The size of a network, for a person to read before a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkSize {
+    architecture: Architecture,
+    /// Trained parameters that evaluators need.
+    parameters: usize,
+    /// Multiply-adds of the evaluation of one position, which are counted for AlphaZero networks of wins, draws and
+    /// losses.
+    multiply_adds: Option<usize>,
+}
+
+impl NetworkSize {
+    /// The size of an architecture.
+    ///
+    /// # Errors
+    /// [`training::Error::Network`] names the dimension that is out of range.
+    pub fn of(architecture: &Architecture) -> Result<Self, training::Error> {
+        let layers = ModelLayers::new(architecture)?;
+        Ok(Self {
+            architecture: architecture.clone(),
+            parameters: layers.parameters(),
+            multiply_adds: layers.alphazero().ok().map(network::Layers::multiply_adds),
+        })
+    }
+}
+
+impl fmt::Display for NetworkSize {
+    /// The blocks, the parameters with their size as float32, and FLOPs, which are twice the multiply-adds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { architecture, parameters, multiply_adds } = self;
+        let Architecture { blocks, channels, design, .. } = architecture;
+        let megabytes = (parameters * size_of::<f32>()) as f64 / 1e6;
+        let Design { activation, block } = design;
+        write!(f, "network: {blocks} {block} blocks of {channels} channels, {activation}; ")?;
+        write!(f, "{parameters} parameters ({megabytes:.1} MB)")?;
+        match multiply_adds {
+            Some(multiply_adds) => write!(f, ", {:.1} MFLOP per position", 2.0 * *multiply_adds as f64 / 1e6),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::Model;
+
+    use super::*;
+
+    #[test]
+    fn a_size_is_one_line_with_parameters_bytes_and_flops() {
+        let architecture = Architecture {
+            game: "connect_four".into(),
+            planes: 2,
+            height: 6,
+            width: 7,
+            actions: 7,
+            channels: 64,
+            blocks: 4,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            design: Design::default(),
+            model: Model::Alphazero,
+        };
+        // Stem, blocks and heads with their norms, then the matrices of the heads.
+        let convolutions = 2 * 64 * 9 + 8 * 64 * 64 * 9 + 2 * 64 * 32 + 2 * (9 * 64 + 2 * 32);
+        let parameters = convolutions + (42 * 32 + 1) * (7 + 64) + 65 * 3;
+        let near = (3 * 6 - 2) * (3 * 7 - 2);
+        let products = near * (2 * 64 + 8 * 64 * 64) + 42 * 2 * 64 * 32 + 42 * 32 * (7 + 64) + 64 * 3;
+        let expected = format!(
+            "network: 4 residual blocks of 64 channels, relu; {parameters} parameters ({:.1} MB), {:.1} MFLOP per position",
+            4e-6 * parameters as f64,
+            2e-6 * products as f64
+        );
+        assert_eq!(NetworkSize::of(&architecture).unwrap().to_string(), expected);
+        let muzero = NetworkSize::of(&Architecture { model: Model::muzero(5), ..architecture }).unwrap().to_string();
+        assert!(muzero.ends_with(" MB)"), "{muzero}");
+    }
+}
