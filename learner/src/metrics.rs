@@ -7,7 +7,6 @@ use training::{Losses, Memory, StepTimes};
 use weights::WeightsVersion;
 
 use crate::trainer::Placed;
-use crate::validation::Measures;
 
 /// Registers counters of rare events at zero: a counter that appears with its first event hides that event from every
 /// rate.
@@ -154,21 +153,6 @@ pub(crate) fn held_out(samples: usize) {
 /// Adds to the time of the validating thread: `prepare` (replaying positions, making targets) or `evaluate`.
 pub(crate) fn validated(part: &'static str, time: Duration) {
     gauge!("zerofleet_learner_validation_seconds_total", "part" => part).increment(time.as_secs_f64());
-}
-
-/// Sets the measures of a version on held-out positions.
-pub(crate) fn validation(version: WeightsVersion, measures: &Measures) {
-    gauge!("zerofleet_learner_validation_weights_version").set(version.0 as f64);
-    gauge!("zerofleet_learner_validation_positions").set(measures.positions as f64);
-    gauge!("zerofleet_learner_validation_loss", "part" => "policy").set(measures.policy_loss);
-    gauge!("zerofleet_learner_validation_policy_accuracy").set(measures.policy_accuracy);
-    gauge!("zerofleet_learner_validation_value_squared_error").set(measures.value_squared_error);
-    if let Some(loss) = measures.value_loss {
-        gauge!("zerofleet_learner_validation_loss", "part" => "value").set(loss);
-    }
-    if let Some(error) = measures.calibration_error {
-        gauge!("zerofleet_learner_validation_calibration_error").set(error);
-    }
 }
 
 /// Sets the number of servers and the number of those that are drawn from.

@@ -189,7 +189,7 @@ impl<G: Game> Validator<G> {
         let failed = measured.is_err();
         match measured {
             Ok(Some((measures, errors))) => {
-                metrics::validation(manifest.version, &measures);
+                measures.export(manifest.version);
                 self.records.append(manifest.training_step, || records::validation(&measures));
                 if self.priorities.are_wanted() {
                     let (items, errors): (Vec<Item>, Vec<f32>) = errors.into_iter().unzip();

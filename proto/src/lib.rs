@@ -5,7 +5,8 @@
 //! [`inference::v1`], [`learners::v1`], [`open_inference::v2`]), the conversions to and from domain types
 //! ([`convert`]), the clients ([`replay::Writer`], [`replay::Sampler`], [`weights::Subscriber`],
 //! [`inference::Evaluations`], [`learners::Peer`]), the discovery of servers that share one job ([`servers`]), and the
-//! settings and authentication that all servers and channels share ([`security`]). It depends on no tables, no tensors and no rules of a game. Start with [`replay`].
+//! settings and authentication that all servers and channels share ([`security`]). It depends on no tables, no tensors
+//! and no rules of a game. Start with [`replay`].
 
 // The sources of `scripted`, which are compiled into the tests of this crate, refer to it as `proto`.
 #[cfg(test)]

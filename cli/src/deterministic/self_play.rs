@@ -10,8 +10,8 @@ use games::AnyGame;
 use proto::weights::Published;
 use selfplay::{Episodes, FinishedEpisode, LatentEpisodes, Settings};
 
-/// The number of groups of games. Each group has an evaluator of its own and is played by one thread, so that the number
-/// of threads changes no batch.
+/// The number of groups of games. Each group has an evaluator of its own and is played by one thread, so that the
+/// number of threads changes no batch.
 const GROUPS: usize = 4;
 /// The number of games of a group that advance together.
 pub(super) const GAMES: usize = 16;

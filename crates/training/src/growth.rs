@@ -17,7 +17,7 @@ use crate::{Entry, Error, ModelLayers, MomentFormat, Numbers};
 ///   blocks.
 /// - New channels, and new hidden units of squeeze-and-excitation, stand behind the old ones. Their incoming weights
 ///   are those of a new network of `seed`, and old outputs read them with weights of 0.
-/// - New parameters have moments of 0; moments are of float32, as in files. Those of the average are the same as those of the network.
+/// - New parameters have moments of 0, and the same average as in the network. Moments are of float32, as in files.
 ///
 /// # Errors
 /// [`Error::Growth`] names what else differs, or has become smaller.

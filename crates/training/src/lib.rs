@@ -3,9 +3,9 @@
 //! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
 //! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with its [`Losses`] and
 //! [`StepTimes`]; of several learners each adds a [`Contribution`] to a step. A [`Layout`] places the tensors of
-//! [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`] writes these as files, so that each backend resumes
-//! what another one trained. [`moments`] are stored in float32 or fewer bits; [`Memory`] states what a training needs.
-//! [`growth`] continues a training in a larger network. Start with [`TrainerSettings`].
+//! [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`] writes these as files, so that each backend
+//! resumes what another one trained. [`moments`] are stored in float32 or fewer bits; [`Memory`] states what a training
+//! needs. [`growth`] continues a training in a larger network. Start with [`TrainerSettings`].
 
 pub mod checkpoint;
 mod contribution;

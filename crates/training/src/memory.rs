@@ -94,6 +94,7 @@ mod tests {
             blocks: 1,
             squeeze_excitation: 0,
             global_pooling: 0,
+            design: weights::Design::default(),
             model: Model::Alphazero,
         }
     }

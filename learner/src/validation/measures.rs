@@ -1,7 +1,10 @@
 //! What validation measures: losses, accuracy and calibration of predictions, as plain numbers in float64.
 
-use super::buffer::{Row, ValueTarget};
 use inference::Wdl;
+use metrics::gauge;
+use weights::WeightsVersion;
+
+use super::buffer::{Row, ValueTarget};
 
 /// M: the number of bins of the calibration error, as in Guo et al. (2017).
 const BINS: usize = 15;
@@ -22,6 +25,23 @@ pub(crate) struct Measures {
     /// The expected calibration error of the expected score, from 0 to 1 ([`Calibration::error`]); `None` in games
     /// scored by rewards.
     pub(crate) calibration_error: Option<f64>,
+}
+
+impl Measures {
+    /// Exports them as those of this version.
+    pub(crate) fn export(&self, version: WeightsVersion) {
+        gauge!("zerofleet_learner_validation_weights_version").set(version.0 as f64);
+        gauge!("zerofleet_learner_validation_positions").set(self.positions as f64);
+        gauge!("zerofleet_learner_validation_loss", "part" => "policy").set(self.policy_loss);
+        gauge!("zerofleet_learner_validation_policy_accuracy").set(self.policy_accuracy);
+        gauge!("zerofleet_learner_validation_value_squared_error").set(self.value_squared_error);
+        if let Some(loss) = self.value_loss {
+            gauge!("zerofleet_learner_validation_loss", "part" => "value").set(loss);
+        }
+        if let Some(error) = self.calibration_error {
+            gauge!("zerofleet_learner_validation_calibration_error").set(error);
+        }
+    }
 }
 
 /// Sums over rows.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::growth::grow;
-use training::{Contents, Decay, Examples, TrainerSettings};
+use training::{Contents, Decay, Examples, MomentFormat, TrainerSettings};
 use weights::{Activation, Architecture, BlockKind, Design};
 
 use crate::Trainer;
@@ -74,7 +74,7 @@ fn training_goes_on_in_a_larger_network_with_the_loss_that_it_had() {
             without_l2(&mut trainer);
         }
         let files = trainer.snapshot(Contents::All).files().unwrap();
-        let state = State::read(&layout, settings().optimiser, &files).unwrap();
+        let state = State::read(&layout, settings().optimiser, MomentFormat::F32, &files).unwrap();
         let grown = grow(&from, &to, &state, 1).unwrap().files(&larger, settings().optimiser).unwrap();
         let mut wide = Trainer::new(&to, settings(), 2, 2).unwrap();
         wide.load(&grown).unwrap();

@@ -1,0 +1,190 @@
+use learner::config::ModelKind;
+use selfplay::config::AlgorithmName;
+
+use super::*;
+use crate::placement::Accelerators;
+
+/// A machine without accelerator.
+fn machine() -> Machine {
+    Machine { cores: 16, memory_bytes: 1 << 36, accelerators: Accelerators::None("no driver".to_owned()) }
+}
+
+/// A temporary folder of runs.
+struct Runs {
+    folder: tempfile::TempDir,
+}
+
+impl Runs {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Writes a run file with this text.
+    fn file(&self, text: &str) -> PathBuf {
+        let path = self.folder.path().join("given.toml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Returns the plan for the run `first`.
+    fn plan(&self, game: Option<&str>, config: Option<PathBuf>) -> anyhow::Result<Plan> {
+        let game = game.map(str::to_owned);
+        Plan::on(&Args { game, config, ..self.args() }, std::iter::empty(), machine)
+    }
+
+    fn args(&self) -> Args {
+        Args {
+            minutes: None,
+            game: None,
+            algorithm: None,
+            actors: Some(1),
+            replay_servers: None,
+            learners: 1,
+            inference: None,
+            run: Some("first".to_owned()),
+            runs: self.folder.path().to_owned(),
+            config: None,
+            sets: Vec::new(),
+        }
+    }
+
+    /// Returns the threads of an actor when the run `first` resumes with this many actors, and the value in its run
+    /// file.
+    fn threads(&self, actors: usize, sets: &[&str]) -> (usize, usize) {
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        let args = Args { actors: Some(actors), sets, ..self.args() };
+        let plan = Plan::on(&args, std::iter::empty(), machine).unwrap();
+        plan.run.create().unwrap();
+        plan.write_config().unwrap();
+        (plan.config.actor.threads, config::load_run::<Config>(&plan.run).unwrap().actor.threads)
+    }
+
+    /// Starts the run `first`.
+    fn begin(&self, game: Option<&str>, config: Option<PathBuf>) {
+        let plan = self.plan(game, config).unwrap();
+        plan.run.create().unwrap();
+        plan.write_config().unwrap();
+    }
+}
+
+#[test]
+fn a_run_file_that_an_existing_run_ignores_is_reported() {
+    let runs = Runs::new();
+    runs.begin(Some("tic_tac_toe"), None);
+    let file = runs.file("[learner]\nlearning_rate = 0.1");
+    let plan = runs.plan(None, Some(file.clone())).unwrap();
+    assert_eq!(plan.unread, Some(file));
+    assert_eq!(plan.config.learner.learning_rate, 0.003);
+}
+
+#[test]
+fn the_run_file_that_a_run_was_started_with_is_not_reported() {
+    let runs = Runs::new();
+    let file = runs.file("[learner]\nlearning_rate = 0.1");
+    runs.begin(Some("tic_tac_toe"), Some(file.clone()));
+    let plan = runs.plan(None, Some(file)).unwrap();
+    assert_eq!(plan.unread, None);
+    assert_eq!(plan.config.learner.learning_rate, 0.1);
+}
+
+#[test]
+fn a_new_run_is_checked_without_a_folder_or_a_machine() {
+    let runs = Runs::new();
+    let check = |sets: &[&str]| {
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        let args = Args { game: Some("tic_tac_toe".to_owned()), minutes: Some(3.0), sets, ..runs.args() };
+        check_new(&args, std::iter::empty())
+    };
+    let config = check(&["learner.batch_size=32"]).unwrap();
+    assert_eq!((config.learner.batch_size, config.learner.schedule_minutes), (32, 3.0));
+    let error = check(&["learner.learning_rate=-1"]).unwrap_err().to_string();
+    assert!(error.starts_with("learner.learning_rate"), "{error}");
+    assert_eq!(std::fs::read_dir(runs.folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_run_resumes_with_the_game_and_the_network_it_was_started_with() {
+    let runs = Runs::new();
+    runs.begin(Some("tic_tac_toe"), None);
+    let error = runs.plan(Some("connect_four"), None).unwrap_err().to_string();
+    assert!(error.starts_with("run.game: run first was started with tic_tac_toe, not connect_four"), "{error}");
+    let error = runs.plan(None, Some(runs.file("[network]\nblocks = 9"))).unwrap_err().to_string();
+    assert!(error.starts_with("network: run first was started with channels = 32"), "{error}");
+}
+
+#[test]
+fn an_algorithm_sets_the_search_and_the_model_and_a_run_keeps_its_model() {
+    let runs = Runs::new();
+    let algorithm = |run: &str, algorithm| {
+        let (run, game) = (Some(run.to_owned()), Some("tic_tac_toe".to_owned()));
+        let args = Args { algorithm: Some(algorithm), run, game, ..runs.args() };
+        Plan::on(&args, std::iter::empty(), machine)
+    };
+    for (number, (name, search, model)) in [
+        (Algorithm::Alphazero, AlgorithmName::Puct, ModelKind::Alphazero),
+        (Algorithm::GumbelAlphazero, AlgorithmName::Gumbel, ModelKind::Alphazero),
+        (Algorithm::Muzero, AlgorithmName::Puct, ModelKind::Muzero),
+        (Algorithm::GumbelMuzero, AlgorithmName::Gumbel, ModelKind::Muzero),
+        (Algorithm::StochasticMuzero, AlgorithmName::Puct, ModelKind::StochasticMuzero),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let plan = algorithm(&format!("run-{number}"), name).unwrap();
+        assert_eq!((plan.config.search.algorithm, plan.config.network.model), (search, model), "{name}");
+    }
+    let plan = algorithm("kept", Algorithm::GumbelMuzero).unwrap();
+    plan.run.create().unwrap();
+    plan.write_config().unwrap();
+    let error = algorithm("kept", Algorithm::GumbelAlphazero).unwrap_err().to_string();
+    assert!(error.contains("model = \"muzero\"") && error.contains("not channels"), "{error}");
+}
+
+#[test]
+fn a_run_keeps_its_replay_servers_and_their_addresses_and_rejects_a_lower_count() {
+    let runs = Runs::new();
+    runs.begin(Some("tic_tac_toe"), None);
+    let run = RunDirectory::new(runs.folder.path(), "first").unwrap();
+    let addresses: Vec<SocketAddr> = vec!["127.0.0.1:7001".parse().unwrap(), "127.0.0.1:7002".parse().unwrap()];
+    assert_eq!(runs.plan(None, None).unwrap().replay, [None]);
+    let replay = |wanted| replay_servers(wanted, &run, &addresses);
+    let kept: Vec<_> = addresses.iter().copied().map(Some).collect();
+    assert_eq!(replay(None).unwrap(), kept);
+    assert_eq!(replay(Some(3)).unwrap(), [&kept[..], &[None]].concat());
+    let error = replay(Some(1)).unwrap_err().to_string();
+    assert!(error.contains("run first has 2 replay servers; 1 would leave out trajectories"), "{error}");
+    assert!(replay(Some(0)).unwrap_err().to_string().contains("at least 1"));
+
+    let progress = Progress { replay: addresses.clone(), ..Progress::default() };
+    run.keep_progress(&progress).unwrap();
+    assert_eq!(runs.plan(None, None).unwrap().replay, kept);
+}
+
+#[test]
+fn several_learners_leave_fewer_cores_to_actors_and_a_wrong_number_or_another_group_is_refused() {
+    let runs = Runs::new();
+    let of = |learners, sets: &[&str]| {
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        Plan::on(&Args { learners, sets, ..runs.args() }, std::iter::empty(), machine)
+    };
+    let threads = |learners| of(learners, &[]).unwrap().config.actor.threads;
+    assert_eq!([threads(1), threads(4), threads(64)], [15, 12, 1]);
+    let group = "learner.group=http://a:1,http://b:1";
+    assert_eq!(of(1, &[group]).unwrap().learners, 1);
+    for (refused, key) in [(of(0, &[]), "--learners"), (of(65, &[]), "--learners"), (of(2, &[group]), "learner.group")]
+    {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.starts_with(key), "{error}");
+    }
+}
+
+#[test]
+fn threads_derived_from_the_cores_are_derived_again_and_configured_ones_stay() {
+    let runs = Runs::new();
+    for (actors, threads) in [(1, 15), (2, 7), (16, 1), (1, 15)] {
+        assert_eq!(runs.threads(actors, &[]), (threads, 0));
+    }
+    assert_eq!(runs.threads(2, &["actor.threads=5"]), (5, 5));
+    assert_eq!(runs.threads(1, &[]), (5, 5));
+    assert_eq!(runs.threads(1, &["actor.threads=0"]), (15, 0));
+}

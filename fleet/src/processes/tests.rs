@@ -1,0 +1,193 @@
+//! Tests the order of start and drain with shell scripts in place of the processes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use service::gpus::Gpu;
+
+use super::*;
+use crate::config::Fleet as Config;
+use crate::placement::{Accelerators, Candidate, Machine, place};
+use crate::run_directory::{Progress, RunDirectory};
+
+/// Deadline for a shell script to start; it takes far less.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The script in place of each process. It is a file of the repository, because a file that a test has just written
+/// cannot be executed while another test forks.
+const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/stand_in.sh");
+
+/// A fleet of stand-ins.
+struct StandIns {
+    folder: tempfile::TempDir,
+    run: RunDirectory,
+}
+
+impl StandIns {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["replay-server", "learner", "actor", "arena", "inference-server"] {
+            symlink(STAND_IN, folder.path().join(name)).unwrap();
+        }
+        let run = RunDirectory::new(folder.path(), "first").unwrap();
+        run.create().unwrap();
+        Self { folder, run }
+    }
+
+    /// Starts the fleet, and waits until every process has written its command line.
+    fn start(&self, actors: usize, inference: Inference) -> Fleet {
+        let machine = Machine { cores: 16, memory_bytes: 0, accelerators: Accelerators::None(String::new()) };
+        self.start_on(&machine, actors, inference, 1)
+    }
+
+    fn start_on(&self, machine: &Machine, actors: usize, inference: Inference, replay_servers: usize) -> Fleet {
+        self.start_with(machine, actors, inference, replay_servers, 1)
+    }
+
+    fn start_with(
+        &self,
+        machine: &Machine,
+        actors: usize,
+        inference: Inference,
+        replay_servers: usize,
+        learners: usize,
+    ) -> Fleet {
+        let mut config = Config::default();
+        (config.actor.threads, config.inference.threads) = (3, 5);
+        config.replay.archive = "file:///archive/".to_owned();
+        // Any certificate makes the scheme `https`; the stand-ins never read it.
+        config.security.certificate = "certificate.pem".into();
+        let progress = Progress { inference, ..Progress::default() };
+        let (run, replay) = (self.run.clone(), vec![None; replay_servers]);
+        let placement = place(machine, &config, Some(actors), inference).unwrap();
+        let written = config.clone();
+        let plan = Plan { run, config, written, actors, learners, placement, replay, progress, unread: None };
+        let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
+        let begin = Instant::now();
+        while self.lines("started").len() < fleet.members().len() {
+            assert!(begin.elapsed() < DEADLINE, "only these have started: {:?}", self.lines("started"));
+            std::thread::yield_now();
+        }
+        fleet
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn actors_end_first_then_the_learner_and_the_replay_server_last() {
+    let stand_ins = StandIns::new();
+    let mut fleet = stand_ins.start(2, Inference::Local);
+    assert_eq!(fleet.drain().unwrap(), [""; 0]);
+    let mut ended = stand_ins.lines("ended");
+    // The arena drains with the actors, and the drain of the learner does not wait for it.
+    ended.retain(|name| name != "arena");
+    assert_eq!(ended, ["actor", "actor", "learner", "replay-server"]);
+    assert!(fleet.members().iter().all(|member| !member.child.running()));
+}
+
+#[test]
+fn every_process_gets_the_addresses_of_the_others_and_its_thread_count() {
+    let stand_ins = StandIns::new();
+    let mut fleet = stand_ins.start(2, Inference::Remote);
+    fleet.drain().unwrap();
+    let started = stand_ins.lines("started");
+    let of = |name: &str| started.iter().filter(|line| line.starts_with(name)).collect::<Vec<_>>();
+    let argument = |line: &str, before: &str| {
+        let (_, after) = line.split_once(before).unwrap_or_else(|| panic!("{line} lacks {before}"));
+        after.split(' ').next().unwrap().to_owned()
+    };
+    let [replay, learner, inference] =
+        ["replay-server", "learner", "inference-server"].map(|name| argument(of(name)[0], "--listen "));
+    assert_eq!(argument(of("learner")[0], "learner.replay="), format!("https://{replay}"));
+    assert_eq!(argument(of("arena")[0], "arena.weights="), format!("https://{learner}"));
+    assert_eq!(argument(of("inference-server")[0], "inference.threads="), "5");
+    let mut ids = Vec::new();
+    for actor in of("actor") {
+        assert_eq!(argument(actor, "actor.replay="), format!("https://{replay}"));
+        assert_eq!(argument(actor, "actor.learner="), format!("https://{learner}"));
+        assert_eq!(argument(actor, "actor.inference="), format!("https://{inference}"));
+        assert_eq!(argument(actor, "actor.threads="), "3");
+        ids.push(argument(actor, "actor.id="));
+    }
+    ids.sort();
+    assert_eq!(ids, ["0", "1"]);
+    let admins: std::collections::BTreeSet<_> = started.iter().map(|line| argument(line, "--admin ")).collect();
+    assert_eq!(admins.len(), 6, "every process has a port of its own");
+}
+
+#[test]
+fn each_replay_server_has_a_folder_and_an_archive_of_its_own() {
+    let stand_ins = StandIns::new();
+    let machine = Machine { cores: 16, memory_bytes: 0, accelerators: Accelerators::None(String::new()) };
+    let mut fleet = stand_ins.start_on(&machine, 1, Inference::Local, 3);
+    fleet.drain().unwrap();
+    let mut archives: Vec<_> = stand_ins
+        .lines("started")
+        .iter()
+        .filter(|line| line.starts_with("replay-server"))
+        .map(|line| line.split_once("replay.archive=").map(|(_, after)| after.split(' ').next().unwrap().to_owned()))
+        .collect();
+    archives.sort();
+    let of = |number| Some(format!("file:///archive/replay-server-{number}"));
+    // The first server uses the archive of the run file.
+    assert_eq!(archives, [None, of(2), of(3)]);
+}
+
+#[test]
+fn each_process_on_a_gpu_sees_that_gpu_only() {
+    let gpu = |index: usize| Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() };
+    let candidate = |index| Candidate { gpu: gpu(index), refused: None };
+    let accelerators = Accelerators::Cuda((0..3).map(candidate).collect());
+    let stand_ins = StandIns::new();
+    let machine = Machine { cores: 16, memory_bytes: 1 << 40, accelerators };
+    let mut fleet = stand_ins.start_on(&machine, 2, Inference::Local, 1);
+    fleet.drain().unwrap();
+    let started = stand_ins.lines("started");
+    let visible = |name: &str| {
+        let lines = started.iter().filter(|line| line.starts_with(name));
+        let mut visible: Vec<&str> = lines.map(|line| line.rsplit(' ').next().unwrap()).collect();
+        visible.sort_unstable();
+        visible
+    };
+    assert_eq!(visible("learner"), ["CUDA_VISIBLE_DEVICES=GPU-0"]);
+    assert_eq!(visible("actor"), ["CUDA_VISIBLE_DEVICES=GPU-1", "CUDA_VISIBLE_DEVICES=GPU-2"]);
+    assert_eq!(visible("arena"), visible("replay-server"), "the arena is on the CPU");
+    let actor = started.iter().find(|line| line.starts_with("actor")).unwrap();
+    assert!(actor.contains("--set actor.accelerator_games=2048"), "{actor}");
+}
+
+#[test]
+fn each_learner_knows_all_of_them_and_has_a_place_and_a_folder_of_its_own_and_those_with_gpus_the_next_one() {
+    let stand_ins = StandIns::new();
+    let gpu = |index: usize| Gpu { index, uuid: format!("GPU-{index}"), ..Gpu::default() };
+    let accelerators = Accelerators::Cuda((0..2).map(|index| Candidate { gpu: gpu(index), refused: None }).collect());
+    let machine = Machine { cores: 16, memory_bytes: 1 << 40, accelerators };
+    let mut fleet = stand_ins.start_with(&machine, 1, Inference::Local, 1, 3);
+    fleet.drain().unwrap();
+    let mut started = stand_ins.lines("started");
+    started.retain(|line| line.starts_with("learner"));
+    started.sort_by_key(|line| line.split_once("learner.index=").unwrap().1.to_owned());
+    let group = |line: &String| line.split_once("learner.group=").unwrap().1.split(' ').next().unwrap().to_owned();
+    assert!(started.iter().all(|line| group(line) == group(&started[0])), "{started:?}");
+    for ((number, line), listen) in (1..).zip(&started).zip(group(&started[0]).split(',')) {
+        assert!(line.contains(&format!("--listen {}", listen.trim_start_matches("https://"))), "{line}");
+        assert!(line.contains(&format!("learner.index={}", number - 1)), "{line}");
+        assert_eq!(line.contains(&format!("run.directory={}", stand_ins.run.of_learner(number).display())), number > 1);
+    }
+    let visible: Vec<&str> = started.iter().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(visible, [0, 1, 0].map(|gpu| format!("CUDA_VISIBLE_DEVICES=GPU-{gpu}")));
+}
+
+#[test]
+fn the_list_of_a_fleet_names_every_process() {
+    let stand_ins = StandIns::new();
+    let mut fleet = stand_ins.start(2, Inference::Local);
+    let list = read_list(&stand_ins.run.fleet()).unwrap();
+    fleet.drain().unwrap();
+    let names: Vec<&str> = list.iter().map(|listed| listed.name.as_str()).collect();
+    assert_eq!(names, ["replay-server", "learner", "arena", "actor-0", "actor-1"]);
+}
