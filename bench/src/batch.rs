@@ -213,9 +213,9 @@ mod tests {
 
     #[test]
     fn the_network_of_a_run_is_that_of_its_file_and_its_preset() {
-        let args: Args = args("--set run.game=hex --set network.preset=b10c128");
+        let args: Args = args("--set run.game=hex-9 --set network.preset=b10c128");
         let config = args.run.config().unwrap();
-        assert_eq!((config.run.game.as_str(), config.network.size()), ("hex", [128, 10]));
+        assert_eq!((config.run.game.as_str(), config.network.size()), ("hex-9", [128, 10]));
         assert!(budget(&Args { memory_gib: Some(0.0), ..args }).is_err());
     }
 }

@@ -20,6 +20,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// The benchmark of this name with its options.
+    pub(crate) fn of(benchmark: &str, options: Vec<OsString>) -> Self {
+        Self { arguments: std::iter::once(benchmark.into()).chain(options).collect() }
+    }
+
     /// Runs `zerofleet-bench` with this terminal; returns its exit status.
     ///
     /// # Errors

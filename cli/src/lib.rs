@@ -72,8 +72,8 @@ impl Cli {
         match self.command {
             Command::Bench(args) => return args.run(),
             Command::Doctor(args) => return args.run(&mut out),
+            Command::Tune(args) => return args.run(&mut out),
             Command::Train(args) => train::run(args),
-            Command::Tune(args) => args.run(&mut out),
             Command::Play(args) => args.run(),
             Command::Eval(args) => args.run(),
             Command::Match(args) => args.run(&mut out),

@@ -22,8 +22,10 @@ mod study;
 mod table;
 mod trial_runs;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -31,6 +33,7 @@ use fleet::run_directory::RunDirectory;
 use indicatif::ProgressBar;
 use service::Drain;
 
+use crate::bench;
 use crate::run_metrics::unix_seconds;
 use crate::screen::redrawn_text;
 use journal::Journal;
@@ -45,9 +48,33 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Searches for the settings of a run: many short runs, of which the bad ones are stopped early (docs/tuning.md).
 #[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    measurement: Option<Measurement>,
+
+    #[command(flatten)]
+    study: StudyArgs,
+}
+
+/// What is measured instead of a study.
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Measurement {
+    /// Measures sizes of batches and micro-batches for speed and memory, and recommends one.
+    #[command(disable_help_flag = true)]
+    Batch {
+        /// Options of `zerofleet bench batch`; see `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<OsString>,
+    },
+}
+
+/// Options of a study.
+#[derive(Debug, Clone, clap::Args)]
+struct StudyArgs {
     /// The study file (TOML). A study that was interrupted goes on.
-    #[arg(value_name = "FILE")]
+    // Required, but not beside a measurement.
+    #[arg(value_name = "FILE", default_value = "", hide_default_value = true)]
     file: PathBuf,
 
     /// Folder of all runs; the study has a folder of its name below.
@@ -64,11 +91,22 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Runs the trials of the study until all have ended or a signal requests a stop.
+    /// Runs the study, or the measurement.
     ///
     /// # Errors
-    /// An invalid study file, a folder in use, or trials that all fail.
-    pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+    /// An invalid study file, a folder in use, or trials that all fail; those of [`bench::Args::run`].
+    pub(crate) fn run(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+        match self.measurement {
+            None => self.study.run(out).map(|()| ExitCode::SUCCESS),
+            Some(Measurement::Batch { arguments }) => bench::Args::of("batch", arguments).run(),
+        }
+    }
+}
+
+impl StudyArgs {
+    /// Runs the trials of the study until all have ended or a signal requests a stop.
+    fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
+        ensure!(!self.file.as_os_str().is_empty(), "name a study file, or `batch`; see zerofleet tune --help");
         let study = Study::read(&self.file)?;
         if self.check {
             return Ok(write!(out, "{}", study.describe())?);

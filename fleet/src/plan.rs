@@ -240,6 +240,10 @@ fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> a
 
 fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) -> anyhow::Result<()> {
     unchanged("run.game", &before.run.game, &after.run.game, run)?;
+    if after.learner.grow {
+        // The learner checks that the network of its checkpoint can become this one.
+        return Ok(());
+    }
     let [before, after] = [before, after].map(|config| service::config::print(&config.network));
     unchanged("network", &before?, &after?, run)
 }

@@ -109,7 +109,19 @@ fn a_run_resumes_with_the_game_and_the_network_it_was_started_with() {
     let error = runs.plan(Some("connect_four"), None).unwrap_err().to_string();
     assert!(error.starts_with("run.game: run first was started with tic_tac_toe, not connect_four"), "{error}");
     let error = runs.plan(None, Some(runs.file("[network]\nblocks = 9"))).unwrap_err().to_string();
-    assert!(error.starts_with("network: run first was started with channels = 32"), "{error}");
+    assert!(error.starts_with("network: run first was started with preset = \"none\", channels = 32"), "{error}");
+}
+
+#[test]
+fn a_run_that_grows_resumes_with_another_network_and_its_game() {
+    let runs = Runs::new();
+    runs.begin(Some("tic_tac_toe"), None);
+    let larger = Args { sets: vec!["network.blocks=9".into(), "learner.grow=true".into()], ..runs.args() };
+    let plan = Plan::on(&larger, std::iter::empty(), machine).unwrap();
+    assert_eq!(plan.config.network.blocks, 9);
+    let other = Args { game: Some("connect_four".to_owned()), ..larger };
+    let error = Plan::on(&other, std::iter::empty(), machine).unwrap_err().to_string();
+    assert!(error.starts_with("run.game"), "{error}");
 }
 
 #[test]
@@ -137,7 +149,7 @@ fn an_algorithm_sets_the_search_and_the_model_and_a_run_keeps_its_model() {
     plan.run.create().unwrap();
     plan.write_config().unwrap();
     let error = algorithm("kept", Algorithm::GumbelAlphazero).unwrap_err().to_string();
-    assert!(error.contains("model = \"muzero\"") && error.contains("not channels"), "{error}");
+    assert!(error.contains("model = \"muzero\"") && error.contains("not preset"), "{error}");
 }
 
 #[test]

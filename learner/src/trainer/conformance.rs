@@ -228,7 +228,7 @@ impl Subject {
         };
         step(trainer.as_mut(), &(self.examples)());
         let gradient = trainer.take_gradient().unwrap().unwrap();
-        let layout = self.settings().layers(&architecture(self.model)).unwrap().layout();
+        let layout = self.settings().layers(&self.architecture()).unwrap().layout();
         assert_eq!(gradient.len(), layout.parameters.iter().map(|entry| entry.len).sum::<usize>());
         let norm = gradient.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
         assert!((norm - losses.gradient_norm).abs() < 1e-4 * (1.0 + norm), "{norm} and {}", losses.gradient_norm);
