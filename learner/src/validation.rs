@@ -211,13 +211,16 @@ fn pause(took: Duration) -> Duration {
     took.mul_f64(1.0 / TIME_SHARE_MAX - 1.0)
 }
 
+/// The distances of values from their targets, of some items.
+type ValueErrors = Vec<(Item, f32)>;
+
 /// Measures a network on every position; returns the value errors of new positions too. `None` if it was stopped.
 fn measure(
     evaluator: &mut dyn Evaluator,
     shape: ObservationShape,
     buffer: &mut Buffer,
     stop: &dyn Fn() -> bool,
-) -> anyhow::Result<Option<(Measures, Vec<(Item, f32)>)>> {
+) -> anyhow::Result<Option<(Measures, ValueErrors)>> {
     let positions = evaluator.attributes().max_batch.clamp(1, BATCH_MAX);
     let (mut sums, mut errors) = (Sums::default(), Vec::new());
     let (mut batch, mut predictions) = (Batch::new(shape), Predictions::new());

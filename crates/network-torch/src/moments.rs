@@ -201,7 +201,7 @@ mod tests {
     fn numbers(kind: MomentKind, len: usize) -> Vec<f32> {
         let number = |index: usize| {
             let magnitude = 10_f32.powf(-((index * 37 % 101) as f32) / 25.0);
-            if kind == MomentKind::Gradient && index % 3 == 0 { -magnitude } else { magnitude }
+            if kind == MomentKind::Gradient && index.is_multiple_of(3) { -magnitude } else { magnitude }
         };
         (0..len).map(number).collect()
     }

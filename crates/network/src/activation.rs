@@ -204,7 +204,7 @@ fn exp(x: f32) -> f32 {
     let n = rounded - ROUND;
     let r = (x - n * LN_2[0]) - n * LN_2[1];
     let mut sum = 1.987_569_1e-4;
-    for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1] {
+    for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         sum = sum * r + coefficient;
     }
     let power = f32::from_bits(rounded.to_bits().wrapping_add(127) << 23);

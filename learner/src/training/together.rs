@@ -26,7 +26,7 @@ const STATE_BYTES_BESIDE: usize = 2 << 20;
 
 /// What arrives while a member waits for a batch.
 enum Arrived {
-    Batch(Prepared),
+    Batch(Box<Prepared>),
     Nothing,
     End,
 }
@@ -52,7 +52,7 @@ impl Training {
             metrics::spent("wait", waiting.elapsed());
             let training = Instant::now();
             let prepared = match arrived {
-                Arrived::Batch(prepared) => Some(prepared),
+                Arrived::Batch(prepared) => Some(*prepared),
                 Arrived::Nothing => None,
                 Arrived::End => break,
             };
@@ -232,7 +232,7 @@ fn next(batches: &mut Batches, stop: &dyn Fn() -> bool) -> Arrived {
     let begun = Instant::now();
     while !stop() && begun.elapsed() < BATCH_WAIT {
         match batches.recv_timeout(POLL) {
-            Ok(prepared) => return Arrived::Batch(prepared),
+            Ok(prepared) => return Arrived::Batch(Box::new(prepared)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Arrived::End,
         }

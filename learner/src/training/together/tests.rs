@@ -80,7 +80,11 @@ impl Learners {
             let (sender, batches) = crossbeam_channel::bounded(1);
             std::thread::spawn(move || {
                 let batch = |number| if nth > 0 && number % nth == 0 { not_finite() } else { prepared() };
-                let _ends = (1..).try_for_each(|number| sender.send(Some(batch(number))));
+                for number in 1.. {
+                    if sender.send(Some(batch(number))).is_err() {
+                        return;
+                    }
+                }
             });
             let _publisher = publisher;
             let publish = move |manifest: Manifest, _| {

@@ -48,7 +48,7 @@ fn cases(count: usize) -> Vec<Case> {
         let outcome = [0.0, 0.5, 1.0][index % 3];
         let mut row =
             row(&shares(&mut rng, actions), ValueTarget::Wdl([target[0], target[1], target[2]]), Some(outcome));
-        row.policy_weight = if index % 5 == 0 { 0.0 } else { 1.0 };
+        row.policy_weight = if index.is_multiple_of(5) { 0.0 } else { 1.0 };
         Case {
             row,
             policy_logits: (0..actions).map(|_| rng.random_range(-4.0..4.0)).collect(),
