@@ -230,7 +230,7 @@ impl Rounding {
     }
 }
 
-/// The multipliers of [`mixed`].
+/// The multipliers of the hash that rounds at random.
 pub const MIX_FACTORS: [u32; 2] = [0x7feb_352d, 0x846c_a68b];
 
 /// A bijection of 32 bits that changes half of them if one bit changes (Wellons' `lowbias32`).
