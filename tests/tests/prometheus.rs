@@ -26,7 +26,7 @@ const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "Infer
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
 /// accelerators and trace spans.
-const NOT_SEEN_HERE: [&str; 26] = [
+const NOT_SEEN_HERE: [&str; 29] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
@@ -51,6 +51,9 @@ const NOT_SEEN_HERE: [&str; 26] = [
     "zerofleet_inference_device_positions_total",
     "zerofleet_inference_device_seconds_total",
     "zerofleet_inference_device_too_large_total",
+    "zerofleet_learner_group_members",
+    "zerofleet_learner_group_rank",
+    "zerofleet_learner_group_reduce_seconds_total",
     "zerofleet_replay_revision_lag_versions",
     "zerofleet_telemetry_spans_total",
 ];

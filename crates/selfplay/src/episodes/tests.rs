@@ -196,6 +196,17 @@ fn a_tiny_batch_limit_changes_no_game() {
 }
 
 #[test]
+fn a_game_behind_the_type_of_any_game_is_played_alike() {
+    fn of<G: Game>(game: G) -> (Vec<FinishedEpisode>, usize) {
+        let mut evaluator = hashing(&game, 3);
+        let (finished, sum) = play(game, &settings(), &mut evaluator, None, 3);
+        (finished, sum.simulations)
+    }
+    assert_eq!(of(ConnectFour::new()), of(games::GameKind::ConnectFour.rules()));
+    assert_eq!(of(TicTacToe::new()), of(games::GameKind::TicTacToe.rules()));
+}
+
+#[test]
 fn the_same_position_is_evaluated_once_in_a_batch() {
     let game = ConnectFour::new();
     let mut episodes = Episodes::new(game.clone(), settings(), 1.0, 5);
