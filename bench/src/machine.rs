@@ -1,8 +1,6 @@
 //! The machine that a benchmark runs on.
 
-pub(super) use service::machine::{cores, cpu_model};
-
-use super::usage;
+pub(super) use service::machine::{cores, cpu_model, peak_memory_bytes};
 
 /// Instruction set and operating system.
 #[must_use]
@@ -14,10 +12,4 @@ pub(super) fn target() -> String {
 #[must_use]
 pub(crate) fn threads(requested: usize) -> usize {
     if requested == 0 { cores() } else { requested }
-}
-
-/// Returns the peak resident memory of this process, if the system reports it.
-#[must_use]
-pub(super) fn peak_memory_bytes() -> Option<u64> {
-    usage::memory_bytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use service::machine::listed_bytes;
+
 /// The resource usage of one process at one time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Usage {
@@ -56,7 +58,7 @@ fn in_folder(folder: &Path, ticks_per_second: f64) -> Option<Usage> {
     Some(Usage {
         cpu_seconds: ticks as f64 / ticks_per_second,
         threads: threads.collect(),
-        memory_bytes: status.and_then(|status| memory_bytes(&status, "VmRSS:")),
+        memory_bytes: status.and_then(|status| listed_bytes(&status, "VmRSS:")),
     })
 }
 
@@ -68,12 +70,6 @@ fn name_and_ticks(stat: &str) -> Option<(String, u64)> {
     let mut fields = fields.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     Some((name.to_owned(), ticks()?.checked_add(ticks()?)?))
-}
-
-/// The bytes of a line such as `VmRSS:     1234 kB`.
-pub(super) fn memory_bytes(status: &str, key: &str) -> Option<u64> {
-    let held = status.lines().find_map(|line| line.strip_prefix(key))?;
-    held.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn ticks_per_second() -> Option<f64> {
@@ -98,9 +94,6 @@ mod tests {
         for text in ["", "77", "77 (a", "77 (a) S 1 2", "77 (a) S 1 77 77 0 -1 4194560 900 0 0 0 x 50 7"] {
             assert_eq!(name_and_ticks(text), None, "{text}");
         }
-        assert_eq!(memory_bytes("VmPeak: 5 kB\nVmRSS:\t 12 kB\nThreads: 3", "VmRSS:"), Some(12 * 1024));
-        assert_eq!(memory_bytes("VmPeak: 5 kB\nVmHWM:\t 14 kB", "VmHWM:"), Some(14 * 1024));
-        assert_eq!(memory_bytes("VmRSS: a lot", "VmRSS:"), None);
         assert_eq!(in_folder(Path::new("/nowhere"), 100.0), None);
     }
 

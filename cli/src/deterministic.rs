@@ -14,7 +14,7 @@ mod window;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
@@ -28,7 +28,7 @@ use game::{Game as _, mix};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
-use learner::config::{Schedule, ScheduleKind, Settings};
+use learner::config::{ScheduleKind, Settings};
 use learner::published::Published as Files;
 use network_cpu::{KernelPreference, KernelVariant};
 use proto::weights::Published;
@@ -89,9 +89,11 @@ struct Run {
     trajectories: Vec<Trajectory>,
     state: State,
     positions: u64,
+    /// The weights of the current version.
+    published: Published,
 }
 
-/// Trains until the run has published this many versions after the first, or a signal requests a stop.
+/// Trains until the run has published this many versions, the untrained one included, or a signal requests a stop.
 pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64>) -> anyhow::Result<()> {
     let before = plan.run.path().join(VERSIONS);
     let is_new = !before.exists();
@@ -126,7 +128,7 @@ pub(crate) fn train(plan: &Plan, versions: u64, episodes_per_version: Option<u64
         println!("{}", line(&summary));
         append(&before, &summary)?;
     }
-    println!("version {} of run {}: {}", run.state.version, plan.run.name(), run.published()?.manifest.digest);
+    println!("version {} of run {}: {}", run.state.version, plan.run.name(), run.published.manifest.digest);
     Ok(())
 }
 
@@ -139,7 +141,7 @@ fn line(Summary { version, training_step, episodes, items, losses, digest }: &Su
 
 /// Adds a line to the table of versions. A version that is made again after an interruption has a second line, which
 /// equals the first.
-fn append(path: &PathBuf, summary: &Summary) -> anyhow::Result<()> {
+fn append(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     let Summary { version, training_step, episodes, items, losses, digest } = summary;
     let is_new = !path.exists();
     let mut text = if is_new {
@@ -269,7 +271,9 @@ impl Run {
             threads,
         };
         let files = Files::new(directory.join("weights"), settings.learner.versions_kept);
-        let run = Self {
+        let published = published(&trainer, state.version, &architecture)?;
+        files.write(&published.manifest, &published.bytes)?;
+        Ok(Self {
             settings,
             table,
             architecture,
@@ -280,26 +284,8 @@ impl Run {
             trajectories,
             state,
             positions,
-        };
-        run.publish(&run.published()?)?;
-        Ok(run)
-    }
-
-    /// Returns the weights of the current version.
-    fn published(&self) -> anyhow::Result<Published> {
-        let bytes: Bytes = self.trainer.snapshot(Contents::Average).published()?.into();
-        let manifest = Manifest {
-            version: self.state.version,
-            training_step: self.trainer.step_count(),
-            digest: Digest::of(&bytes),
-            size_bytes: bytes.len() as u64,
-            architecture: self.architecture.clone(),
-        };
-        Ok(Published { manifest, bytes })
-    }
-
-    fn publish(&self, published: &Published) -> anyhow::Result<()> {
-        self.files.write(&published.manifest, &published.bytes)
+            published,
+        })
     }
 
     /// Plays with the current version, trains, and publishes the next one; `None` if `stop` returned true before that,
@@ -310,7 +296,7 @@ impl Run {
     fn next_version(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> anyhow::Result<Option<Summary>> {
         let version = self.state.version;
         let per_slot = self.state.episodes_per_version / SLOTS;
-        let Some(episodes) = self.self_play.play(&self.published()?, per_slot, stop)? else { return Ok(None) };
+        let Some(episodes) = self.self_play.play(&self.published, per_slot, stop)? else { return Ok(None) };
         let game = self.architecture.game.clone();
         let played = episodes.len();
         let trajectories: Vec<Trajectory> = (0..)
@@ -331,17 +317,17 @@ impl Run {
         self.state.version = WeightsVersion(version.0 + 1);
         self.state.totals = window.totals();
         self.trajectories = window.trajectories();
-        let published = self.published()?;
+        self.published = published(&self.trainer, self.state.version, &self.architecture)?;
         // The checkpoint decides: weights without one are written again.
         self.checkpoints.write(&self.checkpoint()?).context("write the checkpoint")?;
-        self.publish(&published)?;
+        self.files.write(&self.published.manifest, &self.published.bytes)?;
         Ok(Some(Summary {
             version: self.state.version,
             training_step: self.trainer.step_count(),
             episodes: played,
             items: window.items(),
             losses,
-            digest: published.manifest.digest,
+            digest: self.published.manifest.digest,
         }))
     }
 
@@ -370,7 +356,6 @@ impl Run {
         }
         let mut examples = built.examples;
         settings.smoothing().apply(&mut examples);
-        let Schedule::Positions(_) = settings.schedule else { bail!("learner.schedule follows the clock") };
         self.trainer.set_progress(settings.schedule.progress(0.0, self.positions));
         self.trainer.queue(&examples, &mut Instant::now)?;
         match self.trainer.collect().context("a step was queued")? {
@@ -398,6 +383,23 @@ impl Run {
         };
         Ok(Checkpoint { progress, files })
     }
+}
+
+/// Returns the averaged weights of a trainer as this version.
+fn published(
+    trainer: &training_cpu::Trainer,
+    version: WeightsVersion,
+    architecture: &Architecture,
+) -> anyhow::Result<Published> {
+    let bytes: Bytes = trainer.snapshot(Contents::Average).published()?.into();
+    let manifest = Manifest {
+        version,
+        training_step: trainer.step_count(),
+        digest: Digest::of(&bytes),
+        size_bytes: bytes.len() as u64,
+        architecture: architecture.clone(),
+    };
+    Ok(Published { manifest, bytes })
 }
 
 fn file<'a>(files: &'a [(String, Vec<u8>)], name: &str) -> anyhow::Result<&'a [u8]> {

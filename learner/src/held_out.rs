@@ -79,10 +79,10 @@ impl Split {
                 drop(validation.try_send(held_out));
             }
         }
-        let rest = self.waiting.len().checked_sub(self.batch_size)?;
-        let batch = self.waiting.drain(..self.batch_size);
-        let (samples, servers) = batch.unzip();
-        debug_assert_eq!(rest, self.waiting.len());
+        if self.waiting.len() < self.batch_size {
+            return None;
+        }
+        let (samples, servers) = self.waiting.drain(..self.batch_size).unzip();
         Some(ShardedBatch { samples, servers })
     }
 }

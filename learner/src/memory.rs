@@ -23,17 +23,6 @@ pub(crate) fn check(memory: &Memory, machine: Option<u64>, learner: &LearnerSect
     );
 }
 
-/// The most memory that this process has had, in bytes, if the system reports it.
-pub(crate) fn peak_bytes() -> Option<u64> {
-    peak_in(&std::fs::read_to_string("/proc/self/status").ok()?)
-}
-
-/// The peak that Linux lists.
-fn peak_in(status: &str) -> Option<u64> {
-    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
-    kibibytes.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,11 +36,5 @@ mod tests {
         let error = check(&memory, Some(2 << 30), &learner).unwrap_err().to_string();
         let named = ["learner.batch_size", "learner.micro_batch", "learner.recompute", "learner.moments", "3.0 GiB"];
         assert!(named.iter().all(|named| error.contains(named)), "{error}");
-    }
-
-    #[test]
-    fn the_peak_of_a_process_is_listed_in_kibibytes() {
-        assert_eq!(peak_in("Name:\tlearner\nVmPeak:\t 9 kB\nVmHWM:\t    2048 kB\n"), Some(2 << 20));
-        assert_eq!(peak_in("VmHWM:\tmany kB\n"), None);
     }
 }

@@ -231,7 +231,7 @@ fn begin(
         files = grown(&trainer_settings, &progress.architecture, &architecture, &files, settings.run.seed)
             .context("continue the checkpoint in the network of the run file (learner.grow)")?;
         tracing::info!(
-            "the network of the checkpoint had {}: it goes on in the larger one",
+            "the checkpoint goes on in a larger network than its own: {}",
             NetworkSize::of(&progress.architecture)?
         );
     }

@@ -16,12 +16,12 @@ use training::Losses;
 use weights::{Architecture, Manifest, WeightsVersion};
 
 use crate::group::Group;
+use crate::metrics;
 use crate::pipeline::Batches;
 use crate::priorities::{Item, Priorities};
 use crate::records::{self, AtPublication, Records};
 use crate::trainer::{Collected, Contents, Examples, StepTimes, Trained, Trainer};
 use crate::writer::{Job, Kind, Writer, Writing, Written};
-use crate::{memory, metrics};
 use learner::checkpoint::{Checkpoints, Progress};
 use learner::config::{LearnerSection, Settings};
 use learner::published::Published;
@@ -438,7 +438,7 @@ impl Training {
 
     fn note(&mut self, Written { kind, training_step, outcome }: Written) -> anyhow::Result<()> {
         metrics::write_failed(kind.name(), outcome.is_err());
-        if let Some(bytes) = memory::peak_bytes() {
+        if let Some(bytes) = service::machine::peak_memory_bytes() {
             metrics::memory_peak(bytes);
         }
         match kind {

@@ -30,15 +30,15 @@ fn measured(cluster: &mut Cluster) -> Vec<Measured> {
     log.lines().filter(|line| line.contains("every line played")).filter_map(read).collect()
 }
 
-/// Play is measured from both sides and against every reply, with the raw policy and with a search of sixteen
-/// simulations. Sixteen are too few for untrained weights to play perfectly, as the same measurement of the initial
+/// Play is measured from both sides and against every reply, with the raw policy and with a search of eight
+/// simulations. Eight are too few for untrained weights to play perfectly, as the same measurement of the initial
 /// weights shows.
 #[test]
 #[allow(clippy::print_stderr, reason = "a failed test shows its seed")]
 fn tic_tac_toe_is_learnt_to_perfect_play() {
     eprintln!("seed {SEED}");
     let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
-    cluster.process(Role::Arena).argue(&["--set", "arena.simulations=16"]);
+    cluster.process(Role::Arena).argue(&["--set", "arena.simulations=8"]);
     // Without an actor there is no training, so that the first measured weights are the initial ones.
     cluster.start(&[Role::Replay, Role::Learner, Role::Arena]).unwrap();
     wait_until("the initial weights are measured", START, || Ok(measured(&mut cluster).len() == 2)).unwrap();
@@ -52,7 +52,7 @@ fn tic_tac_toe_is_learnt_to_perfect_play() {
         let measured = measured(&mut cluster);
         let is_perfect = |pair: &[Measured]| {
             let simulations = [pair[0].simulations, pair[1].simulations];
-            pair[0].version == pair[1].version && simulations == [0, 16] && pair.iter().all(|one| one.lost == 0)
+            pair[0].version == pair[1].version && simulations == [0, 8] && pair.iter().all(|one| one.lost == 0)
         };
         Ok(trained && measured.windows(2).any(is_perfect))
     })

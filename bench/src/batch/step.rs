@@ -1,15 +1,16 @@
 //! Training steps of one size in a process of its own.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
-use learner::config::{Config, LearnerSection};
+use learner::config::Config;
 use serde::{Deserialize, Serialize};
 use training::{Decay, Examples, Precision, TrainerSettings};
 use training_cpu::Trainer;
 
 use super::{Run, examples};
+use crate::learner::backend::steps_per_second;
 use crate::{Turns, machine};
 
 /// Options of `zerofleet bench batch-step`.
@@ -74,8 +75,7 @@ fn measure(args: &Args) -> anyhow::Result<Measured> {
     let checked = config.settings()?;
     let architecture = checked.network.architecture_of(&checked.game.rules());
     let mut trainer = Trainer::new(&architecture, settings, args.turns.seed, threads(&config))?;
-    let LearnerSection { unroll_steps, .. } = config.learner;
-    let steps = if architecture.model.has_dynamics() { unroll_steps } else { 0 };
+    let steps = checked.targets_of(architecture.model).unroll_steps();
     let stated_bytes = trainer.memory(args.batch, steps).total() as u64;
     if args.bytes_max.is_some_and(|bytes_max| stated_bytes > bytes_max) {
         return Ok(Measured { positions_per_second: None, peak_bytes: None, stated_bytes });
@@ -97,19 +97,6 @@ pub(super) fn threads(config: &Config) -> usize {
 fn step(trainer: &mut Trainer, examples: &Examples) -> anyhow::Result<()> {
     trainer.queue(examples, &mut Instant::now)?;
     trainer.collect().context("no step is queued")?.map(drop).context("take a step")
-}
-
-/// Takes at least one step.
-fn steps_per_second(time: Duration, mut step: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let (mut steps, begun) = (0_u32, Instant::now());
-    loop {
-        step()?;
-        steps += 1;
-        let elapsed = begun.elapsed();
-        if elapsed >= time {
-            return Ok(f64::from(steps) / elapsed.as_secs_f64());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -106,8 +106,8 @@ fn work(mut steps_per_second: impl FnMut(Duration) -> anyhow::Result<f64> + 'sta
     Work { units: Box::new(|batch| batch as f64), rate: Box::new(move |_, time| steps_per_second(time)) }
 }
 
-/// Takes at least one step.
-fn steps_per_second(time: Duration, mut step: impl FnMut() -> anyhow::Result<Losses>) -> anyhow::Result<f64> {
+/// Takes steps for this time, at least one.
+pub(crate) fn steps_per_second<T>(time: Duration, mut step: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<f64> {
     let (mut steps, begun) = (0_u32, Instant::now());
     loop {
         step()?;

@@ -27,7 +27,7 @@ struct Held {
     columns_bytes: u64,
 }
 
-/// The counts of all inserts, as a checkpoint holds them.
+/// The counts of all inserts, as a checkpoint holds them; [`TableTotals`] are of a crate that writes no files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Totals {

@@ -108,15 +108,11 @@ mod tests {
     use super::*;
 
     fn settings() -> Vec<Setting> {
-        let setting = |key: &str, written| {
-            let (key, range) = (key.to_owned(), Range::new(key, &written).unwrap());
-            Setting { key, range }
-        };
         vec![
-            setting("a", json!({"min": 0.0, "max": 1.0})),
-            setting("b", json!({"min": 0.0, "max": 1.0})),
-            setting("c", json!({"choices": ["x", "y", "z"]})),
-            setting("d", json!({"choices": ["x", "y", "z"]})),
+            Setting::written("a", &json!({"min": 0.0, "max": 1.0})),
+            Setting::written("b", &json!({"min": 0.0, "max": 1.0})),
+            Setting::written("c", &json!({"choices": ["x", "y", "z"]})),
+            Setting::written("d", &json!({"choices": ["x", "y", "z"]})),
         ]
     }
 

@@ -25,6 +25,14 @@ pub(super) struct Setting {
     pub range: Range,
 }
 
+#[cfg(test)]
+impl Setting {
+    /// The setting of a key with values as a study file has them.
+    pub(super) fn written(key: &str, values: &serde_json::Value) -> Self {
+        Self { key: key.to_owned(), range: Range::new(key, values).unwrap() }
+    }
+}
+
 /// The values that trials may use.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Range {

@@ -87,14 +87,10 @@ mod tests {
     use super::*;
 
     fn settings() -> Vec<Setting> {
-        let setting = |key: &str, written| {
-            let (key, range) = (key.to_owned(), Range::new(key, &written).unwrap());
-            Setting { key, range }
-        };
         vec![
-            setting("learner.learning_rate", json!({"min": 1e-5, "max": 1.0, "log": true})),
-            setting("search.algorithm", json!({"choices": ["puct", "gumbel", "other"]})),
-            setting("selfplay.games", json!({"min": 1, "max": 64})),
+            Setting::written("learner.learning_rate", &json!({"min": 1e-5, "max": 1.0, "log": true})),
+            Setting::written("search.algorithm", &json!({"choices": ["puct", "gumbel", "other"]})),
+            Setting::written("selfplay.games", &json!({"min": 1, "max": 64})),
         ]
     }
 

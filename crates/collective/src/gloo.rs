@@ -267,7 +267,7 @@ mod tests {
         let place = Place { store, group: "1".to_owned(), host, rank: 0, size: 2 };
         let error = Gloo::join(&place, Duration::from_millis(200)).unwrap_err();
         assert!(error.operation == "join" && !error.reason.is_empty(), "{error}");
-        let nobody = Place { store: (LOOPBACK.to_owned(), 1), ..place };
-        assert!(Gloo::join(&nobody, Duration::from_millis(200)).is_err());
+        let unserved = Place { store: (LOOPBACK.to_owned(), 1), ..place };
+        assert!(Gloo::join(&unserved, Duration::from_millis(200)).is_err());
     }
 }

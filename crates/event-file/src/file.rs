@@ -15,7 +15,7 @@ const START: i32 = 1;
 ///
 /// It is created with the first event, so that a folder that cannot be written fails that event and not the process.
 /// Steps of all files of a folder increase: where one is not after those before it, because the process resumed from an
-/// earlier state, readers are told to drop the events from that step on.
+/// earlier state, an event has readers drop the events from that step on.
 #[derive(Debug)]
 pub struct EventFile {
     folder: PathBuf,

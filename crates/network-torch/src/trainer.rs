@@ -89,6 +89,16 @@ struct Pass {
     gradient: Tensor,
 }
 
+/// The pass of a batch, after which the running statistics are those that it leads to.
+struct Computed {
+    pass: Pass,
+    /// As in [`Staged`].
+    learning_rates: Tensor,
+    /// The running statistics before it, `[S]`.
+    statistics: Tensor,
+    times: StepTimes,
+}
+
 impl Trainer {
     /// Creates a trainer of `network`; the average starts as a copy of its weights.
     ///
@@ -224,6 +234,19 @@ impl Trainer {
     }
 
     fn queue_in_laps(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error> {
+        let Computed { pass, learning_rates, statistics, mut times } = self.compute(examples, laps)?;
+        let _guard = tch::no_grad_guard();
+        let scalars = self.scalars(&pass)?;
+        let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref())?;
+        times.backward += laps.lap();
+        let is_applied = self.update(pass.gradient, &scalars, &learning_rates, &statistics)?;
+        times.optimiser = laps.lap();
+        self.queued.push_back(Queued { measured, is_applied, times });
+        Ok(())
+    }
+
+    /// Computes the gradient of a batch, and moves the running statistics by it.
+    fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, Error> {
         process::apply();
         let staged = Staged::new(examples, &self.network, self.learning_rates())?;
         self.batch_device = Some(staged.observations.device());
@@ -232,25 +255,14 @@ impl Trainer {
             lowered.cast_again(&self.network)?;
         }
         let statistics = self.network.flat_statistics.f_detach_copy()?;
-        let pass = match self.split(&staged, &statistics, laps, &mut times) {
-            Ok(pass) => pass,
+        match self.split(&staged, &statistics, laps, &mut times) {
+            Ok(pass) => Ok(Computed { pass, learning_rates: staged.learning_rates, statistics, times }),
             Err(error) => {
                 // The forward pass has already updated the running statistics.
                 self.restore_statistics(&statistics)?;
-                return Err(error);
+                Err(error)
             }
-        };
-        let _guard = tch::no_grad_guard();
-        let scalars = self.scalars(&pass)?;
-        let measured = Measured::new(&scalars, pass.losses.value_errors.as_ref())?;
-        if std::mem::take(&mut self.keeps_gradient) {
-            self.kept_gradient = Some(pass.gradient.f_detach_copy()?);
         }
-        times.backward += laps.lap();
-        let is_applied = self.update(pass.gradient, &scalars, &staged.learning_rates, &statistics)?;
-        times.optimiser = laps.lap();
-        self.queued.push_back(Queued { measured, is_applied, times });
-        Ok(())
     }
 
     fn collect_in_laps(&mut self, laps: &mut Laps<'_>) -> Option<Result<Trained, Error>> {
@@ -558,7 +570,7 @@ impl Trainer {
     }
 
     /// Applies a step if the quantities of [`refuse_not_finite`](Self::refuse_not_finite) are finite, which the device
-    /// decides; returns whether it does, `[1]`.
+    /// decides; returns whether it does, `[1]`. Keeps a copy of the gradient if one is wanted.
     fn update(
         &mut self,
         gradient: Tensor,
@@ -566,6 +578,9 @@ impl Trainer {
         learning_rates: &Tensor,
         statistics: &Tensor,
     ) -> Result<Tensor, Error> {
+        if std::mem::take(&mut self.keeps_gradient) {
+            self.kept_gradient = Some(gradient.f_detach_copy()?);
+        }
         let is_applied = scalars.f_narrow(0, 0, measured::FINITE)?.f_isfinite()?.f_all()?.f_view([1])?;
         let share = self.average_share()?;
         let learning_rate = match self.queued.back() {

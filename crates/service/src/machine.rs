@@ -20,16 +20,23 @@ pub fn cores() -> usize {
 #[must_use]
 pub fn memory_bytes() -> Option<u64> {
     let read = |path| fs::read_to_string(path).ok();
-    let listed = read("/proc/meminfo").and_then(|text| total_in(&text));
+    let listed = read("/proc/meminfo").and_then(|text| listed_bytes(&text, "MemTotal:"));
     let total = listed.or_else(|| system_control("hw.memsize")?.parse().ok())?;
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limits = limits.into_iter().filter_map(|path| read(path)?.trim().parse().ok());
     Some(limits.fold(total, u64::min))
 }
 
-/// The total memory in bytes that Linux lists.
-fn total_in(meminfo: &str) -> Option<u64> {
-    let kibibytes = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?;
+/// The peak resident memory of this process in bytes; `None` if the system does not report it.
+#[must_use]
+pub fn peak_memory_bytes() -> Option<u64> {
+    listed_bytes(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// The bytes that Linux lists in a line such as `VmRSS:     1234 kB`.
+#[must_use]
+pub fn listed_bytes(text: &str, key: &str) -> Option<u64> {
+    let kibibytes = text.lines().find_map(|line| line.strip_prefix(key))?.trim().strip_suffix("kB")?;
     kibibytes.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
@@ -66,8 +73,11 @@ mod tests {
 
     #[test]
     fn memory_is_listed_in_kibibytes_and_this_machine_has_some() {
-        assert_eq!(total_in("MemTotal:       16384 kB\nMemFree: 1 kB\n"), Some(16 << 20));
-        assert_eq!(total_in("MemFree: 1 kB\n"), None);
+        assert_eq!(listed_bytes("MemTotal:       16384 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(16 << 20));
+        assert_eq!(listed_bytes("VmPeak: 5 kB\nVmHWM:\t 14 kB", "VmHWM:"), Some(14 << 10));
+        assert_eq!(listed_bytes("VmRSS: a lot", "VmRSS:"), None);
+        assert_eq!(listed_bytes("MemFree: 1 kB\n", "MemTotal:"), None);
+        assert!(peak_memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
         assert!(memory_bytes().is_some_and(|bytes| bytes > 1 << 26));
     }
 

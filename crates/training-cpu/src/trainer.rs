@@ -51,6 +51,16 @@ enum Outcome {
     Refused { quantity: &'static str },
 }
 
+/// The results of a batch beside its gradient and the running statistics after it.
+struct Computed {
+    /// Without those of the gradient and the weights.
+    losses: Losses,
+    value_errors: Vec<f32>,
+    /// The running statistics before it.
+    running: Vec<f32>,
+    times: StepTimes,
+}
+
 impl Trainer {
     /// Creates a trainer of a new network, which the seed decides as in every backend, with `threads` threads and the
     /// fastest path of this CPU for the precision.
@@ -119,20 +129,9 @@ impl Trainer {
     /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network. Nothing is
     /// queued then.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
-        let positions = self.model.positions(examples)?;
         let mut laps = Laps::new(clock);
-        let mut times = StepTimes::default();
-        let running = self.state.network.statistics.clone();
-        self.model.graph(examples).pack(&self.state.network.parameters, &mut self.workshop.threads);
-        self.gradient.fill(0.0);
-        times.stage = laps.lap();
-
-        let mut value_errors = vec![0.0; positions];
-        let sums = self.passes(examples, &mut value_errors, &mut laps, &mut times);
-        let losses = self.with_norms(sums.losses(LossWeights::of(&self.settings)));
-        if std::mem::take(&mut self.keeps_gradient) {
-            self.kept_gradient = Some(self.gradient.clone());
-        }
+        let Computed { losses, value_errors, running, mut times } = self.compute(examples, &mut laps)?;
+        let losses = self.with_norms(losses);
         times.backward += laps.lap();
         let outcome = match refused(&losses) {
             Some(quantity) => {
@@ -142,7 +141,6 @@ impl Trainer {
             None => {
                 self.update(losses.gradient_norm);
                 times.optimiser = laps.lap();
-                value_errors.truncate(examples.importance().len());
                 Outcome::Applied(Trained { losses, value_errors, times })
             }
         };
@@ -306,8 +304,27 @@ impl Trainer {
         sums
     }
 
-    /// The losses of a step whose gradient is complete, with its norm and that of the weights.
+    /// Computes the gradient of a batch, and moves the running statistics by it.
+    fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, Error> {
+        let positions = self.model.positions(examples)?;
+        let mut times = StepTimes::default();
+        let running = self.state.network.statistics.clone();
+        self.model.graph(examples).pack(&self.state.network.parameters, &mut self.workshop.threads);
+        self.gradient.fill(0.0);
+        times.stage = laps.lap();
+
+        let mut value_errors = vec![0.0; positions];
+        let sums = self.passes(examples, &mut value_errors, laps, &mut times);
+        value_errors.truncate(examples.importance().len());
+        Ok(Computed { losses: sums.losses(LossWeights::of(&self.settings)), value_errors, running, times })
+    }
+
+    /// The losses of a step whose gradient is complete, with its norm and that of the weights. Keeps a copy
+    /// of the gradient if one is wanted.
     fn with_norms(&mut self, losses: Losses) -> Losses {
+        if std::mem::take(&mut self.keeps_gradient) {
+            self.kept_gradient = Some(self.gradient.clone());
+        }
         let (path, threads) = (self.path, &mut self.workshop.threads);
         let weights = &self.state.network.parameters[..self.model.layout().decayed()];
         let l2 = 0.5 * self.settings.weight_decay * optimiser::sum_of_squares(path, threads, weights);

@@ -79,25 +79,8 @@ impl TrainerSettings {
 
 #[cfg(test)]
 mod tests {
-    use weights::{Architecture, Model};
-
+    use crate::positions::tests::tiny;
     use crate::{Memory, ModelLayers, MomentFormat, Optimiser, TrainerSettings};
-
-    fn tiny() -> Architecture {
-        Architecture {
-            game: "tiny".into(),
-            planes: 2,
-            height: 3,
-            width: 4,
-            actions: 5,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: weights::Design::default(),
-            model: Model::Alphazero,
-        }
-    }
 
     #[test]
     fn moments_take_the_bytes_of_their_format_and_number() {

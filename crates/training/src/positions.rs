@@ -45,13 +45,13 @@ impl TrainingBatch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use weights::{Architecture, Model};
 
     use super::TrainingBatch;
     use crate::Error;
 
-    fn tiny() -> Architecture {
+    pub(crate) fn tiny() -> Architecture {
         Architecture {
             game: "tiny".into(),
             planes: 2,

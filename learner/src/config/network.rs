@@ -9,7 +9,7 @@ use super::NetworkPreset;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
-    /// `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c384`: blocks and channels in place of those below, and of the
+    /// `b6c96`, `b10c128`, `b18c192`, `b34c256` or `b50c320`: blocks and channels in place of those below, and of the
     /// last one bottleneck blocks; `none` takes those below.
     pub preset: NetworkPreset,
     /// Channels of the residual tower.
@@ -88,7 +88,7 @@ impl NetworkSection {
     /// Returns what the layers of the tower are made of.
     #[must_use]
     pub fn design(&self) -> Design {
-        let block = if self.preset == NetworkPreset::B50c384 { BlockKind::Bottleneck } else { self.block };
+        let block = if self.preset == NetworkPreset::B50c320 { BlockKind::Bottleneck } else { self.block };
         Design { activation: self.activation, block }
     }
 

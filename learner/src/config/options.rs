@@ -58,13 +58,13 @@ pub enum NetworkPreset {
     B18c192,
     /// 34 blocks of 256 channels.
     B34c256,
-    /// 50 bottleneck blocks of 384 channels.
-    B50c384,
+    /// 50 bottleneck blocks of 320 channels.
+    B50c320,
 }
 
 impl NetworkPreset {
     /// Every preset that sets the size.
-    pub const SIZES: [Self; 5] = [Self::B6c96, Self::B10c128, Self::B18c192, Self::B34c256, Self::B50c384];
+    pub const SIZES: [Self; 5] = [Self::B6c96, Self::B10c128, Self::B18c192, Self::B34c256, Self::B50c320];
 
     /// Its channels and blocks, in place of those that are set.
     #[must_use]
@@ -75,7 +75,7 @@ impl NetworkPreset {
             Self::B10c128 => Some([128, 10]),
             Self::B18c192 => Some([192, 18]),
             Self::B34c256 => Some([256, 34]),
-            Self::B50c384 => Some([384, 50]),
+            Self::B50c320 => Some([320, 50]),
         }
     }
 }

@@ -1,8 +1,8 @@
 /// The number of numbers of a [`Control`].
 pub(crate) const NUMBERS: usize = 5;
 
-/// What the members tell each other in every step, as numbers that are summed together with their contributions. Only
-/// the coordinator sets the last three, so that their sums are its numbers.
+/// The numbers beside the contributions that are summed over the members in every step. Only the coordinator sets the
+/// last three, so that their sums are its numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Control {
     /// The batches in the step: 0 or 1 of each member.

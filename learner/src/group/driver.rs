@@ -26,7 +26,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time between two checks of what is due.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What the training thread and the driver tell each other beside commands.
+/// The state that the training thread and the driver share beside commands.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// The training steps that the state has taken.

@@ -44,7 +44,7 @@ pub(crate) enum Choice {
     Ask(usize),
     /// It calls the roll itself.
     Call,
-    /// Nobody can give it a place yet: it looks again.
+    /// No learner can give it a place yet: it looks again.
     Wait,
 }
 

@@ -244,7 +244,10 @@ impl Subject {
         assert_eq!(files(trainer.as_ref()), before);
         assert!(matches!(trainer.apply(bad, &mut Instant::now), Ok(Collected::NotFinite { .. })));
         assert_eq!((files(trainer.as_ref()), trainer.step_count()), (before, 1));
+        trainer.keep_gradient();
+        let gradient = good.contribution.gradient().to_vec();
         assert!(matches!(trainer.apply(good, &mut Instant::now), Ok(Collected::Trained(_))));
+        assert_eq!(trainer.take_gradient().unwrap().unwrap(), gradient);
         assert_eq!((trainer.step_count(), files(trainer.as_ref())), (2, files(self.after(2).as_ref())));
     }
 

@@ -81,7 +81,7 @@ impl Training {
                 is_member = self.form(&mut group, stop)?;
             }
         }
-        // The end of the connections is what tells the others.
+        // The other members notice the end of the connections.
         drop(group);
         for written in writing.wait() {
             self.try_again_later(written);
@@ -148,8 +148,8 @@ impl Training {
         Ok(Ok(()))
     }
 
-    /// Takes a step with the other members, again in the next group if one is lost. Returns what the members told each
-    /// other; `None` if `stop` returned true.
+    /// Takes a step with the other members, again in the next group if one is lost. Returns the sums of their control
+    /// numbers; `None` if `stop` returned true.
     fn step_together(
         &mut self,
         group: &mut Group,
@@ -210,7 +210,7 @@ impl Training {
         Ok(Some(control))
     }
 
-    /// What this member tells the others.
+    /// Returns the control numbers of this member.
     fn control(&self, group: &Group, prepared: Option<&Prepared>, is_publication_due: bool) -> Control {
         let mine = Control {
             batches: if prepared.is_some() { 1.0 } else { 0.0 },

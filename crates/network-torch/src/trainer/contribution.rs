@@ -1,13 +1,12 @@
 use std::time::Instant;
 
 use tch::Tensor;
-use training::{Contributed, Contribution, Examples, Laps, StepTimes, Trained};
+use training::{Contributed, Contribution, Examples, Laps, Trained};
 
 use super::measured::Measured;
-use super::staging::Staged;
-use super::{Pass, Queued, Trainer};
+use super::{Computed, Pass, Queued, Trainer};
 use crate::losses::LossTensors;
-use crate::{Error, network, process};
+use crate::{Error, network};
 
 impl Trainer {
     /// Computes what a batch adds to a step of several learners, waits for it, and changes nothing; measures its parts
@@ -21,15 +20,8 @@ impl Trainer {
         clock: &mut dyn FnMut() -> Instant,
     ) -> Result<Contributed, Error> {
         let laps = &mut Laps::new(clock);
-        process::apply();
-        let staged = Staged::new(examples, &self.network, self.learning_rates())?;
-        self.batch_device = Some(staged.observations.device());
-        let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
-        if let (Some(lowered), None) = (&self.lowered, &self.custom_backward) {
-            lowered.cast_again(&self.network)?;
-        }
-        let statistics = self.network.flat_statistics.f_detach_copy()?;
-        let contributed = self.split(&staged, &statistics, laps, &mut times).and_then(|pass| self.read(&pass));
+        let Computed { pass, statistics, mut times, .. } = self.compute(examples, laps)?;
+        let contributed = self.read(&pass);
         // The forward pass has updated the running statistics.
         self.restore_statistics(&statistics)?;
         let (contribution, value_errors) = contributed?;

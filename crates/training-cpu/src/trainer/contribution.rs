@@ -1,10 +1,9 @@
 use std::time::Instant;
 
-use training::{Contributed, Contribution, Examples, Laps, StepTimes, Trained};
+use training::{Contributed, Contribution, Examples, Laps, Trained};
 
-use super::{Trainer, refused};
+use super::{Computed, Trainer, refused};
 use crate::Error;
-use crate::losses::LossWeights;
 
 impl Trainer {
     /// Computes what a batch adds to a step of several learners, and changes nothing; measures its parts with `clock`.
@@ -16,20 +15,10 @@ impl Trainer {
         examples: &Examples,
         clock: &mut dyn FnMut() -> Instant,
     ) -> Result<Contributed, Error> {
-        let positions = self.model.positions(examples)?;
         let mut laps = Laps::new(clock);
-        let mut times = StepTimes::default();
-        let running = self.state.network.statistics.clone();
-        self.model.graph(examples).pack(&self.state.network.parameters, &mut self.workshop.threads);
-        self.gradient.fill(0.0);
-        times.stage = laps.lap();
-
-        let mut value_errors = vec![0.0; positions];
-        let sums = self.passes(examples, &mut value_errors, &mut laps, &mut times);
-        let losses = sums.losses(LossWeights::of(&self.settings));
+        let Computed { losses, value_errors, running, mut times } = self.compute(examples, &mut laps)?;
         let moved = std::mem::replace(&mut self.state.network.statistics, running);
         let contribution = Contribution::new(&self.gradient, &moved, &losses);
-        value_errors.truncate(examples.importance().len());
         times.backward += laps.lap();
         Ok(Contributed { contribution, value_errors, times })
     }

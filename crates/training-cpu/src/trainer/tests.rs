@@ -360,7 +360,7 @@ fn the_stated_memory_is_what_the_buffers_of_a_step_take() {
 
 /// The sizes of `network.preset`, on the board of 9×9 with 82 actions.
 fn presets() -> [Architecture; 5] {
-    [[6, 96], [10, 128], [18, 192], [34, 256], [50, 384]].map(|[blocks, channels]| Architecture {
+    [[6, 96], [10, 128], [18, 192], [34, 256], [50, 320]].map(|[blocks, channels]| Architecture {
         blocks,
         channels,
         design: Design {

@@ -76,7 +76,7 @@ fn a_learner_that_is_refused_seeks_again_and_one_with_a_place_is_a_member() {
     let mut membership = asking();
     assert!(membership.answered(Some(roster(&[2, 0]))));
     assert_eq!(membership.look(4), Some(look(0, Phase::Training { coordinator: 2 }, 4)));
-    assert!(!membership.answered(Some(roster(&[2, 0]))), "it has asked nobody");
+    assert!(!membership.answered(Some(roster(&[2, 0]))), "it has asked no learner");
 }
 
 #[test]
