@@ -5,6 +5,7 @@
 //! of which the dispatcher takes over, an optional value as a block of C++ memory, which the dispatcher frees.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tch::Tensor;
 
@@ -59,7 +60,7 @@ fn some(tensor: &Tensor) -> Result<u64, Error> {
     }
 }
 
-/// Calls an operator without results.
+/// Calls an operator, which takes over the arguments of the stack and leaves its results there.
 fn call(name: &CStr, overload: &CStr, stack: &mut [u64]) -> Result<(), Error> {
     // SAFETY: both names are C strings, and the stack holds one value for each argument of the schema, which the
     // callers below state.
@@ -116,4 +117,43 @@ pub(crate) fn fused_adamw(
         some(is_refused)?,
     ];
     call(c"aten::_fused_adamw_", c"tensor_lr", &mut stack)
+}
+
+/// Copies a tensor of the host to pinned memory.
+///
+/// The function of tch names a device, for which libtorch 2.11 prints two warnings in each call. After a failure no
+/// further call is made in this process, since libtorch prints each one.
+///
+/// # Errors
+/// [`Error::Libtorch`] if there is no accelerator or the system cannot pin memory.
+pub(crate) fn pinned(tensor: &Tensor) -> Result<Tensor, Error> {
+    static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+    if HAS_FAILED.load(Ordering::Relaxed) {
+        return Err(Error::Libtorch("pin_memory failed before".to_owned()));
+    }
+    // pin_memory(Tensor(a) self, Device? device=None) -> Tensor(a)
+    let mut stack = [handle(tensor)?, 0];
+    call(c"aten::pin_memory", c"", &mut stack).inspect_err(|_| HAS_FAILED.store(true, Ordering::Relaxed))?;
+    // SAFETY: the operator replaced its arguments by the handle of its result, an `at::Tensor` on the heap that is the
+    // caller's, which is what tch takes over and deletes.
+    Ok(unsafe { Tensor::from_ptr(stack[0] as *mut _) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_not_pinned_without_an_accelerator() {
+        let plain = Tensor::from_slice(&[1.0_f32, 2.0]);
+        if tch::Cuda::is_available() {
+            assert!(pinned(&plain).unwrap().equal(&plain));
+        } else {
+            // The second call is not made.
+            for message in ["pin_memory failed", "failed before"] {
+                let error = pinned(&plain).unwrap_err().to_string();
+                assert!(error.contains(message), "{error}");
+            }
+        }
+    }
 }

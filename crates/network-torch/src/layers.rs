@@ -71,8 +71,24 @@ pub(crate) struct Norm<'a> {
     pub(crate) variance: &'a Tensor,
 }
 
+impl Norm<'_> {
+    /// Whether each tensor begins at a multiple of 16 bytes.
+    fn is_aligned(&self) -> bool {
+        let Self { scale, shift, mean, variance } = self;
+        [scale, shift, mean, variance].iter().all(|tensor| tensor.data_ptr().addr().is_multiple_of(16))
+    }
+}
+
 /// Batch norm of x `[B, C, H, W]` with the statistics that `mode` names.
 pub(crate) fn normalise(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
+    if x.device().is_cuda() && !norm.is_aligned() {
+        normalise_aligned(x, norm, mode)
+    } else {
+        normalise_as_is(x, norm, mode)
+    }
+}
+
+fn normalise_as_is(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
     let Norm { scale, shift, mean, variance } = norm;
     let is_training = mode != Mode::Evaluation;
     let running = (mode != Mode::TrainingAgain).then_some([*mean, *variance]);
@@ -88,6 +104,24 @@ pub(crate) fn normalise(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tenso
     )?;
     #[cfg(test)]
     recorder::record(Operation::BatchNorm, [x, scale, &y]);
+    Ok(y)
+}
+
+/// [`normalise`] from copies of the tensors of the norm, which begin where libtorch allocates.
+///
+/// The tensors are parts of flat buffers. The kernels of cuDNN for channels-last activations read four of their numbers
+/// at a time and fail with `misaligned address` at any other place (libtorch 2.11, float32, seen on an H200).
+fn normalise_aligned(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
+    // Gradients flow back through the copies of scale and shift.
+    let (scale, shift) = (norm.scale.f_alias_copy()?, norm.shift.f_alias_copy()?);
+    let (mean, variance) = (norm.mean.f_detach_copy()?, norm.variance.f_detach_copy()?);
+    let copies = Norm { scale: &scale, shift: &shift, mean: &mean, variance: &variance };
+    let y = normalise_as_is(x, &copies, mode)?;
+    if mode == Mode::Training {
+        let _guard = tch::no_grad_guard();
+        norm.mean.shallow_clone().f_copy_(&mean)?;
+        norm.variance.shallow_clone().f_copy_(&variance)?;
+    }
     Ok(y)
 }
 
@@ -166,4 +200,38 @@ impl Excitation {
 /// `[B, C]` as `[B, C, 1, 1]`, which broadcasts over the board.
 fn in_every_cell(by_channel: &Tensor) -> Result<Tensor, Error> {
     Ok(by_channel.f_unsqueeze(-1)?.f_unsqueeze(-1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+
+    /// Output, running statistics and the gradients of scale and shift after a batch norm of tensors that begin at the
+    /// second number of a buffer.
+    fn normalised(normalise: fn(&Tensor, &Norm<'_>, Mode) -> Result<Tensor, Error>, mode: Mode) -> [Tensor; 5] {
+        tch::manual_seed(5);
+        let x = Tensor::randn([3, 4, 2, 5], (Kind::Float, Device::Cpu));
+        let buffer = Tensor::rand([17], (Kind::Float, Device::Cpu)) + 0.5;
+        let part = |index: i64| buffer.narrow(0, 1 + 4 * index, 4).detach();
+        let [scale, shift] = [0, 1].map(|index| part(index).set_requires_grad(true));
+        let [mean, variance] = [2, 3].map(part);
+        let norm = Norm { scale: &scale, shift: &shift, mean: &mean, variance: &variance };
+        assert!(!norm.is_aligned());
+        let y = normalise(&x, &norm, mode).unwrap();
+        (&y * &y * &x).sum(Kind::Float).backward();
+        // The running statistics must have changed in the buffer.
+        [y.detach(), part(2), part(3), scale.grad(), shift.grad()]
+    }
+
+    #[test]
+    fn a_batch_norm_of_aligned_copies_equals_that_of_the_tensors() {
+        for mode in [Mode::Training, Mode::TrainingAgain, Mode::Evaluation] {
+            let (expected, got) = (normalised(normalise_as_is, mode), normalised(normalise_aligned, mode));
+            for (expected, got) in expected.iter().zip(&got) {
+                assert!(expected.equal(got) && expected.numel() > 0, "{mode:?}: {expected} and {got}");
+            }
+        }
+    }
 }

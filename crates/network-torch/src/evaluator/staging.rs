@@ -1,6 +1,6 @@
 use tch::{Device, Kind, Tensor};
 
-use crate::Error;
+use crate::{Error, dispatcher};
 
 /// A buffer on the CPU for copies to or from a device. It is kept from batch to batch, and pinned where that allows a
 /// copy while a batch is computed.
@@ -55,5 +55,5 @@ fn allocate(capacity: usize, device: Device) -> Result<Tensor, Error> {
         return Ok(plain);
     }
     // Where the system cannot pin memory, copies are slower but equally correct.
-    Ok(plain.f_pin_memory(device).unwrap_or(plain))
+    Ok(dispatcher::pinned(&plain).unwrap_or(plain))
 }

@@ -4,6 +4,7 @@ use weights::{Architecture, Model};
 use crate::{
     Error, Network,
     consistency::NextStates,
+    dispatcher,
     losses::{self, Targets},
     unrolled::{self, UnrolledTargets},
     value_prefix,
@@ -222,7 +223,7 @@ impl Parts {
         let tensor = match device {
             Device::Cpu => joined,
             // Where the system cannot pin memory, the copy is slower but equally correct.
-            _ if pins => joined.f_pin_memory(device).unwrap_or(joined).f_to_device_(device, T::KIND, true, false)?,
+            _ if pins => dispatcher::pinned(&joined).unwrap_or(joined).f_to_device_(device, T::KIND, true, false)?,
             _ => joined.f_to_device(device)?,
         };
         let lengths: Vec<usize> = slices.iter().map(|slice| slice.len()).collect();
