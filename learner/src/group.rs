@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use collective::{Collective, Error};
+use collective::{Collective, Error, Numbers};
 use crossbeam_channel::RecvTimeoutError;
 use learner::config::Settings;
 use learner::trainer_settings;
@@ -226,7 +226,7 @@ impl Group {
     ///
     /// # Errors
     /// A member was lost; the next group must be formed.
-    pub(crate) fn all_reduce(&mut self, numbers: &mut [f32]) -> Result<(), Error> {
+    pub(crate) fn all_reduce(&mut self, numbers: Numbers<'_>) -> Result<(), Error> {
         let timeout = self.timeout;
         self.collective("all-reduce")?.all_reduce(numbers, timeout)
     }

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use crate::{Collective, Error};
+use crate::{Collective, Error, Numbers};
 
 /// The longest reason of an error that is kept, in bytes.
 const REASON_BYTES_MAX: usize = 1024;
@@ -174,7 +174,8 @@ impl Collective for Gloo {
         self.size
     }
 
-    fn all_reduce(&mut self, numbers: &mut [f32], timeout: Duration) -> Result<(), Error> {
+    fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error> {
+        let numbers = numbers.of_host("all-reduce")?;
         with_reason("all-reduce", |error, capacity| {
             // SAFETY: the handle lives, and the numbers are borrowed until the operation has ended.
             let is_done = unsafe {

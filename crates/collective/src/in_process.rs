@@ -1,7 +1,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Collective, Error};
+use crate::{Collective, Error, Numbers};
 
 /// A member of a group of threads, for tests. The group breaks when a member is dropped.
 #[derive(Debug)]
@@ -102,7 +102,8 @@ impl Collective for InProcess {
         self.size
     }
 
-    fn all_reduce(&mut self, numbers: &mut [f32], timeout: Duration) -> Result<(), Error> {
+    fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error> {
+        let numbers = numbers.of_host("all-reduce")?;
         let failed = |reason: &str| Error { operation: "all-reduce", reason: reason.to_owned() };
         let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let all = self.exchange(bytes, timeout).map_err(failed)?;
@@ -141,7 +142,9 @@ mod tests {
     fn a_member_that_does_not_come_in_time_breaks_the_group_for_all() {
         let mut members = in_process(3);
         let absent = members.pop().unwrap();
-        let errors = on_threads(members, |member| member.all_reduce(&mut [1.0], Duration::from_millis(1)).unwrap_err());
+        let errors = on_threads(members, |member| {
+            member.all_reduce(Numbers::Host(&mut [1.0]), Duration::from_millis(1)).unwrap_err()
+        });
         assert!(errors.iter().all(|error| error.operation == "all-reduce"), "{errors:?}");
         let mut absent = absent;
         assert!(absent.broadcast(0, &mut [1], LONG).unwrap_err().reason.contains("left"));

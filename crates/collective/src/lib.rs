@@ -1,17 +1,20 @@
 //! Sums and copies of numbers over the ranks of a group of processes.
 //!
-//! [`Collective`] is one process's place in a group: with the feature `gloo` in one of Gloo, which libtorch contains,
-//! or, for tests, in one of threads ([`in_process`]). A group never changes: after an error its members form another
-//! one. The crate decides neither who is in a group nor what is summed, and depends on no tensors, no training and no
-//! clock.
+//! [`Collective`] is one process's place in a group: in one of NCCL, which sums in the memory of GPUs ([`nccl`]), with
+//! the feature `gloo` in one of Gloo, which libtorch contains and which sums in the memory of hosts, or, for tests, in
+//! one of threads ([`in_process`]). A group never changes: after an error its members form another one. The crate
+//! decides neither who is in a group nor what is summed, and depends on no tensors, no training and no clock.
 
 #[cfg(feature = "gloo")]
 pub mod gloo;
 mod in_process;
+pub mod nccl;
+mod numbers;
 
 use std::time::Duration;
 
 pub use in_process::{InProcess, in_process};
+pub use numbers::{CudaNumbers, Memory, Numbers};
 
 /// One process's place in a group of `size` processes, each with a rank. Every member calls the same methods in the
 /// same order, with arguments of the same lengths.
@@ -22,12 +25,17 @@ pub trait Collective: Send {
     /// The number of processes.
     fn size(&self) -> usize;
 
+    /// The memory in which numbers are summed without a copy. Those of the host are summed by every group.
+    fn memory(&self) -> Memory {
+        Memory::Host
+    }
+
     /// Replaces each number by its sum over the ranks, the same bits on every rank.
     ///
     /// # Errors
     /// [`Error`]: a member ended, or some have not called it in time. The numbers are then undefined and the group is
-    /// of no further use; other members may have succeeded.
-    fn all_reduce(&mut self, numbers: &mut [f32], timeout: Duration) -> Result<(), Error>;
+    /// of no further use; other members may have succeeded. The numbers are in memory that the group does not sum in.
+    fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error>;
 
     /// Replaces the bytes by those of the rank `root`.
     ///
@@ -40,7 +48,7 @@ pub trait Collective: Send {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} failed: {reason}")]
 pub struct Error {
-    /// What failed: `all-reduce`, `broadcast`, `join`.
+    /// What failed: `all-reduce`, `broadcast`, `join`, `load NCCL`.
     pub operation: &'static str,
     /// What the library says.
     pub reason: String,
@@ -81,7 +89,7 @@ mod tests {
         let size = members.len();
         for_each_length(members, |member, count| {
             let mut reduced = numbers(member.rank(), count);
-            member.all_reduce(&mut reduced, LONG).unwrap();
+            member.all_reduce(Numbers::Host(&mut reduced), LONG).unwrap();
             let root = count % size;
             let mut bytes = vec![u8::try_from(member.rank() + 1).unwrap(); count];
             member.broadcast(root, &mut bytes, LONG).unwrap();
@@ -117,7 +125,7 @@ mod tests {
                 // It is dropped at the end of its thread.
                 return true;
             }
-            member.all_reduce(&mut [1.0; 64], LONG).is_err()
+            member.all_reduce(Numbers::Host(&mut [1.0; 64]), LONG).is_err()
         });
         assert!(failed.into_iter().all(|failed| failed));
     }

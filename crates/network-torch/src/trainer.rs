@@ -13,6 +13,7 @@ use training::{
 };
 use weights::Architecture;
 
+pub use self::contribution::DeviceContribution;
 use self::measured::Measured;
 pub use self::snapshot::Snapshot;
 use self::staging::{ModelTargets, Staged};

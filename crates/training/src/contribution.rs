@@ -1,7 +1,8 @@
 use crate::{Losses, StepTimes};
 
-/// The number of losses in a contribution.
-const LOSSES: usize = 8;
+/// The number of losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, entropy of the policy,
+/// accuracy of the value.
+pub const LOSSES: usize = 8;
 
 /// What one learner of several adds to a training step: the gradient of its batch `[P]`, the running statistics after
 /// its batch `[S]`, and its losses, in one vector of float32, so that one sum over the learners reduces everything.
@@ -17,11 +18,12 @@ pub struct Contribution {
     parameters: usize,
 }
 
-/// A contribution, and the results of the batch that only its own learner needs.
+/// A contribution, in the memory of the host or of a device, and the results of the batch that only its own learner
+/// needs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Contributed {
+pub struct Contributed<C = Contribution> {
     /// The contribution of the batch; the mean over learners, once it was reduced.
-    pub contribution: Contribution,
+    pub contribution: C,
     /// The distance of the value of each row from its target, as in [`Trained`](crate::Trained).
     pub value_errors: Vec<f32>,
     /// The durations so far.
@@ -37,6 +39,16 @@ impl Contribution {
         let losses: [f64; LOSSES] = [total, policy, value, reward, consistency, chance, policy_entropy, value_accuracy];
         let losses = losses.map(|loss| loss as f32);
         Self { numbers: [gradient, statistics, &losses].concat(), parameters: gradient.len() }
+    }
+
+    /// Returns the contribution of these numbers: gradient, running statistics, losses.
+    ///
+    /// # Panics
+    /// If there are fewer than the gradient and the losses have.
+    #[must_use]
+    pub fn of_numbers(numbers: Vec<f32>, parameters: usize) -> Self {
+        assert!(numbers.len() >= parameters + LOSSES, "a contribution holds a gradient and losses");
+        Self { numbers, parameters }
     }
 
     /// Returns a contribution of no batch, for P parameters and S running statistics: it adds nothing to a sum.
@@ -116,6 +128,8 @@ mod tests {
         let nothing = Contribution::nothing(3, 2);
         let sum: Vec<f32> =
             (0..one.numbers.len()).map(|i| one.numbers[i] + other.numbers[i] + nothing.numbers[i]).collect();
+        let same = Contribution::of_numbers(one.numbers.clone(), 3);
+        assert_eq!(same, one);
         one.set_mean(&sum, 2);
         assert_eq!(one, Contribution::new(&[2.0, 0.0, 3.0], &[2.0, 6.0], &losses(2.0)));
         assert_eq!(

@@ -28,7 +28,7 @@ mod settings;
 mod trained;
 mod unrolled;
 
-pub use contribution::{Contributed, Contribution};
+pub use contribution::{Contributed, Contribution, LOSSES};
 pub use decay::Decay;
 pub use error::Error;
 pub use examples::Examples;

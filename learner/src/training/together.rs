@@ -171,7 +171,7 @@ impl Training {
             let control = self.control(group, prepared.as_ref(), is_publication_due);
             let mut numbers = [contributed.contribution.numbers(), &control.numbers()].concat();
             let reducing = Instant::now();
-            let reduced = group.all_reduce(&mut numbers);
+            let reduced = group.all_reduce(collective::Numbers::Host(&mut numbers));
             metrics::reduced(reducing.elapsed());
             match reduced {
                 Ok(()) => break (contributed, numbers),

@@ -124,6 +124,11 @@ pub(super) fn threads(session: &mut Session) -> Result<()> {
     session.device_step("threads", &[], &[])
 }
 
+/// Groups of learners over NCCL, of which one GPU holds one.
+pub(super) fn nccl(session: &mut Session) -> Result<()> {
+    session.device_step("nccl", &[], &[])
+}
+
 /// The precision that `auto` chooses.
 pub(super) fn precision(session: &mut Session) -> Result<()> {
     session.device_step("precision", &[], &[])

@@ -38,13 +38,14 @@ pub(super) const PROGRAMS: [&str; 8] =
 
 /// The steps in the order in which they run. Later ones compare with the figures of earlier ones, and PyTorch, which
 /// measures as much as it has time for, comes last.
-pub(super) const STEPS: [Step; 15] = [
+pub(super) const STEPS: [Step; 16] = [
     Step { name: "env", limit_seconds: 30, programs: &PROGRAMS, default: true, check: checks::env },
     Step { name: "load", limit_seconds: 45, programs: &[DEVICE], default: true, check: checks::load },
     Step { name: "abi", limit_seconds: 20, programs: &[DEVICE], default: true, check: checks::abi },
     Step { name: "numbers", limit_seconds: 80, programs: &[DEVICE], default: true, check: checks::numbers },
     Step { name: "train", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::train },
     Step { name: "threads", limit_seconds: 40, programs: &[DEVICE], default: true, check: checks::threads },
+    Step { name: "nccl", limit_seconds: 60, programs: &[DEVICE], default: true, check: checks::nccl },
     Step { name: "precision", limit_seconds: 20, programs: &[DEVICE], default: true, check: checks::precision },
     Step { name: "sweep", limit_seconds: 70, programs: &[DEVICE], default: true, check: checks::sweep },
     Step {

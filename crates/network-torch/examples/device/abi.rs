@@ -10,15 +10,30 @@ const OF_LIBTORCH: [&CStr; 3] = [c"aoti_torch_copy_", c"aoti_torch_empty_strided
 /// Exported by the CUDA half of libtorch.
 const OF_LIBTORCH_CUDA: [&CStr; 2] = [c"torch_get_cuda_stream_from_pool", c"torch_set_current_cuda_stream"];
 /// Exported by the CUDA runtime, which the CPU half loads on Linux.
-const OF_CUDART: [&CStr; 8] = [
+const OF_CUDART: [&CStr; 12] = [
     c"cudaEventCreateWithFlags",
     c"cudaEventRecord",
     c"cudaEventElapsedTime",
     c"cudaEventDestroy",
     c"cudaStreamWaitEvent",
+    c"cudaStreamCreateWithFlags",
+    c"cudaMalloc",
+    c"cudaFree",
+    c"cudaMemcpyAsync",
     c"cudaMemGetInfo",
     c"cudaDeviceGetAttribute",
     c"cudaGetDeviceCount",
+];
+/// Exported by NCCL, which the CUDA half loads.
+const OF_NCCL: [&CStr; 8] = [
+    c"ncclGetUniqueId",
+    c"ncclCommInitRankConfig",
+    c"ncclCommGetAsyncError",
+    c"ncclCommAbort",
+    c"ncclAllReduce",
+    c"ncclBroadcast",
+    c"ncclGetErrorString",
+    c"ncclGetLastError",
 ];
 
 /// Looks every symbol up.
@@ -35,7 +50,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     // SAFETY: the name is a valid C string; the library is never closed.
     let nccl = unsafe { libc::dlopen(c"libnccl.so.2".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     settings.claim("libnccl.so.2 is found", if nccl.is_null() { "no" } else { "yes" }, !nccl.is_null());
-    check(settings, "symbols of NCCL", &[c"ncclGetUniqueId", c"ncclCommInitRankConfig", c"ncclAllReduce"]);
+    check(settings, "symbols of NCCL", &OF_NCCL);
     Ok(())
 }
 

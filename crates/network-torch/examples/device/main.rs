@@ -15,6 +15,7 @@
 mod abi;
 mod load;
 mod memory;
+mod nccl;
 mod numbers;
 mod output;
 mod speed;
@@ -32,13 +33,14 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 /// A step and its function.
 type Step = (&'static str, fn(&Settings) -> Result<()>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("load", load::load),
     ("precision", load::precision),
     ("abi", abi::run),
     ("numbers", numbers::run),
     ("train", train::run),
     ("threads", threads::run),
+    ("nccl", nccl::run),
     ("sweep", speed::sweep),
     ("learner", speed::learner),
 ];

@@ -1,12 +1,94 @@
+use std::ptr::NonNull;
 use std::time::Instant;
 
-use tch::Tensor;
-use training::{Contributed, Contribution, Examples, Laps, Trained};
+use collective::{CudaNumbers, Numbers};
+use tch::{Device, Kind, Tensor};
+use training::{Contributed, Contribution, Examples, LOSSES, Laps, StepTimes, Trained};
 
 use super::measured::Measured;
 use super::{Computed, Pass, Queued, Trainer};
 use crate::losses::LossTensors;
 use crate::{Error, network};
+
+/// A [`Contribution`] in the memory of the trainer's device, followed by numbers that are summed with it.
+#[derive(Debug)]
+pub struct DeviceContribution {
+    /// `[P + S + LOSSES + N]`, contiguous.
+    numbers: Tensor,
+    parameters: i64,
+    statistics: i64,
+}
+
+impl DeviceContribution {
+    /// Returns all numbers where they are, to be reduced.
+    pub fn numbers(&mut self) -> Numbers<'_> {
+        let len = self.numbers.numel();
+        let address = NonNull::new(self.numbers.data_ptr().cast::<f32>()).expect("a network has parameters");
+        match self.numbers.device() {
+            Device::Cuda(device) => {
+                // SAFETY: the tensor is contiguous, of float32 and borrowed, and libtorch submits to the default stream.
+                Numbers::Cuda(unsafe { CudaNumbers::new(address, len, device) })
+            }
+            // SAFETY: as above, in the memory of the host.
+            _ => Numbers::Host(unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), len) }),
+        }
+    }
+
+    /// Copies the contribution to the host.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if the device fails.
+    pub fn download(&self) -> Result<Contribution, Error> {
+        let len = self.parameters + self.statistics + size(LOSSES);
+        let numbers = network::download(&self.numbers.f_narrow(0, 0, len)?)?;
+        Ok(Contribution::of_numbers(numbers, self.parameters as usize))
+    }
+
+    /// Copies the numbers that follow the contribution to the host.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if the device fails.
+    pub fn beside(&self) -> Result<Vec<f32>, Error> {
+        let start = self.parameters + self.statistics + size(LOSSES);
+        network::download(&self.numbers.f_narrow(0, start, size(self.numbers.numel()) - start)?)
+    }
+
+    /// Divides the contribution by the number of batches in it.
+    ///
+    /// # Errors
+    /// [`Error::Libtorch`] if the device fails.
+    pub fn divide(&mut self, batches: usize) -> Result<(), Error> {
+        let _guard = tch::no_grad_guard();
+        let _ = self.numbers.f_divide_scalar_(batches.max(1) as f64)?;
+        Ok(())
+    }
+
+    fn gradient(&self) -> Result<Tensor, Error> {
+        Ok(self.numbers.f_narrow(0, 0, self.parameters)?)
+    }
+
+    fn statistics(&self) -> Result<Tensor, Error> {
+        Ok(self.numbers.f_narrow(0, self.parameters, self.statistics)?)
+    }
+
+    /// The losses, in the order of [`Contribution`].
+    fn losses(&self) -> Result<LossTensors, Error> {
+        let loss = |index: i64| -> Result<Tensor, Error> {
+            Ok(self.numbers.f_select(0, self.parameters + self.statistics + index)?)
+        };
+        Ok(LossTensors {
+            total: loss(0)?,
+            policy: loss(1)?,
+            value: loss(2)?,
+            reward: loss(3)?,
+            consistency: loss(4)?,
+            chance: loss(5)?,
+            policy_entropy: loss(6)?,
+            value_accuracy: loss(7)?,
+            value_errors: None,
+        })
+    }
+}
 
 impl Trainer {
     /// Computes what a batch adds to a step of several learners, waits for it, and changes nothing; measures its parts
@@ -20,11 +102,9 @@ impl Trainer {
         clock: &mut dyn FnMut() -> Instant,
     ) -> Result<Contributed, Error> {
         let laps = &mut Laps::new(clock);
-        let Computed { pass, statistics, mut times, .. } = self.compute(examples, laps)?;
-        let contributed = self.read(&pass);
-        // The forward pass has updated the running statistics.
-        self.restore_statistics(&statistics)?;
-        let (contribution, value_errors) = contributed?;
+        let Contributed { contribution, value_errors, mut times } =
+            self.contribute_in_laps(Some(examples), &[], laps)?;
+        let contribution = contribution.download()?;
         times.backward += laps.lap();
         Ok(Contributed { contribution, value_errors, times })
     }
@@ -35,6 +115,42 @@ impl Trainer {
         Contribution::nothing(self.network.flat_parameters.numel(), self.network.flat_statistics.numel())
     }
 
+    /// Computes what a batch adds to a step of several learners, without one nothing, and leaves it on the device,
+    /// followed by the numbers `beside`. Changes nothing else. No step may be queued.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue).
+    pub fn contribute_on_device(
+        &mut self,
+        examples: Option<&Examples>,
+        beside: &[f32],
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> Result<Contributed<DeviceContribution>, Error> {
+        self.contribute_in_laps(examples, beside, &mut Laps::new(clock))
+    }
+
+    fn contribute_in_laps(
+        &mut self,
+        examples: Option<&Examples>,
+        beside: &[f32],
+        laps: &mut Laps<'_>,
+    ) -> Result<Contributed<DeviceContribution>, Error> {
+        let Some(examples) = examples else {
+            let nothing =
+                vec![0.0; self.network.flat_parameters.numel() + self.network.flat_statistics.numel() + LOSSES];
+            let contribution = self.uploaded(&[&nothing, beside].concat())?;
+            return Ok(Contributed { contribution, value_errors: Vec::new(), times: StepTimes::default() });
+        };
+        let Computed { pass, statistics, mut times, .. } = self.compute(examples, laps)?;
+        let joined = self.joined(&pass, beside);
+        // The forward pass has updated the running statistics.
+        self.restore_statistics(&statistics)?;
+        let contribution = joined?;
+        let value_errors = pass.losses.value_errors.as_ref().map(network::download).transpose()?.unwrap_or_default();
+        times.backward += laps.lap();
+        Ok(Contributed { contribution, value_errors, times })
+    }
+
     /// Takes the step whose contribution is the mean over learners: clip, optimiser, average. Trainers of the same
     /// state that take the same mean on devices of the same kind have the same state again, bit for bit. No step may be
     /// queued.
@@ -43,18 +159,30 @@ impl Trainer {
     /// [`training::Error::NotFinite`] if a loss or the gradient is not finite: the step then changed nothing.
     /// [`Error::Libtorch`] if the device fails.
     pub fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, Error> {
+        let Contributed { contribution, value_errors, times } = mean;
+        let contribution = self.uploaded(contribution.numbers())?;
+        self.apply_on_device(Contributed { contribution, value_errors, times }, clock)
+    }
+
+    /// Takes a step as [`apply`](Self::apply) does, whose mean is on the device.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply).
+    pub fn apply_on_device(
+        &mut self,
+        mean: Contributed<DeviceContribution>,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> Result<Trained, Error> {
         debug_assert!(self.queued.is_empty(), "a step of several learners is computed from the state of all others");
         let laps = &mut Laps::new(clock);
         let Contributed { contribution, value_errors, mut times } = mean;
         let guard = tch::no_grad_guard();
-        let device = self.network.device();
         let statistics = self.network.flat_statistics.f_detach_copy()?;
-        self.restore_statistics(&network::upload(contribution.statistics(), device)?)?;
-        let gradient = network::upload(contribution.gradient(), device)?;
-        let pass = Pass { losses: self.upload_losses(&contribution)?, gradient };
+        self.restore_statistics(&contribution.statistics()?)?;
+        let pass = Pass { losses: contribution.losses()?, gradient: contribution.gradient()? };
         let scalars = self.scalars(&pass)?;
         let measured = Measured::new(&scalars, None)?;
-        let learning_rates = network::upload(&self.learning_rates(), device)?;
+        let learning_rates = network::upload(&self.learning_rates(), self.network.device())?;
         let is_applied = self.update(pass.gradient, &scalars, &learning_rates, &statistics)?;
         times.optimiser = laps.lap();
         self.queued.push_back(Queued { measured, is_applied, times });
@@ -63,41 +191,38 @@ impl Trainer {
         Ok(Trained { value_errors, ..trained })
     }
 
-    /// Copies a pass to the host.
-    fn read(&self, pass: &Pass) -> Result<(Contribution, Vec<f32>), Error> {
+    /// Joins a pass and the running statistics after it, in the order of [`Contribution`], and `beside`.
+    fn joined(&self, pass: &Pass, beside: &[f32]) -> Result<DeviceContribution, Error> {
         let _guard = tch::no_grad_guard();
-        let measured = Measured::new(&self.scalars(pass)?, pass.losses.value_errors.as_ref())?;
-        let (losses, value_errors) = measured.read(self.settings.weight_decay)?;
-        let gradient = network::download(&pass.gradient)?;
-        let statistics = network::download(&self.network.flat_statistics)?;
-        Ok((Contribution::new(&gradient, &statistics, &losses), value_errors))
+        let losses = &pass.losses;
+        let losses: [&Tensor; LOSSES] = [
+            &losses.total,
+            &losses.policy,
+            &losses.value,
+            &losses.reward,
+            &losses.consistency,
+            &losses.chance,
+            &losses.policy_entropy,
+            &losses.value_accuracy,
+        ];
+        let losses = Tensor::f_stack(&losses, 0)?.f_to_kind(Kind::Float)?;
+        let beside = network::upload(beside, self.network.device())?;
+        let parts = [&pass.gradient, &self.network.flat_statistics, &losses, &beside];
+        Ok(self.of_tensor(Tensor::f_cat(&parts, 0)?))
     }
 
-    /// The losses of a mean on the device.
-    fn upload_losses(&self, mean: &Contribution) -> Result<LossTensors, Error> {
-        let losses = mean.losses();
-        let numbers = [
-            losses.total,
-            losses.policy,
-            losses.value,
-            losses.reward,
-            losses.consistency,
-            losses.chance,
-            losses.policy_entropy,
-            losses.value_accuracy,
-        ];
-        let numbers = network::upload(&numbers.map(|loss| loss as f32), self.network.device())?;
-        let scalar = |index: i64| -> Result<Tensor, Error> { Ok(numbers.f_select(0, index)?) };
-        Ok(LossTensors {
-            total: scalar(0)?,
-            policy: scalar(1)?,
-            value: scalar(2)?,
-            reward: scalar(3)?,
-            consistency: scalar(4)?,
-            chance: scalar(5)?,
-            policy_entropy: scalar(6)?,
-            value_accuracy: scalar(7)?,
-            value_errors: None,
-        })
+    /// The contribution with these numbers.
+    fn uploaded(&self, numbers: &[f32]) -> Result<DeviceContribution, Error> {
+        Ok(self.of_tensor(network::upload(numbers, self.network.device())?))
     }
+
+    fn of_tensor(&self, numbers: Tensor) -> DeviceContribution {
+        let [parameters, statistics] =
+            [&self.network.flat_parameters, &self.network.flat_statistics].map(|tensor| size(tensor.numel()));
+        DeviceContribution { numbers, parameters, statistics }
+    }
+}
+
+fn size(n: usize) -> i64 {
+    i64::try_from(n).expect("parameters fit memory")
 }

@@ -1,0 +1,425 @@
+//! Groups over NCCL, the library for collective operations on GPUs of NVIDIA.
+//!
+//! It is loaded at run time ([`Nccl::load`]), so that one binary serves machines with and without it. A member of a
+//! group, a [`Communicator`], sums numbers in the memory of its GPU in place, on a stream of its own. Its calls to NCCL
+//! return before they are done, and it waits for them itself, so that every wait has an end: a time limit, an error
+//! that NCCL reports, or the interrupt of the group. The communicator is then aborted, which frees the GPU from an
+//! operation whose other members are gone. NCCL connects the members by itself, in plain TCP or over links between the
+//! GPUs, without encryption or credentials.
+
+mod functions;
+mod stream;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub use self::functions::Lookup;
+use self::functions::{Config, Functions};
+use self::stream::{Buffer, Event, Stream};
+use crate::{Collective, CudaNumbers, Error, Memory, Numbers};
+
+/// The name of loading in errors.
+const LOAD: &str = "load NCCL";
+/// `ncclInProgress`.
+const IN_PROGRESS: c_int = 7;
+/// `cudaErrorNotReady`.
+const NOT_READY: c_int = 600;
+/// `ncclUint8` and `ncclFloat32`.
+const UINT8: c_int = 1;
+const FLOAT32: c_int = 7;
+/// `ncclSum`.
+const SUM: c_int = 0;
+/// `cudaMemcpyHostToDevice` and `cudaMemcpyDeviceToHost`.
+const TO_DEVICE: c_int = 1;
+const TO_HOST: c_int = 2;
+/// The bytes of host memory that pass through the GPU at once.
+const STAGED_BYTES: usize = 16 << 20;
+/// The time after an abort in which the GPU leaves the operation.
+const ABORT_TIME: Duration = Duration::from_secs(2);
+/// The shortest and the longest pause between two looks at an operation.
+const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
+
+/// The identity of a group, which its first member makes and all others are given.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UniqueId(pub [u8; 128]);
+
+/// The clock of waits, and the function by which they pause.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    /// Returns the time.
+    pub now: fn() -> Instant,
+    /// Waits for this time.
+    pub pause: fn(Duration),
+}
+
+/// NCCL, for one GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Nccl {
+    functions: Functions,
+    device: usize,
+    gpu: [u8; 16],
+    clock: Clock,
+}
+
+impl Nccl {
+    /// Loads NCCL and the CUDA functions that it needs, for CUDA device `device`.
+    ///
+    /// # Errors
+    /// NCCL or a function is missing, or the device has no identity.
+    pub fn load(device: usize, clock: Clock) -> Result<Self, Error> {
+        functions::load()?;
+        Self::found_by(functions::in_this_process, device, clock)
+    }
+
+    /// Takes the functions that `lookup` finds, for CUDA device `device`.
+    ///
+    /// # Errors
+    /// A function is missing, or the device has no identity.
+    pub fn found_by(lookup: Lookup, device: usize, clock: Clock) -> Result<Self, Error> {
+        let mut nccl = Self { functions: Functions::found_by(lookup)?, device, gpu: [0; 16], clock };
+        let mut handle = 0;
+        // SAFETY: the results are written before they are read. Of the parts of a GPU, this identity is that of the
+        // whole, as NCCL's own comparison is.
+        let code = unsafe {
+            match (nccl.functions.driver_device)(&raw mut handle, nccl.ordinal()) {
+                0 => (nccl.functions.driver_uuid)(&raw mut nccl.gpu, handle),
+                code => code,
+            }
+        };
+        match code {
+            0 => Ok(nccl),
+            _ => Err(Error {
+                operation: LOAD,
+                reason: format!("the identity of GPU {device}: error {code} of the driver"),
+            }),
+        }
+    }
+
+    /// Returns the identity of the GPU, which no other GPU has: NCCL takes one member of a group on each.
+    #[must_use]
+    pub fn gpu(&self) -> [u8; 16] {
+        self.gpu
+    }
+
+    /// Makes the identity of a group. The first member connects the others to each other through a port of this
+    /// machine, which is closed when all have joined.
+    ///
+    /// # Errors
+    /// The machine has no network that NCCL takes.
+    pub fn unique_id(&self) -> Result<UniqueId, Error> {
+        let mut id = UniqueId([0; 128]);
+        // SAFETY: the identity is written within its size.
+        let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
+        self.check("make a group", code, null_mut()).map(|()| id)
+    }
+
+    /// Joins a group as `rank` of `size`, and returns when all its members have. Once `interrupt` is set, every
+    /// operation that waits for other members fails.
+    ///
+    /// # Errors
+    /// Not all members have joined in time, two are on one GPU, NCCL finds no way between them.
+    pub fn join(
+        &self,
+        id: &UniqueId,
+        [rank, size]: [usize; 2],
+        timeout: Duration,
+        interrupt: &Arc<AtomicBool>,
+    ) -> Result<Communicator, Error> {
+        let operation = "join";
+        let number = |number: usize| {
+            c_int::try_from(number).map_err(|_| Error { operation, reason: "there are too many ranks".to_owned() })
+        };
+        let (of_rank, of_size) = (number(rank)?, number(size)?);
+        let deadline = (self.clock.now)() + timeout;
+        let mut communicator = self.on(operation, || {
+            Ok(Communicator {
+                nccl: *self,
+                communicator: null_mut(),
+                stream: Stream::new(&self.functions)?,
+                ready: Event::new(&self.functions)?,
+                done: Event::new(&self.functions)?,
+                staged: None,
+                rank,
+                size,
+                interrupt: Arc::clone(interrupt),
+            })
+        })?;
+        self.on(operation, || {
+            let mut config = Config::NON_BLOCKING;
+            // SAFETY: the handle is written before it is used, and the settings outlive the call.
+            let code = unsafe {
+                let handle = &raw mut communicator.communicator;
+                (self.functions.comm_init)(handle, of_size, *id, of_rank, &raw mut config)
+            };
+            communicator.submitted(operation, code)?;
+            communicator.wait(operation, deadline, |state| Ok(state == 0))
+        })?;
+        Ok(communicator)
+    }
+
+    fn ordinal(&self) -> c_int {
+        c_int::try_from(self.device).unwrap_or(c_int::MAX)
+    }
+
+    /// Runs `work` with the device as the current one of this thread, and makes the earlier one current again.
+    fn on<T>(&self, operation: &'static str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let mut before: c_int = 0;
+        // SAFETY: the current device is written before it is read.
+        let [got, set] =
+            unsafe { [(self.functions.get_device)(&raw mut before), (self.functions.set_device)(self.ordinal())] };
+        self.check_cuda(operation, got)?;
+        self.check_cuda(operation, set)?;
+        let outcome = work();
+        // SAFETY: it takes a number.
+        let reset = unsafe { (self.functions.set_device)(before) };
+        let outcome = outcome?;
+        self.check_cuda(operation, reset).map(|()| outcome)
+    }
+
+    fn check_cuda(&self, operation: &'static str, code: c_int) -> Result<(), Error> {
+        stream::check(&self.functions, operation, code)
+    }
+
+    /// An error with what NCCL says of a result, and of the last error of `communicator`.
+    fn check(&self, operation: &'static str, code: c_int, communicator: *mut c_void) -> Result<(), Error> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: both functions return null or strings that outlive this call.
+        let [text, last] = unsafe {
+            [(self.functions.error_text)(code), (self.functions.last_error)(communicator)].map(|text| {
+                if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().trim().to_owned() }
+            })
+        };
+        let last = last.lines().next_back().unwrap_or_default();
+        let reason = if last.is_empty() { format!("{text} (error {code})") } else { format!("{text}: {last}") };
+        Err(Error { operation, reason })
+    }
+}
+
+/// A member of a group.
+#[derive(Debug)]
+pub struct Communicator {
+    nccl: Nccl,
+    /// Null after it was aborted.
+    communicator: *mut c_void,
+    stream: Stream,
+    /// The end of what the default stream of the device does before an operation, and the end of the operation.
+    ready: Event,
+    done: Event,
+    staged: Option<Buffer>,
+    rank: usize,
+    size: usize,
+    interrupt: Arc<AtomicBool>,
+}
+
+// SAFETY: a communicator belongs to no thread; it is used by one thread at a time.
+unsafe impl Send for Communicator {}
+
+impl Communicator {
+    /// Submits an operation behind all earlier ones of the default stream, and waits until it is done.
+    fn run(
+        &mut self,
+        operation: &'static str,
+        deadline: Instant,
+        submit: impl FnOnce(&Functions, *mut c_void, *mut c_void) -> c_int,
+    ) -> Result<(), Error> {
+        if self.communicator.is_null() {
+            return Err(Error { operation, reason: "the group was aborted".to_owned() });
+        }
+        let functions = self.nccl.functions;
+        self.ready.record(operation, null_mut())?;
+        self.stream.wait_for(operation, &self.ready)?;
+        let code = submit(&functions, self.communicator, self.stream.handle);
+        self.submitted(operation, code)?;
+        if code == IN_PROGRESS {
+            self.wait(operation, deadline, |state| Ok(state == 0))?;
+        }
+        self.drained(operation, deadline)
+    }
+
+    /// Waits until the stream has done what was submitted.
+    fn drained(&mut self, operation: &'static str, deadline: Instant) -> Result<(), Error> {
+        let recorded = self.done.record(operation, self.stream.handle);
+        let (nccl, done) = (self.nccl, self.done.handle);
+        recorded.and_then(|()| {
+            self.wait(operation, deadline, |_| {
+                // SAFETY: the event lives as long as this communicator.
+                match unsafe { (nccl.functions.event_query)(done) } {
+                    NOT_READY => Ok(false),
+                    code => nccl.check_cuda(operation, code).map(|()| true),
+                }
+            })
+        })
+    }
+
+    /// Aborts the communicator if a call was refused.
+    fn submitted(&mut self, operation: &'static str, code: c_int) -> Result<(), Error> {
+        if code == IN_PROGRESS {
+            return Ok(());
+        }
+        let outcome = self.nccl.check(operation, code, self.communicator);
+        outcome.inspect_err(|_| self.abort())
+    }
+
+    /// Waits until `is_done`, which is given the state of the communicator; aborts it if it fails first.
+    fn wait(
+        &mut self,
+        operation: &'static str,
+        deadline: Instant,
+        mut is_done: impl FnMut(c_int) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let Clock { now, pause } = self.nccl.clock;
+        let begun = now();
+        let outcome = loop {
+            let mut state = 0;
+            // SAFETY: the communicator is not aborted, and the state is written before it is read.
+            let code = unsafe { (self.nccl.functions.comm_async_error)(self.communicator, &raw mut state) };
+            // Before errors are looked at: a member that has done its part may leave at once.
+            match is_done(state) {
+                Ok(false) => {}
+                other => break other.map(|_| ()),
+            }
+            let failed = |code: c_int| code != 0 && code != IN_PROGRESS;
+            if let Some(code) = [code, state].into_iter().find(|&code| failed(code)) {
+                break self.nccl.check(operation, code, self.communicator);
+            }
+            let time = now();
+            let reason = match (self.interrupt.load(Ordering::Relaxed), time >= deadline) {
+                (true, _) => "a member has left the group",
+                (_, true) => "a member has not come in time",
+                _ => {
+                    pause((time.duration_since(begun) / 16).clamp(PAUSES[0], PAUSES[1]));
+                    continue;
+                }
+            };
+            break Err(Error { operation, reason: reason.to_owned() });
+        };
+        outcome.inspect_err(|_| self.abort())
+    }
+
+    /// Ends what the GPU does for the group, and waits until it has left the memory of the operation.
+    fn abort(&mut self) {
+        if self.communicator.is_null() {
+            return;
+        }
+        let nccl = self.nccl;
+        // SAFETY: the communicator was made and is not aborted; it is not used afterwards. The event lives.
+        unsafe {
+            let _ = (nccl.functions.comm_abort)(std::mem::replace(&mut self.communicator, null_mut()));
+            if self.done.record("abort", self.stream.handle).is_err() {
+                return;
+            }
+            let begun = (nccl.clock.now)();
+            while (nccl.functions.event_query)(self.done.handle) == NOT_READY
+                && (nccl.clock.now)().duration_since(begun) < ABORT_TIME
+            {
+                (nccl.clock.pause)(PAUSES[1]);
+            }
+        }
+    }
+
+    /// Has `submit` replace bytes of the host, which pass through the memory of the GPU; each part is a multiple of
+    /// four bytes but the last.
+    fn staged(
+        &mut self,
+        operation: &'static str,
+        bytes: &mut [u8],
+        timeout: Duration,
+        submit: impl Fn(&Functions, *mut c_void, usize, *mut c_void, *mut c_void) -> c_int,
+    ) -> Result<(), Error> {
+        let nccl = self.nccl;
+        let deadline = (nccl.clock.now)() + timeout;
+        nccl.on(operation, || {
+            for part in bytes.chunks_mut(STAGED_BYTES) {
+                let len = part.len();
+                let memory = match &self.staged {
+                    Some(buffer) if buffer.bytes >= len => buffer.address,
+                    _ => self.staged.insert(Buffer::new(&nccl.functions, len)?).address,
+                };
+                self.stream.copy(operation, memory, part.as_ptr().cast(), len, TO_DEVICE)?;
+                let submit =
+                    |functions: &Functions, communicator, stream| submit(functions, memory, len, communicator, stream);
+                self.run(operation, deadline, submit)?;
+                self.stream.copy(operation, part.as_mut_ptr().cast(), memory, len, TO_HOST)?;
+                self.drained(operation, deadline)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Collective for Communicator {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Cuda(self.nccl.device)
+    }
+
+    fn all_reduce(&mut self, numbers: Numbers<'_>, timeout: Duration) -> Result<(), Error> {
+        let operation = "all-reduce";
+        match numbers {
+            Numbers::Cuda(CudaNumbers { address, len, device, .. }) => {
+                if device != self.nccl.device {
+                    let reason = format!("the numbers are on GPU {device}, the group is on GPU {}", self.nccl.device);
+                    return Err(Error { operation, reason });
+                }
+                let (nccl, address) = (self.nccl, address.as_ptr().cast::<c_void>());
+                let deadline = (nccl.clock.now)() + timeout;
+                nccl.on(operation, || {
+                    self.run(operation, deadline, |functions, communicator, stream| {
+                        // SAFETY: the numbers are borrowed until the operation has ended or was aborted.
+                        unsafe { (functions.all_reduce)(address, address, len, FLOAT32, SUM, communicator, stream) }
+                    })
+                })
+            }
+            Numbers::Host(numbers) => {
+                let len = size_of_val(numbers);
+                // SAFETY: every pattern of bits is a number, and four bytes are aligned to one.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast::<u8>(), len) };
+                self.staged(operation, bytes, timeout, |functions, memory, len, communicator, stream| {
+                    // SAFETY: the memory holds that many bytes until the operation has ended or was aborted.
+                    unsafe { (functions.all_reduce)(memory, memory, len / 4, FLOAT32, SUM, communicator, stream) }
+                })
+            }
+        }
+    }
+
+    fn broadcast(&mut self, root: usize, bytes: &mut [u8], timeout: Duration) -> Result<(), Error> {
+        assert!(root < self.size, "the root is a rank of the group");
+        self.staged("broadcast", bytes, timeout, |functions, memory, len, communicator, stream| {
+            // SAFETY: as in `all_reduce`.
+            unsafe { (functions.broadcast)(memory, memory, len, UINT8, root as c_int, communicator, stream) }
+        })
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        let nccl = self.nccl;
+        // The other members may be gone, and an orderly end would wait for them.
+        let freed = nccl.on("leave", || {
+            self.abort();
+            self.staged = None;
+            self.ready.destroy();
+            self.done.destroy();
+            self.stream.destroy();
+            Ok(())
+        });
+        // A failed device frees everything with the process.
+        drop(freed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

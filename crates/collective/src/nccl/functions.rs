@@ -1,0 +1,165 @@
+//! The functions of NCCL and of the CUDA runtime and driver, found by name at run time.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+
+use super::UniqueId;
+use crate::Error;
+
+/// Returns the address of a function of a loaded library.
+pub type Lookup = fn(&CStr) -> Option<NonNull<c_void>>;
+
+/// The head of `ncclConfig_t` as of NCCL 2.14: a library takes what the stated version has, and its defaults for the
+/// rest.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+}
+
+impl Config {
+    /// A communicator whose calls return before they are done.
+    pub(super) const NON_BLOCKING: Self =
+        Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21_400, blocking: 0 };
+}
+
+macro_rules! functions {
+    ($($field:ident = $symbol:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// The functions. Results are of `ncclResult_t`, `cudaError_t` or `CUresult`, all of which are 0 for success.
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct Functions {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Functions {
+            /// Finds every function.
+            ///
+            /// # Errors
+            /// Names the first that is missing.
+            pub(super) fn found_by(lookup: Lookup) -> Result<Self, Error> {
+                Ok(Self {
+                    $($field: {
+                        let missing = || Error {
+                            operation: super::LOAD,
+                            reason: format!("{} is missing", $symbol.to_string_lossy()),
+                        };
+                        let address = lookup($symbol).ok_or_else(missing)?;
+                        // SAFETY: this is the signature of the function of that name in NCCL from 2.14, and in the
+                        // CUDA runtime and driver from 12.
+                        unsafe {
+                            std::mem::transmute::<
+                                NonNull<c_void>,
+                                unsafe extern "C" fn($($argument),*) -> $result,
+                            >(address)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    get_unique_id = c"ncclGetUniqueId": fn(*mut UniqueId) -> c_int;
+    comm_init = c"ncclCommInitRankConfig": fn(*mut *mut c_void, c_int, UniqueId, c_int, *mut Config) -> c_int;
+    comm_async_error = c"ncclCommGetAsyncError": fn(*mut c_void, *mut c_int) -> c_int;
+    comm_abort = c"ncclCommAbort": fn(*mut c_void) -> c_int;
+    all_reduce = c"ncclAllReduce":
+        fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> c_int;
+    broadcast = c"ncclBroadcast":
+        fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> c_int;
+    error_text = c"ncclGetErrorString": fn(c_int) -> *const c_char;
+    last_error = c"ncclGetLastError": fn(*mut c_void) -> *const c_char;
+    get_device = c"cudaGetDevice": fn(*mut c_int) -> c_int;
+    set_device = c"cudaSetDevice": fn(c_int) -> c_int;
+    stream_create = c"cudaStreamCreateWithFlags": fn(*mut *mut c_void, c_uint) -> c_int;
+    stream_destroy = c"cudaStreamDestroy": fn(*mut c_void) -> c_int;
+    stream_wait = c"cudaStreamWaitEvent": fn(*mut c_void, *mut c_void, c_uint) -> c_int;
+    event_create = c"cudaEventCreateWithFlags": fn(*mut *mut c_void, c_uint) -> c_int;
+    event_record = c"cudaEventRecord": fn(*mut c_void, *mut c_void) -> c_int;
+    event_query = c"cudaEventQuery": fn(*mut c_void) -> c_int;
+    event_destroy = c"cudaEventDestroy": fn(*mut c_void) -> c_int;
+    allocate = c"cudaMalloc": fn(*mut *mut c_void, usize) -> c_int;
+    free = c"cudaFree": fn(*mut c_void) -> c_int;
+    copy = c"cudaMemcpyAsync": fn(*mut c_void, *const c_void, usize, c_int, *mut c_void) -> c_int;
+    cuda_error_text = c"cudaGetErrorString": fn(c_int) -> *const c_char;
+    driver_device = c"cuDeviceGet": fn(*mut c_int, c_int) -> c_int;
+    driver_uuid = c"cuDeviceGetUuid": fn(*mut [u8; 16], c_int) -> c_int;
+}
+
+/// The name of NCCL for the loader.
+const LIBRARY: &CStr = c"libnccl.so.2";
+
+/// Loads NCCL for the whole process; the CUDA half of libtorch, which is linked with it, should be loaded before.
+///
+/// # Errors
+/// The library is not found, with what the loader says.
+#[cfg(unix)]
+pub(super) fn load() -> Result<(), Error> {
+    open(LIBRARY)
+}
+
+#[cfg(unix)]
+fn open(name: &CStr) -> Result<(), Error> {
+    // SAFETY: the name is a valid C string; the library is never closed, so that its functions stay valid.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    if !handle.is_null() {
+        return Ok(());
+    }
+    // SAFETY: dlerror returns null or a C string that stays valid until the next call on this thread.
+    let reason = unsafe {
+        let message = libc::dlerror();
+        if message.is_null() { None } else { Some(CStr::from_ptr(message).to_string_lossy().into_owned()) }
+    };
+    let reason = reason.unwrap_or_else(|| format!("{} cannot be loaded", name.to_string_lossy()));
+    Err(Error { operation: super::LOAD, reason })
+}
+
+/// Finds a function in the libraries of this process.
+#[cfg(unix)]
+pub(super) fn in_this_process(symbol: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: the arguments are valid C strings; a null handle means that the library is not loaded, and it is then not
+    // used. `RTLD_NOLOAD` loads nothing, and no handle is closed, so that the function stays valid.
+    unsafe {
+        let global = NonNull::new(libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()));
+        global.or_else(|| {
+            // Where the libraries were loaded by another library for itself only.
+            [LIBRARY, c"libcudart.so.13", c"libcuda.so.1"].into_iter().find_map(|library| {
+                let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+                if handle.is_null() { None } else { NonNull::new(libc::dlsym(handle, symbol.as_ptr())) }
+            })
+        })
+    }
+}
+
+#[cfg(not(unix))]
+pub(super) fn load() -> Result<(), Error> {
+    Err(Error { operation: super::LOAD, reason: "NCCL runs on Linux".to_owned() })
+}
+
+#[cfg(not(unix))]
+pub(super) fn in_this_process(_: &CStr) -> Option<NonNull<c_void>> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_or_a_function_that_is_missing_is_named() {
+        let error = open(c"libno-such-library.so.2").unwrap_err().to_string();
+        assert!(error.starts_with("load NCCL failed: libno-such-library.so.2"), "{error}");
+        let error = Functions::found_by(|_| None).unwrap_err().to_string();
+        assert_eq!(error, "load NCCL failed: ncclGetUniqueId is missing");
+    }
+
+    #[test]
+    fn functions_of_this_process_are_found_by_name() {
+        assert!(in_this_process(c"malloc").is_some());
+        assert_eq!(in_this_process(c"no_library_defines_this_function"), None);
+    }
+}
