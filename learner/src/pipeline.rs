@@ -36,21 +36,11 @@ const DRAWN_MAX: usize = 1;
 /// again.
 const REPORTS_MAX: usize = 64;
 
-/// Mixed into the seed of the run, so that these draws differ from every other random stream of the run.
+/// Mixed into the seed of the learner, so that these draws differ from every other random stream of the run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Draws batches of segments of `1 + unroll_steps` steps from the replay servers until drained, and sends them the
-/// newest version. `split` takes out what is not trained on. Closes `drawn` on return.
-pub(crate) async fn draw(
-    settings: &Settings,
-    newest: NewestWeights,
-    game: String,
-    unroll_steps: usize,
-    mut split: Split,
-    drawn: Vec<mpsc::Sender<Drawn>>,
-    drain: service::Drain,
-) {
-    let servers = Servers::resolved(&settings.replay);
+/// Returns the settings of draws of batches of segments of `1 + unroll_steps` steps; `seed` is that of the learner.
+pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: usize) -> ShardedSettings {
     let shard = SamplerSettings {
         game,
         table: MAIN_TABLE.to_owned(),
@@ -58,7 +48,19 @@ pub(crate) async fn draw(
         unroll_steps,
         prefetch_batches: settings.learner.prefetch_batches,
     };
-    let settings = ShardedSettings { shard, seed: settings.run.seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT };
+    ShardedSettings { shard, seed: seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT }
+}
+
+/// Draws batches from the replay servers until drained, and sends them the newest version. `split` takes out what is
+/// not trained on. Closes `drawn` on return.
+pub(crate) async fn draw(
+    servers: Servers,
+    settings: ShardedSettings,
+    newest: NewestWeights,
+    mut split: Split,
+    drawn: Vec<mpsc::Sender<Drawn>>,
+    drain: service::Drain,
+) {
     let mut sampler = ShardedSampler::start(newest, servers, settings);
     for drawn in drawn.iter().cycle() {
         let (servers, drawn_from) = sampler.servers();
@@ -273,6 +275,7 @@ mod tests {
     use weights::WeightsVersion;
 
     use super::*;
+    use crate::seed;
 
     /// Timeout of a wait, after which the test fails.
     const DEADLINE: Duration = Duration::from_secs(60);
@@ -306,13 +309,13 @@ mod tests {
     });
 
     fn preparers(threads: usize) -> Preparers {
-        preparers_of(POSITIONS, threads)
+        preparers_of(POSITIONS, threads, 1)
     }
 
-    fn preparers_of(targets: Targets, threads: usize) -> Preparers {
+    fn preparers_of(targets: Targets, threads: usize, seed: u64) -> Preparers {
         // The receiver of priorities is dropped; batches are prepared nevertheless.
         let settings = BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0 };
-        prepare(&ConnectFour::new(), settings, &Priorities::new().0, 1, threads).unwrap()
+        prepare(&ConnectFour::new(), settings, &Priorities::new().0, seed, threads).unwrap()
     }
 
     /// Hands in a batch of samples and the servers they came from.
@@ -339,7 +342,7 @@ mod tests {
 
     #[test]
     fn unrolled_segments_drawn_by_priority_have_the_importance_of_their_draw_and_report_to_its_server() {
-        let mut preparers = preparers_of(UNROLLED, 1);
+        let mut preparers = preparers_of(UNROLLED, 1, 1);
         let drawn = |sequence, is_legal, probability| Sample { probability, ..sample(sequence, is_legal, 1) };
         let samples = [drawn(1, true, 0.25), drawn(2, false, 0.5), drawn(3, true, 0.5)];
         hand_in(&preparers, samples.into_iter().zip([server("a"), server("b"), server("c")]).collect());
@@ -390,8 +393,8 @@ mod tests {
 
     /// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each
     /// draw has 16 positions, so that two random streams do not agree by chance.
-    fn ten_batches(targets: Targets, threads: usize) -> Vec<(Examples, f64)> {
-        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads);
+    fn ten_batches(targets: Targets, threads: usize, seed: u64) -> Vec<(Examples, f64)> {
+        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads, seed);
         let feeder = std::thread::spawn(move || {
             for (number, drawn) in (0..10).zip(drawn.iter().cycle()) {
                 let of_game = |_| off_centre(number, number != 3);
@@ -426,13 +429,28 @@ mod tests {
     #[test]
     fn any_number_of_preparing_threads_gives_the_same_batches_in_the_order_of_their_draws() {
         for targets in [POSITIONS, UNROLLED] {
-            let expected = ten_batches(targets, 1);
+            let expected = ten_batches(targets, 1, 1);
             let versions: Vec<f64> = expected.iter().map(|(_, version)| *version).collect();
             assert_eq!(versions, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
             assert_ne!(expected[0].0, expected[1].0, "two draws of the same samples have the same symmetries");
             for threads in [2, 3, 4] {
-                assert_eq!(ten_batches(targets, threads), expected, "{threads} threads, {targets:?}");
+                assert_eq!(ten_batches(targets, threads, 1), expected, "{threads} threads, {targets:?}");
             }
         }
+    }
+    #[test]
+    fn a_learner_that_resumes_draws_other_symmetries_and_servers_and_a_fresh_one_those_of_the_seed() {
+        let batches = |step| ten_batches(POSITIONS, 1, seed::at_step(1, step));
+        let fresh = batches(0);
+        assert_eq!(fresh, ten_batches(POSITIONS, 1, 1));
+        let resumed = batches(500);
+        assert_ne!(resumed, fresh);
+        assert_eq!(batches(500), resumed, "a step has one seed");
+        assert_ne!(batches(501), resumed);
+
+        let settings = learner::config::Config::default().settings().unwrap();
+        let of_servers = |step| draws(&settings, seed::at_step(1, step), "connect_four".to_owned(), 0).seed;
+        assert_eq!(of_servers(0), 1 ^ SHARD_SEED);
+        assert_ne!(of_servers(500), of_servers(0));
     }
 }
