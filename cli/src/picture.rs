@@ -1,5 +1,5 @@
-//! Draws the picture of a run: accuracy on solved positions, losses and Elo, each against time; in games that
-//! are scored by rewards mean return, losses and length of episodes.
+//! Draws the picture of a run: accuracy on solved positions, losses of training and validation, and Elo, each against
+//! time; in games that are scored by rewards mean return, losses and length of episodes.
 
 use std::path::Path;
 
@@ -150,7 +150,14 @@ fn losses(readings: &[RunMetrics]) -> Panel<'static> {
     if readings.iter().any(|r| r.loss_reward.is_some_and(|loss| loss > 0.0)) {
         part("reward", BLUE, |r| r.loss_reward);
     }
-    Panel { caption: "Loss", range: None, lines, interval: Vec::new(), value: |loss| format!("{loss:.2}") }
+    let mut held_out = |name: &str, colour, value: fn(&RunMetrics) -> Option<f64>| {
+        let points = measured(points(readings, value));
+        lines.push(Line { name: name.to_owned(), colour, weight: Weight::Side, points });
+    };
+    held_out("policy, held out", GREEN, |r| r.validation_loss_policy);
+    held_out("value, held out", ORANGE, |r| r.validation_loss_value);
+    let caption = "Loss (thin: on held-out games)";
+    Panel { caption, range: None, lines, interval: Vec::new(), value: |loss| format!("{loss:.2}") }
 }
 
 fn elo(readings: &[RunMetrics]) -> Panel<'static> {
@@ -328,6 +335,7 @@ mod tests {
             let t = f64::from(i) / 60.0;
             let mut r = RunMetrics { elapsed_seconds: t * 900.0, loss_total: Some(2.5 - t), ..RunMetrics::default() };
             (r.loss_policy, r.loss_value) = (Some(1.6 - 0.6 * t), Some(0.9 - 0.4 * t));
+            (r.validation_loss_policy, r.validation_loss_value) = (Some(1.7 - 0.6 * t), Some(1.0 - 0.35 * t));
             (r.elo, r.elo_low, r.elo_high) = (Some(900.0 * t), Some(900.0 * t - 80.0), Some(900.0 * t + 80.0));
             r.accuracy.insert("raw/preserving/overall".to_owned(), 0.4 + 0.4 * t);
             r.accuracy.insert("search/preserving/overall".to_owned(), 0.5 + 0.45 * t);
@@ -350,6 +358,19 @@ mod tests {
         for name in ["95 % with search", "80 % raw policy", "1.53 total", "900 weights", "350 playouts-50", "minutes"] {
             assert!(text.contains(name), "{name} is not in {text}");
         }
+    }
+
+    #[test]
+    fn losses_on_held_out_games_are_drawn_where_they_are_measured() {
+        let text = drawn(&run());
+        for name in ["1.10 policy, held out", "0.65 value, held out"] {
+            assert!(text.contains(name), "{name} is not in {text}");
+        }
+        // A run that trains on all games.
+        let without =
+            run().into_iter().map(|r| RunMetrics { validation_loss_policy: None, validation_loss_value: None, ..r });
+        let text = drawn(&without.collect::<Vec<_>>());
+        assert!(text.contains("1.02 policy") && !text.contains("held out"), "{text}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use service::directory::replace;
 use crate::picture;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
-use crate::screen::{clock, elo, losses, mean_return, number, percent};
+use crate::screen::{clock, elo, losses, mean_return, number, percent, validation};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
@@ -132,6 +132,9 @@ impl Summary {
         row("simulations", format!("{}, {} per second", number(r.simulations), mean(r.simulations)));
         row("training steps", format!("{}, {} per second", number(r.steps), mean(r.steps)));
         row("loss", losses(r));
+        if let Some(validation) = validation(r) {
+            row("held-out games", validation);
+        }
         row("replay", format!("{} items, window {}", number(r.replay_items), number(r.window_items)));
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());

@@ -105,6 +105,7 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
         ("learner", format!("step {} · {steps} steps/s · weights {version}, lag {lag}", number(r.steps))),
         ("loss", losses(r)),
     ];
+    lines.extend(validation(r).map(|text| ("held out", text)));
     if r.has_returns() {
         let length = number(r.episode_length);
         lines.push(("strength", format!("return {} · {length} steps an episode", mean_return(r))));
@@ -145,6 +146,16 @@ pub(crate) fn losses(r: &RunMetrics) -> String {
     };
     let (reward, consistency) = (learned("reward", r.loss_reward), learned("consistency", r.loss_consistency));
     format!("{total}: policy {policy} · value {value}{reward}{consistency}")
+}
+
+/// Formats the measures of the newest validated version on held-out games; `None` where nothing is validated. Measures
+/// that the game or the network does not have are left out.
+pub(crate) fn validation(r: &RunMetrics) -> Option<String> {
+    let mut parts = vec![format!("policy {:.3}", r.validation_loss_policy?)];
+    parts.extend(r.validation_loss_value.map(|loss| format!("value {loss:.3}")));
+    parts.extend(r.validation_policy_accuracy.map(|share| format!("best move {}", percent(Some(share)))));
+    parts.extend(r.validation_calibration_error.map(|error| format!("calibration error {}", percent(Some(error)))));
+    Some(parts.join(" · "))
 }
 
 /// Formats a time: `0:42`, `12:05`, `1:00:00`.

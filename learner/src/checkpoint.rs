@@ -168,6 +168,15 @@ impl Checkpoints {
         Err(Error::AllDamaged { directory: self.directory.clone(), damaged })
     }
 
+    /// Returns the training step in the name of the newest finished checkpoint, which is not read; 0 without one.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the directory cannot be listed.
+    pub fn newest_step(&self) -> Result<u64, Error> {
+        let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok();
+        Ok(self.list()?.iter().filter_map(step).max().unwrap_or(0))
+    }
+
     /// Every finished checkpoint, oldest first.
     fn list(&self) -> Result<Vec<PathBuf>, Error> {
         self.named(|name| name.starts_with(PREFIX))

@@ -13,6 +13,7 @@ mod pipeline;
 mod priorities;
 mod process;
 mod records;
+mod seed;
 mod trainer;
 mod training;
 #[cfg(feature = "torch")]

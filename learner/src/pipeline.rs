@@ -36,21 +36,11 @@ const DRAWN_MAX: usize = 1;
 /// again.
 const REPORTS_MAX: usize = 64;
 
-/// Mixed into the seed of the run, so that these draws differ from every other random stream of the run.
+/// Mixed into the seed of the learner, so that these draws differ from every other random stream of the run.
 const SHARD_SEED: u64 = 0x756E_696F_6E00;
 
-/// Draws batches of segments of `1 + unroll_steps` steps from the replay servers until drained, and sends them the
-/// newest version. `split` takes out what is not trained on. Closes `drawn` on return.
-pub(crate) async fn draw(
-    settings: &Settings,
-    newest: NewestWeights,
-    game: String,
-    unroll_steps: usize,
-    mut split: Split,
-    drawn: Vec<mpsc::Sender<Drawn>>,
-    drain: service::Drain,
-) {
-    let servers = Servers::resolved(&settings.replay);
+/// Returns the settings of draws of batches of segments of `1 + unroll_steps` steps; `seed` is that of the learner.
+pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: usize) -> ShardedSettings {
     let shard = SamplerSettings {
         game,
         table: MAIN_TABLE.to_owned(),
@@ -58,7 +48,19 @@ pub(crate) async fn draw(
         unroll_steps,
         prefetch_batches: settings.learner.prefetch_batches,
     };
-    let settings = ShardedSettings { shard, seed: settings.run.seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT };
+    ShardedSettings { shard, seed: seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT }
+}
+
+/// Draws batches from the replay servers until drained, and sends them the newest version. `split` takes out what is
+/// not trained on. Closes `drawn` on return.
+pub(crate) async fn draw(
+    servers: Servers,
+    settings: ShardedSettings,
+    newest: NewestWeights,
+    mut split: Split,
+    drawn: Vec<mpsc::Sender<Drawn>>,
+    drain: service::Drain,
+) {
     let mut sampler = ShardedSampler::start(newest, servers, settings);
     for drawn in drawn.iter().cycle() {
         let (servers, drawn_from) = sampler.servers();
@@ -262,177 +264,4 @@ fn mean_version(samples: &[Sample]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
-    use game::{Action, Outcome};
-    use games::connect_four::ConnectFour;
-    use targets::Unroll;
-    use training::Examples;
-    use weights::WeightsVersion;
-
-    use super::*;
-
-    /// Timeout of a wait, after which the test fails.
-    const DEADLINE: Duration = Duration::from_secs(60);
-
-    /// A position of the trajectory with this number: the empty board, or an illegal one, since a column has only six
-    /// places.
-    fn sample(sequence: u64, is_legal: bool, version: u64) -> Sample {
-        let policy = vec![ActionProbability { action: Action(3), probability: 1.0 }];
-        let weights_version = WeightsVersion(version);
-        let step = |kind| Step { action: Action(3), reward: 0.0, kind, weights_version };
-        let ply = if is_legal { 0 } else { 7 };
-        let mut steps = vec![step(StepKind::Opening); ply];
-        steps.push(step(StepKind::Full { policy, value: 0.0 }));
-        let id = TrajectoryId { actor: 1, epoch: 1, sequence };
-        let trajectory = Trajectory::of(id, "connect_four", &steps, Outcome::Draw).unwrap();
-        let segment = trajectory.segment(ply, 0).unwrap();
-        Sample { segment, probability: 0.5, table_items: 2 }
-    }
-
-    fn server(name: &str) -> Server {
-        Server::at(&format!("http://{name}:7001"))
-    }
-
-    const POSITIONS: Targets = Targets::Positions { search_value_share: 0.0 };
-    const UNROLLED: Targets = Targets::Unrolled(Unroll {
-        unroll_steps: 3,
-        td_steps: 2,
-        discount: 1.0,
-        search_value_share: 0.0,
-        next_observations: false,
-    });
-
-    fn preparers(threads: usize) -> Preparers {
-        preparers_of(POSITIONS, threads)
-    }
-
-    fn preparers_of(targets: Targets, threads: usize) -> Preparers {
-        // The receiver of priorities is dropped; batches are prepared nevertheless.
-        let settings = BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0 };
-        prepare(&ConnectFour::new(), settings, &Priorities::new().0, 1, threads).unwrap()
-    }
-
-    /// Hands in a batch of samples and the servers they came from.
-    fn hand_in(preparers: &Preparers, drawn: Vec<(Sample, Server)>) {
-        hand_to(preparers, 0, drawn);
-    }
-
-    fn hand_to(preparers: &Preparers, thread: usize, drawn: Vec<(Sample, Server)>) {
-        let (samples, servers) = drawn.into_iter().unzip();
-        preparers.drawn[thread].blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
-    }
-
-    #[test]
-    fn a_trajectory_that_breaks_the_rules_is_reported_to_its_server_and_the_rest_is_trained_on() {
-        let mut preparers = preparers(1);
-        hand_in(&preparers, vec![(sample(1, false, 3), server("a")), (sample(2, true, 5), server("b"))]);
-        let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
-        assert_eq!(prepared.examples.positions(), 1);
-        let (reported_to, rejected) = preparers.rejected.blocking_recv().unwrap();
-        assert_eq!((reported_to, rejected.trajectory.sequence, rejected.ply), (server("a"), 1, 7));
-        // Rows and items stay aligned when an earlier sample is rejected.
-        assert_eq!(prepared.items, [Item::of(&sample(2, true, 5), &server("b"))]);
-    }
-
-    #[test]
-    fn unrolled_segments_drawn_by_priority_have_the_importance_of_their_draw_and_report_to_its_server() {
-        let mut preparers = preparers_of(UNROLLED, 1);
-        let drawn = |sequence, is_legal, probability| Sample { probability, ..sample(sequence, is_legal, 1) };
-        let samples = [drawn(1, true, 0.25), drawn(2, false, 0.5), drawn(3, true, 0.5)];
-        hand_in(&preparers, samples.into_iter().zip([server("a"), server("b"), server("c")]).collect());
-        let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
-        let Examples::Unrolled(batch) = &prepared.examples else { panic!("{:?}", prepared.examples) };
-        assert_eq!((batch.importance.as_slice(), prepared.examples.positions()), (&[1.0, 0.5][..], 2));
-        let items = [(1, "a"), (3, "c")].map(|(sequence, name)| Item::of(&sample(sequence, true, 1), &server(name)));
-        assert_eq!(prepared.items, items);
-    }
-
-    #[test]
-    fn a_batch_without_valid_samples_is_skipped() {
-        let mut preparers = preparers(1);
-        hand_in(&preparers, vec![(sample(1, false, 3), server("a"))]);
-        hand_in(&preparers, vec![(sample(2, true, 4), server("a")), (sample(3, true, 7), server("a"))]);
-        let prepared = preparers.batches.recv_timeout(DEADLINE).unwrap();
-        assert_eq!((prepared.examples.positions(), prepared.mean_version), (2, 5.5));
-    }
-
-    #[test]
-    fn unread_rejection_reports_do_not_block_batches() {
-        let mut preparers = preparers(1);
-        for sequence in 0..2 * REPORTS_MAX as u64 {
-            hand_in(
-                &preparers,
-                vec![(sample(sequence, false, 1), server("a")), (sample(sequence, true, 1), server("a"))],
-            );
-            preparers.batches.recv_timeout(DEADLINE).unwrap();
-        }
-    }
-
-    #[test]
-    fn preparing_threads_end_when_their_input_or_output_channels_close() {
-        let join = |threads: Vec<JoinHandle<()>>| threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let Preparers { drawn, mut batches, threads, .. } = preparers(2);
-        drop(drawn);
-        join(threads);
-        assert_eq!(batches.recv_timeout(DEADLINE).unwrap_err(), RecvTimeoutError::Disconnected);
-
-        let Preparers { drawn, batches, threads, .. } = preparers(2);
-        drop(batches);
-        for drawn in drawn {
-            let batch = ShardedBatch { samples: vec![sample(1, true, 1)], servers: vec![server("a")] };
-            drawn.blocking_send(Drawn { batch, trace: None }).unwrap();
-        }
-        join(threads);
-    }
-
-    /// The batches of ten draws, the fourth of which has no valid sample. Connect Four has two symmetries, and each
-    /// draw has 16 positions, so that two random streams do not agree by chance.
-    fn ten_batches(targets: Targets, threads: usize) -> Vec<(Examples, f64)> {
-        let Preparers { drawn, mut batches, threads: handles, rejected, .. } = preparers_of(targets, threads);
-        let feeder = std::thread::spawn(move || {
-            for (number, drawn) in (0..10).zip(drawn.iter().cycle()) {
-                let of_game = |_| off_centre(number, number != 3);
-                let samples: Vec<Sample> = (0..16).map(of_game).collect();
-                let servers = vec![server("a"); samples.len()];
-                drawn.blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
-            }
-        });
-        let mut all = Vec::new();
-        while let Ok(Prepared { examples, mean_version, .. }) = batches.recv_timeout(DEADLINE) {
-            all.push((examples, mean_version));
-        }
-        feeder.join().unwrap();
-        handles.into_iter().for_each(|thread| thread.join().unwrap());
-        drop(rejected);
-        all
-    }
-
-    /// A position whose image differs from itself, searched by the weights of this number.
-    fn off_centre(number: u64, is_legal: bool) -> Sample {
-        let weights_version = WeightsVersion(number);
-        let step = |kind| Step { action: Action(0), reward: 0.0, kind, weights_version };
-        let ply = if is_legal { 1 } else { 7 };
-        let mut steps = vec![step(StepKind::Opening); ply];
-        let policy = vec![ActionProbability { action: Action(1), probability: 1.0 }];
-        steps.push(step(StepKind::Full { policy, value: 0.0 }));
-        let id = TrajectoryId { actor: 1, epoch: 1, sequence: number };
-        let trajectory = Trajectory::of(id, "connect_four", &steps, Outcome::Draw).unwrap();
-        Sample { segment: trajectory.segment(ply, 0).unwrap(), probability: 0.5, table_items: 2 }
-    }
-
-    #[test]
-    fn any_number_of_preparing_threads_gives_the_same_batches_in_the_order_of_their_draws() {
-        for targets in [POSITIONS, UNROLLED] {
-            let expected = ten_batches(targets, 1);
-            let versions: Vec<f64> = expected.iter().map(|(_, version)| *version).collect();
-            assert_eq!(versions, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
-            assert_ne!(expected[0].0, expected[1].0, "two draws of the same samples have the same symmetries");
-            for threads in [2, 3, 4] {
-                assert_eq!(ten_batches(targets, threads), expected, "{threads} threads, {targets:?}");
-            }
-        }
-    }
-}
+mod tests;

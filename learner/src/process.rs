@@ -11,6 +11,7 @@ use game::Game;
 use proto::learners::LearnersService;
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
+use proto::servers::Servers;
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
 use training::checkpoint::{Files, State};
@@ -25,7 +26,7 @@ use crate::priorities::Priorities;
 use crate::records::Records;
 use crate::training::{Start, Training};
 use crate::validation::{self, Validation, ValidationSettings, Versions};
-use crate::{device, group, memory, metrics, pipeline};
+use crate::{device, group, memory, metrics, pipeline, seed};
 use learner::checkpoint::{Checkpoint, Checkpoints};
 use learner::config::{Config, LearnerSection, Settings};
 use learner::{NetworkSize, trainer_settings};
@@ -86,15 +87,17 @@ async fn train(settings: Settings, security: Security, context: service::Context
     metrics::unroll_steps(targets.unroll_steps());
     let importance_exponent = settings.learner.importance_exponent;
     let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent };
-    let seed = settings.run.seed.wrapping_add(settings.learner.index as u64);
-    let preparers = pipeline::prepare(&game, of_batches, &priorities, seed, threads)?;
+    let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
+    let seed = seed::at_step(settings.run.seed, checkpoints.newest_step()?);
+    let of_learner = seed.wrapping_add(settings.learner.index as u64);
+    let preparers = pipeline::prepare(&game, of_batches, &priorities, of_learner, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let stop = drain.token();
     let LearnerSection { validation_share, validation_positions: positions_max, batch_size, .. } = settings.learner;
     let validation = if validation_share > 0.0 {
         let device = device.device;
-        let (smoothing, seed) = (settings.smoothing(), settings.run.seed);
+        let smoothing = settings.smoothing();
         let of_rows = ValidationSettings { targets, smoothing, positions_max, seed, device };
         let stop = stop.clone();
         let priorities = priorities.clone();
@@ -110,9 +113,16 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let split = Split::new(HeldOut::share(validation_share), batch_size, held_out_samples);
     let (drawn, mut batches, prepare_threads) = (preparers.drawn, preparers.batches, preparers.threads);
     let draw = {
-        let (settings, name, drain) = (settings.clone(), game.spec().name.clone(), drain.clone());
-        let (newest, steps) = (newest.clone(), targets.segment_steps(game.spec()));
-        tokio::spawn(async move { pipeline::draw(&settings, newest, name, steps, split, drawn, drain).await })
+        let steps = targets.segment_steps(game.spec());
+        let draws = pipeline::draws(&settings, seed, game.spec().name.clone(), steps);
+        tokio::spawn(pipeline::draw(
+            Servers::resolved(&settings.replay),
+            draws,
+            newest.clone(),
+            split,
+            drawn,
+            drain.clone(),
+        ))
     };
 
     let of_group = engine
@@ -125,7 +135,6 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let publish = move |manifest, bytes| publish(&publisher, &newest, versions.as_ref(), manifest, bytes);
     // Training has its own thread from start to end, since tensors stay on one thread.
     let work = move || {
-        let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
         let start = begin(&settings, &device, architecture, &checkpoints)?;
         readiness.ready();
         let training = Training::new(settings, start, checkpoints, priorities);

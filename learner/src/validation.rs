@@ -44,7 +44,7 @@ const DRAWS_MAX: usize = 8;
 /// The most positions of a batch.
 const BATCH_MAX: usize = 256;
 
-/// Mixed into the seed of the run, so that symmetries differ from those of training.
+/// Mixed into the seed of the learner, so that symmetries differ from those of training.
 const SEED: u64 = 0x7661_6C69_6461_7465;
 
 /// What positions are validated with.
@@ -56,7 +56,7 @@ pub(crate) struct ValidationSettings {
     pub(crate) smoothing: Smoothing,
     /// The most positions of the buffer.
     pub(crate) positions_max: usize,
-    /// The seed of the run.
+    /// The seed of the learner.
     pub(crate) seed: u64,
     /// The device that trains.
     pub(crate) device: Device,

@@ -20,7 +20,7 @@ use experience::{Trajectory, TrajectoryId};
 use proto::replay::{Located, ServerStats};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use replay::SeenIds;
+use replay::{RateLimiterCounts, SeenIds};
 use tokio::sync::mpsc;
 
 use crate::config::{Settings, TableIndex};
@@ -91,14 +91,15 @@ impl TableService {
     /// Creates a service of the restored tables, whose retention follows `clock`.
     pub fn new(restored: Restored, settings: &Settings, log: SyncSender<LogCommand>, clock: Clock) -> Self {
         let Restored { tables, tables_gone, seen, segments, log_bytes, planted } = restored;
+        let [draws, choices] = streams(settings.seed, tables[TableIndex::MAIN.0].limiter().counts());
         metrics::describe();
         // Forces one record of each table after a start: the log may have no counters of it yet.
         let samples_recorded = vec![u64::MAX; tables.len()];
         let mut service = Self {
             tables,
             seen,
-            rng: ChaCha8Rng::seed_from_u64(settings.seed),
-            revisions: Revisions::new(settings.seed),
+            rng: draws,
+            revisions: Revisions::new(choices),
             clock,
             log,
             arrivals: VecDeque::new(),
@@ -277,13 +278,28 @@ impl TableService {
     }
 }
 
+/// Returns the random numbers of draws and those of choices of trajectories to revise, of a server whose main table
+/// starts with these counts. They follow from the seed and from the inserts and samples of the run so far: equal runs
+/// begin with equal draws, and a server that restarts does not repeat those of its start.
+fn streams(seed: u64, RateLimiterCounts { inserted, sampled, .. }: RateLimiterCounts) -> [ChaCha8Rng; 2] {
+    let first = inserted.wrapping_add(sampled).wrapping_mul(2);
+    [first, first.wrapping_add(1)].map(|stream| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(stream);
+        rng
+    })
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::HashSet;
     use std::sync::mpsc::{Receiver, sync_channel};
 
     use experience::{ActionProbability, Step, StepKind, Trajectory};
     use game::{Action, Outcome};
     use proto::replay::InsertWait;
+    use rand_chacha::rand_core::Rng as _;
+    use replay::TableTotals;
     use weights::WeightsVersion;
 
     use super::*;
@@ -347,6 +363,23 @@ pub(crate) mod tests {
         service.apply(Command::Log(committed), Instant::now());
         assert_eq!(answers.try_recv().unwrap(), Inserted::New(id(0)));
         assert_eq!(service.stats(TableIndex::MAIN).table.trajectories, 1);
+    }
+
+    #[test]
+    fn a_server_that_restarts_draws_other_numbers_and_a_fresh_one_those_of_the_seed() {
+        let settings = crate::Config::default().settings().unwrap();
+        let numbers_after = |trajectories: u64, sampled| {
+            let mut table = TableState::new(settings.tables[0].clone());
+            table.resume(TableTotals { trajectories, items: 4 * trajectories }, Some(sampled));
+            streams(7, table.limiter().counts()).map(|mut rng| [rng.next_u64(), rng.next_u64()])
+        };
+        let mut of_seed = ChaCha8Rng::seed_from_u64(7);
+        let fresh = numbers_after(0, 0);
+        assert_eq!(fresh[0], [of_seed.next_u64(), of_seed.next_u64()]);
+        let states = [(0, 0), (1, 0), (1, 1), (1, 2), (100, 1600)];
+        let all = states.map(|(trajectories, sampled)| numbers_after(trajectories, sampled));
+        assert_eq!(all.as_flattened().iter().collect::<HashSet<_>>().len(), 2 * states.len(), "{all:?}");
+        assert_eq!(numbers_after(100, 1600), all[4]);
     }
 
     #[test]

@@ -55,8 +55,10 @@ pub fn run(root: &Path) -> Result<()> {
         workspace::run(docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
     });
     step("sanitise", &mut || suite::sanitise(root));
-    step("simulate", &mut || suite::simulate(root, &SimulateOptions::in_ci()));
-    step("tests", &mut || suite::run(root, None).map(|summary| tests = summary));
+    step("build", &mut || suite::build(root));
+    step("tests, simulate", &mut || {
+        suite::run_and_simulate(root, &SimulateOptions::in_ci()).map(|summary| tests = summary)
+    });
 
     println!("\n{:<24} {:>9}", "step", "seconds");
     for step in &steps {

@@ -14,6 +14,7 @@ pub mod deny;
 pub mod device_check;
 pub mod fuzz;
 pub mod image;
+mod jobs;
 pub mod kubernetes;
 pub mod layers;
 pub mod libtorch;

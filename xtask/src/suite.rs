@@ -3,16 +3,21 @@
 //! the simulator.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::Message;
 
+use crate::jobs::{self, Job};
 use crate::{libtorch, train, workspace};
 
 /// The only target for which we use the compiler's address sanitiser.
 pub(crate) const SANITISED: &str = "x86_64-unknown-linux-gnu";
+
+/// The number of jobs whose durations are printed at the end.
+const SLOWEST: usize = 15;
 
 /// The count of tests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,30 +35,128 @@ pub struct Summary {
 /// # Errors
 /// If something does not build or a test fails.
 pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
-    // Builds all targets of `cargo test`, with its features: binaries built alone would have other features and be
-    // compiled twice.
-    let mut tests = prepared(root, &["--all-targets"])?;
-    tests.args(["--workspace", "--lib", "--bins", "--tests"]);
+    build(root)?;
+    run_with(root, filter, Vec::new())
+}
+
+/// Runs every test and, beside them, the simulator for some seeds.
+///
+/// # Errors
+/// If something does not build, a test fails or a seed breaks a promise.
+pub fn run_and_simulate(root: &Path, options: &SimulateOptions) -> Result<Summary> {
+    build(root)?;
+    // The program of the workspace's build: alone it would have other features and be compiled again.
+    let mut simulate = Command::new(programs(root)?.join("simulate"));
+    simulate.args(options.arguments()).current_dir(root);
+    run_with(root, None, vec![Job { name: "simulate".to_owned(), command: simulate }])
+}
+
+/// Builds all targets of the tests, with their features: programs built alone would have other features and be compiled
+/// twice.
+///
+/// # Errors
+/// If something does not build.
+pub fn build(root: &Path) -> Result<()> {
+    libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
+    workspace::run(workspace::cargo(root).args(["build", "--workspace", "--all-targets"]))
+}
+
+/// Runs these jobs and every test, or those tests whose names contain `filter`.
+fn run_with(root: &Path, filter: Option<&str>, mut jobs: Vec<Job>) -> Result<Summary> {
+    // Those of all packages but `tests` are of one process and short.
+    let (mut system, mut others): (Vec<TestBinary>, Vec<_>) =
+        test_binaries(root, &["--workspace", "--lib", "--bins", "--tests"])?
+            .into_iter()
+            .partition(TestBinary::is_system);
     // The default features of the other packages, so that only the learner is compiled once more.
-    let mut without_libtorch = workspace::cargo(root);
-    without_libtorch.args(["test", "--workspace", "--bin", "learner", "--no-default-features"]);
-    without_libtorch.args(["--features", "cli/parquet"]);
+    let without_libtorch = ["--workspace", "--bin", "learner", "--no-default-features", "--features", "cli/parquet"];
+    let without_libtorch = test_binaries(root, &without_libtorch)?.into_iter();
+    others.extend(
+        without_libtorch.map(|binary| TestBinary { name: format!("{} without libtorch", binary.name), ..binary }),
+    );
+    // The longest ones first, so that the last to end is a short one.
+    system.append(&mut others);
+    let programs = programs(root)?;
+    jobs.extend(system.into_iter().map(|binary| {
+        let mut job = binary.job();
+        job.command.env("ZEROFLEET_BIN_DIR", &programs).args(filter);
+        train::find_libraries(&mut job.command, root);
+        job
+    }));
     let mut examples = workspace::cargo(root);
     examples.args(["test", "--doc"]);
     for package in packages_with_examples(root)? {
         examples.args(["--package", &package]);
     }
+    jobs.push(Job {
+        name: "examples".to_owned(),
+        command: {
+            examples.args(filter);
+            examples
+        },
+    });
+
+    let together = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    // One failing binary does not hide the results of the others.
+    let mut ended = jobs::run(jobs, together);
     let mut summary = Summary::default();
-    let mut passed = true;
-    for mut command in [tests, without_libtorch, examples] {
-        // One failing binary does not hide the results of the others.
-        passed &= summary.add_all(command.arg("--no-fail-fast").args(filter))?;
+    ended.iter().flat_map(|one| one.output.lines()).for_each(|line| summary.add(line));
+    ended.sort_by_key(|one| std::cmp::Reverse(one.took));
+    println!("\n{:<40} {:>9}", "slowest", "seconds");
+    for one in ended.iter().take(SLOWEST) {
+        println!("{:<40} {:>9.1}", one.name, one.took.as_secs_f64());
     }
     println!("\n{summary}");
-    if !passed {
-        bail!("tests failed");
-    }
+    let failed: Vec<&str> = ended.iter().filter(|one| !one.is_success).map(|one| one.name.as_str()).collect();
+    ensure!(failed.is_empty(), "tests failed: {}", failed.join(", "));
     Ok(summary)
+}
+
+/// A compiled test binary.
+#[derive(Debug)]
+struct TestBinary {
+    /// The folder of its package and its target: `crates/search search`.
+    name: String,
+    /// The folder of its package, in which it runs, as under `cargo test`.
+    folder: PathBuf,
+    executable: PathBuf,
+}
+
+impl TestBinary {
+    /// Returns true for the tests of whole processes, which take longest.
+    fn is_system(&self) -> bool {
+        self.folder.ends_with("tests")
+    }
+
+    fn job(self) -> Job {
+        let mut command = Command::new(self.executable);
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        Job { name: self.name, command }
+    }
+}
+
+/// Builds the test binaries that `cargo test` with these arguments runs, and returns them.
+fn test_binaries(root: &Path, arguments: &[&str]) -> Result<Vec<TestBinary>> {
+    let mut command = workspace::cargo(root);
+    command.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(arguments);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo test")?;
+    let messages = child.stdout.take().context("read the messages of cargo")?;
+    let mut binaries = Vec::new();
+    for message in Message::parse_stream(BufReader::new(messages)) {
+        let Message::CompilerArtifact(artifact) = message.context("read a message of cargo")? else { continue };
+        let (Some(executable), true) = (artifact.executable, artifact.profile.test) else { continue };
+        let folder = artifact.manifest_path.parent().context("a manifest lies in a folder")?;
+        let package = folder.strip_prefix(root).unwrap_or(folder);
+        let name = format!("{package} {}", artifact.target.name);
+        binaries.push(TestBinary { name, folder: folder.into(), executable: executable.into() });
+    }
+    ensure!(child.wait().context("wait for cargo test")?.success(), "{} failed", workspace::line(&command));
+    Ok(binaries)
+}
+
+/// Returns the folder of the programs that tests start.
+fn programs(root: &Path) -> Result<PathBuf> {
+    Ok(workspace::metadata(root)?.target_directory.join("debug").into())
 }
 
 /// Returns the packages whose documentation has examples: a run of the doc tests of any other would compile it once
@@ -84,7 +187,7 @@ fn prepared(root: &Path, targets: &[&str]) -> Result<Command> {
     libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
     workspace::run(workspace::cargo(root).args(["build", "--workspace"]).args(targets))?;
     let mut command = workspace::cargo(root);
-    command.arg("test").env("ZEROFLEET_BIN_DIR", workspace::metadata(root)?.target_directory.join("debug"));
+    command.arg("test").env("ZEROFLEET_BIN_DIR", programs(root)?);
     train::find_libraries(&mut command, root);
     Ok(command)
 }
@@ -178,6 +281,15 @@ impl SimulateOptions {
         // The first seed is fixed, since a run of CI must repeat; long runs take others.
         Self { seeds: u64::MAX, first: 0, minutes: Some(1.5), twice: true }
     }
+
+    /// Returns the arguments of the simulator.
+    fn arguments(&self) -> Vec<String> {
+        let Self { seeds, first, minutes, twice } = self;
+        let mut arguments = vec!["--seeds".to_owned(), seeds.to_string(), "--first".to_owned(), first.to_string()];
+        arguments.extend(twice.then(|| "--twice".to_owned()));
+        arguments.extend(minutes.iter().flat_map(|minutes| ["--minutes".to_owned(), minutes.to_string()]));
+        arguments
+    }
 }
 
 /// Runs the simulator for some seeds.
@@ -186,15 +298,8 @@ impl SimulateOptions {
 /// The build fails, or a seed breaks a promise.
 pub fn simulate(root: &Path, options: &SimulateOptions) -> Result<()> {
     let mut simulate = workspace::cargo(root);
-    // The profile of the tests, which is optimised: CI builds nothing twice.
-    simulate.args(["run", "--package", "simulator", "--bin", "simulate", "--"]);
-    simulate.args(["--seeds", &options.seeds.to_string(), "--first", &options.first.to_string()]);
-    if options.twice {
-        simulate.arg("--twice");
-    }
-    if let Some(minutes) = options.minutes {
-        simulate.args(["--minutes", &minutes.to_string()]);
-    }
+    // The profile of the tests, which is optimised.
+    simulate.args(["run", "--package", "simulator", "--bin", "simulate", "--"]).args(options.arguments());
     workspace::run(&mut simulate)
 }
 
@@ -228,19 +333,6 @@ pub(crate) fn has_runtime() -> Result<bool> {
 }
 
 impl Summary {
-    /// Runs a command, prints its output and counts its results. Returns whether it succeeded.
-    fn add_all(&mut self, command: &mut Command) -> Result<bool> {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo test")?;
-        let output = child.stdout.take().expect("stdout is piped");
-        for line in BufReader::new(output).split(b'\n') {
-            let line = line.context("read the output of the tests")?;
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            self.add(&line);
-        }
-        Ok(child.wait().context("wait for cargo test")?.success())
-    }
-
     /// Counts a closing line of a test binary; any other line counts nothing.
     fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else { return };

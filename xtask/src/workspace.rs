@@ -1,5 +1,6 @@
 //! The root of the repository, and calls of cargo in it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -34,10 +35,14 @@ pub fn cargo(root: &Path) -> Command {
     if chosen_libtorch(root).is_none() {
         command.env_remove("LIBTORCH");
     }
-    for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME"] {
-        command.env_remove(name);
-    }
+    // The build script of `ring` runs again when one of them changes, and its dependents are compiled again.
+    std::env::vars_os().filter(|(name, _)| is_of_package(name)).for_each(|(name, _)| _ = command.env_remove(name));
     command
+}
+
+/// Returns true for a variable by which cargo describes the package of the program that it runs, here this one.
+fn is_of_package(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
 }
 
 /// Returns the folder that the user set in `LIBTORCH`, if it differs from the one in `.cargo/config.toml`.
@@ -95,4 +100,28 @@ pub fn line(command: &Command) -> String {
         line.push_str(&argument.to_string_lossy());
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_is_called_without_the_description_of_this_package() {
+        // Cargo sets this one for every test.
+        assert!(
+            std::env::var_os("CARGO_PKG_VERSION_MAJOR").is_some() || std::env::var_os("CARGO_MANIFEST_DIR").is_some()
+        );
+        let command = cargo(Path::new("."));
+        let removed = |name: &str| command.get_envs().any(|(key, value)| key == name && value.is_none());
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            let describes = name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+            assert_eq!(
+                removed(&name),
+                describes || name == "LIBTORCH" && chosen_libtorch(Path::new(".")).is_none(),
+                "{name}"
+            );
+        }
+    }
 }

@@ -12,6 +12,7 @@ use weights::Manifest;
 
 use super::*;
 use crate::Config;
+use crate::state_dir::ActorStateDir;
 
 mod learned;
 
@@ -88,6 +89,27 @@ fn episodes() -> Episodes<TicTacToe> {
 
 fn new_play() -> Play<TicTacToe> {
     Play::new(TicTacToe::new(), selfplay(), 1.0, SEED)
+}
+
+#[test]
+fn an_actor_that_restarts_plays_other_games_and_the_same_seed_and_epoch_give_the_same() {
+    let (settings, run) = (Config::default().settings().unwrap(), tempfile::tempdir().unwrap());
+    // The epoch is above those of all earlier starts.
+    let [first, second] =
+        [0; 2].map(|_| ActorStateDir::with_epochs_from_1(run.path(), settings.actor.id).next_epoch(0).unwrap());
+    let games = |epoch| {
+        let mut episodes = Episodes::new(TicTacToe::new(), selfplay(), 1.0, thread_seed(&settings, epoch, 0));
+        let mut evaluator = Hashing::new(TicTacToe::new().spec().observation, 1);
+        let mut games: Vec<FinishedEpisode> = Vec::new();
+        while games.len() < 8 {
+            episodes.advance(&mut evaluator, None).unwrap();
+            games.extend(episodes.drain_finished());
+        }
+        games
+    };
+    let played = games(first);
+    assert_eq!(games(first), played);
+    assert_ne!(games(second), played);
 }
 
 /// Returns weights of this version for `game`.

@@ -146,6 +146,25 @@ fn unknown_values_have_no_row_or_are_shown_as_missing() {
     assert_eq!(row(&summary, "solved positions, raw policy"), None);
     assert_eq!(row(&summary, "time of actor"), None);
     assert_eq!(row(&summary, "loss").unwrap(), "–: policy – · value –");
+    assert_eq!(row(&summary, "held-out games"), None);
+}
+
+#[test]
+fn the_newest_validation_has_a_row() {
+    let validated = RunMetrics {
+        validation_loss_policy: Some(1.25),
+        validation_policy_accuracy: Some(0.625),
+        validation_value_squared_error: Some(0.5),
+        ..RunMetrics::default()
+    };
+    // MuZero's values are no probabilities: they have neither this loss nor a calibration.
+    assert_eq!(row(&summary(validated.clone()), "held-out games").unwrap(), "policy 1.250 · best move 62.5 %");
+    let of_games =
+        RunMetrics { validation_loss_value: Some(0.75), validation_calibration_error: Some(0.031), ..validated };
+    assert_eq!(
+        row(&summary(of_games), "held-out games").unwrap(),
+        "policy 1.250 · value 0.750 · best move 62.5 % · calibration error 3.1 %"
+    );
 }
 
 #[test]

@@ -126,6 +126,18 @@ impl Snapshot {
                 "rate_limiter_waits": self.limiter_waits,
             },
             "weights_version": metrics.weights_version,
+            "losses": {
+                "total": metrics.loss_total,
+                "policy": metrics.loss_policy,
+                "value": metrics.loss_value,
+            },
+            "validation": {
+                "loss_policy": metrics.validation_loss_policy,
+                "loss_value": metrics.validation_loss_value,
+                "policy_accuracy": metrics.validation_policy_accuracy,
+                "value_squared_error": metrics.validation_value_squared_error,
+                "calibration_error": metrics.validation_calibration_error,
+            },
             "strength": {
                 "elo": metrics.elo,
                 "elo_low": metrics.elo_low,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::run_metrics::{RunMetrics, device_lines, engines_line};
-use crate::screen::{MISSING, clock, elo, mean_return, number, percent, whole};
+use crate::screen::{MISSING, clock, elo, losses, mean_return, number, percent, validation, whole};
 use fleet::Role;
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
@@ -50,8 +50,12 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
         ("replay", replay(metrics)),
         ("limiter", limiter),
         ("strength", strength(metrics)),
-        ("bottleneck", bottleneck.to_owned()),
     ];
+    if metrics.loss_total.is_some() {
+        lines.push(("loss", ascii(&losses(metrics))));
+    }
+    lines.extend(validation(metrics).map(|text| ("held out", ascii(&text))));
+    lines.push(("bottleneck", bottleneck.to_owned()));
     if !metrics.engines.is_empty() {
         lines.push(("engines", engines_line(&metrics.engines)));
     }
@@ -60,6 +64,11 @@ fn upper(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
         lines.push(("cost", format!("{} so far, {} an hour", money(cost.so_far), money(cost.per_hour))));
     }
     lines
+}
+
+/// Separates the parts of a line as every terminal shows it.
+fn ascii(line: &str) -> String {
+    line.replace(" · ", ", ")
 }
 
 fn counted(snapshot: &Snapshot) -> String {

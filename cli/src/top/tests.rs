@@ -91,6 +91,27 @@ fn roles_follow_from_metrics_and_lag_is_measured_against_the_learner() {
 }
 
 #[test]
+fn losses_of_training_stand_beside_those_on_held_out_games() {
+    let trained = "zerofleet_learner_loss{part=\"total\"} 2.5\nzerofleet_learner_loss{part=\"policy\"} 1.5\n\
+                   zerofleet_learner_loss{part=\"value\"} 0.75\n";
+    let validated = "zerofleet_learner_validation_loss{part=\"policy\"} 1.625\n\
+                     zerofleet_learner_validation_loss{part=\"value\"} 0.875\n\
+                     zerofleet_learner_validation_policy_accuracy 0.5\n\
+                     zerofleet_learner_validation_calibration_error 0.025\n";
+    let learner = Scripted::new(&format!("{LEARNER}{trained}"));
+    let mut top = Top::at(&[&learner]);
+    let text = table::table(&top.poll());
+    assert!(text.contains("\nloss       2.500: policy 1.500, value 0.750\n") && !text.contains("held out"), "{text}");
+    learner.set(&format!("{LEARNER}{trained}{validated}"), Ok(()));
+    let snapshot = top.poll();
+    let text = table::table(&snapshot);
+    let line = "\nheld out   policy 1.625, value 0.875, best move 50.0 %, calibration error 2.5 %\n";
+    assert!(text.contains(line), "{text}");
+    let object = snapshot.json();
+    assert_eq!([&object["losses"]["policy"], &object["validation"]["loss_policy"]], [1.5, 1.625]);
+}
+
+#[test]
 fn counts_from_before_the_first_poll_are_not_in_the_rate() {
     let actor = Scripted::new(ACTOR);
     let mut top = Top::at(&[&actor]);

@@ -53,6 +53,15 @@ fn the_newest_checkpoint_comes_back_as_written() {
 }
 
 #[test]
+fn the_newest_step_is_that_of_the_newest_name() {
+    assert_eq!(run_with(&[]).checkpoints.newest_step().unwrap(), 0);
+    let run = run_with(&[9, 10]);
+    fs::create_dir(run.directory.path().join("checkpoints/.step-000000011.partial")).unwrap();
+    fs::create_dir(run.directory.path().join("checkpoints/step-of-another-kind")).unwrap();
+    assert_eq!(run.checkpoints.newest_step().unwrap(), 10);
+}
+
+#[test]
 fn only_the_newest_are_kept() {
     let run = run_with(&[1, 2, 3]);
     assert_eq!(run.checkpoints.list().unwrap().len(), 2);

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use experience::{Trajectory, TrajectoryId, WeightsVersion};
 use proto::replay::Revisable;
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng as _;
 
 use super::commands::{Refusal, Reply};
 use super::memory::InFlight;
@@ -48,9 +47,7 @@ impl InLog {
 }
 
 impl Revisions {
-    pub(super) fn new(seed: u64) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(1);
+    pub(super) fn new(rng: ChaCha8Rng) -> Self {
         Self { rng, in_log: HashMap::new() }
     }
 }
