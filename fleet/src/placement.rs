@@ -84,8 +84,8 @@ pub enum Place {
 /// The devices, threads and games of the processes of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// The device of the learner.
-    pub learner: Place,
+    /// The device of each learner, in the order of their group.
+    pub learners: Vec<Place>,
     /// The device of the arena.
     pub arena: Place,
     /// The device of the inference server, if the run has one.
@@ -98,8 +98,6 @@ pub struct Placement {
     pub accelerator_games: usize,
     /// The threads of the inference server; 0 leaves their number to the server.
     pub inference_threads: usize,
-    /// The GPUs that processes can use.
-    gpus: Vec<usize>,
     /// The environment of processes on each GPU, by its number.
     environments: Vec<Vec<(String, String)>>,
     /// The environment of all other processes.
@@ -108,15 +106,6 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Returns the device of the learner `number`, from one. Each further one has the next GPU, which it may share with
-    /// an actor.
-    pub(crate) fn of_learner(&self, number: usize) -> Place {
-        match (self.learner, self.gpus.iter().position(|&gpu| Place::Gpu(gpu) == self.learner)) {
-            (Place::Gpu(_), Some(first)) => Place::Gpu(self.gpus[(first + number - 1) % self.gpus.len()]),
-            (place, _) => place,
-        }
-    }
-
     /// Returns the settings by which a process of this role has its place: `learner.device=cpu`.
     pub(crate) fn sets(&self, role: Role, place: Place) -> Option<String> {
         (place == Place::Cpu).then(|| format!("{}.device=cpu", role.name()))
@@ -137,10 +126,11 @@ impl Placement {
     }
 }
 
-/// Places the processes of a run, with `actors` self-play processes if that number is given.
+/// Places the processes of a run, with this number of learners and with `actors` self-play processes if that number is
+/// given.
 ///
-/// The learner has the first GPU. With one GPU, one actor shares it; with more, there is one actor on each of the
-/// others. An inference server has the first GPU for evaluation, and the actors then use none: their evaluators are
+/// Each learner has a GPU of its own, from the first on; where there are fewer GPUs, they take turns on them. There is
+/// one actor on each of the others, and if there is none, one on each GPU beside a learner. An inference server has the first GPU for evaluation, and the actors then use none: their evaluators are
 /// only used while the server is away. The arena is on the CPU by default, where it may use a tenth of one core: on a
 /// GPU it would take turns with self-play. With `arena.device=auto` it compares the last GPU with the CPU.
 ///
@@ -149,6 +139,7 @@ impl Placement {
 pub fn place(
     machine: &Machine,
     config: &Config,
+    learners: usize,
     actors: Option<usize>,
     inference: Inference,
 ) -> Result<Placement, ConfigError> {
@@ -157,9 +148,10 @@ pub fn place(
         _ => Place::Configured,
     };
     let usable = machine.usable();
-    let learner = auto(config.learner.device, usable.first().copied().map(Place::Gpu));
-    let of_learner = number_of(config.learner.device, learner);
-    let free: Vec<usize> = usable.iter().copied().filter(|&number| Some(number) != of_learner).collect();
+    let of_learner = |learner: usize| auto(config.learner.device, cycled(&usable, learner).map(Place::Gpu));
+    let learners: Vec<Place> = (0..learners).map(of_learner).collect();
+    let trains = |number: usize| learners.iter().any(|&place| number_of(config.learner.device, place) == Some(number));
+    let free: Vec<usize> = usable.iter().copied().filter(|&number| !trains(number)).collect();
     let evaluating = if free.is_empty() { usable } else { free };
     let gpu = |number: Option<&usize>| number.copied().map(Place::Gpu);
 
@@ -174,7 +166,7 @@ pub fn place(
     let of_actor = |actor: usize| match (is_served, is_accelerated) {
         // Else each actor would hold memory of a GPU for the time when the server is away.
         (true, _) if machine.has_accelerator() => auto(config.actor.device, Some(Place::Cpu)),
-        (false, true) => auto(config.actor.device, gpu(evaluating.get(actor % evaluating.len().max(1)))),
+        (false, true) => auto(config.actor.device, cycled(&evaluating, actor).map(Place::Gpu)),
         _ => auto(config.actor.device, None),
     };
     let actor_threads = match (config.actor.threads, is_accelerated) {
@@ -193,14 +185,13 @@ pub fn place(
         threads => threads,
     };
     let mut placement = Placement {
-        learner,
+        learners,
         arena: auto(config.arena.device, gpu(evaluating.last())),
         inference: server,
         actors: (0..count).map(of_actor).collect(),
         actor_threads,
         accelerator_games: 0,
         inference_threads,
-        gpus: machine.usable(),
         environments: machine.environments(),
         environment: machine.order(),
         lines: Vec::new(),
@@ -300,7 +291,10 @@ fn describe(machine: &Machine, config: &Config, placement: &Placement) -> Vec<St
             candidate.refused.as_ref().map(|reason| format!("{candidate} is not used: {reason}"))
         })),
     }
-    lines.push(format!("learner: {}", machine.describe(config.learner.device, placement.learner)));
+    for (number, &place) in (1..).zip(&placement.learners) {
+        let name = if number == 1 { "learner".to_owned() } else { format!("learner-{number}") };
+        lines.push(format!("{name}: {}", machine.describe(config.learner.device, place)));
+    }
     if let Some(place) = placement.inference {
         lines.push(format!("inference server: {}", machine.describe(config.inference.device, place)));
     }
@@ -320,10 +314,10 @@ fn describe(machine: &Machine, config: &Config, placement: &Placement) -> Vec<St
 /// Describes GPUs that several actors share, and GPUs that no process uses.
 fn shared(machine: &Machine, config: &Config, placement: &Placement) -> Vec<String> {
     let Accelerators::Cuda(candidates) = &machine.accelerators else { return Vec::new() };
-    let Placement { learner, arena, inference, actors, .. } = placement;
+    let Placement { learners, arena, inference, actors, .. } = placement;
     let server = inference.map(|place| (config.inference.device, place));
-    let others = [(config.learner.device, *learner), (config.arena.device, *arena)].into_iter().chain(server);
-    let others: Vec<_> = others.collect();
+    let others = learners.iter().map(|&place| (config.learner.device, place));
+    let others: Vec<_> = others.chain([(config.arena.device, *arena)]).chain(server).collect();
     let line = |number: usize| {
         let is_here = |device, place| number_of(device, place) == Some(number);
         let is_used = others.iter().any(|&(device, place)| is_here(device, place));
@@ -333,7 +327,20 @@ fn shared(machine: &Machine, config: &Config, placement: &Placement) -> Vec<Stri
             actors => Some(format!("{} is shared by {actors} actors, which take turns on it", candidates[number])),
         }
     };
-    machine.usable().into_iter().filter_map(line).collect()
+    let by_learners = |number: usize| {
+        let place = |place| number_of(config.learner.device, place) == Some(number);
+        let count = learners.iter().filter(|&&learner| place(learner)).count();
+        (count > 1).then(|| {
+            let gpu = &candidates[number];
+            format!("{gpu} is shared by {count} learners, which take turns on it and sum with Gloo instead of NCCL")
+        })
+    };
+    machine.usable().into_iter().flat_map(|number| [by_learners(number), line(number)]).flatten().collect()
+}
+
+/// Returns the item at `index`, from the start again after the last; `None` if there is none.
+fn cycled(items: &[usize], index: usize) -> Option<usize> {
+    items.get(index % items.len().max(1)).copied()
 }
 
 /// Returns the number of the GPU that a process has or that its setting names.

@@ -152,7 +152,7 @@ impl Fleet {
             start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;
         }
         let group = learners.iter().map(endpoint).collect::<Vec<_>>().join(",");
-        for (number, listen) in (1..).zip(&learners) {
+        for ((number, listen), &place) in (1..).zip(&learners).zip(&placement.learners) {
             let (mut sets, mut name) = (Vec::new(), named(Role::Learner));
             if learners.len() > 1 {
                 sets.extend([format!("learner.group={group}"), format!("learner.index={}", number - 1)]);
@@ -161,7 +161,7 @@ impl Fleet {
                 sets.push(format!("run.directory={}", run.of_learner(number).display()));
                 name = format!("{name}-{number}");
             }
-            start(Role::Learner, placement.of_learner(number), name, Some(*listen), sets)?;
+            start(Role::Learner, place, name, Some(*listen), sets)?;
         }
         if rating == Rating::On {
             start(Role::Arena, placement.arena, named(Role::Arena), None, Vec::new())?;

@@ -64,6 +64,10 @@ pub struct LearnerSection {
     /// The longest time that a learner waits in a step for the others of its group, in seconds: longer than a step
     /// takes. One that does not come in it is left out until it asks for a place again.
     pub group_timeout_seconds: f64,
+    /// The library with which the learners of a group sum: `auto`, `gloo` or `nccl`. `auto` takes NCCL where every
+    /// learner trains on a CUDA device of its own and NCCL can be loaded, else Gloo; the log names the reason. A named
+    /// library that cannot be used is an error.
+    pub collective: CollectiveKind,
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with training
     /// steps of the run's network and batch; a named device that cannot be used is an error.
     pub device: DevicePreference,
@@ -231,6 +235,18 @@ pub enum OptimiserKind {
     Sgd,
 }
 
+/// The library with which the learners of a group sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectiveKind {
+    /// NCCL where it can be used, else Gloo.
+    Auto,
+    /// Gloo, in the memory of the hosts.
+    Gloo,
+    /// NCCL, in the memory of GPUs of NVIDIA.
+    Nccl,
+}
+
 impl Default for LearnerSection {
     fn default() -> Self {
         Self {
@@ -239,6 +255,7 @@ impl Default for LearnerSection {
             index: 0,
             // With the second in which a roll is called, a group is formed anew within 10 s.
             group_timeout_seconds: 8.0,
+            collective: CollectiveKind::Auto,
             device: DevicePreference::Auto,
             precision: PrecisionPreference::Auto,
             kernel: TrainingKernel::Auto,

@@ -8,6 +8,7 @@
 mod control;
 mod driver;
 pub(crate) mod engine;
+mod library;
 mod membership;
 pub(crate) mod state;
 
@@ -16,9 +17,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use collective::{Collective, Error, Numbers};
+#[cfg(feature = "torch")]
+use collective::nccl::{Clock, Nccl};
+use collective::{Collective, Error, Memory, Numbers};
 use crossbeam_channel::RecvTimeoutError;
-use learner::config::Settings;
+use learner::config::{CollectiveKind, Settings};
 use learner::trainer_settings;
 use proto::learners::{Candidate, Peer, Question, Roster};
 use service::{ConfigError, Drain};
@@ -71,36 +74,62 @@ pub(crate) struct GroupSettings {
     pub(crate) timeout: Duration,
     /// The digest of the network and the settings of training.
     pub(crate) fingerprint: Digest,
+    /// The library that is configured.
+    pub(crate) kind: CollectiveKind,
 }
 
-/// Returns the library that moves numbers between the learners of a run's group; `None` if it trains alone.
+/// Checks that this program can train in the group of a run, if there is one, and returns whether there is.
 ///
 /// # Errors
-/// [`ConfigError`] if this program was built without one.
+/// [`ConfigError`] if it was built without libtorch.
+pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
+    if !settings.group.is_empty() && cfg!(not(feature = "torch")) {
+        return Err(ConfigError::invalid(
+            "learner.group",
+            "learners sum their gradients with Gloo, which is a part of libtorch, and this program was built without \
+             libtorch: `cargo build --release --package learner` builds it with libtorch",
+        ));
+    }
+    Ok(!settings.group.is_empty())
+}
+
+/// Returns the libraries that can move numbers between this learner, which trains on `device`, and the others of its
+/// group.
+///
+/// # Errors
+/// [`ConfigError`] names `learner.collective` if the library that it names cannot be used.
 #[cfg(feature = "torch")]
-pub(crate) fn engine(settings: &Settings) -> Result<Option<Arc<dyn Engine>>, ConfigError> {
+pub(crate) fn engine(settings: &Settings, device: crate::device::Device) -> Result<Arc<dyn Engine>, ConfigError> {
     let hosts: Vec<String> = settings.group.iter().map(|endpoint| host_of(endpoint).to_owned()).collect();
     let (own, timeout) = (settings.learner.index, settings.group_timeout);
     if settings.group.iter().any(|endpoint| endpoint.starts_with("https:")) {
         tracing::warn!("gradients pass between the learners of the group without encryption, on ports of their own");
     }
-    Ok((!hosts.is_empty()).then(|| Arc::new(engine::Gloo { hosts, own, timeout }) as _))
+    let gloo = Arc::new(engine::Gloo { hosts, own, timeout });
+    let kind = settings.learner.collective;
+    let clock = Clock { now: std::time::Instant::now, pause: std::thread::sleep };
+    let reason = match (kind, device) {
+        (CollectiveKind::Gloo, _) => return Ok(gloo),
+        (_, crate::device::Device::Cuda(index)) => match Nccl::load(index, clock) {
+            Ok(nccl) => return Ok(Arc::new(engine::WithNccl::new(nccl, gloo, kind, timeout))),
+            Err(error) => error.to_string(),
+        },
+        (_, device) => {
+            format!("it sums on CUDA devices, and this learner trains on {}", crate::device::device_name(device))
+        }
+    };
+    if kind == CollectiveKind::Nccl {
+        return Err(ConfigError::invalid("learner.collective", format!("`nccl` cannot be used: {reason}")));
+    }
+    tracing::info!("gradients are summed with Gloo: NCCL cannot be used: {reason}");
+    Ok(gloo)
 }
 
-/// Returns the library that moves numbers between the learners of a run's group: none, without libtorch.
-///
-/// # Errors
-/// [`ConfigError`] if there is a group.
+/// There is no group without libtorch, as [`is_configured`] checks.
 #[cfg(not(feature = "torch"))]
-pub(crate) fn engine(settings: &Settings) -> Result<Option<Arc<dyn Engine>>, ConfigError> {
-    match settings.group.is_empty() {
-        true => Ok(None),
-        false => Err(ConfigError::invalid(
-            "learner.group",
-            "learners sum their gradients with Gloo, which is a part of libtorch, and this program was built without \
-             libtorch: `cargo build --release --package learner` builds it with libtorch",
-        )),
-    }
+pub(crate) fn engine(settings: &Settings, _: crate::device::Device) -> Result<Arc<dyn Engine>, ConfigError> {
+    is_configured(settings)?;
+    Err(ConfigError::invalid("learner.group", "there is no group"))
 }
 
 /// Creates the group of a run and the task that drives it.
@@ -122,9 +151,10 @@ pub(crate) fn of_run(
     let (Chosen { precision, .. }, kind) = (device, device.kind());
     let training = TrainerSettings { precision: *precision, ..trainer_settings(&settings.learner) };
     let path = training_cpu::Path::widest();
-    let common = format!("{architecture:?} {training:?} {} {kind} {path}", settings.learner.batch_size);
-    let settings =
-        GroupSettings { own, peers, timeout: settings.group_timeout, fingerprint: Digest::of(common.as_bytes()) };
+    let library = settings.learner.collective;
+    let common = format!("{architecture:?} {training:?} {} {kind} {path} {library:?}", settings.learner.batch_size);
+    let fingerprint = Digest::of(common.as_bytes());
+    let settings = GroupSettings { own, peers, timeout: settings.group_timeout, fingerprint, kind: library };
     Ok(Group::new(settings, engine, questions, drain))
 }
 
@@ -146,10 +176,10 @@ impl Group {
         questions: mpsc::Receiver<Question>,
         drain: Drain,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let GroupSettings { own, peers, timeout, fingerprint } = settings;
+        let GroupSettings { own, peers, timeout, fingerprint, kind } = settings;
         let (commands, receiver) = mpsc::channel(1);
         let shared = Arc::<Shared>::default();
-        let membership = Membership::new(own, peers.len(), ROLL);
+        let membership = Membership::new(own, peers.len(), ROLL).with_kind(kind);
         let driver = Driver::new(membership, peers, Arc::clone(&engine), Arc::clone(&shared));
         let group = Self {
             own,
@@ -187,13 +217,14 @@ impl Group {
                 generation: self.generation,
                 weights_version: self.weights_version,
                 fingerprint: self.fingerprint,
+                gpu: self.engine.gpu(),
             };
             self.reached(steps);
-            let Some(Formed { roster, store }) = self.seek(candidate, stop)? else { return Ok(None) };
+            let Some(Formed { roster, store, interrupt }) = self.seek(candidate, stop)? else { return Ok(None) };
             self.generation = roster.generation;
             self.weights_version = self.weights_version.max(roster.weights_version);
             let rank = roster.rank_of(self.own).unwrap_or_default();
-            match self.engine.join(&roster, rank) {
+            match self.engine.join(&roster, rank, &interrupt) {
                 Ok(collective) => {
                     let members = roster.members.len();
                     tracing::info!(generation = roster.generation, "training in a group of {members}, rank {rank}");
@@ -201,7 +232,10 @@ impl Group {
                     self.place = Some(Place { collective, roster, _store: store });
                     return Ok(self.place.as_ref().map(|place| &place.roster));
                 }
-                Err(error) => tracing::warn!("the group {} was not formed: {error}", roster.generation),
+                Err(error) => {
+                    tracing::warn!("the group {} was not formed: {error}", roster.generation);
+                    self.engine.check().context("learner.collective")?;
+                }
             }
         }
     }
@@ -238,6 +272,11 @@ impl Group {
     pub(crate) fn broadcast(&mut self, root: usize, bytes: &mut [u8]) -> Result<(), Error> {
         let timeout = self.timeout;
         self.collective("broadcast")?.broadcast(root, bytes, timeout)
+    }
+
+    /// Returns the memory in which the group sums without a copy.
+    pub(crate) fn memory(&self) -> Memory {
+        self.place.as_ref().map_or(Memory::Host, |place| place.collective.memory())
     }
 
     fn collective(&mut self, operation: &'static str) -> Result<&mut dyn Collective, Error> {
@@ -285,7 +324,25 @@ impl Group {
 
 #[cfg(all(test, feature = "torch"))]
 mod tests {
-    use super::host_of;
+    use learner::config::{CollectiveKind, Config};
+
+    use super::{engine, host_of};
+    use crate::device::Device;
+
+    #[test]
+    fn a_configured_nccl_that_cannot_be_used_is_an_error_with_the_key_and_auto_takes_gloo() {
+        let of = |collective| {
+            let mut config = Config::default();
+            config.learner.group = "http://127.0.0.1:1,http://127.0.0.1:2".to_owned();
+            config.learner.collective = collective;
+            engine(&config.settings().unwrap(), Device::Cpu).map(|engine| engine.gpu())
+        };
+        for kind in [CollectiveKind::Auto, CollectiveKind::Gloo] {
+            assert_eq!(of(kind).unwrap(), None);
+        }
+        let error = of(CollectiveKind::Nccl).unwrap_err().to_string();
+        assert!(error.contains("learner.collective") && error.contains("this learner trains on cpu"), "{error}");
+    }
 
     #[test]
     fn the_host_of_an_endpoint_is_where_the_others_reach_it() {

@@ -66,8 +66,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let game = settings.game.rules();
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(settings.learner.versions_kept);
-    let engine = group::engine(&settings)?;
-    let (learners, questions) = engine.is_some().then(LearnersService::new).unzip();
+    let (learners, questions) = group::is_configured(&settings)?.then(LearnersService::new).unzip();
     let serving = proto::weights::serve_with(service, learners, security, listener, context.drain.token());
     let server = tokio::spawn(serving);
 
@@ -125,10 +124,12 @@ async fn train(settings: Settings, security: Security, context: service::Context
         ))
     };
 
-    let of_group = engine
-        .zip(questions)
-        .map(|(engine, questions)| group::of_run(&settings, &architecture, &device, engine, questions, drain.clone()));
-    let (group, membership) = of_group.transpose()?.unzip();
+    let of_group = |questions| {
+        // NCCL comes with the device, which is loaded.
+        let engine = group::engine(&settings, device.device)?;
+        group::of_run(&settings, &architecture, &device, engine, questions, drain.clone())
+    };
+    let (group, membership) = questions.map(of_group).transpose()?.unzip();
     let membership = membership.map(tokio::spawn);
 
     let readiness = context.readiness.clone();

@@ -14,11 +14,18 @@ pub(crate) mod counting;
 mod exchange;
 #[cfg(feature = "torch")]
 mod libtorch;
+#[cfg(not(feature = "torch"))]
+mod no_device;
 
 use std::time::Instant;
 
 use anyhow::Context as _;
+#[cfg(feature = "torch")]
+pub(crate) use network_torch::DeviceContribution;
 pub(crate) use training::{Contents, Contributed, Contribution, Examples, Memory, StepTimes, Trained};
+
+#[cfg(not(feature = "torch"))]
+pub(crate) use self::no_device::DeviceContribution;
 
 /// The files of a checkpoint by name.
 pub(crate) type Files = Vec<(String, Vec<u8>)>;
@@ -61,6 +68,32 @@ pub(crate) trait Trainer {
     /// # Errors
     /// The device fails.
     fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
+
+    /// As [`contribute`](Self::contribute), without a batch as [`no_contribution`](Self::no_contribution), but leaves the
+    /// contribution in the memory of its device, followed by the numbers `beside`.
+    ///
+    /// # Errors
+    /// Those of [`queue`](Self::queue); this backend computes on the host.
+    fn contribute_on_device(
+        &mut self,
+        _examples: Option<&Examples>,
+        _beside: &[f32],
+        _clock: &mut dyn FnMut() -> Instant,
+    ) -> anyhow::Result<Contributed<DeviceContribution>> {
+        anyhow::bail!("this backend of training computes on the host")
+    }
+
+    /// As [`apply`](Self::apply), for a mean in the memory of the device.
+    ///
+    /// # Errors
+    /// The device fails; this backend computes on the host.
+    fn apply_on_device(
+        &mut self,
+        _mean: Contributed<DeviceContribution>,
+        _clock: &mut dyn FnMut() -> Instant,
+    ) -> anyhow::Result<Collected> {
+        anyhow::bail!("this backend of training computes on the host")
+    }
 
     /// Returns the memory of steps of `batch` positions, unrolled over `unroll_steps` steps, before one is taken.
     fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory;

@@ -57,6 +57,24 @@ impl Look {
     }
 }
 
+/// The identity of a GPU, which no other one has.
+pub type Gpu = [u8; 16];
+
+/// How the members of a group connect to each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meeting {
+    /// With Gloo, through a store on the coordinator's host.
+    Store {
+        /// Its port.
+        port: u16,
+    },
+    /// With NCCL.
+    Nccl {
+        /// The unique id that the coordinator made.
+        id: Box<[u8; 128]>,
+    },
+}
+
 /// A learner that asks for a place in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
@@ -70,6 +88,8 @@ pub struct Candidate {
     pub weights_version: u64,
     /// The digest of its network and its settings of training.
     pub fingerprint: Digest,
+    /// The GPU on which it can sum with NCCL.
+    pub gpu: Option<Gpu>,
 }
 
 /// A group of learners.
@@ -83,8 +103,8 @@ pub struct Roster {
     pub source: usize,
     /// The newest version of weights that a member knows of; 0 for none.
     pub weights_version: u64,
-    /// The port of the store on the coordinator's host.
-    pub store_port: u16,
+    /// How the members connect.
+    pub meeting: Meeting,
 }
 
 impl Roster {

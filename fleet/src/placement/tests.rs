@@ -35,7 +35,7 @@ fn without(mut machine: Machine, number: usize, reason: &str) -> Machine {
 fn placed_with(machine: &Machine, actors: Option<usize>, inference: Inference, change: fn(&mut Config)) -> Placement {
     let mut config = Config::default();
     change(&mut config);
-    place(machine, &config, actors, inference).unwrap()
+    place(machine, &config, 1, actors, inference).unwrap()
 }
 
 fn placed(machine: &Machine) -> Placement {
@@ -65,15 +65,42 @@ fn learner_and_actors_are_spread_over_any_number_of_gpus() {
     ];
     for (gpus, cores, learner, actors, threads, games) in expected {
         let placement = placed(&machine(gpus, cores));
-        let got = (placement.learner, placement.actors, placement.actor_threads, placement.accelerator_games);
+        let got = (placement.learners[0], placement.actors, placement.actor_threads, placement.accelerator_games);
         assert_eq!(got, (learner, actors, threads, games), "{gpus} GPUs, {cores} cores");
+    }
+}
+
+#[test]
+fn each_of_several_learners_has_a_gpu_of_its_own_and_actors_have_the_rest_while_there_are_enough() {
+    let placed =
+        |gpus, learners| place(&machine(gpus, 64), &Config::default(), learners, None, Inference::Local).unwrap();
+    for gpus in 0..=8 {
+        for learners in 1..=9 {
+            let Placement { learners: of_learners, actors, lines, .. } = placed(gpus, learners);
+            let what = format!("{gpus} GPUs, {learners} learners: {of_learners:?}, {actors:?}, {lines:?}");
+            assert_eq!(of_learners.len(), learners, "{what}");
+            let shared = lines.iter().filter(|line| line.contains("sum with Gloo")).count();
+            if gpus == 0 {
+                assert!(of_learners.iter().chain(&actors).all(|&place| place == Place::Configured), "{what}");
+                assert_eq!(shared, 0, "{what}");
+                continue;
+            }
+            let expected: Vec<Place> = (0..learners).map(|learner| Place::Gpu(learner % gpus)).collect();
+            assert_eq!(of_learners, expected, "{what}");
+            let first = if learners < gpus { learners } else { 0 };
+            assert_eq!(actors, (first..gpus).map(Place::Gpu).collect::<Vec<_>>(), "{what}");
+            assert_eq!(shared, learners.saturating_sub(gpus).min(gpus), "{what}");
+            let names = (1..=learners)
+                .map(|number| if number == 1 { "learner: ".to_owned() } else { format!("learner-{number}: ") });
+            assert!(names.into_iter().all(|name| lines.iter().any(|line| line.starts_with(&name))), "{what}");
+        }
     }
 }
 
 #[test]
 fn a_mac_has_one_actor_beside_its_learner_and_both_choose_by_themselves() {
     let placement = placed(&mac());
-    assert_eq!((placement.learner, &placement.actors[..]), (Place::Configured, &[Place::Configured][..]));
+    assert_eq!((placement.learners[0], &placement.actors[..]), (Place::Configured, &[Place::Configured][..]));
     assert_eq!((placement.actor_threads, placement.accelerator_games), (9, 683));
     let lines = placement.lines().join("\n");
     assert!(lines.contains("learner: mps, or the CPU if that measures faster"), "{lines}");
@@ -95,7 +122,7 @@ fn games_are_limited_by_the_memory_that_the_actors_share() {
 fn a_gpu_that_cannot_be_used_is_left_out_with_a_line() {
     let machine = without(machine(3, 16), 0, "its compute capability is 6.0, and libtorch needs 7.5");
     let placement = placed(&machine);
-    assert_eq!((placement.learner, &placement.actors[..]), (Place::Gpu(1), &[Place::Gpu(2)][..]));
+    assert_eq!((placement.learners[0], &placement.actors[..]), (Place::Gpu(1), &[Place::Gpu(2)][..]));
     let line = "GPU 0 (NVIDIA H100) is not used: its compute capability is 6.0, and libtorch needs 7.5";
     assert_eq!(placement.lines()[0], line);
     assert_eq!(placement.environment(Place::Gpu(1)).last().unwrap().1, "GPU-1");
@@ -106,7 +133,7 @@ fn processes_are_kept_off_accelerators_that_cannot_be_used() {
     let mps = Accelerators::One { name: "mps".to_owned(), refused: Some("wrong numbers".to_owned()) };
     for machine in [without(machine(1, 16), 0, "wrong numbers"), Machine { accelerators: mps, ..mac() }] {
         let placement = placed(&machine);
-        assert_eq!(placement.learner, Place::Cpu);
+        assert_eq!(placement.learners[0], Place::Cpu);
         assert_eq!(placement.actors, [Place::Cpu; 2]);
         assert_eq!(placement.accelerator_games, 0);
         assert_eq!(placement.sets(Role::Actor, Place::Cpu).as_deref(), Some("actor.device=cpu"));
@@ -128,16 +155,16 @@ fn a_process_on_one_of_several_gpus_sees_no_other_and_the_only_gpu_is_not_restri
 #[test]
 fn named_devices_are_kept_and_the_others_are_spread_over_what_is_left() {
     let on_last = placed_with(&machine(3, 16), None, Inference::Local, |config| named(config, "cuda:2", "auto", "cpu"));
-    assert_eq!((on_last.learner, &on_last.actors[..]), (Place::Configured, &[Place::Gpu(0), Place::Gpu(1)][..]));
+    assert_eq!((on_last.learners[0], &on_last.actors[..]), (Place::Configured, &[Place::Gpu(0), Place::Gpu(1)][..]));
 
     let on_cpu = placed_with(&machine(2, 16), None, Inference::Local, |config| named(config, "cpu", "auto", "auto"));
-    assert_eq!(on_cpu.learner, Place::Configured);
+    assert_eq!(on_cpu.learners[0], Place::Configured);
     assert_eq!(on_cpu.actors, [Place::Gpu(0), Place::Gpu(1)]);
     assert_eq!(on_cpu.arena, Place::Gpu(1));
 
     // Self-play on the CPU is planned as without GPUs.
     let self_play = placed_with(&machine(2, 16), None, Inference::Local, |config| named(config, "auto", "cpu", "cpu"));
-    assert_eq!((self_play.learner, &self_play.actors[..]), (Place::Gpu(0), &[Place::Configured; 2][..]));
+    assert_eq!((self_play.learners[0], &self_play.actors[..]), (Place::Gpu(0), &[Place::Configured; 2][..]));
     assert_eq!((self_play.actor_threads, self_play.accelerator_games), (7, 0));
     assert!(self_play.lines().iter().any(|line| line == "GPU 1 (NVIDIA H100) is not used: no process needs it"));
 
@@ -170,7 +197,7 @@ fn numbers_that_are_configured_are_kept() {
 #[test]
 fn an_inference_server_has_the_first_gpu_for_evaluation_and_its_actors_have_none() {
     let placement = placed_with(&machine(3, 16), None, Inference::Remote, |_| ());
-    assert_eq!((placement.learner, placement.inference), (Place::Gpu(0), Some(Place::Gpu(1))));
+    assert_eq!((placement.learners[0], placement.inference), (Place::Gpu(0), Some(Place::Gpu(1))));
     assert_eq!(placement.actors, [Place::Cpu; 2]);
     // Its number of threads is left to the server, and the actors search on two threads a core while they wait.
     assert_eq!((placement.inference_threads, placement.actor_threads, placement.accelerator_games), (0, 14, 0));

@@ -59,7 +59,7 @@ impl StandIns {
         config.security.certificate = "certificate.pem".into();
         let progress = Progress { inference, ..Progress::default() };
         let (run, replay) = (self.run.clone(), vec![None; replay_servers]);
-        let placement = place(machine, &config, Some(actors), inference).unwrap();
+        let placement = place(machine, &config, learners, Some(actors), inference).unwrap();
         let written = config.clone();
         let plan = Plan { run, config, written, actors, learners, placement, replay, progress, unread: None };
         let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();

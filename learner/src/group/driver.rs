@@ -23,6 +23,9 @@ const SEEK_INTERVAL: Duration = Duration::from_millis(200);
 const COMPARE_INTERVAL: Duration = Duration::from_secs(3);
 /// The time in which a coordinator closes the roll: its members may be in the middle of a training step.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time between two looks of a member at the others, and the looks after which one of them is lost.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+const WATCHES: u32 = 2;
 /// The time between two checks of what is due.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -45,6 +48,8 @@ pub(crate) struct Form {
 pub(crate) struct Formed {
     pub(crate) roster: Roster,
     pub(crate) store: Option<Served>,
+    /// Set once a member has left.
+    pub(crate) interrupt: Arc<AtomicBool>,
 }
 
 /// Drives a [`Membership`].
@@ -60,11 +65,14 @@ pub(crate) struct Driver {
     /// At most one.
     work: JoinSet<Done>,
     look_at: Instant,
+    /// The interrupt of the newest group, and the looks in a row in which it lacked a member.
+    interrupt: Arc<AtomicBool>,
+    missed: u32,
 }
 
 /// The end of what the driver waits for.
 enum Done {
-    Looked(Vec<Look>),
+    Looked(Vec<(usize, Result<Look, PeerError>)>),
     Answered(usize, Result<Roster, PeerError>),
     Served(Result<Served, Error>),
 }
@@ -77,7 +85,8 @@ impl Driver {
         shared: Arc<Shared>,
     ) -> Self {
         let (parked, work) = (HashMap::new(), JoinSet::new());
-        Self { membership, peers, engine, shared, parked, formed: None, work, look_at: Instant::now() }
+        let (look_at, interrupt) = (Instant::now(), Arc::default());
+        Self { membership, peers, engine, shared, parked, formed: None, work, look_at, interrupt, missed: 0 }
     }
 
     /// Answers questions and commands until the process drains or training has ended.
@@ -128,24 +137,20 @@ impl Driver {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Looked(looks) if self.membership.is_seeking() => match self.membership.choose(Instant::now(), &looks)
-            {
-                Choice::Ask(index) => self.ask(index),
-                Choice::Call => tracing::info!("calling the roll of a group of learners"),
-                Choice::Wait => {}
-            },
-            Done::Looked(looks) => {
-                let steps = self.steps();
-                self.membership.compare(&looks, steps);
-            }
+            Done::Looked(looks) => self.looked(&looks),
             Done::Answered(index, answer) => self.answered(index, answer),
             Done::Served(Ok(served)) => {
-                if let Some(roster) = self.membership.close(served.port) {
+                let (library, reason) = self.membership.library();
+                if let Some(roster) = self.membership.close(served.meeting.clone()) {
+                    tracing::info!(
+                        "the group sums with {library:?}{}",
+                        reason.map_or_else(String::new, |why| format!(": {why}"))
+                    );
                     for &member in &roster.members {
                         let parked = self.parked.remove(&member);
                         parked.map(|answer| answer.send(Ok(roster.clone())));
                     }
-                    self.form(Ok(Formed { roster, store: Some(served) }));
+                    self.became_member(roster, Some(served));
                 }
             }
             Done::Served(Err(error)) => {
@@ -154,18 +159,43 @@ impl Driver {
         }
     }
 
+    fn looked(&mut self, looks: &[(usize, Result<Look, PeerError>)]) {
+        let answered: Vec<Look> = looks.iter().filter_map(|(_, look)| look.as_ref().ok().copied()).collect();
+        if self.membership.is_seeking() {
+            match self.membership.choose(Instant::now(), &answered) {
+                Choice::Ask(index) => self.ask(index),
+                Choice::Call => tracing::info!("calling the roll of a group of learners"),
+                Choice::Wait => {}
+            }
+            return;
+        }
+        let steps = self.steps();
+        self.membership.compare(&answered, steps);
+        let misses = self.membership.must_watch() && self.membership.misses_member(looks);
+        self.missed = if misses { self.missed + 1 } else { 0 };
+        if self.missed >= WATCHES {
+            self.interrupt.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the training thread its place.
+    fn became_member(&mut self, roster: Roster, store: Option<Served>) {
+        (self.interrupt, self.missed) = (Arc::default(), 0);
+        self.form(Ok(Formed { roster, store, interrupt: Arc::clone(&self.interrupt) }));
+    }
+
     fn answered(&mut self, index: usize, answer: Result<Roster, PeerError>) {
         let (roster, reason) = match answer {
             Ok(roster) => (Some(roster), None),
-            Err(PeerError::Away { reason }) => {
-                tracing::debug!("learner {index} gives no place: {reason}");
+            Err(PeerError::Refused { reason }) => (None, Some(reason)),
+            Err(away) => {
+                tracing::debug!("learner {index} gives no place: {away}");
                 (None, None)
             }
-            Err(PeerError::Refused { reason }) => (None, Some(reason)),
         };
         let is_member = self.membership.answered(roster.clone());
         match (roster, reason) {
-            (Some(roster), _) if is_member => self.form(Ok(Formed { roster, store: None })),
+            (Some(roster), _) if is_member => self.became_member(roster, None),
             (_, Some(reason)) => self.form(Err(format!("learner {index} refuses this one: {reason}"))),
             _ => {}
         }
@@ -191,13 +221,14 @@ impl Driver {
             return;
         }
         if self.membership.is_complete(now) {
-            let engine = Arc::clone(&self.engine);
-            self.work.spawn_blocking(move || Done::Served(engine.serve()));
+            let (engine, (library, _)) = (Arc::clone(&self.engine), self.membership.library());
+            self.work.spawn_blocking(move || Done::Served(engine.serve(library)));
         } else if now >= self.look_at {
-            let interval = match (self.membership.is_seeking(), self.membership.may_find_another()) {
-                (true, _) => SEEK_INTERVAL,
-                (false, true) => COMPARE_INTERVAL,
-                (false, false) => return,
+            let interval = match () {
+                () if self.membership.is_seeking() => SEEK_INTERVAL,
+                () if self.membership.must_watch() => WATCH_INTERVAL,
+                () if self.membership.may_find_another() => COMPARE_INTERVAL,
+                () => return,
             };
             self.look_at = now + interval;
             self.look();
@@ -206,13 +237,14 @@ impl Driver {
 
     /// Looks at all other learners at once.
     fn look(&mut self) {
-        let peers: Vec<Peer> = self.peers.iter().flatten().cloned().collect();
+        let peers = self.peers.iter().cloned().enumerate();
+        let peers: Vec<(usize, Peer)> = peers.filter_map(|(index, peer)| Some((index, peer?))).collect();
         self.work.spawn(async move {
             let mut looks = JoinSet::new();
-            for peer in peers {
-                looks.spawn(async move { peer.look(LOOK_TIMEOUT).await });
+            for (index, peer) in peers {
+                looks.spawn(async move { (index, peer.look(LOOK_TIMEOUT).await) });
             }
-            Done::Looked(looks.join_all().await.into_iter().filter_map(Result::ok).collect())
+            Done::Looked(looks.join_all().await)
         });
     }
 

@@ -10,7 +10,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use proto::learners::{Candidate, Look, Phase, Refusal, Roster};
+use learner::config::CollectiveKind;
+use proto::learners::{Candidate, Gpu, Look, Meeting, PeerError, Phase, Refusal, Roster};
+
+use super::library::{self, Library};
 
 /// A learner's membership.
 #[derive(Debug)]
@@ -20,6 +23,7 @@ pub(crate) struct Membership {
     learners: usize,
     /// The longest time for which a roll is called.
     roll: Duration,
+    kind: CollectiveKind,
     state: State,
 }
 
@@ -34,7 +38,14 @@ enum State {
     /// It calls the roll.
     Calling { candidates: BTreeMap<usize, Candidate>, expected: BTreeSet<usize>, until: Instant },
     /// It is a member.
-    Training { roster: Roster, fingerprint: weights::Digest, waiting: BTreeMap<usize, Candidate>, yields: bool },
+    Training {
+        roster: Roster,
+        fingerprint: weights::Digest,
+        /// The GPUs of the members, by index; only of a coordinator.
+        gpus: BTreeMap<usize, Option<Gpu>>,
+        waiting: BTreeMap<usize, Candidate>,
+        yields: bool,
+    },
 }
 
 /// What a learner that looked at the others does.
@@ -60,7 +71,12 @@ pub(crate) enum Asked {
 impl Membership {
     /// A learner of this index among so many, which calls a roll for at most `roll`.
     pub(crate) fn new(own: usize, learners: usize, roll: Duration) -> Self {
-        Self { own, learners, roll, state: State::Idle }
+        Self { own, learners, roll, kind: CollectiveKind::Auto, state: State::Idle }
+    }
+
+    /// Sets the library that is configured: a candidate that it cannot take is refused.
+    pub(crate) fn with_kind(self, kind: CollectiveKind) -> Self {
+        Self { kind, ..self }
     }
 
     /// Begins to seek a group. The coordinator of the last one calls the roll at once, since the others come to it.
@@ -101,7 +117,8 @@ impl Membership {
         match roster.filter(is_of) {
             Some(roster) => {
                 let fingerprint = candidate.fingerprint;
-                self.state = State::Training { roster, fingerprint, waiting: BTreeMap::new(), yields: false };
+                let (gpus, waiting) = (BTreeMap::new(), BTreeMap::new());
+                self.state = State::Training { roster, fingerprint, gpus, waiting, yields: false };
                 true
             }
             None => {
@@ -113,10 +130,15 @@ impl Membership {
 
     /// A learner asks for a place.
     pub(crate) fn asked(&mut self, candidate: Candidate) -> Asked {
-        let (fingerprint, waiting) = match &mut self.state {
-            State::Calling { candidates, .. } => (candidates.get(&self.own).map(|own| own.fingerprint), candidates),
-            State::Training { roster, fingerprint, waiting, yields: false } if roster.coordinator() == self.own => {
-                (Some(*fingerprint), waiting)
+        let none = BTreeMap::new();
+        let (fingerprint, gpus, waiting) = match &mut self.state {
+            State::Calling { candidates, .. } => {
+                (candidates.get(&self.own).map(|own| own.fingerprint), &none, candidates)
+            }
+            State::Training { roster, fingerprint, gpus, waiting, yields: false }
+                if roster.coordinator() == self.own =>
+            {
+                (Some(*fingerprint), &*gpus, waiting)
             }
             _ => return Asked::Refused(Refusal::Elsewhere),
         };
@@ -129,6 +151,15 @@ impl Membership {
             let reason = "the network or the settings of training differ from those of the group: learners of a group \
                           have one run file";
             return Asked::Refused(Refusal::Different(reason.to_owned()));
+        }
+        if self.kind == CollectiveKind::Nccl {
+            let known = waiting.iter().map(|(&index, other)| (index, other.gpu));
+            let others = gpus.iter().map(|(&index, &gpu)| (index, gpu)).chain(known);
+            let others: BTreeMap<_, _> = others.filter(|&(index, _)| index != candidate.index).collect();
+            let (_, reason) = library::choose(others.into_iter().chain([(candidate.index, candidate.gpu)]));
+            if let Some(reason) = reason {
+                return Asked::Refused(Refusal::Different(format!("learner.collective: {reason}")));
+            }
         }
         waiting.insert(candidate.index, candidate);
         Asked::Waits
@@ -153,8 +184,26 @@ impl Membership {
         }
     }
 
-    /// Closes the roll; `store_port` is that of the store of the group. `None` if no roll is called.
-    pub(crate) fn close(&mut self, store_port: u16) -> Option<Roster> {
+    /// Returns the library of those that have come, and why it is not NCCL.
+    pub(crate) fn library(&self) -> (Library, Option<String>) {
+        match &self.state {
+            State::Calling { candidates, .. } => {
+                library::choose(candidates.values().map(|candidate| (candidate.index, candidate.gpu)))
+            }
+            _ => (Library::Gloo, None),
+        }
+    }
+
+    /// Closes the roll; the members connect by `meeting`. `None` if no roll is called, or if those that have come since
+    /// need another library.
+    pub(crate) fn close(&mut self, meeting: Meeting) -> Option<Roster> {
+        let library = match meeting {
+            Meeting::Store { .. } => Library::Gloo,
+            Meeting::Nccl { .. } => Library::Nccl,
+        };
+        if self.library().0 != library {
+            return None;
+        }
         let State::Calling { candidates, .. } = &self.state else { return None };
         let of_own = candidates.get(&self.own)?;
         let others = candidates.values().filter(|candidate| candidate.index != self.own);
@@ -166,10 +215,12 @@ impl Membership {
             members: ranked.iter().map(|candidate| candidate.index).collect(),
             source: (0..ranked.len()).max_by_key(by_steps)?,
             weights_version: most(|candidate| candidate.weights_version),
-            store_port,
+            meeting,
         };
         let fingerprint = of_own.fingerprint;
-        self.state = State::Training { roster: roster.clone(), fingerprint, waiting: BTreeMap::new(), yields: false };
+        let gpus = candidates.values().map(|candidate| (candidate.index, candidate.gpu)).collect();
+        let waiting = BTreeMap::new();
+        self.state = State::Training { roster: roster.clone(), fingerprint, gpus, waiting, yields: false };
         Some(roster)
     }
 
@@ -187,6 +238,25 @@ impl Membership {
     /// Returns whether the members should form the next group: a learner waits for a place, or another group is ahead.
     pub(crate) fn wants_reform(&self) -> bool {
         matches!(&self.state, State::Training { waiting, yields, .. } if *yields || !waiting.is_empty())
+    }
+
+    /// Returns whether a member of its group must be looked for, since its end ends no connection of NCCL.
+    pub(crate) fn must_watch(&self) -> bool {
+        matches!(&self.state, State::Training { roster, .. }
+            if roster.members.len() > 1 && matches!(roster.meeting, Meeting::Nccl { .. }))
+    }
+
+    /// Returns whether a look at the others, by index, shows that a member has left the group. One that answers late may
+    /// be busy.
+    pub(crate) fn misses_member(&self, looks: &[(usize, Result<Look, PeerError>)]) -> bool {
+        let State::Training { roster, .. } = &self.state else { return false };
+        let phase = Phase::Training { coordinator: roster.coordinator() };
+        let has_left = |look: &Result<Look, PeerError>| match look {
+            Ok(look) => look.phase != phase,
+            Err(PeerError::Late) => false,
+            Err(PeerError::Away { .. } | PeerError::Refused { .. }) => true,
+        };
+        looks.iter().any(|(index, look)| roster.rank_of(*index).is_some() && has_left(look))
     }
 
     /// Returns whether it looks for a coordinator.

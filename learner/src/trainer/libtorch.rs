@@ -38,6 +38,23 @@ impl Trainer for network_torch::Trainer {
         collected(Self::apply(self, mean, clock))
     }
 
+    fn contribute_on_device(
+        &mut self,
+        examples: Option<&Examples>,
+        beside: &[f32],
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> anyhow::Result<Contributed<DeviceContribution>> {
+        Ok(Self::contribute_on_device(self, examples, beside, clock)?)
+    }
+
+    fn apply_on_device(
+        &mut self,
+        mean: Contributed<DeviceContribution>,
+        clock: &mut dyn FnMut() -> Instant,
+    ) -> anyhow::Result<Collected> {
+        collected(Self::apply_on_device(self, mean, clock))
+    }
+
     fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
         Self::memory(&*self, batch, unroll_steps)
     }

@@ -1,5 +1,7 @@
 //! Training with other learners: the loop of the training thread as a member of groups.
 
+mod summed;
+
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -8,10 +10,10 @@ use learner::checkpoint::Checkpoint;
 use weights::WeightsVersion;
 
 use super::{POLL, Pending, Prepared, Training};
-use crate::group::{CONTROL_NUMBERS, Control, Group, state};
+use crate::group::{Control, Group, state};
 use crate::metrics;
 use crate::pipeline::Batches;
-use crate::trainer::{Contents, Contributed, StepTimes};
+use crate::trainer::Contents;
 use crate::writer::{Kind, Writing};
 
 /// The longest time that a member waits for a batch before it takes part in a step without one: no other member waits
@@ -159,22 +161,10 @@ impl Training {
         stop: &dyn Fn() -> bool,
     ) -> anyhow::Result<Option<Control>> {
         let begun = Instant::now();
-        let (mut contributed, sums) = loop {
-            let contributed = match &prepared {
-                Some(prepared) => self.trainer.contribute(&prepared.examples, &mut Instant::now).context("train")?,
-                None => Contributed {
-                    contribution: self.trainer.no_contribution(),
-                    value_errors: Vec::new(),
-                    times: StepTimes::default(),
-                },
-            };
+        let (summed, control) = loop {
             let control = self.control(group, prepared.as_ref(), is_publication_due);
-            let mut numbers = [contributed.contribution.numbers(), &control.numbers()].concat();
-            let reducing = Instant::now();
-            let reduced = group.all_reduce(collective::Numbers::Host(&mut numbers));
-            metrics::reduced(reducing.elapsed());
-            match reduced {
-                Ok(()) => break (contributed, numbers),
+            match self.sum(group, prepared.as_ref(), control)? {
+                Ok(summed) => break summed,
                 Err(error) => {
                     tracing::warn!("a member of the group was lost: {error}");
                     metrics::lost_group();
@@ -185,13 +175,10 @@ impl Training {
                 }
             }
         };
-        let (sums, control) = sums.split_at(sums.len() - CONTROL_NUMBERS);
-        let control = Control::of(control);
         self.report_micro_batches();
         if control.batches > 0.0 {
-            contributed.contribution.set_mean(sums, control.batches as usize);
             self.trainer.set_progress(f64::from(control.progress));
-            let collected = self.trainer.apply(contributed, &mut Instant::now).context("train")?;
+            let collected = self.apply_mean(summed, control.batches as usize).context("train")?;
             let positions = control.positions as usize;
             let mean_version = self.version.0 as f64;
             let pending = match prepared {

@@ -2,10 +2,15 @@ use std::collections::BTreeSet;
 
 use super::weights::digest_from_wire;
 use super::{Invalid, between, inside, invalid, wire_count};
-use crate::learners::{Candidate, LEARNERS_MAX, Look, Phase, Roster, v1};
+use crate::learners::{Candidate, LEARNERS_MAX, Look, Meeting, Phase, Roster, v1};
 
 fn index(field: &str, value: u32) -> Result<usize, Invalid> {
     between(field, value, 0, LEARNERS_MAX - 1)
+}
+
+/// An identity of N bytes.
+fn fixed<const N: usize>(field: &str, bytes: &[u8]) -> Result<[u8; N], Invalid> {
+    bytes.try_into().map_err(|_| invalid(field, format!("has {} bytes, expected {N}", bytes.len())))
 }
 
 impl From<&Look> for v1::LookResponse {
@@ -38,8 +43,9 @@ impl TryFrom<v1::LookResponse> for Look {
 }
 
 impl From<&Candidate> for v1::JoinRequest {
-    fn from(&Candidate { index, steps, generation, weights_version, fingerprint }: &Candidate) -> Self {
-        Self { index: wire_count(index), steps, generation, weights_version, fingerprint: fingerprint.to_string() }
+    fn from(&Candidate { index, steps, generation, weights_version, fingerprint, gpu }: &Candidate) -> Self {
+        let (index, fingerprint) = (wire_count(index), fingerprint.to_string());
+        Self { index, steps, generation, weights_version, fingerprint, gpu: gpu.map(|gpu| gpu.to_vec().into()) }
     }
 }
 
@@ -47,21 +53,26 @@ impl TryFrom<v1::JoinRequest> for Candidate {
     type Error = Invalid;
 
     fn try_from(message: v1::JoinRequest) -> Result<Self, Invalid> {
-        let v1::JoinRequest { index: own, steps, generation, weights_version, fingerprint } = message;
+        let v1::JoinRequest { index: own, steps, generation, weights_version, fingerprint, gpu } = message;
         let fingerprint =
             digest_from_wire(&fingerprint).map_err(|Invalid { reason, .. }| invalid("fingerprint", reason))?;
-        Ok(Self { index: index("index", own)?, steps, generation, weights_version, fingerprint })
+        let gpu = gpu.map(|bytes| fixed("gpu", &bytes)).transpose()?;
+        Ok(Self { index: index("index", own)?, steps, generation, weights_version, fingerprint, gpu })
     }
 }
 
 impl From<&Roster> for v1::JoinResponse {
-    fn from(Roster { generation, members, source, weights_version, store_port }: &Roster) -> Self {
+    fn from(Roster { generation, members, source, weights_version, meeting }: &Roster) -> Self {
+        let meeting = match meeting {
+            Meeting::Store { port } => v1::join_response::Meeting::StorePort(u32::from(*port)),
+            Meeting::Nccl { id } => v1::join_response::Meeting::NcclId(id.to_vec().into()),
+        };
         Self {
             generation: *generation,
             members: members.iter().map(|&member| wire_count(member)).collect(),
             source: wire_count(*source),
             weights_version: *weights_version,
-            store_port: u32::from(*store_port),
+            meeting: Some(meeting),
         }
     }
 }
@@ -70,7 +81,7 @@ impl TryFrom<v1::JoinResponse> for Roster {
     type Error = Invalid;
 
     fn try_from(message: v1::JoinResponse) -> Result<Self, Invalid> {
-        let v1::JoinResponse { generation, members, source, weights_version, store_port } = message;
+        let v1::JoinResponse { generation, members, source, weights_version, meeting } = message;
         if members.is_empty() || members.len() > LEARNERS_MAX {
             return Err(invalid("members", format!("has {} entries, expected 1 to {LEARNERS_MAX}", members.len())));
         }
@@ -81,9 +92,16 @@ impl TryFrom<v1::JoinResponse> for Roster {
             return Err(invalid("members", "names a learner twice"));
         }
         let source = between("source", source, 0, members.len() - 1)?;
-        let port = u16::try_from(store_port).ok().filter(|&port| port > 0);
-        let store_port = port.ok_or_else(|| invalid("store_port", format!("{store_port} is no port")))?;
-        Ok(Self { generation, members, source, weights_version, store_port })
+        let meeting = match meeting {
+            Some(v1::join_response::Meeting::StorePort(store_port)) => {
+                let port = u16::try_from(store_port).ok().filter(|&port| port > 0);
+                let port = port.ok_or_else(|| invalid("store_port", format!("{store_port} is no port")))?;
+                Meeting::Store { port }
+            }
+            Some(v1::join_response::Meeting::NcclId(id)) => Meeting::Nccl { id: Box::new(fixed("nccl_id", &id)?) },
+            None => return Err(invalid("meeting", "is missing")),
+        };
+        Ok(Self { generation, members, source, weights_version, meeting })
     }
 }
 
@@ -100,25 +118,37 @@ mod tests {
             assert_eq!(Look::try_from(v1::LookResponse::from(&look)), Ok(look));
         }
         let fingerprint = Digest::of(b"a network");
-        let candidate = Candidate { index: 63, steps: 1, generation: 2, weights_version: 3, fingerprint };
-        assert_eq!(Candidate::try_from(v1::JoinRequest::from(&candidate)), Ok(candidate));
-        let roster =
-            Roster { generation: 9, members: vec![4, 0, 2], source: 2, weights_version: 5, store_port: 65_535 };
-        assert_eq!(Roster::try_from(v1::JoinResponse::from(&roster)), Ok(roster));
+        for gpu in [None, Some([7; 16])] {
+            let candidate = Candidate { index: 63, steps: 1, generation: 2, weights_version: 3, fingerprint, gpu };
+            assert_eq!(Candidate::try_from(v1::JoinRequest::from(&candidate)), Ok(candidate));
+        }
+        for meeting in [Meeting::Store { port: 65_535 }, Meeting::Nccl { id: Box::new([9; 128]) }] {
+            let roster = Roster { generation: 9, members: vec![4, 0, 2], source: 2, weights_version: 5, meeting };
+            assert_eq!(Roster::try_from(v1::JoinResponse::from(&roster)), Ok(roster));
+        }
     }
 
     #[test]
     fn each_invalid_field_is_named() {
-        let good =
-            || v1::JoinResponse { generation: 1, members: vec![1, 0], source: 1, weights_version: 0, store_port: 1 };
+        use v1::join_response::Meeting::{NcclId, StorePort};
+        let meeting = Some(StorePort(1));
+        let good = || v1::JoinResponse {
+            generation: 1,
+            members: vec![1, 0],
+            source: 1,
+            weights_version: 0,
+            meeting: meeting.clone(),
+        };
         for (field, bad) in [
             ("members", v1::JoinResponse { members: Vec::new(), ..good() }),
             ("members", v1::JoinResponse { members: vec![1, 1], ..good() }),
             ("members", v1::JoinResponse { members: vec![0; 65], ..good() }),
             ("members[1].member", v1::JoinResponse { members: vec![1, 64], ..good() }),
             ("source", v1::JoinResponse { source: 2, ..good() }),
-            ("store_port", v1::JoinResponse { store_port: 0, ..good() }),
-            ("store_port", v1::JoinResponse { store_port: 65_536, ..good() }),
+            ("store_port", v1::JoinResponse { meeting: Some(StorePort(0)), ..good() }),
+            ("store_port", v1::JoinResponse { meeting: Some(StorePort(65_536)), ..good() }),
+            ("nccl_id", v1::JoinResponse { meeting: Some(NcclId(vec![1; 127].into())), ..good() }),
+            ("meeting", v1::JoinResponse { meeting: None, ..good() }),
         ] {
             assert_eq!(Roster::try_from(bad.clone()).unwrap_err().field, field, "{bad:?}");
         }
@@ -127,6 +157,7 @@ mod tests {
         for (field, bad) in [
             ("index", v1::JoinRequest { index: 64, ..good() }),
             ("fingerprint", v1::JoinRequest { fingerprint: "ab".to_owned(), ..good() }),
+            ("gpu", v1::JoinRequest { gpu: Some(vec![1; 17].into()), ..good() }),
         ] {
             assert_eq!(Candidate::try_from(bad.clone()).unwrap_err().field, field, "{bad:?}");
         }

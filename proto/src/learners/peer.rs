@@ -21,6 +21,9 @@ pub enum PeerError {
         /// The reason.
         reason: String,
     },
+    /// It does not answer in time.
+    #[error("it does not answer in time")]
+    Late,
     /// It accepts no learner like this one.
     #[error("{reason}")]
     Refused {
@@ -70,14 +73,15 @@ fn with_deadline<T>(message: T, timeout: Duration) -> Request<T> {
 }
 
 fn late() -> PeerError {
-    PeerError::Away { reason: "it does not answer in time".to_owned() }
+    PeerError::Late
 }
 
 impl From<tonic::Status> for PeerError {
     fn from(status: tonic::Status) -> Self {
         let reason = status.message().to_owned();
         match status.code() {
-            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => Self::Away { reason },
+            Code::DeadlineExceeded | Code::Cancelled => Self::Late,
+            Code::Unavailable => Self::Away { reason },
             _ => Self::Refused { reason },
         }
     }

@@ -32,6 +32,9 @@ const CALLS: [(&str, &str); 6] = [
     ("arena", "learner"),
 ];
 
+/// The first of the ports that Linux chooses by itself, on which learners that train together sum gradients.
+const CHOSEN_PORT: u64 = 32768;
+
 const COMPONENT: &str = "app.kubernetes.io/component";
 
 /// Returns the promises that these documents violate, and the Secrets that `guide`, the user documentation, does not
@@ -51,6 +54,7 @@ pub(super) fn broken(documents: &[Value], guide: &str) -> Vec<String> {
     documents.wrong_ports(guide, &mut found);
     documents.selectors_without_pods(&mut found);
     documents.wrong_calls(&mut found);
+    documents.wrong_group(&mut found);
     documents.scaled_twice(&mut found);
     documents.missing_names(guide, &mut found);
     found
@@ -220,6 +224,35 @@ impl<'a> Documents<'a> {
         }
     }
 
+    /// Returns the sets of learners.
+    fn learners(&self) -> impl Iterator<Item = &'a Value> {
+        self.of(&["StatefulSet"]).filter(|set| component(set) == "learner")
+    }
+
+    /// Checks that each of several learners knows the name of every one, and its own place by the number of its pod.
+    fn wrong_group(&self, found: &mut Vec<String>) {
+        for set in self.learners() {
+            let replicas = number(&set["spec"]["replicas"]);
+            let (name, service) = (&set["metadata"]["name"], &set["spec"]["serviceName"]);
+            let [name, service] = [name, service].map(|name| name.as_str().unwrap_or_default());
+            let endpoint = |pod: u64| format!("https://learner@{name}-{pod}.{service}:7002");
+            let group =
+                if replicas > 1 { (0..replicas).map(endpoint).collect::<Vec<_>>().join(",") } else { String::new() };
+            for container in containers(set) {
+                let variable = |key: &str| array(&container["env"]).find(|variable| variable["name"] == key);
+                let listed = variable("ZEROFLEET__LEARNER__GROUP").map_or("", |of| of["value"].as_str().unwrap_or("?"));
+                if listed != group {
+                    found.push(format!("{}: its group is `{listed}`, not `{group}`", name_of(set)));
+                }
+                let index =
+                    variable("ZEROFLEET__LEARNER__INDEX").and_then(|of| of.pointer("/valueFrom/fieldRef/fieldPath"));
+                if replicas > 1 && index.is_none_or(|path| path != "metadata.labels['apps.kubernetes.io/pod-index']") {
+                    found.push(format!("{}: the place of a learner is not the number of its pod", name_of(set)));
+                }
+            }
+        }
+    }
+
     /// Checks that network policies allow exactly [`CALLS`], on both sides of each, and deny everything by default.
     fn wrong_calls(&self, found: &mut Vec<String>) {
         let (mut outgoing, mut incoming) = (BTreeSet::new(), BTreeSet::new());
@@ -242,8 +275,13 @@ impl<'a> Documents<'a> {
             }
         }
         let port_of = |role| GRPC_PORTS.iter().find(|(name, _)| *name == role).map_or(0, |(_, port)| *port);
-        let wanted: BTreeSet<_> =
+        let mut wanted: BTreeSet<_> =
             CALLS.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned(), port_of(*to))).collect();
+        if self.learners().any(|learners| number(&learners["spec"]["replicas"]) > 1) {
+            wanted.extend(
+                [port_of("learner"), CHOSEN_PORT].map(|port| ("learner".to_owned(), "learner".to_owned(), port)),
+            );
+        }
         for (side, calls) in [("egress", &outgoing), ("ingress", &incoming)] {
             for (from, to, port) in wanted.symmetric_difference(calls) {
                 let what = if calls.contains(&(from.clone(), to.clone(), *port)) { "lets through" } else { "forbids" };

@@ -208,6 +208,49 @@ fn an_additional_or_missing_network_rule_is_found_on_either_side() {
 }
 
 #[test]
+fn several_learners_must_list_each_other_know_their_place_and_reach_each_other() {
+    let of = |replicas: u64, environment: Value| {
+        let mut documents = fleet();
+        let learner = documents
+            .iter_mut()
+            .find(|document| document["metadata"]["name"] == "learner" && document["kind"] == "Deployment");
+        let learner = learner.unwrap();
+        learner["kind"] = json!("StatefulSet");
+        learner["spec"]["replicas"] = json!(replicas);
+        learner["spec"]["serviceName"] = json!("learner");
+        learner["spec"]["template"]["spec"]["containers"][0]["env"] = environment;
+        documents.push(
+            json!({ "kind": "Service", "metadata": { "name": "learner" }, "spec": { "selector": labels("learner") } }),
+        );
+        documents
+    };
+    let index = json!({ "name": "ZEROFLEET__LEARNER__INDEX", "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']" } } });
+    let group = |value: &str| json!({ "name": "ZEROFLEET__LEARNER__GROUP", "value": value });
+    let both = "https://learner@learner-0.learner:7002,https://learner@learner-1.learner:7002";
+    let ports = json!([{ "port": 7002 }, { "port": 32768, "endPort": 60999 }]);
+    let rules = json!({ "podSelector": { "matchLabels": labels("learner") }, "ingress": [{ "from": [peer("learner")], "ports": ports.clone() }], "egress": [{ "to": [peer("learner")], "ports": ports }] });
+    let policy = json!({ "kind": "NetworkPolicy", "metadata": { "name": "learners" }, "spec": rules });
+
+    assert_eq!(broken(&of(1, json!([])), GUIDE), Vec::<String>::new());
+    let mut two = of(2, json!([group(both), index.clone()]));
+    assert_eq!(
+        broken(&two, GUIDE),
+        [
+            "network policies: egress forbids learner to learner:7002",
+            "network policies: egress forbids learner to learner:32768",
+            "network policies: ingress forbids learner to learner:7002",
+            "network policies: ingress forbids learner to learner:32768",
+        ]
+    );
+    two.push(policy.clone());
+    assert_eq!(broken(&two, GUIDE), Vec::<String>::new());
+    let found = broken(&[of(3, json!([group(both)])), vec![policy]].concat(), GUIDE).join("\n");
+    assert!(found.contains("learner-2.learner:7002`") && found.contains("is not the number of its pod"), "{found}");
+    let found = broken(&of(1, json!([group(both), index])), GUIDE).join("\n");
+    assert!(found.contains("its group is") && found.ends_with("not ``"), "{found}");
+}
+
+#[test]
 fn a_workload_that_is_scaled_twice_is_found() {
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "actor" });
     let by_time = json!({ "kind": "HorizontalPodAutoscaler", "metadata": { "name": "actor" }, "spec": { "scaleTargetRef": target } });

@@ -9,7 +9,20 @@ fn now() -> Instant {
 }
 
 fn candidate(index: usize, steps: u64) -> Candidate {
-    Candidate { index, steps, generation: 0, weights_version: 0, fingerprint: Digest::of(b"network") }
+    Candidate { index, steps, generation: 0, weights_version: 0, fingerprint: Digest::of(b"network"), gpu: None }
+}
+
+fn store(port: u16) -> Meeting {
+    Meeting::Store { port }
+}
+
+fn nccl() -> Meeting {
+    Meeting::Nccl { id: Box::new([1; 128]) }
+}
+
+/// A candidate on a GPU.
+fn on_gpu(index: usize, gpu: u8) -> Candidate {
+    Candidate { gpu: Some([gpu; 16]), ..candidate(index, 0) }
 }
 
 fn seeking(own: usize, learners: usize) -> Membership {
@@ -30,12 +43,12 @@ fn coordinator(own: usize, learners: usize, others: &[usize]) -> Membership {
     for &other in others {
         assert_eq!(membership.asked(candidate(other, 0)), Asked::Waits);
     }
-    membership.close(1).unwrap();
+    membership.close(store(1)).unwrap();
     membership
 }
 
 fn roster(members: &[usize]) -> Roster {
-    Roster { generation: 1, members: members.to_vec(), source: 0, weights_version: 0, store_port: 1 }
+    Roster { generation: 1, members: members.to_vec(), source: 0, weights_version: 0, meeting: store(1) }
 }
 
 #[test]
@@ -89,11 +102,11 @@ fn a_roll_is_closed_when_all_have_come_or_after_its_time_with_those_that_came() 
     assert!(!membership.is_complete(start) && membership.is_complete(start + ROLL));
     assert_eq!(membership.asked(Candidate { weights_version: 3, ..candidate(1, 4) }), Asked::Waits);
     assert!(membership.is_complete(start));
-    let closed = membership.close(5).unwrap();
+    let closed = membership.close(store(5)).unwrap();
     // The source is the lowest rank of those with the most steps.
-    let expected = Roster { generation: 8, members: vec![0, 1, 2], source: 1, weights_version: 3, store_port: 5 };
+    let expected = Roster { generation: 8, members: vec![0, 1, 2], source: 1, weights_version: 3, meeting: store(5) };
     assert_eq!(closed, expected);
-    assert!(!membership.is_complete(start + ROLL) && membership.close(5).is_none());
+    assert!(!membership.is_complete(start + ROLL) && membership.close(store(5)).is_none());
 }
 
 #[test]
@@ -105,7 +118,7 @@ fn a_candidate_that_left_has_no_place() {
     membership.asked(candidate(2, 9));
     membership.withdrew(2);
     membership.withdrew(1);
-    assert_eq!(membership.close(1).unwrap().members, [1]);
+    assert_eq!(membership.close(store(1)).unwrap().members, [1]);
 }
 
 #[test]
@@ -138,7 +151,7 @@ fn a_newcomer_makes_the_coordinator_call_the_next_roll_which_all_members_and_it_
     assert!(!membership.is_complete(start), "a member is missing");
     membership.asked(candidate(2, 8));
     assert!(membership.is_complete(start));
-    let next = membership.close(1).unwrap();
+    let next = membership.close(store(1)).unwrap();
     assert_eq!((next.members, next.source, next.generation), (vec![1, 0, 2], 0, 2));
 }
 
@@ -149,7 +162,7 @@ fn after_the_loss_of_a_member_the_coordinator_waits_for_it_until_the_roll_ends()
     membership.seek(start, candidate(0, 5));
     membership.asked(candidate(2, 5));
     assert!(!membership.is_complete(start) && membership.is_complete(start + ROLL));
-    assert_eq!(membership.close(1).unwrap().members, [0, 2]);
+    assert_eq!(membership.close(store(1)).unwrap().members, [0, 2]);
 }
 
 #[test]
@@ -181,4 +194,66 @@ fn of_two_groups_the_one_with_fewer_steps_ends_and_joins_the_other() {
     assert_eq!(membership.asked(candidate(1, 0)), Asked::Refused(Refusal::Elsewhere));
     membership.seek(now(), candidate(0, 5));
     assert_eq!(membership.choose(now(), &[other(2, 6)]), Choice::Ask(2));
+}
+
+#[test]
+fn a_roll_is_closed_with_the_library_of_those_that_have_come_by_then() {
+    let called = || {
+        let mut membership = Membership::new(0, 3, ROLL);
+        membership.seek(now(), on_gpu(0, 1));
+        assert_eq!(membership.choose(now(), &[]), Choice::Call);
+        membership
+    };
+    let mut distinct = called();
+    assert_eq!(distinct.asked(on_gpu(1, 2)), Asked::Waits);
+    assert_eq!(distinct.library(), (Library::Nccl, None));
+    assert_eq!(distinct.close(store(1)), None, "its members need no store");
+    // One that shares a GPU comes after the unique id was made.
+    assert_eq!(distinct.asked(on_gpu(2, 2)), Asked::Waits);
+    assert_eq!(distinct.close(nccl()), None);
+    let (library, reason) = distinct.library();
+    assert!(library == Library::Gloo && reason.unwrap().contains("learners 1 and 2 share a GPU"));
+    assert_eq!(distinct.close(store(1)).unwrap().members, [0, 1, 2]);
+    let mut alone = called();
+    assert_eq!(alone.close(nccl()).unwrap().meeting, nccl());
+}
+
+#[test]
+fn where_nccl_is_configured_a_candidate_without_a_gpu_of_its_own_is_refused_and_the_members_stay() {
+    let mut membership = Membership::new(0, 4, ROLL).with_kind(CollectiveKind::Nccl);
+    membership.seek(now(), on_gpu(0, 1));
+    membership.choose(now(), &[]);
+    assert_eq!(membership.asked(on_gpu(1, 2)), Asked::Waits);
+    for in_training in [false, true] {
+        for (bad, expected) in [(on_gpu(2, 2), "learners 1 and 2 share"), (candidate(2, 0), "learner 2 has no GPU")] {
+            let Asked::Refused(Refusal::Different(reason)) = membership.asked(bad) else { panic!("it has a place") };
+            assert!(reason.starts_with("learner.collective: ") && reason.contains(expected), "{reason}");
+        }
+        // A member that starts again asks with the GPU that it had.
+        assert_eq!(membership.asked(on_gpu(1, 2)), Asked::Waits);
+        if !in_training {
+            membership.close(nccl()).unwrap();
+        }
+    }
+    assert_eq!(membership.asked(on_gpu(3, 4)), Asked::Waits);
+}
+
+#[test]
+fn a_member_of_a_group_of_nccl_is_lost_when_it_does_something_else_or_is_gone_but_not_when_it_is_late() {
+    let training = Phase::Training { coordinator: 1 };
+    let in_group = |meeting| {
+        let mut member = seeking(0, 4);
+        member.choose(now(), &[look(1, Phase::Calling, 0)]);
+        member.answered(Some(Roster { meeting, ..roster(&[1, 0, 2]) }));
+        member
+    };
+    assert!(!in_group(store(1)).must_watch());
+    let member = in_group(nccl());
+    assert!(member.must_watch());
+    let away = || Err(PeerError::Away { reason: "refused".to_owned() });
+    let misses =
+        |of_2: Result<Look, PeerError>| member.misses_member(&[(1, Ok(look(1, training, 5))), (2, of_2), (3, away())]);
+    assert!(!misses(Ok(look(2, training, 4))) && !misses(Err(PeerError::Late)));
+    assert!(misses(Ok(look(2, Phase::Seeking, 4))) && misses(away()));
+    assert!(misses(Ok(look(2, Phase::Training { coordinator: 2 }, 4))));
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use learner::config::{Config, LearnerSection};
+use collective::nccl::{Clock, Nccl};
+use fake_nccl::Fault;
+use learner::config::{CollectiveKind, Config, LearnerSection};
 use proto::learners::{LearnersService, Peer};
 use proto::security::Security;
 use proto::weights::WeightsService;
@@ -16,6 +18,7 @@ use weights::{Digest, Manifest};
 
 use super::*;
 use crate::group::engine::threads::Threads;
+use crate::group::engine::{Engine, WithNccl};
 use crate::group::{Group, GroupSettings};
 use crate::priorities::Priorities;
 use crate::training::tests::{checkpoints, not_finite, prepared, start};
@@ -26,6 +29,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 struct Learners {
     runtime: tokio::runtime::Runtime,
     engine: Arc<Threads>,
+    /// The CUDA device of each learner, in a stand-in for NCCL.
+    devices: Vec<Option<usize>>,
     endpoints: Vec<String>,
     listeners: Vec<Option<std::net::TcpListener>>,
 }
@@ -46,7 +51,20 @@ impl Learners {
         let endpoints = listeners.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect();
         let listeners = listeners.into_iter().map(Some).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        Self { runtime, engine: Arc::default(), endpoints, listeners }
+        Self { runtime, engine: Arc::default(), devices: vec![None; count], endpoints, listeners }
+    }
+
+    /// The libraries of a learner.
+    fn engine_of(&self, own: usize) -> Arc<dyn Engine> {
+        let threads = Arc::new(Arc::clone(&self.engine));
+        let clock = Clock { now: Instant::now, pause: std::thread::sleep };
+        match self.devices[own] {
+            None => threads,
+            Some(device) => {
+                let nccl = Nccl::found_by(fake_nccl::lookup, device, clock).unwrap();
+                Arc::new(WithNccl::new(nccl, threads, CollectiveKind::Auto, DEADLINE))
+            }
+        }
     }
 
     /// Starts a learner whose every `nth` batch is not finite; 0: none is.
@@ -67,8 +85,9 @@ impl Learners {
             peers: self.endpoints.iter().enumerate().map(peer).collect(),
             timeout: DEADLINE,
             fingerprint: Digest::of(fingerprint.as_bytes()),
+            kind: CollectiveKind::Auto,
         };
-        let (group, driver) = Group::new(settings, Arc::new(Arc::clone(&self.engine)), questions, drain.clone());
+        let (group, driver) = Group::new(settings, self.engine_of(own), questions, drain.clone());
         self.runtime.spawn(driver);
 
         let learner = LearnerSection { publish_interval_seconds: 0.05, ..LearnerSection::default() };
@@ -76,6 +95,7 @@ impl Learners {
         let settings = Config { run, learner, ..Config::default() }.settings().unwrap();
         let (stopped, published) = (Arc::clone(&stop), Arc::clone(&versions));
         let directory = folder.path().to_owned();
+        let is_on_device = self.devices[own].is_some();
         let thread = std::thread::spawn(move || {
             let (sender, batches) = crossbeam_channel::bounded(1);
             std::thread::spawn(move || {
@@ -91,7 +111,8 @@ impl Learners {
                 let Manifest { version, training_step, digest, .. } = manifest;
                 published.lock().unwrap().insert(version.0, (training_step, digest));
             };
-            let training = Training::new(settings, start(&directory), checkpoints(&directory), Priorities::new().0);
+            let start = if is_on_device { on_device(&directory) } else { start(&directory) };
+            let training = Training::new(settings, start, checkpoints(&directory), Priorities::new().0);
             training.run(&mut Batches::receiving(batches), &|| stopped.load(Ordering::Relaxed), Some(group), publish)
         });
         Running { drain, stop, versions, folder, thread }
@@ -124,6 +145,22 @@ impl Running {
         drop(self.folder);
         Arc::into_inner(self.versions).map_or_else(BTreeMap::new, |versions| versions.into_inner().unwrap())
     }
+}
+
+/// The start of a learner with libtorch, which leaves contributions on its device: here the CPU.
+#[cfg(feature = "torch")]
+fn on_device(folder: &std::path::Path) -> crate::training::Start {
+    let crate::training::Start { architecture, progress, .. } = start(folder);
+    let settings =
+        training::TrainerSettings { tower: training::TrainingKernel::Libtorch, ..training::TrainerSettings::default() };
+    let network = network_torch::Network::to_train(&architecture, &settings, network_torch::Device::Cpu, 1).unwrap();
+    let trainer = Box::new(network_torch::Trainer::new(network, settings).unwrap());
+    crate::training::Start { trainer, architecture, progress }
+}
+
+#[cfg(not(feature = "torch"))]
+fn on_device(_: &std::path::Path) -> crate::training::Start {
+    unreachable!("no learner without libtorch has a device")
 }
 
 /// Checks that a version is the same wherever it was published, and rises with the training steps.
@@ -165,4 +202,31 @@ fn a_learner_of_another_network_is_refused_with_the_reason() {
     assert!(error.contains("learner.group: learner 0 refuses this one") && error.contains("run file"), "{error}");
     first.publishes_with(&first, 1);
     first.end();
+}
+
+/// Learners with the stand-in for NCCL on these devices, which no other test uses.
+#[cfg(feature = "torch")]
+#[test]
+fn learners_on_gpus_of_their_own_train_over_nccl_and_go_on_when_one_leaves_unnoticed_or_shares_a_gpu() {
+    let mut learners = Learners::new(3);
+    learners.devices = vec![Some(10), Some(11), Some(10)];
+    // A group of NCCL notices the end of this one only by a look at what it does.
+    fake_nccl::set_fault(11, Some(Fault::LeavesSilently));
+    let first = learners.start(0, "network", 0);
+    let second = learners.start(1, "network", 0);
+    first.publishes_with(&second, 3);
+    let [communicators, aborted] = {
+        let alive = [10, 11].map(fake_nccl::alive);
+        [alive.iter().map(|of| of.communicators).sum::<usize>(), alive[1].aborted]
+    };
+    assert!(communicators >= 1 || aborted > 0, "no group of NCCL was formed");
+    let of_second = second.end();
+    assert_eq!(fake_nccl::alive(11).communicators, 0);
+    let newest = first.newest();
+    first.publishes_with(&first, newest.min(2) + 1);
+    // It has the GPU of the first: the group sums without NCCL.
+    let third = learners.start(2, "network", 0);
+    third.publishes_with(&first, 3);
+    assert_eq!(fake_nccl::alive(10).communicators, 0, "learners on one GPU use NCCL");
+    assert_agree(&[first.end(), of_second, third.end()]);
 }

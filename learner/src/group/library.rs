@@ -1,0 +1,49 @@
+//! The choice of the library that moves numbers between the members of a group.
+
+use std::collections::BTreeMap;
+
+use proto::learners::Gpu;
+
+/// A library for sums over processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// On CPUs, for every group.
+    Gloo,
+    /// On GPUs of NVIDIA, one for each member.
+    Nccl,
+}
+
+/// Chooses for members with these GPUs, of which `None` is one that NCCL cannot use, and returns the reason if it is
+/// not NCCL.
+pub(crate) fn choose(members: impl Iterator<Item = (usize, Option<Gpu>)>) -> (Library, Option<String>) {
+    let mut seen = BTreeMap::new();
+    for (index, gpu) in members {
+        let Some(gpu) = gpu else {
+            return (Library::Gloo, Some(format!("learner {index} has no GPU that NCCL can use")));
+        };
+        if let Some(other) = seen.insert(gpu, index) {
+            let reason = format!("learners {other} and {index} share a GPU, and NCCL takes one learner on each");
+            return (Library::Gloo, Some(reason));
+        }
+    }
+    (Library::Nccl, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nccl_sums_where_every_member_has_a_gpu_of_its_own_and_else_gloo_with_the_reason() {
+        let gpu = |number| Some([number; 16]);
+        let of = |gpus: &[Option<Gpu>]| choose(gpus.iter().copied().enumerate());
+        assert_eq!(of(&[gpu(1)]), (Library::Nccl, None));
+        assert_eq!(of(&[gpu(1), gpu(2), gpu(3)]), (Library::Nccl, None));
+        for (gpus, expected) in
+            [(&[gpu(1), None][..], "learner 1 has no GPU"), (&[gpu(1), gpu(2), gpu(1)], "learners 0 and 2 share a GPU")]
+        {
+            let (library, reason) = of(gpus);
+            assert!(library == Library::Gloo && reason.as_ref().unwrap().contains(expected), "{reason:?}");
+        }
+    }
+}

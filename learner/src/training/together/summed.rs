@@ -1,0 +1,77 @@
+//! The sum of the members' contributions: in the memory of the device where the group sums there, else in that of the
+//! host.
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use collective::{Error, Memory, Numbers};
+
+use super::{Prepared, Training};
+use crate::group::{CONTROL_NUMBERS, Control, Group};
+use crate::metrics;
+use crate::trainer::{Collected, Contributed, DeviceContribution, StepTimes};
+
+/// The sum over the members, in place of the own contribution.
+pub(super) enum Summed {
+    Host { contributed: Contributed, sums: Vec<f32> },
+    Device(Contributed<DeviceContribution>),
+}
+
+impl Training {
+    /// Sums the contribution of a batch, or of none, and control numbers over the members. The inner error is that a
+    /// member was lost.
+    pub(super) fn sum(
+        &mut self,
+        group: &mut Group,
+        prepared: Option<&Prepared>,
+        control: Control,
+    ) -> anyhow::Result<Result<(Summed, Control), Error>> {
+        let examples = prepared.map(|prepared| &prepared.examples);
+        let clock = &mut Instant::now;
+        if let Memory::Cuda(_) = group.memory() {
+            let numbers = &control.numbers();
+            let mut contributed = self.trainer.contribute_on_device(examples, numbers, clock).context("train")?;
+            if let Err(error) = timed(group, contributed.contribution.numbers()) {
+                return Ok(Err(error));
+            }
+            let control = Control::of(&contributed.contribution.beside().context("read the sums")?);
+            return Ok(Ok((Summed::Device(contributed), control)));
+        }
+        let contributed = match examples {
+            Some(examples) => self.trainer.contribute(examples, clock).context("train")?,
+            None => Contributed {
+                contribution: self.trainer.no_contribution(),
+                value_errors: Vec::new(),
+                times: StepTimes::default(),
+            },
+        };
+        let mut sums = [contributed.contribution.numbers(), &control.numbers()].concat();
+        if let Err(error) = timed(group, Numbers::Host(&mut sums)) {
+            return Ok(Err(error));
+        }
+        let control = Control::of(&sums.split_off(sums.len() - CONTROL_NUMBERS));
+        Ok(Ok((Summed::Host { contributed, sums }, control)))
+    }
+
+    /// Takes the step of the mean over these batches.
+    pub(super) fn apply_mean(&mut self, summed: Summed, batches: usize) -> anyhow::Result<Collected> {
+        match summed {
+            Summed::Host { mut contributed, sums } => {
+                contributed.contribution.set_mean(&sums, batches);
+                self.trainer.apply(contributed, &mut Instant::now)
+            }
+            Summed::Device(mut contributed) => {
+                contributed.contribution.divide(batches)?;
+                self.trainer.apply_on_device(contributed, &mut Instant::now)
+            }
+        }
+    }
+}
+
+/// Replaces numbers by their sums, and adds to the time of sums.
+fn timed(group: &mut Group, numbers: Numbers<'_>) -> Result<(), Error> {
+    let begun = Instant::now();
+    let reduced = group.all_reduce(numbers);
+    metrics::reduced(begun.elapsed());
+    reduced
+}
