@@ -8,6 +8,7 @@
 //! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks,
 //! which measure the time themselves.
 
+mod attention;
 mod batch_sizes;
 mod benchmark;
 mod categorical;

@@ -42,7 +42,7 @@ pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Train
         not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
         ..muzero()
     };
-    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
     let alphazero_of = alphazero;
     let alphazero = || alphazero_of(Design::default());
     vec![

@@ -64,7 +64,7 @@ fn designs() -> Vec<Architecture> {
     let activations = Activation::ALL.into_iter().skip(1);
     let designs = activations.map(|activation| Design { activation, ..Design::default() });
     // Behind twelve convolutions with ReLU rounding changes the sign of some number, and with it gradients.
-    let bottleneck = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let bottleneck = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
     designs.chain([bottleneck]).map(|design| Architecture { design, ..complete() }).collect()
 }
 
@@ -323,7 +323,7 @@ fn answers(architecture: &Architecture, bytes: &[u8], positions: usize) -> Vec<f
 
 #[test]
 fn a_network_that_grows_answers_as_before_and_trains_on_in_both_backends() {
-    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
     let narrow = Architecture { design: mish, ..complete() };
     for (from, to) in [
         (complete(), Architecture { blocks: 5, channels: 32, squeeze_excitation: 8, ..complete() }),

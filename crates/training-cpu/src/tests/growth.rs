@@ -19,7 +19,7 @@ fn still() -> Instant {
 
 /// Networks, and larger ones that they can become.
 fn pairs() -> [[Architecture; 2]; 4] {
-    let narrow = |activation| Design { activation, block: BlockKind::Bottleneck };
+    let narrow = |activation| Design { activation, block: BlockKind::Bottleneck, ..Design::default() };
     let small = |design| Architecture { design, channels: 10, ..complete() };
     let [plain, relu] = [Design::default(), narrow(Activation::Relu)].map(small);
     let mish = small(narrow(Activation::Mish));
