@@ -228,8 +228,7 @@ fn check_layer(multiplier: Multiplier, layout: Layout, positions: usize, outputs
     let mut rng = ChaCha8Rng::seed_from_u64(positions as u64);
     let packing = multiplier.path().packing();
     let inputs = 32 * layout.board.cells();
-    let dense =
-        Dense { inputs, weight: numbers(&mut rng, outputs * inputs), bias: numbers(&mut rng, outputs) };
+    let dense = Dense { inputs, weight: numbers(&mut rng, outputs * inputs), bias: numbers(&mut rng, outputs) };
     let mut features = Planes::new(packing.format, layout, 64);
     fill(&mut features, positions, 64, &mut rng);
     let product = Product::over_cells(packing, &dense, layout.board, 32);
