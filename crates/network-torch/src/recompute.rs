@@ -1,5 +1,5 @@
-//! Trains stem and blocks of AlphaZero networks in segments of blocks, of which only the outputs are kept; what is within a
-//! segment is computed again in the backward pass (Chen et al. 2016).
+//! Trains stem and blocks of AlphaZero networks in segments of blocks, of which only the outputs are kept; what is
+//! within a segment is computed again in the backward pass (Chen et al. 2016).
 
 use network::{AttentionBlock, Block, Layer, Layers};
 use tch::{Kind, Tensor};

@@ -2,20 +2,21 @@ use weights::Architecture;
 
 use crate::{Layer, LayerKind};
 
-/// Hidden units of the feed-forward for each channel. Vaswani et al. (2017) have 4: on a board, whose cells are few, the
-/// feed-forward would then be two thirds of the multiply-adds of a block.
+/// Hidden units of the feed-forward for each channel. Vaswani et al. (2017) have 4: on a board, whose cells are few,
+/// the feed-forward would then be two thirds of the multiply-adds of a block.
 const FEED_FORWARD: usize = 2;
 
 /// The layers of an attention block: a layer of a transformer (Vaswani et al. 2017) over the cells of a position, with
 /// norms in front of its two halves (Xiong et al. 2020).
 ///
-/// With x `[H · W, C]`, the cells row by row, the norm n over the channels of a cell, and A heads of D = C / A channels:
+/// With x `[H · W, C]`, the cells row by row, the norm n over the channels of a cell, and A heads of D = C / A
+/// channels:
 ///
 /// - `[q, k, v] = W n(x) + b` of each cell, W `[3C, C]`, q, k and v each head by head.
 /// - Each head a, for each cell i: `y[i] = Σⱼ softmaxⱼ(q[i] · k[j] / √D + p[a, j − i]) v[j]`, over all cells j. The
 ///   learned numbers p are those of the offset of j from i, `(2H − 1) · (2W − 1)` of them, those of the upward offsets
-///   first and of the leftward ones first among these (Liu et al. 2021, section 3.2): what is learned of one part of the
-///   board holds for the others.
+///   first and of the leftward ones first among these (Liu et al. 2021, section 3.2): what is learned of one part of
+///   the board holds for the others.
 /// - `x ← x + W y + b`, W `[C, C]`.
 /// - `x ← x + W₂ f(W₁ n(x) + b₁) + b₂`, W₁ `[2C, C]`, W₂ `[C, 2C]`, with the activation f of the network.
 ///

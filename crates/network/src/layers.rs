@@ -295,9 +295,9 @@ impl Layer {
         Self { name: name.to_owned(), kind: LayerKind::Dense, inputs, outputs }
     }
 
-    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, the last two with
-    /// batch norm only, `.weight` and `.bias` of a linear layer, `.weight` and `.norm.{weight, bias}` of a dense one,
-    /// all of these of a matrix behind a norm, and `.offsets`.
+    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, the last two
+    /// with batch norm only, `.weight` and `.bias` of a linear layer, `.weight` and `.norm.{weight, bias}` of a dense
+    /// one, all of these of a matrix behind a norm, and `.offsets`.
     #[must_use]
     pub fn tensors(&self) -> Vec<Tensor> {
         let roles: &[Role] = match self.kind {

@@ -46,8 +46,8 @@ impl ByCell {
         }
     }
 
-    /// Writes the shares that all cells have in the one with this query, the softmax of `scale · q · k + pair`: the rows
-    /// are keys, `pairs` has a number for each cell.
+    /// Writes the shares that all cells have in the one with this query, the softmax of `scale · q · k + pair`: the
+    /// rows are keys, `pairs` has a number for each cell.
     #[inline(always)]
     pub fn shares(&self, query: &[f32], pairs: &[f32], scale: f32, shares: &mut [Lanes]) {
         self.with_each(query, shares);

@@ -73,7 +73,8 @@ impl Convolution {
         }
     }
 
-    /// An activation of the sum of the norm and `skip`: x `[B, in, H, W]` and skip `[B, out, H, W]` to `[B, out, H, W]`.
+    /// An activation of the sum of the norm and `skip`: x `[B, in, H, W]` and skip `[B, out, H, W]` to `[B, out, H,
+    /// W]`.
     pub(super) fn added_activated(
         &self,
         x: &Tensor,
