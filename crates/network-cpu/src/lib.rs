@@ -17,6 +17,7 @@
 
 mod arrangement;
 mod attention;
+mod cells;
 mod drift;
 mod error;
 mod evaluator;

@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use network::Activation;
 
-use crate::attention::{Shares, Sizes};
+use crate::cells::{Shares, Sizes};
 use crate::folded::{Dense, Excitation};
 use crate::latent::Memory;
 use crate::latent::rows;
@@ -183,7 +183,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::attention::take_cells`] with the instructions of this path, which must be a floating-point path.
+    /// [`crate::cells::take_cells`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn take_cells(&self, planes: &Planes, positions: Range<usize>, channels: usize, to: &mut [f32]) {
         of_leaf!(self.path, take_cells(planes, positions, channels, to), {
             #[cfg(target_arch = "x86_64")]
@@ -192,7 +192,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::attention::put_cells`] with the instructions of this path, which must be a floating-point path.
+    /// [`crate::cells::put_cells`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn put_cells(&self, from: &[f32], channels: usize, positions: Range<usize>, planes: &mut Planes) {
         of_leaf!(self.path, put_cells(from, channels, positions, planes), {
             #[cfg(target_arch = "x86_64")]
@@ -201,7 +201,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::attention::standardise`] with the instructions of this path, which must be a floating-point path.
+    /// [`crate::cells::standardise`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn standardise(&self, from: &[f32], channels: usize, to: &mut Planes) {
         of_leaf!(self.path, standardise(from, channels, to), {
             #[cfg(target_arch = "x86_64")]
@@ -210,7 +210,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::attention::attend`] with the instructions of this path, which must be a floating-point path.
+    /// [`crate::cells::attend`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn attend(
         &self,
         sizes: Sizes,
@@ -227,7 +227,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::attention::add_rows`] with the instructions of this path, which must be a floating-point path.
+    /// [`crate::cells::add_rows`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn add_rows(&self, sums: &[f32], padded: usize, channels: usize, to: &mut [f32]) {
         of_leaf!(self.path, add_rows(sums, padded, channels, to), {
             #[cfg(target_arch = "x86_64")]
@@ -236,7 +236,7 @@ impl Multiplier {
         });
     }
 
-    /// [`crate::attention::activate_rows`] with the instructions of this path, which must be a floating-point path.
+    /// [`crate::cells::activate_rows`] with the instructions of this path, which must be a floating-point path.
     pub(crate) fn activate_rows(&self, activation: Activation, sums: &[f32], padded: usize, to: &mut Planes) {
         of_leaf!(self.path, activate_rows(activation, sums, padded, to), {
             #[cfg(target_arch = "x86_64")]

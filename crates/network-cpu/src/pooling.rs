@@ -232,7 +232,7 @@ macro_rules! passes {
             $crate::position_norm::add(z, x, position, channels);
         }
 
-        /// [`crate::attention::take_cells`] with the path's instructions.
+        /// [`crate::cells::take_cells`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn take_cells(
             planes: &$crate::planes::Planes,
@@ -240,10 +240,10 @@ macro_rules! passes {
             channels: usize,
             to: &mut [f32],
         ) {
-            $crate::attention::take_cells(planes, positions, channels, to);
+            $crate::cells::take_cells(planes, positions, channels, to);
         }
 
-        /// [`crate::attention::put_cells`] with the path's instructions.
+        /// [`crate::cells::put_cells`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn put_cells(
             from: &[f32],
@@ -251,35 +251,35 @@ macro_rules! passes {
             positions: std::ops::Range<usize>,
             planes: &mut $crate::planes::Planes,
         ) {
-            $crate::attention::put_cells(from, channels, positions, planes);
+            $crate::cells::put_cells(from, channels, positions, planes);
         }
 
-        /// [`crate::attention::standardise`] with the path's instructions.
+        /// [`crate::cells::standardise`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn standardise(from: &[f32], channels: usize, to: &mut $crate::planes::Planes) {
-            $crate::attention::standardise(from, channels, to);
+            $crate::cells::standardise(from, channels, to);
         }
 
-        /// [`crate::attention::attend`] with the path's instructions.
+        /// [`crate::cells::attend`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn attend(
-            sizes: $crate::attention::Sizes,
+            sizes: $crate::cells::Sizes,
             pairs: &[f32],
             qkv: &[f32],
             padded: usize,
-            shares: &mut $crate::attention::Shares,
+            shares: &mut $crate::cells::Shares,
             to: &mut $crate::planes::Planes,
         ) {
-            $crate::attention::attend(sizes, pairs, qkv, padded, shares, to);
+            $crate::cells::attend(sizes, pairs, qkv, padded, shares, to);
         }
 
-        /// [`crate::attention::add_rows`] with the path's instructions.
+        /// [`crate::cells::add_rows`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn add_rows(sums: &[f32], padded: usize, channels: usize, to: &mut [f32]) {
-            $crate::attention::add_rows(sums, padded, channels, to);
+            $crate::cells::add_rows(sums, padded, channels, to);
         }
 
-        /// [`crate::attention::activate_rows`] with the path's instructions.
+        /// [`crate::cells::activate_rows`] with the path's instructions.
         $(#[$attribute])*
         pub(crate) fn activate_rows(
             activation: ::network::Activation,
@@ -287,7 +287,7 @@ macro_rules! passes {
             padded: usize,
             to: &mut $crate::planes::Planes,
         ) {
-            ::network::with_function!(activation, f => $crate::attention::activate_rows(f, sums, padded, to));
+            ::network::with_function!(activation, f => $crate::cells::activate_rows(f, sums, padded, to));
         }
     };
 }

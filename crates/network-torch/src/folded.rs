@@ -1,5 +1,3 @@
-mod convolution;
-
 use network::{Activation, HEAD_CHANNELS, Layer, NORM_EPSILON, NormKind, Role, VALUE_HIDDEN};
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
@@ -7,7 +5,7 @@ use weights::Architecture;
 use crate::{
     DeviceRules, Error, MemoryFormat, Network,
     attention::{self, Attention, Pass},
-    folded::convolution::Convolution,
+    convolution::Convolution,
     fusing::{self, Fusing, Sample},
     layers::{self, Affine, Excitation},
 };

@@ -13,6 +13,7 @@ mod batch_sizes;
 mod benchmark;
 mod categorical;
 mod consistency;
+mod convolution;
 mod custom_backward;
 mod device;
 mod dispatcher;

@@ -1,9 +1,9 @@
 use network::{Activation, Layer, NormKind, Role};
 use tch::{Device, Kind, Tensor};
 
-use super::{arrange, fold};
 use crate::{
     Error, MemoryFormat, Network,
+    folded::{arrange, fold},
     fusing::Fusing,
     layers::{self, Affine, PositionNorm},
 };
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Convolution {
     /// With a batch norm folded in; without a bias if there is another norm.
-    pub(super) affine: Affine,
+    pub(crate) affine: Affine,
     /// A norm of single positions.
     norm: Option<PositionNorm>,
     format: MemoryFormat,
@@ -20,7 +20,7 @@ pub(crate) struct Convolution {
 
 impl Convolution {
     /// Copies convolutions of the same input as one, numbers in `kind`; `change` is applied to the weights.
-    pub(super) fn new(
+    pub(crate) fn new(
         network: &Network,
         layers: &[&Layer],
         kind: Kind,
@@ -47,7 +47,7 @@ impl Convolution {
     }
 
     /// The convolution on another device.
-    pub(super) fn moved_to(self, device: Device) -> Result<Self, Error> {
+    pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let moved = |tensor: &Tensor| tensor.f_to_device(device);
         let norm = match self.norm {
             None => None,
@@ -58,7 +58,7 @@ impl Convolution {
     }
 
     /// The convolution and its norm: `[B, in, H, W]` to `[B, out, H, W]`.
-    pub(super) fn normed(&self, x: &Tensor) -> Result<Tensor, Error> {
+    pub(crate) fn normed(&self, x: &Tensor) -> Result<Tensor, Error> {
         match &self.norm {
             None => self.affine.convolve(x),
             Some(norm) => norm.normalise(&layers::convolve(x, &self.affine.weight, None)?, self.format),
@@ -66,7 +66,7 @@ impl Convolution {
     }
 
     /// The convolution, its norm and an activation: `[B, in, H, W]` to `[B, out, H, W]`.
-    pub(super) fn activated(&self, x: &Tensor, fusing: Fusing, activation: Activation) -> Result<Tensor, Error> {
+    pub(crate) fn activated(&self, x: &Tensor, fusing: Fusing, activation: Activation) -> Result<Tensor, Error> {
         match self.norm {
             None => fusing.convolve(&self.affine, x, activation),
             Some(_) => layers::activate(self.normed(x)?, activation),
@@ -75,7 +75,7 @@ impl Convolution {
 
     /// An activation of the sum of the norm and `skip`: x `[B, in, H, W]` and skip `[B, out, H, W]` to `[B, out, H,
     /// W]`.
-    pub(super) fn added_activated(
+    pub(crate) fn added_activated(
         &self,
         x: &Tensor,
         skip: &Tensor,
