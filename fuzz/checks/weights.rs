@@ -82,7 +82,7 @@ fn changed(message: &v1::Manifest, changes: &[u8]) -> Vec<u8> {
         let (middle, spread) = match tensor.role {
             Role::Convolution | Role::Linear => (0.0, (3.0 * tensor.shape[0] as f32 / tensor.numel() as f32).sqrt()),
             Role::NormScale | Role::NormVariance => (1.0, 0.1),
-            Role::Bias | Role::NormShift | Role::NormMean => (0.0, 0.1),
+            Role::Bias | Role::Offsets | Role::NormShift | Role::NormMean => (0.0, 0.1),
         };
         let values: Vec<f32> = (0..tensor.numel()).map(|_| middle + spread * rng.random_range(-1.0..1.0_f32)).collect();
         Entry::tensor("", tensor, &values)

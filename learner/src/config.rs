@@ -7,7 +7,7 @@ mod options;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ::network::{BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
+use ::network::{ATTENTION_MAX, BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX};
 use bridge::EnvironmentSection;
 use game::{Game as _, Scoring, Spec};
 use games::GameKind;
@@ -347,7 +347,9 @@ impl Config {
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let Self { run, environment, network, learner, security } = self;
         ConfigError::within("network.channels", network.channels, 1..=CHANNELS_MAX)?;
-        ConfigError::within("network.blocks", network.blocks, 1..=BLOCKS_MAX)?;
+        ConfigError::within("network.attention", network.attention, 0..=ATTENTION_MAX)?;
+        ConfigError::within("network.attention_heads", network.attention_heads, 1..=CHANNELS_MAX)?;
+        ConfigError::within("network.blocks", network.blocks, usize::from(network.attention == 0)..=BLOCKS_MAX)?;
         ConfigError::within("network.squeeze_excitation", network.squeeze_excitation, 0..=SQUEEZE_EXCITATION_MAX)?;
         ConfigError::within("network.support", network.support, 1..=SUPPORT_MAX)?;
         ConfigError::within("network.chance_codes", network.chance_codes, 1..=CODES_MAX)?;
@@ -355,6 +357,7 @@ impl Config {
             let reason = format!("{} is odd, and bottleneck blocks halve it", network.size()[0]);
             return Err(ConfigError::invalid("network.channels", reason));
         }
+        network.check_attention_and_norm()?;
         let inner = network.block.inner_channels(network.size()[0]);
         ConfigError::within("network.global_pooling", network.global_pooling, 0..=inner - 1)?;
         ConfigError::within("learner.batch_size", learner.batch_size, 1..=SAMPLES_PER_BATCH_MAX)?;

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use training::ModelLayers;
-use weights::{Architecture, Design};
+use weights::{Architecture, Design, NormKind};
 
 /// The size of a network, for a person to read before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +35,15 @@ impl fmt::Display for NetworkSize {
         let Self { architecture, parameters, multiply_adds } = self;
         let Architecture { blocks, channels, design, .. } = architecture;
         let megabytes = (parameters * size_of::<f32>()) as f64 / 1e6;
-        let Design { activation, block } = design;
-        write!(f, "network: {blocks} {block} blocks of {channels} channels, {activation}; ")?;
+        let Design { activation, block, norm, attention, attention_heads } = design;
+        write!(f, "network: {blocks} {block} blocks of {channels} channels, {activation}")?;
+        if *attention > 0 {
+            write!(f, ", {attention} attention blocks of {attention_heads} heads")?;
+        }
+        if *norm != NormKind::Batch {
+            write!(f, ", {norm} norm")?;
+        }
+        write!(f, "; ")?;
         write!(f, "{parameters} parameters ({megabytes:.1} MB)")?;
         match multiply_adds {
             Some(multiply_adds) => write!(f, ", {:.1} MFLOP per position", 2.0 * *multiply_adds as f64 / 1e6),
@@ -77,6 +84,18 @@ mod tests {
             2e-6 * products as f64
         );
         assert_eq!(NetworkSize::of(&architecture).unwrap().to_string(), expected);
+        let design = Design { norm: NormKind::Layer, attention: 2, attention_heads: 4, ..Design::default() };
+        let attentive = NetworkSize::of(&Architecture { design, ..architecture.clone() }).unwrap().to_string();
+        // Matrices with biases, norms of the input of two of them, and 11 · 13 offsets.
+        let of_block = 8 * 64 * 64 + (3 + 1 + 2 + 1 + 4) * 64 + 4 * 11 * 13;
+        let (parameters, products) = (parameters + 2 * of_block, products + 2 * 42 * (8 * 64 * 64 + 2 * 42 * 64));
+        let expected = format!(
+            "network: 4 residual blocks of 64 channels, relu, 2 attention blocks of 4 heads, layer norm; \
+             {parameters} parameters ({:.1} MB), {:.1} MFLOP per position",
+            4e-6 * parameters as f64,
+            2e-6 * products as f64
+        );
+        assert_eq!(attentive, expected);
         let muzero = NetworkSize::of(&Architecture { model: Model::muzero(5), ..architecture }).unwrap().to_string();
         assert!(muzero.ends_with(" MB)"), "{muzero}");
     }

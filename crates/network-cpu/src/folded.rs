@@ -1,17 +1,49 @@
-//! Reads a published network and folds every batch norm into the convolution before it, in float32.
+//! Reads a published network and folds every batch norm into the convolution before it, in float32, and what layer norm
+//! multiplies and adds into the matrix behind it.
 
-use network::{Error, Layer, LayerKind, Layers, NORM_EPSILON, Reader, Role};
+use network::{AttentionBlock, Error, Layer, LayerKind, Layers, NORM_EPSILON, NormKind, Reader, Role};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
 /// A convolution with a bias: weights `[outputs, inputs, taps]`, 9 taps row by row or 1.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Affine {
     pub(crate) inputs: usize,
     pub(crate) taps: usize,
     pub(crate) weight: Vec<f32>,
     pub(crate) bias: Vec<f32>,
+    /// A norm of single positions behind it; the bias is then 0.
+    pub(crate) norm: Option<PositionNorm>,
+}
+
+/// A norm of single positions behind the channels of one convolution or several side by side, as many of each.
+#[derive(Debug, Clone)]
+pub(crate) struct PositionNorm {
+    /// Whether it is over groups of channels and all cells, or over all channels of a cell.
+    pub(crate) is_grouped: bool,
+    /// The number of convolutions.
+    pub(crate) convolutions: usize,
+    /// γ.
+    pub(crate) scale: Vec<f32>,
+    /// β.
+    pub(crate) shift: Vec<f32>,
+}
+
+/// An attention block. What the norms of its input multiply and add is folded into the matrices behind them.
+#[derive(Debug, Clone)]
+pub(crate) struct Attention {
+    pub(crate) heads: usize,
+    /// Normed cells `[C]` to queries, keys and values `[3C]`.
+    pub(crate) qkv: Dense,
+    /// The numbers of pairs of cells, `[heads, cells, cells]`.
+    pub(crate) pairs: Vec<f32>,
+    /// Sums of values `[C]` to what is added to the cells.
+    pub(crate) output: Dense,
+    /// Normed cells `[C]` to hidden units.
+    pub(crate) hidden: Dense,
+    /// Hidden units to what is added to the cells `[C]`.
+    pub(crate) feed_forward: Dense,
 }
 
 /// A linear layer: weights `[outputs, inputs]`.
@@ -52,6 +84,7 @@ pub(crate) struct Folded {
     pub(crate) multiply_adds: usize,
     pub(crate) stem: Affine,
     pub(crate) blocks: Vec<Block>,
+    pub(crate) attention: Vec<Attention>,
     /// Both heads' convolutions, the policy's channels first.
     pub(crate) heads: Affine,
     /// Features `[cells, 32]` to logits `[A]`.
@@ -88,21 +121,48 @@ impl Folded {
     fn build(architecture: &Architecture, layers: &Layers, source: &mut Source<'_, '_>) -> Result<Self, Error> {
         let stem = source.convolution(&layers.stem)?;
         let blocks = layers.blocks.iter().map(|block| Block::new(block, source)).collect::<Result<_, _>>()?;
+        let board = [architecture.height, architecture.width];
+        let attention = layers.attention.iter().map(|block| Attention::new(block, board, source));
+        let attention = attention.collect::<Result<_, _>>()?;
         let (policy, value) = (source.convolution(&layers.policy)?, source.convolution(&layers.value)?);
         Ok(Self {
             architecture: architecture.clone(),
             multiply_adds: layers.multiply_adds(),
             stem,
             blocks,
+            attention,
             heads: Affine {
                 inputs: policy.inputs,
                 taps: policy.taps,
                 weight: [policy.weight, value.weight].concat(),
                 bias: [policy.bias, value.bias].concat(),
+                norm: policy.norm.zip(value.norm).map(|(policy, value)| PositionNorm {
+                    is_grouped: policy.is_grouped,
+                    convolutions: 2,
+                    scale: [policy.scale, value.scale].concat(),
+                    shift: [policy.shift, value.shift].concat(),
+                }),
             },
             policy: source.dense(&layers.policy_output)?,
             hidden: source.dense(&layers.value_hidden)?,
             value: source.dense(&layers.value_output)?,
+        })
+    }
+}
+
+impl Attention {
+    fn new(block: &AttentionBlock, board: [usize; 2], source: &mut Source<'_, '_>) -> Result<Self, Error> {
+        let qkv = source.pre_normed(&block.qkv)?;
+        let table = source.offsets(&block.position)?;
+        let offsets = AttentionBlock::offsets(board);
+        let of_head = |table: &[f32]| offsets.iter().map(|&offset| table[offset]).collect::<Vec<_>>();
+        Ok(Self {
+            heads: block.heads(),
+            qkv,
+            pairs: table.chunks_exact(block.position.inputs).flat_map(of_head).collect(),
+            output: source.dense(&block.output)?,
+            hidden: source.pre_normed(&block.hidden)?,
+            feed_forward: source.dense(&block.feed_forward)?,
         })
     }
 }
@@ -141,14 +201,22 @@ pub(crate) enum Source<'a, 'b> {
 }
 
 impl Source<'_, '_> {
-    /// A convolution with its batch norm folded in, by the rule of [`LayerKind::Convolution`].
+    /// A convolution with its norm, a batch norm folded in by the rule of [`LayerKind::Convolution`].
     pub(crate) fn convolution(&mut self, layer: &Layer) -> Result<Affine, Error> {
         let &Layer { inputs, outputs, kind, .. } = layer;
-        let taps = if kind == (LayerKind::Convolution { side: 3 }) { 9 } else { 1 };
+        let LayerKind::Convolution { side, norm } = kind else { unreachable!("the layer is a convolution") };
+        let taps = side * side;
+        if norm != NormKind::Batch {
+            let (weight, bias) = (self.weights(layer, Role::Convolution, inputs * taps)?, vec![0.0; outputs]);
+            let [scale, shift] = self.norm(layer, outputs)?;
+            let is_grouped = norm == NormKind::Group;
+            let norm = Some(PositionNorm { is_grouped, convolutions: 1, scale, shift });
+            return Ok(Affine { inputs, taps, weight, bias, norm });
+        }
         let reader = match self {
             Self::Random(rng) => {
                 let (weight, bias) = (random(rng, outputs * inputs * taps, inputs * taps), random(rng, outputs, 100));
-                return Ok(Affine { inputs, taps, weight, bias });
+                return Ok(Affine { inputs, taps, weight, bias, norm: None });
             }
             Self::File(reader) => reader,
         };
@@ -162,7 +230,48 @@ impl Source<'_, '_> {
             weights.iter_mut().for_each(|weight| *weight *= scale);
         }
         let bias = (0..outputs).map(|output| beta[output] - mean[output] * scale[output]).collect();
-        Ok(Affine { inputs, taps, weight, bias })
+        Ok(Affine { inputs, taps, weight, bias, norm: None })
+    }
+
+    /// The weights of a layer.
+    fn weights(&mut self, layer: &Layer, role: Role, fan_in: usize) -> Result<Vec<f32>, Error> {
+        match self {
+            Self::Random(rng) => Ok(random(rng, layer.outputs * fan_in, fan_in)),
+            Self::File(reader) => reader.tensor("", &layer.tensor(role)),
+        }
+    }
+
+    /// γ and β of a norm over `channels`.
+    fn norm(&mut self, layer: &Layer, channels: usize) -> Result<[Vec<f32>; 2], Error> {
+        Ok(match self {
+            Self::Random(rng) => {
+                let scale = random(rng, channels, 300).into_iter().map(|offset| 1.0 + offset).collect();
+                [scale, random(rng, channels, 100)]
+            }
+            Self::File(reader) => {
+                let mut part = |role| reader.tensor("", &layer.tensor(role));
+                [part(Role::NormScale)?, part(Role::NormShift)?]
+            }
+        })
+    }
+
+    /// A layer of [`LayerKind::PreNormed`]: with W of the matrix, γ and β, `W' = W γ` and `b' = b + W β`.
+    fn pre_normed(&mut self, layer: &Layer) -> Result<Dense, Error> {
+        let mut dense = self.dense(layer)?;
+        let [scale, shift] = self.norm(layer, layer.inputs)?;
+        for (weights, bias) in dense.weight.chunks_exact_mut(layer.inputs).zip(&mut dense.bias) {
+            *bias += weights.iter().zip(&shift).map(|(weight, shift)| weight * shift).sum::<f32>();
+            weights.iter_mut().zip(&scale).for_each(|(weight, scale)| *weight *= scale);
+        }
+        Ok(dense)
+    }
+
+    /// The numbers by head and offset.
+    fn offsets(&mut self, layer: &Layer) -> Result<Vec<f32>, Error> {
+        match self {
+            Self::Random(rng) => Ok(random(rng, layer.outputs * layer.inputs, 3)),
+            Self::File(reader) => reader.tensor("", &layer.tensor(Role::Offsets)),
+        }
     }
 
     pub(crate) fn dense(&mut self, layer: &Layer) -> Result<Dense, Error> {

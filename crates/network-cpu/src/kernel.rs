@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use game::ObservationShape;
 use inference::{Batch, PrecisionPreference};
 use serde::{Deserialize, Serialize};
-use weights::{Architecture, BlockKind, Digest, Manifest};
+use weights::{Architecture, BlockKind, Design, Digest, Manifest};
 
 use crate::drift;
 use crate::evaluator::Recent;
@@ -414,6 +414,8 @@ fn smaller(architecture: &Architecture) -> Architecture {
     let most = if architecture.design.block == BlockKind::Bottleneck { 64 } else { 48 };
     let channels = architecture.channels.min(most);
     let inner = architecture.design.block.inner_channels(channels);
+    let Design { attention, attention_heads: heads, .. } = architecture.design;
+    let heads = (1..=heads.min(channels)).rev().find(|heads| channels.is_multiple_of(*heads)).unwrap_or(0);
     Architecture {
         game: architecture.game.clone(),
         channels,
@@ -421,6 +423,7 @@ fn smaller(architecture: &Architecture) -> Architecture {
         actions: architecture.actions.min(40),
         squeeze_excitation: architecture.squeeze_excitation.min(8),
         global_pooling: architecture.global_pooling.min(inner / 2),
+        design: Design { attention: attention.min(1), attention_heads: heads, ..architecture.design },
         ..*architecture
     }
 }

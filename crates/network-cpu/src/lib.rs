@@ -16,6 +16,8 @@
 //! preconditions.
 
 mod arrangement;
+mod attention;
+mod cells;
 mod drift;
 mod error;
 mod evaluator;
@@ -27,6 +29,7 @@ mod multiply;
 mod paths;
 mod planes;
 mod pooling;
+mod position_norm;
 mod product;
 mod quantise;
 mod reference;

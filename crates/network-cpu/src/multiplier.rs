@@ -1,7 +1,9 @@
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use network::Activation;
 
+use crate::cells::{Shares, Sizes};
 use crate::folded::{Dense, Excitation};
 use crate::latent::Memory;
 use crate::latent::rows;
@@ -9,6 +11,7 @@ use crate::multiply::{Job, Target};
 use crate::paths::transform::Finish;
 use crate::planes::{Layout, Planes, TILE_ROWS};
 use crate::pooling::Summaries;
+use crate::position_norm::PositionNorm;
 use crate::product::{GROUP, Output, Product, RUN_ROWS, Run};
 use crate::variant::of_leaf;
 use crate::winograd::Cut;
@@ -159,6 +162,86 @@ impl Multiplier {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
                 paths::avx512_bf16::remember(sums, padded, memories),
+        });
+    }
+
+    /// [`crate::position_norm::normalise`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn normalise(&self, norm: &PositionNorm, y: &mut Planes, position: usize) {
+        of_leaf!(self.path, normalise(norm, y, position), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::normalise(norm, y, position),
+        });
+    }
+
+    /// [`crate::position_norm::add`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn add(&self, z: &Planes, x: &mut Planes, position: usize, channels: usize) {
+        of_leaf!(self.path, add(z, x, position, channels), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::add(z, x, position, channels),
+        });
+    }
+
+    /// [`crate::cells::take_cells`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn take_cells(&self, planes: &Planes, positions: Range<usize>, channels: usize, to: &mut [f32]) {
+        of_leaf!(self.path, take_cells(planes, positions, channels, to), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::take_cells(planes, positions, channels, to),
+        });
+    }
+
+    /// [`crate::cells::put_cells`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn put_cells(&self, from: &[f32], channels: usize, positions: Range<usize>, planes: &mut Planes) {
+        of_leaf!(self.path, put_cells(from, channels, positions, planes), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::put_cells(from, channels, positions, planes),
+        });
+    }
+
+    /// [`crate::cells::standardise`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn standardise(&self, from: &[f32], channels: usize, to: &mut Planes) {
+        of_leaf!(self.path, standardise(from, channels, to), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::standardise(from, channels, to),
+        });
+    }
+
+    /// [`crate::cells::attend`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn attend(
+        &self,
+        sizes: Sizes,
+        pairs: &[f32],
+        qkv: &[f32],
+        padded: usize,
+        shares: &mut Shares,
+        to: &mut Planes,
+    ) {
+        of_leaf!(self.path, attend(sizes, pairs, qkv, padded, shares, to), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::attend(sizes, pairs, qkv, padded, shares, to),
+        });
+    }
+
+    /// [`crate::cells::add_rows`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn add_rows(&self, sums: &[f32], padded: usize, channels: usize, to: &mut [f32]) {
+        of_leaf!(self.path, add_rows(sums, padded, channels, to), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::add_rows(sums, padded, channels, to),
+        });
+    }
+
+    /// [`crate::cells::activate_rows`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn activate_rows(&self, activation: Activation, sums: &[f32], padded: usize, to: &mut Planes) {
+        of_leaf!(self.path, activate_rows(activation, sums, padded, to), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::activate_rows(activation, sums, padded, to),
         });
     }
 

@@ -210,6 +210,85 @@ macro_rules! passes {
         pub(crate) fn means_of_atoms(logits: &[f32], padded: usize, bound: usize, means: &mut [f32]) {
             $crate::latent::rows::means_of_atoms(logits, padded, bound, means);
         }
+
+        /// [`crate::position_norm::normalise`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn normalise(
+            norm: &$crate::position_norm::PositionNorm,
+            y: &mut $crate::planes::Planes,
+            position: usize,
+        ) {
+            $crate::position_norm::normalise(norm, y, position);
+        }
+
+        /// [`crate::position_norm::add`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn add(
+            z: &$crate::planes::Planes,
+            x: &mut $crate::planes::Planes,
+            position: usize,
+            channels: usize,
+        ) {
+            $crate::position_norm::add(z, x, position, channels);
+        }
+
+        /// [`crate::cells::take_cells`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn take_cells(
+            planes: &$crate::planes::Planes,
+            positions: std::ops::Range<usize>,
+            channels: usize,
+            to: &mut [f32],
+        ) {
+            $crate::cells::take_cells(planes, positions, channels, to);
+        }
+
+        /// [`crate::cells::put_cells`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn put_cells(
+            from: &[f32],
+            channels: usize,
+            positions: std::ops::Range<usize>,
+            planes: &mut $crate::planes::Planes,
+        ) {
+            $crate::cells::put_cells(from, channels, positions, planes);
+        }
+
+        /// [`crate::cells::standardise`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn standardise(from: &[f32], channels: usize, to: &mut $crate::planes::Planes) {
+            $crate::cells::standardise(from, channels, to);
+        }
+
+        /// [`crate::cells::attend`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn attend(
+            sizes: $crate::cells::Sizes,
+            pairs: &[f32],
+            qkv: &[f32],
+            padded: usize,
+            shares: &mut $crate::cells::Shares,
+            to: &mut $crate::planes::Planes,
+        ) {
+            $crate::cells::attend(sizes, pairs, qkv, padded, shares, to);
+        }
+
+        /// [`crate::cells::add_rows`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn add_rows(sums: &[f32], padded: usize, channels: usize, to: &mut [f32]) {
+            $crate::cells::add_rows(sums, padded, channels, to);
+        }
+
+        /// [`crate::cells::activate_rows`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn activate_rows(
+            activation: ::network::Activation,
+            sums: &[f32],
+            padded: usize,
+            to: &mut $crate::planes::Planes,
+        ) {
+            ::network::with_function!(activation, f => $crate::cells::activate_rows(f, sums, padded, to));
+        }
     };
 }
 pub(crate) use passes;

@@ -1,8 +1,8 @@
 //! Evaluates a network in float64 by its definition, as the reference for every path.
 
-use network::{Activation, HEAD_CHANNELS, activation};
+use network::{Activation, GROUP_CHANNELS, HEAD_CHANNELS, NORM_EPSILON, activation};
 
-use crate::folded::{Affine, Block, Dense, Excitation, Folded};
+use crate::folded::{Affine, Attention, Block, Dense, Excitation, Folded, PositionNorm};
 
 /// Logits `[A + 3]` of one observation `[C, H, W]`: policy, then win, draw and loss.
 pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
@@ -14,6 +14,11 @@ pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
     activate(&mut x);
     for block in &network.blocks {
         x = residual(block, activation, &x, size);
+    }
+    let (channels, cells) = (x.len() / (size.0 * size.1), size.0 * size.1);
+    for block in &network.attention {
+        let by_cell = transposed(&x, cells);
+        x = transposed(&attention(block, activation, by_cell, cells), channels);
     }
     let mut features = convolve(&network.heads, &x, size);
     activate(&mut features);
@@ -98,7 +103,82 @@ pub(crate) fn convolve(affine: &Affine, x: &[f64], (height, width): (usize, usiz
             }
         }
     }
+    if let Some(norm) = &affine.norm {
+        normalise(norm, &mut y, cells);
+    }
     y
+}
+
+/// The norm of single positions of `[C, cells]`.
+fn normalise(norm: &PositionNorm, y: &mut [f64], cells: usize) {
+    let channels = norm.scale.len();
+    let of_one = channels / norm.convolutions;
+    let normed: Vec<Vec<usize>> = if norm.is_grouped {
+        let group = |first: usize| (first * cells..(first + GROUP_CHANNELS) * cells).collect();
+        (0..channels).step_by(GROUP_CHANNELS).map(group).collect()
+    } else {
+        let of_cell = |first: usize, cell: usize| (first..first + of_one).map(|c| c * cells + cell).collect();
+        let firsts = (0..channels).step_by(of_one);
+        firsts.flat_map(|first| (0..cells).map(move |cell| of_cell(first, cell))).collect()
+    };
+    for indices in normed {
+        let mut numbers: Vec<f64> = indices.iter().map(|&index| y[index]).collect();
+        standardise(&mut numbers);
+        for (index, number) in indices.into_iter().zip(numbers) {
+            let channel = index / cells;
+            y[index] = number * f64::from(norm.scale[channel]) + f64::from(norm.shift[channel]);
+        }
+    }
+}
+
+/// Subtracts the mean and divides by the deviation.
+fn standardise(numbers: &mut [f64]) {
+    let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
+    let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / numbers.len() as f64;
+    numbers.iter_mut().for_each(|x| *x = (*x - mean) / (variance + NORM_EPSILON).sqrt());
+}
+
+/// `[rows, columns]` as `[columns, rows]`.
+fn transposed(x: &[f64], columns: usize) -> Vec<f64> {
+    (0..columns).flat_map(|column| x.iter().skip(column).step_by(columns).copied()).collect()
+}
+
+/// An attention block on `[cells, C]`.
+fn attention(block: &Attention, activation: Activation, mut x: Vec<f64>, cells: usize) -> Vec<f64> {
+    let channels = x.len() / cells;
+    let of_head = channels / block.heads;
+    let normed = |dense: &Dense, x: &[f64]| -> Vec<Vec<f64>> {
+        let of_cell = |cell: &[f64]| {
+            let mut cell = cell.to_vec();
+            standardise(&mut cell);
+            layer(dense, &cell)
+        };
+        x.chunks_exact(channels).map(of_cell).collect()
+    };
+    let qkv = normed(&block.qkv, &x);
+    let mut sums = vec![vec![0.0; channels]; cells];
+    for (head, cell) in (0..block.heads).flat_map(|head| (0..cells).map(move |cell| (head, cell))) {
+        let part = |which: usize, cell: usize| &qkv[cell][which * channels + head * of_head..][..of_head];
+        let score = |other: usize| {
+            let product: f64 = part(0, cell).iter().zip(part(1, other)).map(|(q, k)| q * k).sum();
+            let pair = block.pairs[(head * cells + cell) * cells + other];
+            product / (of_head as f64).sqrt() + f64::from(pair)
+        };
+        let total: f64 = (0..cells).map(|other| score(other).exp()).sum();
+        for other in 0..cells {
+            let to = &mut sums[cell][head * of_head..][..of_head];
+            to.iter_mut().zip(part(2, other)).for_each(|(to, v)| *to += score(other).exp() / total * v);
+        }
+    }
+    let add = |x: &mut [f64], dense: &Dense, rows: &[Vec<f64>]| {
+        let added = rows.iter().flat_map(|row| layer(dense, row));
+        x.iter_mut().zip(added).for_each(|(x, added)| *x += added);
+    };
+    add(&mut x, &block.output, &sums);
+    let mut hidden = normed(&block.hidden, &x);
+    hidden.iter_mut().for_each(|row| activate(activation, row));
+    add(&mut x, &block.feed_forward, &hidden);
+    x
 }
 
 /// First output, first input and number of outputs that a tap reaches along a side of `size` cells.

@@ -6,7 +6,7 @@ use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weights::{Activation, Architecture, BlockKind, Design, WeightsVersion};
+use weights::{Activation, Architecture, BlockKind, Design, NormKind, WeightsVersion};
 
 use crate::folded::Folded;
 use crate::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, reference};
@@ -145,7 +145,7 @@ fn every_path_agrees_with_float64_with_every_activation() {
 #[test]
 fn every_path_agrees_with_float64_with_bottleneck_blocks() {
     for (activation, channels) in [(Activation::Relu, 32), (Activation::Relu, 128), (Activation::Mish, 96)] {
-        let design = Design { activation, block: BlockKind::Bottleneck };
+        let design = Design { activation, block: BlockKind::Bottleneck, ..Design::default() };
         let plain = Architecture { design, ..architecture([2, 6, 7], channels, 4) };
         let complete = Architecture { squeeze_excitation: 12, global_pooling: 8, ..plain.clone() };
         for architecture in [plain, complete] {
@@ -161,12 +161,61 @@ fn every_path_agrees_with_float64_with_bottleneck_blocks() {
     choose_variant(&wide, &KernelVariant::ALL).unwrap();
 }
 
+/// Designs with attention blocks and norms of single positions.
+fn of_positions() -> [Design; 5] {
+    let attention = |attention, attention_heads| Design { attention, attention_heads, ..Design::default() };
+    let normed = |norm| Design { norm, ..Design::default() };
+    [
+        attention(2, 4),
+        Design { activation: Activation::Mish, norm: NormKind::Group, ..attention(1, 2) },
+        normed(NormKind::Layer),
+        normed(NormKind::Group),
+        Design { block: BlockKind::Bottleneck, activation: Activation::Silu, ..normed(NormKind::Layer) },
+    ]
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_attention_and_norms_of_positions() {
+    for design in of_positions() {
+        let plain = Architecture { design, ..architecture([2, 6, 7], 64, 3) };
+        let complete = Architecture { squeeze_excitation: 12, global_pooling: 8, ..plain.clone() };
+        for architecture in [plain, complete] {
+            check_against_float64(&architecture, 3);
+            check_against_float64(&architecture, 16);
+        }
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_attention_alone_on_boards_and_batches_of_many_sizes() {
+    for (shape, channels, heads) in [
+        ([1, 1, 1], 16, 1),
+        ([2, 3, 3], 32, 8),
+        ([3, 9, 5], 48, 3),
+        ([2, 1, 20], 80, 5),
+        ([4, 13, 11], 64, 2),
+        ([2, 19, 19], 32, 4),
+    ] {
+        let design = Design { attention: 2, attention_heads: heads, activation: Activation::Gelu, ..Design::default() };
+        let architecture = Architecture { design, ..architecture(shape, channels, 0) };
+        for positions in [1, 2, 7, 33] {
+            if shape[1] * shape[2] * positions < 1500 {
+                check_against_float64(&architecture, positions);
+            }
+        }
+        choose_variant(&architecture, &KernelVariant::ALL).unwrap();
+    }
+}
+
 #[test]
 fn integers_refuse_other_designs() {
     for design in [
         Design { activation: Activation::Mish, ..Design::default() },
         Design { block: BlockKind::Bottleneck, ..Design::default() },
-    ] {
+    ]
+    .into_iter()
+    .chain(of_positions())
+    {
         let architecture = Architecture { design, ..architecture([2, 3, 3], 32, 1) };
         let error = Tower::random(&architecture, 1, KernelVariant::PortableI8).unwrap_err();
         assert!(error.is_of_the_kernel() && error.to_string().contains("residual blocks with relu only"), "{error}");
@@ -190,6 +239,19 @@ fn every_path_passes_the_conformance_suite() {
             let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
             let shape = ObservationShape { planes: shape[0], height: shape[1], width: shape[2] };
             // The order of sums does not depend on the batch.
+            evaluator_doubles::conformance::run(&mut evaluator, shape, architecture.actions, 0.0);
+        }
+    }
+}
+
+#[test]
+fn every_path_passes_the_conformance_suite_with_attention_and_norms_of_positions() {
+    for (path, design) in available().flat_map(|path| of_positions().map(|design| (path, design))) {
+        for [planes, height, width] in [[2, 6, 7], [3, 11, 5]] {
+            let architecture = Architecture { design, ..architecture([planes, height, width], 32, 2) };
+            let tower = Arc::new(Tower::random(&architecture, 3, path).unwrap());
+            let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
+            let shape = ObservationShape { planes, height, width };
             evaluator_doubles::conformance::run(&mut evaluator, shape, architecture.actions, 0.0);
         }
     }

@@ -6,8 +6,10 @@ use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
 
 use crate::arrangement::{Arrangement, Pass};
+use crate::attention::{self, Attention};
 use crate::folded::{Dense, Folded};
 use crate::planes::{Board, Format, Planes};
+use crate::position_norm::PositionNorm;
 use crate::product::{Output, Product, Slab};
 use crate::quantise::Ranges;
 use crate::trunk::{Activations, Multipliers, Part, Stage, Trunk};
@@ -22,7 +24,10 @@ pub struct Tower {
     /// The arrangements of a pass, that of the most positions first.
     arrangements: Vec<Arrangement>,
     trunk: Trunk,
+    attention: Attention,
     heads: Product,
+    /// The norm of single positions behind the convolutions of both heads.
+    heads_norm: Option<PositionNorm>,
     policy: Product,
     hidden: Product,
     value: Dense,
@@ -45,6 +50,8 @@ fn check_integers(architecture: &Architecture, path: KernelVariant) -> Result<()
 pub(crate) struct Workspace {
     /// The buffers of each arrangement.
     buffers: Vec<Buffers>,
+    /// Of the attention blocks, if there are any.
+    attention: Option<attention::Buffers>,
     /// `[positions, padded actions]`.
     policy: Vec<f32>,
     /// `[positions, 64]`.
@@ -132,7 +139,9 @@ impl Tower {
                 &folded.blocks,
                 ranges,
             ),
+            attention: Attention::new(path.base(), architecture.design.activation, board.cells(), &folded.attention),
             heads: Product::convolution(packing, &folded.heads, board),
+            heads_norm: folded.heads.norm.as_ref().map(PositionNorm::new),
             policy: over_cells(&folded.policy, 0),
             hidden: over_cells(&folded.hidden, HEAD_CHANNELS),
             value: folded.value.clone(),
@@ -146,7 +155,8 @@ impl Tower {
 
     /// All products, in the order in which they are computed.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
-        self.trunk.products_mut().chain([&mut self.heads, &mut self.policy, &mut self.hidden])
+        let attention = self.attention.products_mut();
+        self.trunk.products_mut().chain(attention).chain([&mut self.heads, &mut self.policy, &mut self.hidden])
     }
 
     /// The network's shape.
@@ -177,6 +187,7 @@ impl Tower {
         let most = self.arrangements.iter().map(|arrangement| arrangement.features.positions).max().unwrap_or(0);
         Workspace {
             buffers: self.arrangements.iter().map(|arrangement| self.buffers(arrangement)).collect(),
+            attention: self.attention.buffers(),
             policy: vec![0.0; most * self.policy.padded_outputs()],
             hidden: vec![0.0; most * VALUE_HIDDEN],
         }
@@ -230,7 +241,7 @@ impl Tower {
         let rectifies = activation == Activation::Relu;
         let multipliers = Multipliers::new(self.path);
         let base = multipliers.base();
-        let Workspace { buffers, policy, hidden } = workspace;
+        let Workspace { buffers, attention, policy, hidden } = workspace;
         let Buffers { observations: planes, activations, features } = &mut buffers[pass.arrangement];
         let arrangement = &self.arrangements[pass.arrangement];
         for range in arrangement.parts(pass.positions) {
@@ -243,9 +254,17 @@ impl Tower {
             let of_trunk = |stage, planes: &Planes| done(stage, planes, positions);
             let part = Part { arrangement, positions, input: planes };
             self.trunk.compute(&multipliers, part, activations, &self.heads, of_trunk);
-            let into_features = Output::Planes { planes: features, first: range.start, add: false, relu: rectifies };
+            if let Some(attention) = attention {
+                self.attention.compute(base, &mut activations.stream, positions, attention);
+                done(Stage::Attention, &activations.stream, positions);
+            }
+            let relu = rectifies && self.heads_norm.is_none();
+            let into_features = Output::Planes { planes: features, first: range.start, add: false, relu };
             base.multiply(&self.heads, &activations.stream, arrangement.cells(positions), into_features, None);
-            if !rectifies {
+            if let Some(norm) = &self.heads_norm {
+                range.clone().for_each(|position| base.normalise(norm, features, position));
+            }
+            if !relu {
                 range.for_each(|position| base.activate(features, position, activation, 2 * HEAD_CHANNELS));
             }
             done(Stage::Heads, features, positions);

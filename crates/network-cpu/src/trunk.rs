@@ -6,6 +6,7 @@ use crate::folded::{self, Affine, Dense, Excitation};
 use crate::multiplier::Multiplier;
 use crate::planes::{Board, INTEGERS, Layout, Planes};
 use crate::pooling::Summaries;
+use crate::position_norm::PositionNorm;
 use crate::product::{Output, Product};
 use crate::quantise::Ranges;
 use crate::winograd::Winograd;
@@ -27,6 +28,8 @@ pub(crate) struct Trunk {
     /// Minimal filtering for the 3×3 convolutions of the blocks, where it is used.
     winograd: Option<Winograd>,
     stem: Product,
+    /// The norm of single positions behind the stem; where it has one, all convolutions have.
+    stem_norm: Option<PositionNorm>,
     blocks: Vec<Block>,
 }
 
@@ -51,6 +54,8 @@ struct Convolution {
     /// The scales that turn its inputs into integers, by blocks of 64 channels; empty if the inputs stay in floating
     /// point.
     inverse: Vec<[f32; INTEGERS]>,
+    /// A norm of single positions behind it.
+    norm: Option<PositionNorm>,
 }
 
 impl Convolution {
@@ -60,13 +65,13 @@ impl Convolution {
             Some(winograd) => winograd.products(path.packing(), affine),
             None => vec![Product::convolution(path.packing(), affine, board)],
         };
-        Self { products, inverse: Vec::new() }
+        Self { products, inverse: Vec::new(), norm: affine.norm.as_ref().map(PositionNorm::new) }
     }
 
     /// Packs convolution `index` of a tower in integers.
     fn quantised(path: KernelVariant, affine: &Affine, board: Board, index: usize, ranges: &Ranges) -> Self {
         let (scaled, inverse) = ranges.scale(index, affine);
-        Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse }
+        Self { products: vec![Product::convolution(path.packing(), &scaled, board)], inverse, norm: None }
     }
 
     /// The first product.
@@ -96,7 +101,7 @@ pub(crate) struct Activations {
     inner: Planes,
     /// The same in a bottleneck, whose first 3×3 convolution has an input and an output that are not in the stream.
     narrow: Option<Planes>,
-    /// The second convolution's sums, where they are scaled before they are added.
+    /// The second convolution's sums, where they are scaled or normed before they are added.
     scaled: Option<Planes>,
     /// The inputs of the current convolution as integers.
     integers: Option<Planes>,
@@ -116,6 +121,8 @@ pub enum Stage {
     Inner(usize),
     /// The second half, with its excitation and addition.
     Block(usize),
+    /// The attention blocks.
+    Attention,
     /// The convolution in front of both heads.
     Heads,
     /// The layers of the heads.
@@ -183,6 +190,7 @@ impl Trunk {
             activation,
             is_far: weights / path.packing().format.per_word() * size_of::<u32>() > NEAR_BYTES,
             stem: Product::convolution(path.base().packing(), stem, board),
+            stem_norm: stem.norm.as_ref().map(PositionNorm::new),
             blocks: blocks
                 .iter()
                 .enumerate()
@@ -211,11 +219,12 @@ impl Trunk {
         let narrows = self.blocks.iter().any(|block| block.down.is_some());
         let format = self.path.base().packing().format;
         let excites = self.blocks.iter().any(|block| block.excitation.is_some());
+        let scales = excites || self.stem_norm.is_some();
         Activations {
             stream: planes(format),
             inner: inner_planes(format),
             narrow: narrows.then(|| inner_planes(format)),
-            scaled: excites.then(|| planes(format)),
+            scaled: scales.then(|| planes(format)),
             integers: self.path.is_int8().then(|| planes(self.path.packing().format)),
             points: self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.planes(self.inner_channels)),
             summaries: Summaries::default(),
@@ -252,17 +261,17 @@ impl Trunk {
                 };
                 multiplier.multiply(of.first(), input, block_cells, output, self.far(next));
             };
-        let rectifies = self.activation == Activation::Relu;
+        let rectifies = self.activation == Activation::Relu && self.stem_norm.is_none();
         let into_stream = Output::Planes { planes: stream, first: 0, add: false, relu: rectifies };
         base.multiply(&self.stem, input, arrangement.cells(positions), into_stream, None);
-        self.activate(base, stream, positions, self.channels);
+        self.follow(base, &self.stem_norm, stream, positions, self.channels);
         done(Stage::Stem, stream);
         for (index, block) in self.blocks.iter().enumerate() {
             let after = self.blocks.get(index + 1).map_or(next, Block::begin);
             let input = match (&block.down, &mut *narrow) {
                 (Some(down), Some(narrow)) => {
                     convolve(down, stream, narrow, [false, rectifies], block.first.first());
-                    self.activate(base, narrow, positions, self.inner_channels);
+                    self.follow(base, &down.norm, narrow, positions, self.inner_channels);
                     &*narrow
                 }
                 _ => &*stream,
@@ -270,17 +279,18 @@ impl Trunk {
             convolve(&block.first, input, inner, [false, rectifies && block.pooling.is_none()], block.second.first());
             match &block.pooling {
                 Some(pooling) => {
+                    normalise(base, &block.first.norm, inner, positions);
                     for position in 0..positions {
                         base.pool(self.activation, inner, position, pooling, self.inner_channels, summaries);
                     }
                 }
-                None => self.activate(base, inner, positions, self.inner_channels),
+                None => self.follow(base, &block.first.norm, inner, positions, self.inner_channels),
             }
             done(Stage::Inner(index), inner);
             let (last, input) = match (&block.up, &mut *narrow) {
                 (Some(up), Some(narrow)) => {
                     convolve(&block.second, inner, narrow, [false, rectifies], up.first());
-                    self.activate(base, narrow, positions, self.inner_channels);
+                    self.follow(base, &block.second.norm, narrow, positions, self.inner_channels);
                     (up, &*narrow)
                 }
                 _ => (&block.second, &*inner),
@@ -288,22 +298,40 @@ impl Trunk {
             match (&block.excitation, &mut *scaled) {
                 (Some(excitation), Some(scaled)) => {
                     convolve(last, input, scaled, [false, false], after);
+                    normalise(base, &last.norm, scaled, positions);
                     for position in 0..positions {
                         base.excite(self.activation, scaled, stream, position, excitation, self.channels, summaries);
                     }
                 }
+                (None, Some(scaled)) if last.norm.is_some() => {
+                    convolve(last, input, scaled, [false, false], after);
+                    normalise(base, &last.norm, scaled, positions);
+                    for position in 0..positions {
+                        base.add(scaled, stream, position, self.channels);
+                        base.activate(stream, position, self.activation, self.channels);
+                    }
+                }
                 _ => {
                     convolve(last, input, stream, [true, rectifies], after);
-                    self.activate(base, stream, positions, self.channels);
+                    self.follow(base, &None, stream, positions, self.channels);
                 }
             }
             done(Stage::Block(index), stream);
         }
     }
 
-    /// Applies the activation to sums that a product has written, unless the product has.
-    fn activate(&self, base: &Multiplier, planes: &mut Planes, positions: usize, channels: usize) {
-        if self.activation != Activation::Relu {
+    /// Applies the norm of single positions, if there is one, and the activation to sums that a product has written,
+    /// unless the product has.
+    fn follow(
+        &self,
+        base: &Multiplier,
+        norm: &Option<PositionNorm>,
+        planes: &mut Planes,
+        positions: usize,
+        channels: usize,
+    ) {
+        normalise(base, norm, planes, positions);
+        if norm.is_some() || self.activation != Activation::Relu {
             (0..positions).for_each(|position| base.activate(planes, position, self.activation, channels));
         }
     }
@@ -311,5 +339,12 @@ impl Trunk {
     /// Returns the product if its weights do not stay in the second-level cache from one pass to the next, else `None`.
     fn far<'a>(&self, product: &'a Product) -> Option<&'a Product> {
         self.is_far.then_some(product)
+    }
+}
+
+/// Applies a norm of single positions, if there is one.
+pub(crate) fn normalise(base: &Multiplier, norm: &Option<PositionNorm>, planes: &mut Planes, positions: usize) {
+    if let Some(norm) = norm {
+        (0..positions).for_each(|position| base.normalise(norm, planes, position));
     }
 }

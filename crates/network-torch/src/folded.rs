@@ -1,15 +1,18 @@
-use network::{Activation, HEAD_CHANNELS, Layer, NORM_EPSILON, Role, VALUE_HIDDEN};
+use network::{Activation, HEAD_CHANNELS, Layer, NORM_EPSILON, NormKind, Role, VALUE_HIDDEN};
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use crate::{
     DeviceRules, Error, MemoryFormat, Network,
+    attention::{self, Attention, Pass},
+    convolution::Convolution,
     fusing::{self, Fusing, Sample},
     layers::{self, Affine, Excitation},
 };
 use inference::Precision;
 
-/// A network for inference: every batch norm folded into the convolution before it, the two heads joined.
+/// A network for inference: every batch norm folded into the convolution before it, the two heads joined. Norms of
+/// single positions stay where they are.
 ///
 /// The joined head is one 1×1 convolution to 64 channels and one matrix to `[A + 64]`: logits of the policy and hidden
 /// units of the value, with zeros where the other head's channels are. The time of small batches depends on the number
@@ -26,10 +29,11 @@ pub(crate) struct Folded {
     rules: DeviceRules,
     fusing: Fusing,
     /// Takes the planes of an observation, and planes of zeros up to a multiple that the device prefers.
-    stem: Affine,
+    stem: Convolution,
     blocks: Vec<Block>,
+    attention: Vec<Attention>,
     /// The 1×1 convolution of both heads.
-    head: Affine,
+    head: Convolution,
     joined: Affine,
     value: Affine,
 }
@@ -39,12 +43,12 @@ pub(crate) struct Folded {
 pub(crate) struct Block {
     activation: Activation,
     /// Only in a bottleneck.
-    down: Option<Affine>,
-    first: Affine,
+    down: Option<Convolution>,
+    first: Convolution,
     pooling: Option<Affine>,
-    second: Affine,
+    second: Convolution,
     /// Only in a bottleneck.
-    up: Option<Affine>,
+    up: Option<Convolution>,
     excitation: Option<Excitation>,
 }
 
@@ -67,9 +71,14 @@ impl Folded {
             precision,
             rules,
             fusing: Fusing::Separate,
-            stem: arrange(pad_inputs(fold(network, &layers.stem)?, rules)?, format)?.cast(kind)?,
+            stem: Convolution::new(network, &[&layers.stem], kind, format, |affine| pad_inputs(affine, rules))?,
             blocks: layers.blocks.iter().map(block).collect::<Result<_, _>>()?,
-            head: arrange(heads(network)?, format)?.cast(kind)?,
+            attention: layers
+                .attention
+                .iter()
+                .map(|block| Attention::to_evaluate(network, block, kind))
+                .collect::<Result<_, _>>()?,
+            head: Convolution::new(network, &[&layers.policy, &layers.value], kind, format, Ok)?,
             joined: joined.cast(kind)?,
             value: linear(network, &layers.value_output)?.cast(kind)?,
             architecture: network.architecture().clone(),
@@ -93,25 +102,27 @@ impl Folded {
         let moved = |affine: Affine| -> Result<Affine, Error> {
             Ok(Affine { weight: affine.weight.f_to_device(device)?, bias: affine.bias.f_to_device(device)? })
         };
+        let convolution = |convolution: Convolution| convolution.moved_to(device);
         let block = |block: Block| -> Result<Block, Error> {
             let excitation = |Excitation { hidden, output }| {
                 Ok::<_, Error>(Excitation { hidden: moved(hidden)?, output: moved(output)? })
             };
             Ok(Block {
                 activation: block.activation,
-                down: block.down.map(moved).transpose()?,
-                first: moved(block.first)?,
+                down: block.down.map(convolution).transpose()?,
+                first: convolution(block.first)?,
                 pooling: block.pooling.map(moved).transpose()?,
-                second: moved(block.second)?,
-                up: block.up.map(moved).transpose()?,
+                second: convolution(block.second)?,
+                up: block.up.map(convolution).transpose()?,
                 excitation: block.excitation.map(excitation).transpose()?,
             })
         };
         let mut folded = Self {
             device,
-            stem: moved(self.stem)?,
+            stem: convolution(self.stem)?,
             blocks: self.blocks.into_iter().map(block).collect::<Result<_, _>>()?,
-            head: moved(self.head)?,
+            attention: self.attention.into_iter().map(|block| block.moved_to(device)).collect::<Result<_, _>>()?,
+            head: convolution(self.head)?,
             joined: moved(self.joined)?,
             value: moved(self.value)?,
             ..self
@@ -124,7 +135,7 @@ impl Folded {
     fn samples(&self) -> Result<Vec<Sample<'_>>, Error> {
         let layers =
             std::iter::once(&self.stem).chain(self.blocks.first().map(|block| &block.first)).chain([&self.head]);
-        let pairs = layers.flat_map(|layer| [16, 256].map(|positions| (layer, positions)));
+        let pairs = layers.flat_map(|layer| [16, 256].map(|positions| (&layer.affine, positions)));
         pairs.map(|(layer, positions)| self.sample(layer, positions)).collect()
     }
 
@@ -150,11 +161,16 @@ impl Folded {
         let input = format.arrange(&input.f_permute([0, 3, 1, 2])?)?;
 
         let activation = self.architecture.design.activation;
-        let mut x = self.fusing.convolve(&self.stem, &input, activation)?;
+        let mut x = self.stem.activated(&input, self.fusing, activation)?;
         for block in &self.blocks {
             x = block.forward(&x, self.fusing)?;
         }
-        let features = self.fusing.convolve(&self.head, &x, activation)?;
+        if !self.attention.is_empty() {
+            let cells = attention::to_cells(&x)?;
+            let cells = self.attention.iter().try_fold(cells, |cells, block| block.forward(&cells, Pass::Fused))?;
+            x = attention::to_maps(&cells, &x, format)?;
+        }
+        let features = self.head.activated(&x, self.fusing, activation)?;
         let both = self.joined.linear(&format.flatten(&features)?)?;
         let policy = both.f_narrow(1, 0, size(actions))?;
         let hidden = layers::activated(&both.f_narrow(1, size(actions), size(VALUE_HIDDEN))?, activation)?;
@@ -171,7 +187,7 @@ impl Block {
         kind: Kind,
         format: MemoryFormat,
     ) -> Result<Self, Error> {
-        let fold = |layer: &Layer| arrange(fold(network, layer)?, format)?.cast(kind);
+        let fold = |layer: &Layer| Convolution::new(network, &[layer], kind, format, Ok);
         let matrix = |layer: &Layer| linear(network, layer)?.cast(kind);
         let excitation = |::network::Excitation { hidden, output }: &::network::Excitation| {
             Ok::<_, Error>(Excitation { hidden: matrix(hidden)?, output: matrix(output)? })
@@ -190,23 +206,24 @@ impl Block {
     /// `[B, F, H, W]` to `[B, F, H, W]`. Global pooling comes before the first activation and excitation before the
     /// addition, so that the convolution before either is not fused.
     pub(crate) fn forward(&self, x: &Tensor, fusing: Fusing) -> Result<Tensor, Error> {
-        let narrow = self.down.as_ref().map(|down| fusing.convolve(down, x, self.activation)).transpose()?;
+        let activated = |convolution: &Convolution, x: &Tensor| convolution.activated(x, fusing, self.activation);
+        let narrow = self.down.as_ref().map(|down| activated(down, x)).transpose()?;
         let input = narrow.as_ref().unwrap_or(x);
         let y = match &self.pooling {
-            None => fusing.convolve(&self.first, input, self.activation)?,
+            None => activated(&self.first, input)?,
             Some(pooling) => {
-                let y = layers::pool(self.first.convolve(input)?, pooling, self.activation)?;
+                let y = layers::pool(self.first.normed(input)?, pooling, self.activation)?;
                 layers::activate(y, self.activation)?
             }
         };
         let (last, y) = match &self.up {
-            Some(up) => (up, fusing.convolve(&self.second, &y, self.activation)?),
+            Some(up) => (up, activated(&self.second, &y)?),
             None => (&self.second, y),
         };
         match &self.excitation {
-            None => fusing.convolve_add(last, &y, x, self.activation),
+            None => last.added_activated(&y, x, fusing, self.activation),
             Some(excitation) => {
-                let mut z = excitation.excite(&last.convolve(&y)?)?;
+                let mut z = excitation.excite(&last.normed(&y)?)?;
                 let _ = z.f_add_(x)?;
                 layers::activate(z, self.activation)
             }
@@ -232,18 +249,13 @@ pub(crate) fn sample<'a>(
     Ok(Sample { layer, x: numbers(inputs)?, skip: numbers(outputs)? })
 }
 
-/// The convolutions in front of the two heads as one, the policy's channels first.
-fn heads(network: &Network) -> Result<Affine, Error> {
-    let layers = network.layers.alphazero()?;
-    let (policy, value) = (fold(network, &layers.policy)?, fold(network, &layers.value)?);
-    Ok(Affine {
-        weight: Tensor::f_cat(&[policy.weight, value.weight], 0)?,
-        bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
-    })
-}
-
-/// Folds a batch norm into its convolution by the rule of [`network::LayerKind::Convolution`].
+/// Folds a batch norm into its convolution by the rule of [`network::LayerKind::Convolution`]. Of a convolution with
+/// another norm the bias is 0.
 pub(crate) fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
+    if network.architecture().design.norm != NormKind::Batch {
+        let weight = network.of(layer, Role::Convolution).f_detach_copy()?;
+        return Ok(Affine { weight, bias: network.of(layer, Role::NormShift).f_zeros_like()? });
+    }
     let variance = network.of(layer, Role::NormVariance);
     let gamma = network.of(layer, Role::NormScale);
     let beta = network.of(layer, Role::NormShift);
@@ -311,7 +323,8 @@ mod tests {
     use crate::{
         layout,
         tests::networks::{
-            activated, assert_close, batch, bottleneck, complete, numbers, observations, seasoned, small, tiny,
+            activated, assert_close, batch, bottleneck, complete, numbers, observations, of_positions, seasoned, small,
+            tiny,
         },
         tower::{Mode, forward},
     };
@@ -319,7 +332,9 @@ mod tests {
 
     fn differs_from_the_tower_by_at_most(precision: Precision, tolerance: f64) {
         let others = Activation::ALL.map(activated);
-        for architecture in [tiny(), small(), complete()].into_iter().chain(others).chain([bottleneck()]) {
+        for architecture in
+            [tiny(), small(), complete()].into_iter().chain(others).chain([bottleneck()]).chain(of_positions())
+        {
             let network = seasoned(&architecture, 21);
             let batch = batch(&architecture, 6, 22);
             let whole = forward(&network, &observations(&architecture, &batch), Kind::Float, Mode::Evaluation).unwrap();

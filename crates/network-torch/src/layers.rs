@@ -3,12 +3,12 @@
 //! Two of them let a block see the whole board, global pooling and squeeze-and-excitation: both squeeze feature maps to
 //! numbers per channel and turn these into terms that are the same in every cell.
 
-use ::network::{Activation, NORM_EPSILON};
+use ::network::{Activation, GROUP_CHANNELS, NORM_EPSILON, NormKind};
 use tch::{Kind, Tensor};
 
-use crate::Error;
 #[cfg(test)]
 use crate::tests::recorder::{self, Operation};
+use crate::{Error, MemoryFormat};
 
 /// Share of the newest batch in the running statistics.
 pub(crate) const NORM_MOMENTUM: f64 = 0.1;
@@ -121,6 +121,55 @@ fn normalise_aligned(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, 
         norm.variance.f_data()?.f_copy_(&variance)?;
     }
     Ok(y)
+}
+
+/// A norm of single positions behind one convolution or several side by side, of as many channels each.
+#[derive(Debug)]
+pub(crate) struct PositionNorm {
+    /// [`NormKind::Layer`] or [`NormKind::Group`].
+    pub(crate) kind: NormKind,
+    /// The number of convolutions.
+    pub(crate) convolutions: i64,
+    /// `[C]`.
+    pub(crate) scale: Tensor,
+    /// `[C]`.
+    pub(crate) shift: Tensor,
+}
+
+impl PositionNorm {
+    /// The norm of x `[B, C, H, W]` in the kind of its parameters; the result has the kind of x and this format.
+    ///
+    /// CUDA takes no norm of two kinds, so that x is converted.
+    pub(crate) fn normalise(&self, x: &Tensor, format: MemoryFormat) -> Result<Tensor, Error> {
+        let Self { kind, convolutions, scale, shift } = self;
+        let wide = x.f_to_kind(scale.f_kind()?)?;
+        let (positions, channels, height, width) = x.size4()?;
+        let y = match kind {
+            NormKind::Group => {
+                let groups = channels / i64::try_from(GROUP_CHANNELS).expect("groups are small");
+                wide.f_group_norm(groups, Some(scale), Some(shift), NORM_EPSILON, true)?
+            }
+            _ => {
+                let cells = wide.f_permute([0, 2, 3, 1])?;
+                let normed = if *convolutions == 1 {
+                    layer_norm(&cells, scale, shift)?
+                } else {
+                    let of_one = channels / convolutions;
+                    let apart = cells.f_reshape([positions, height, width, *convolutions, of_one])?;
+                    let normed = apart.f_layer_norm([of_one], None::<&Tensor>, None::<&Tensor>, NORM_EPSILON, true)?;
+                    normed.f_view([positions, height, width, channels])?.f_mul(scale)?.f_add(shift)?
+                };
+                normed.f_permute([0, 3, 1, 2])?
+            }
+        };
+        format.arrange(&y.f_to_kind(x.f_kind()?)?)
+    }
+}
+
+/// Layer norm over the last dimension of x `[…, C]` in the kind of `scale` and `shift`, `[C]` each.
+pub(crate) fn layer_norm(x: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tensor, Error> {
+    let x = x.f_to_kind(scale.f_kind()?)?;
+    Ok(x.f_layer_norm(scale.size().as_slice(), Some(scale), Some(shift), NORM_EPSILON, true)?)
 }
 
 /// Applies an activation to every number of `x`, in place where autograd allows it.

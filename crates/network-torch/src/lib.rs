@@ -8,10 +8,12 @@
 //! [`LibtorchLatent`] searches with a MuZero network. [`Operands`] and [`DenseNetwork`] are workloads for benchmarks,
 //! which measure the time themselves.
 
+mod attention;
 mod batch_sizes;
 mod benchmark;
 mod categorical;
 mod consistency;
+mod convolution;
 mod custom_backward;
 mod device;
 mod dispatcher;

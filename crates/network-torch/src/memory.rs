@@ -1,4 +1,4 @@
-use network::{Layer, LayerKind};
+use network::{AttentionBlock, Layer, LayerKind};
 use training::{Memory, ModelLayers, Precision, Recompute, TrainerSettings};
 
 use crate::Network;
@@ -28,11 +28,16 @@ fn activations(network: &Network, recompute: Recompute, unroll_steps: usize) -> 
     let cells = architecture.height * architecture.width;
     let of_layer = |layer: &Layer| match layer.kind {
         LayerKind::Convolution { .. } => 2 * cells * layer.outputs,
-        _ => 2 * layer.outputs,
+        LayerKind::PreNormed => cells * (layer.inputs + 2 * layer.outputs),
+        LayerKind::Pointwise => 2 * cells * layer.outputs,
+        // The scores of pairs of cells, and their shares.
+        LayerKind::Offsets => 2 * cells * cells * layer.outputs,
+        LayerKind::Linear | LayerKind::Dense => 2 * layer.outputs,
     };
     match &network.layers {
         ModelLayers::Alphazero(layers) => {
-            let all: usize = layers.iter().map(of_layer).sum();
+            let attention: usize = layers.attention.iter().flat_map(AttentionBlock::layers).map(of_layer).sum();
+            let all = layers.iter().map(of_layer).sum::<usize>() - attention;
             let (output, blocks) = (cells * architecture.channels, architecture.blocks);
             let of_blocks = match recompute {
                 Recompute::None => OF_BLOCK * blocks,
@@ -41,7 +46,14 @@ fn activations(network: &Network, recompute: Recompute, unroll_steps: usize) -> 
                     blocks.div_ceil(segment) + OF_BLOCK * segment.min(blocks)
                 }
             };
-            all - OF_BLOCK * blocks * output + (of_blocks + OF_BLOCK) * output
+            let of_attention = match (recompute, layers.attention.len()) {
+                (Recompute::Blocks, blocks @ 1..) => {
+                    let segment = Recompute::segment_blocks(blocks);
+                    blocks.div_ceil(segment) * output + attention / blocks * segment.min(blocks)
+                }
+                _ => attention,
+            };
+            all - OF_BLOCK * blocks * output + (of_blocks + OF_BLOCK) * output + of_attention
         }
         // Every layer is used at most once for each state.
         ModelLayers::Muzero { latent, .. } => latent.iter().map(of_layer).sum::<usize>() * (unroll_steps + 1),

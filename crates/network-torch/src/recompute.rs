@@ -1,7 +1,7 @@
-//! Trains the tower of AlphaZero networks in segments of blocks, of which only the outputs are kept; what is within a
-//! segment is computed again in the backward pass (Chen et al. 2016).
+//! Trains stem and blocks of AlphaZero networks in segments of blocks, of which only the outputs are kept; what is
+//! within a segment is computed again in the backward pass (Chen et al. 2016).
 
-use network::Block;
+use network::{AttentionBlock, Block, Layer, Layers};
 use tch::{Kind, Tensor};
 use training::{Entry, Recompute};
 
@@ -19,9 +19,26 @@ pub(crate) struct Segments {
     output: Tensor,
 }
 
-/// The number of residual blocks of a segment of `network`.
-fn segment_blocks(network: &Network) -> usize {
-    Recompute::segment_blocks(network.architecture().blocks)
+/// A segment: the first one begins with the stem, and each has blocks of one kind.
+#[derive(Debug, Clone, Copy)]
+struct Segment<'a> {
+    stem: Option<&'a Layer>,
+    blocks: &'a [Block],
+    attention: &'a [AttentionBlock],
+}
+
+/// The segments of a network in order.
+fn segments(layers: &Layers) -> Vec<Segment<'_>> {
+    let [of_blocks, of_attention] = [layers.blocks.len(), layers.attention.len()].map(Recompute::segment_blocks);
+    let whole = Segment { stem: None, blocks: &[], attention: &[] };
+    let blocks = layers.blocks.chunks(of_blocks).map(|blocks| Segment { blocks, ..whole });
+    let attention = layers.attention.chunks(of_attention).map(|attention| Segment { attention, ..whole });
+    let mut segments: Vec<Segment<'_>> = blocks.chain(attention).collect();
+    match segments.first_mut() {
+        Some(first) => first.stem = Some(&layers.stem),
+        None => segments.push(Segment { stem: Some(&layers.stem), ..whole }),
+    }
+    segments
 }
 
 impl Segments {
@@ -29,13 +46,12 @@ impl Segments {
     pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let tower = Tower { network, kind, mode: Mode::Training };
-        let layers = network.layers.alphazero()?;
-        let mut segments = Self { inputs: Vec::new(), output: observations.shallow_clone() };
-        for (index, blocks) in layers.blocks.chunks(segment_blocks(network)).enumerate() {
-            let output = segment(tower, index, blocks, &segments.output)?;
-            segments.inputs.push(std::mem::replace(&mut segments.output, output));
+        let mut kept = Self { inputs: Vec::new(), output: observations.shallow_clone() };
+        for segment in segments(network.layers.alphazero()?) {
+            let output = segment.forward(tower, &kept.output)?;
+            kept.inputs.push(std::mem::replace(&mut kept.output, output));
         }
-        Ok(segments)
+        Ok(kept)
     }
 
     /// The output of the tower as a leaf of a graph of the heads.
@@ -47,30 +63,40 @@ impl Segments {
     pub(crate) fn gradient(self, network: &Network, kind: Kind, x: &Tensor, loss: &Tensor) -> Result<Tensor, Error> {
         let entries = &network.layout.parameters;
         let mut gradients: Vec<Option<Tensor>> = entries.iter().map(|_| None).collect();
-        let length = segment_blocks(network);
-        let of_heads = indices(entries, |entry| segment_of(entry, length).is_none());
+        let segments = segments(network.layers.alphazero()?);
+        let of_heads = indices(entries, |entry| !segments.iter().any(|segment| segment.has(entry)));
         let mut of_output = differentiate(network, loss, Some(x), &of_heads, &mut gradients)?;
         let tower = Tower { network, kind, mode: Mode::TrainingAgain };
-        let blocks = network.layers.alphazero()?.blocks.chunks(length).enumerate();
-        for ((index, blocks), input) in blocks.zip(self.inputs).rev() {
+        for (segment, input) in segments.into_iter().zip(self.inputs).rev() {
             // Observations need no gradient.
-            let input = input.f_set_requires_grad(index > 0)?;
-            let output = segment(tower, index, blocks, &input)?;
+            let is_inner = segment.stem.is_none();
+            let input = input.f_set_requires_grad(is_inner)?;
+            let output = segment.forward(tower, &input)?;
             // The derivative of this sum by the output is the gradient of the output.
             let scalar = output.f_mul(&of_output.expect("segments follow each other"))?.f_sum(None::<Kind>)?;
-            let parameters = indices(entries, |entry| segment_of(entry, length) == Some(index));
-            of_output = differentiate(network, &scalar, (index > 0).then_some(&input), &parameters, &mut gradients)?;
+            let parameters = indices(entries, |entry| segment.has(entry));
+            of_output = differentiate(network, &scalar, is_inner.then_some(&input), &parameters, &mut gradients)?;
         }
         let gradients: Option<Vec<Tensor>> = gradients.into_iter().collect();
         numbers::flatten(entries, &gradients.expect("every parameter is one of a segment or a head"))
     }
 }
 
-/// Runs a segment, the first one with the stem before it.
-fn segment(tower: Tower<'_>, index: usize, blocks: &[Block], x: &Tensor) -> Result<Tensor, Error> {
-    match index {
-        0 => tower.trunk(&tower.network.layers.alphazero()?.stem, blocks, x),
-        _ => tower.blocks(blocks, x.shallow_clone()),
+impl Segment<'_> {
+    fn forward(self, tower: Tower<'_>, x: &Tensor) -> Result<Tensor, Error> {
+        let x = match self.stem {
+            Some(stem) => tower.trunk(stem, self.blocks, x)?,
+            None => tower.blocks(self.blocks, x.shallow_clone())?,
+        };
+        tower.attention(self.attention, x)
+    }
+
+    /// Returns whether a parameter is one of the segment.
+    fn has(self, entry: &Entry) -> bool {
+        let blocks = self.blocks.iter().flat_map(Block::layers);
+        let layers = self.stem.into_iter().chain(blocks).chain(self.attention.iter().flat_map(AttentionBlock::layers));
+        let mut rests = layers.filter_map(|layer| entry.tensor.name.strip_prefix(layer.name.as_str()));
+        rests.any(|rest| rest.starts_with('.'))
     }
 }
 
@@ -90,14 +116,4 @@ fn differentiate(
 
 fn indices(entries: &[Entry], is_chosen: impl Fn(&Entry) -> bool) -> Vec<usize> {
     entries.iter().enumerate().filter(|(_, entry)| is_chosen(entry)).map(|(index, _)| index).collect()
-}
-
-/// The segment of a parameter of stem or tower.
-fn segment_of(entry: &Entry, length: usize) -> Option<usize> {
-    let name = &entry.tensor.name;
-    if name.starts_with("stem.") {
-        return Some(0);
-    }
-    let index: usize = name.strip_prefix("block.")?.split('.').next()?.parse().ok()?;
-    Some(index / length)
 }

@@ -1,11 +1,12 @@
-//! The forward pass with batch norms in place: for training, and as the reference of the folded form.
+//! The forward pass with norms in place: for training, and as the reference of the folded form.
 
-use network::{Activation, Block, HEAD_CHANNELS, Layer, Role};
+use network::{Activation, AttentionBlock, Block, HEAD_CHANNELS, Layer, NormKind, Role};
 use tch::{Kind, Tensor};
 
 use crate::{
     Error, MemoryFormat, Network,
-    layers::{self, Affine, Excitation, Norm},
+    attention::{self, Attention, Pass},
+    layers::{self, Affine, Excitation, Norm, PositionNorm},
 };
 
 pub(crate) use layers::{Mode, NORM_MOMENTUM};
@@ -25,10 +26,10 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
     let tower = Tower { network, kind, mode };
     let layers = network.layers.alphazero()?;
     let x = tower.trunk(&layers.stem, &layers.blocks, observations)?;
-    heads(network, &x, kind, mode)
+    heads(network, &tower.attention(&layers.attention, x)?, kind, mode)
 }
 
-/// Runs the heads of `network` on `x`, the output of stem and blocks: `[B, F, H, W]`.
+/// Runs the heads of `network` on `x`, the output of stem and all blocks: `[B, F, H, W]`.
 pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
     let layers = network.layers.alphazero()?;
@@ -58,6 +59,19 @@ impl Tower<'_> {
         blocks.iter().try_fold(x, |x, block| self.block(block, &x))
     }
 
+    /// Attention blocks one after the other: `[B, F, H, W]` to `[B, F, H, W]`.
+    pub(crate) fn attention(&self, blocks: &[AttentionBlock], x: Tensor) -> Result<Tensor, Error> {
+        if blocks.is_empty() {
+            return Ok(x);
+        }
+        let offsets = attention::offsets(self.network)?;
+        let block = |cells: Tensor, block| {
+            Attention::to_train(self.network, block, &offsets, self.kind)?.forward(&cells, Pass::Differentiable)
+        };
+        let cells = blocks.iter().try_fold(attention::to_cells(&x)?, block)?;
+        attention::to_maps(&cells, &x, self.format())
+    }
+
     /// Logits in float32 or the kind of the parameters, whichever is wider.
     pub(crate) fn widened(&self, logits: &Tensor) -> Result<Tensor, Error> {
         let wide = if self.network.flat_parameters.kind() == Kind::Double { Kind::Double } else { Kind::Float };
@@ -82,10 +96,16 @@ impl Tower<'_> {
         layers::activate(z, self.activation())
     }
 
-    /// Convolution that keeps height and width, then batch norm: `[B, C, H, W]` to `[B, F, H, W]`.
+    /// Convolution that keeps height and width, then its norm: `[B, C, H, W]` to `[B, F, H, W]`.
     fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let part = |role| self.network.of(layer, role);
         let weight = self.format().arrange(&part(Role::Convolution).f_to_kind(self.kind)?)?;
+        let kind = self.network.architecture().design.norm;
+        if kind != NormKind::Batch {
+            let [scale, shift] = [Role::NormScale, Role::NormShift].map(|role| part(role).shallow_clone());
+            let norm = PositionNorm { kind, convolutions: 1, scale, shift };
+            return norm.normalise(&layers::convolve(x, &weight, None)?, self.format());
+        }
         let norm = Norm {
             scale: part(Role::NormScale),
             shift: part(Role::NormShift),
@@ -104,7 +124,7 @@ impl Tower<'_> {
         output.linear(&self.format().flatten(&x)?)
     }
 
-    /// The function behind batch norms.
+    /// The function behind norms.
     fn activation(&self) -> Activation {
         self.network.architecture().design.activation
     }

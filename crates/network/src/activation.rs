@@ -194,7 +194,8 @@ fn below(x: f32, bound: f32) -> f32 {
 /// With n the integer next to x / ln 2, `eˣ = 2ⁿ e^(x − n ln 2)`, whose last factor is a polynomial (Cephes, Moshier
 /// 1984) and whose first is an exponent.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+#[must_use]
+pub fn exp(x: f32) -> f32 {
     /// Added to a small number, it leaves the nearest integer in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2, of which the first part has few digits: its products with integers are exact.

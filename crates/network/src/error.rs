@@ -25,6 +25,24 @@ pub enum Error {
         /// The number of channels.
         channels: usize,
     },
+    /// The heads of attention blocks do not divide the channels.
+    #[error("{attention} attention blocks of {heads} heads cannot be built, since {heads} does not divide {channels}")]
+    AttentionHeads {
+        /// The number of attention blocks.
+        attention: usize,
+        /// The number of heads.
+        heads: usize,
+        /// The number of channels.
+        channels: usize,
+    },
+    /// The channels of a convolution do not make groups of a norm.
+    #[error("group norm is over {group} channels each, which {channels} are no multiple of")]
+    GroupChannels {
+        /// The number of channels of a group.
+        group: usize,
+        /// The number of channels of the convolution.
+        channels: usize,
+    },
     /// The architecture is that of another model.
     #[error("the network is not of the model {expected}")]
     Model {

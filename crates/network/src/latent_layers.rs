@@ -1,4 +1,4 @@
-use weights::{Architecture, Model};
+use weights::{Architecture, Model, NormKind};
 
 use crate::layers::{Block, Layer, check};
 use crate::{ACTION_PLANES, ChanceLayers, Error, HEAD_CHANNELS, MEMORY_UNITS, VALUE_HIDDEN};
@@ -106,7 +106,7 @@ impl LatentLayers {
         let policy = match is_vector(architecture) {
             true => Head::dense("policy", channels, actions),
             false => Head {
-                convolution: Some(Layer::convolution("policy", 1, channels, HEAD_CHANNELS)),
+                convolution: Some(Layer::convolution("policy", (1, NormKind::Batch), channels, HEAD_CHANNELS)),
                 hidden: None,
                 output: Layer::linear("policy.output", height * width * HEAD_CHANNELS, actions),
             },
@@ -184,7 +184,7 @@ impl Trunk {
     fn residual(name: &str, architecture: &Architecture, inputs: usize) -> Self {
         let block = |index| Block::named(&format!("{name}.block.{index}"), architecture, index);
         Self::Residual {
-            stem: Layer::convolution(&format!("{name}.input"), 3, inputs, architecture.channels),
+            stem: Layer::convolution(&format!("{name}.input"), (3, NormKind::Batch), inputs, architecture.channels),
             blocks: (0..architecture.blocks).map(block).collect(),
         }
     }
@@ -224,7 +224,7 @@ impl Head {
         let &Architecture { height, width, channels, .. } = architecture;
         let features = height * width * HEAD_CHANNELS;
         Self {
-            convolution: Some(Layer::convolution(name, 1, channels, HEAD_CHANNELS)),
+            convolution: Some(Layer::convolution(name, (1, NormKind::Batch), channels, HEAD_CHANNELS)),
             hidden: Some(Layer::linear(&format!("{name}.hidden"), features, VALUE_HIDDEN)),
             output: Layer::linear(&format!("{name}.output"), VALUE_HIDDEN, outputs),
         }

@@ -1,7 +1,7 @@
 use game::Outcome;
-use weights::{Activation, Architecture, BlockKind, Design, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
 
-use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
+use crate::{AttentionBlock, Error, GROUP_CHANNELS, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
 
 /// The layers of a residual tower with a policy head and a win/draw/loss value head.
 ///
@@ -25,6 +25,9 @@ use crate::{Error, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
 ///   z the output of the second convolution's batch norm, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the
 ///   input is added to `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
 ///
+/// Behind the residual blocks an architecture may have [`AttentionBlock`]s. The norm behind convolutions is that of the
+/// design's [`NormKind`](weights::NormKind), batch norm by default.
+///
 /// Layers are called `stem`, `block.I.first`, `block.I.second`, in bottleneck blocks `block.I.down` and
 /// `block.I.up`, `policy` and `value` (convolutions), `block.I.pooling`,
 /// `block.I.excitation.hidden`, `block.I.excitation.output`, `policy.output`, `value.hidden` and `value.output`
@@ -35,6 +38,8 @@ pub struct Layers {
     pub stem: Layer,
     /// The residual blocks.
     pub blocks: Vec<Block>,
+    /// The attention blocks behind them.
+    pub attention: Vec<AttentionBlock>,
     /// The 1×1 convolution in front of the policy.
     pub policy: Layer,
     /// Features to policy logits.
@@ -91,20 +96,29 @@ pub struct Layer {
 /// The operation of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerKind {
-    /// A convolution without bias, then batch norm.
+    /// A convolution without bias, then a norm.
     ///
-    /// An evaluator folds the norm into the convolution: `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)` for
+    /// An evaluator folds a batch norm into the convolution: `w' = w · γ / √(σ² + ε)`, `b' = β − μ · γ / √(σ² + ε)` for
     /// each output channel, with scale γ, shift β, running mean μ, running variance σ² and ε
     /// [`NORM_EPSILON`](crate::NORM_EPSILON).
     Convolution {
         /// Height and width of the kernel: 3 or 1.
         side: usize,
+        /// The norm behind it, with ε [`NORM_EPSILON`](crate::NORM_EPSILON); [`NormKind::Group`] over
+        /// [`GROUP_CHANNELS`](crate::GROUP_CHANNELS) each.
+        norm: NormKind,
     },
     /// A matrix with a bias.
     Linear,
     /// A matrix without bias, then layer norm (Ba et al. 2016): for each position `(y − μ) / √(σ² + ε) · γ + β` with
     /// the mean μ and the variance σ² of its outputs and ε [`NORM_EPSILON`](crate::NORM_EPSILON).
     Dense,
+    /// Layer norm over the channels of each cell, then a matrix with a bias: `W ((x − μ) / √(σ² + ε) · γ + β) + b`.
+    PreNormed,
+    /// A matrix with a bias, of the channels of each cell.
+    Pointwise,
+    /// A number for each head of attention, the outputs, and each offset of one cell from another, the inputs.
+    Offsets,
 }
 
 /// A tensor of a network, float32 in files.
@@ -127,9 +141,11 @@ pub enum Role {
     Linear,
     /// The bias of a linear layer, `[out]`.
     Bias,
-    /// γ of a batch norm or layer norm, `[out]`.
+    /// Numbers by head of attention and offset, `[heads, (2H − 1) · (2W − 1)]`.
+    Offsets,
+    /// γ of a norm, `[out]`, or `[in]` of a norm in front of a matrix.
     NormScale,
-    /// β of a batch norm or layer norm, `[out]`.
+    /// β of a norm, of the same shape.
     NormShift,
     /// The running mean of a batch norm, `[out]`.
     NormMean,
@@ -170,14 +186,15 @@ impl Layers {
         if architecture.model != Model::Alphazero {
             return Err(Error::Model { expected: "alphazero" });
         }
-        let &Architecture { planes, height, width, actions, channels, blocks, .. } = architecture;
+        let &Architecture { planes, height, width, actions, channels, blocks, design, .. } = architecture;
         let features = height * width * HEAD_CHANNELS;
         Ok(Self {
-            stem: Layer::convolution("stem", 3, planes, channels),
+            stem: Layer::convolution("stem", (3, design.norm), planes, channels),
             blocks: (0..blocks).map(|index| Block::new(architecture, index)).collect(),
-            policy: Layer::convolution("policy", 1, channels, HEAD_CHANNELS),
+            attention: (0..design.attention).map(|index| AttentionBlock::new(architecture, index)).collect(),
+            policy: Layer::convolution("policy", (1, design.norm), channels, HEAD_CHANNELS),
             policy_output: Layer::linear("policy.output", features, actions),
-            value: Layer::convolution("value", 1, channels, HEAD_CHANNELS),
+            value: Layer::convolution("value", (1, design.norm), channels, HEAD_CHANNELS),
             value_hidden: Layer::linear("value.hidden", features, VALUE_HIDDEN),
             value_output: Layer::linear("value.output", VALUE_HIDDEN, Outcome::RESULTS),
             board: [height, width],
@@ -187,7 +204,8 @@ impl Layers {
     /// Every layer, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
         let heads = [&self.policy, &self.policy_output, &self.value, &self.value_hidden, &self.value_output];
-        std::iter::once(&self.stem).chain(self.blocks.iter().flat_map(Block::layers)).chain(heads)
+        let attention = self.attention.iter().flat_map(AttentionBlock::layers);
+        std::iter::once(&self.stem).chain(self.blocks.iter().flat_map(Block::layers)).chain(attention).chain(heads)
     }
 
     /// Every tensor, layer by layer.
@@ -202,18 +220,20 @@ impl Layers {
     }
 
     /// Returns the number of multiply-adds that the evaluation of one position needs. Convolutions count products with
-    /// cells of the board, not with the padding. Norms, which evaluators fold, and additions do not count. The number
-    /// of FLOPs is twice as large.
+    /// cells of the board, not with the padding. Norms, activations and additions do not count. The number of FLOPs is
+    /// twice as large.
     #[must_use]
     pub fn multiply_adds(&self) -> usize {
         let [height, width] = self.board;
         let pairs = |kind| match kind {
             // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs of an output cell and an input cell.
-            LayerKind::Convolution { side: 3 } => (3 * height - 2) * (3 * width - 2),
-            LayerKind::Convolution { .. } => height * width,
+            LayerKind::Convolution { side: 3, .. } => (3 * height - 2) * (3 * width - 2),
+            LayerKind::Convolution { .. } | LayerKind::PreNormed | LayerKind::Pointwise => height * width,
             LayerKind::Linear | LayerKind::Dense => 1,
+            LayerKind::Offsets => 0,
         };
-        self.iter().map(|layer| layer.inputs * layer.outputs * pairs(layer.kind)).sum()
+        let of_layers: usize = self.iter().map(|layer| layer.inputs * layer.outputs * pairs(layer.kind)).sum();
+        of_layers + self.attention.iter().map(|block| block.pair_multiply_adds(height * width)).sum::<usize>()
     }
 }
 
@@ -227,13 +247,14 @@ impl Block {
         let &Architecture { channels, squeeze_excitation: units, global_pooling: pooled, design, .. } = architecture;
         let inner = design.block.inner_channels(channels);
         let narrows = design.block == BlockKind::Bottleneck;
+        let (one, three) = ((1, design.norm), (3, design.norm));
         let name = |part: &str| format!("{prefix}.{part}");
         let pools = pooled > 0 && index % POOLING_PERIOD == POOLING_PERIOD - 1;
         Self {
-            down: narrows.then(|| Layer::convolution(&name("down"), 1, channels, inner)),
-            first: Layer::convolution(&name("first"), 3, inner, inner),
-            second: Layer::convolution(&name("second"), 3, inner, inner),
-            up: narrows.then(|| Layer::convolution(&name("up"), 1, inner, channels)),
+            down: narrows.then(|| Layer::convolution(&name("down"), one, channels, inner)),
+            first: Layer::convolution(&name("first"), three, inner, inner),
+            second: Layer::convolution(&name("second"), three, inner, inner),
+            up: narrows.then(|| Layer::convolution(&name("up"), one, inner, channels)),
             pooling: pools.then(|| Layer::linear(&name("pooling"), 2 * pooled, inner - pooled)),
             excitation: (units > 0).then(|| Excitation {
                 hidden: Layer::linear(&name("excitation.hidden"), channels, units),
@@ -253,15 +274,17 @@ impl Block {
         self.up.as_ref().unwrap_or(&self.second)
     }
 
-    pub(crate) fn layers(&self) -> impl Iterator<Item = &Layer> {
+    /// All its layers.
+    pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         let excitation = self.excitation.iter().flat_map(|Excitation { hidden, output }| [hidden, output]);
         self.convolutions().chain(&self.pooling).chain(excitation)
     }
 }
 
 impl Layer {
-    pub(crate) fn convolution(name: &str, side: usize, inputs: usize, outputs: usize) -> Self {
-        Self { name: name.to_owned(), kind: LayerKind::Convolution { side }, inputs, outputs }
+    /// A convolution with a kernel of this side and this norm.
+    pub(crate) fn convolution(name: &str, (side, norm): (usize, NormKind), inputs: usize, outputs: usize) -> Self {
+        Self { name: name.to_owned(), kind: LayerKind::Convolution { side, norm }, inputs, outputs }
     }
 
     pub(crate) fn linear(name: &str, inputs: usize, outputs: usize) -> Self {
@@ -272,16 +295,20 @@ impl Layer {
         Self { name: name.to_owned(), kind: LayerKind::Dense, inputs, outputs }
     }
 
-    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, `.weight` and
-    /// `.bias` of a linear layer, `.weight` and `.norm.{weight, bias}` of a dense one.
+    /// Its tensors: `.convolution.weight` and `.norm.{weight, bias, mean, variance}` of a convolution, the last two
+    /// with batch norm only, `.weight` and `.bias` of a linear layer, `.weight` and `.norm.{weight, bias}` of a dense
+    /// one, all of these of a matrix behind a norm, and `.offsets`.
     #[must_use]
     pub fn tensors(&self) -> Vec<Tensor> {
         let roles: &[Role] = match self.kind {
-            LayerKind::Convolution { .. } => {
+            LayerKind::Convolution { norm: NormKind::Batch, .. } => {
                 &[Role::Convolution, Role::NormScale, Role::NormShift, Role::NormMean, Role::NormVariance]
             }
-            LayerKind::Linear => &[Role::Linear, Role::Bias],
+            LayerKind::Convolution { .. } => &[Role::Convolution, Role::NormScale, Role::NormShift],
+            LayerKind::Linear | LayerKind::Pointwise => &[Role::Linear, Role::Bias],
             LayerKind::Dense => &[Role::Linear, Role::NormScale, Role::NormShift],
+            LayerKind::PreNormed => &[Role::Linear, Role::Bias, Role::NormScale, Role::NormShift],
+            LayerKind::Offsets => &[Role::Offsets],
         };
         roles.iter().map(|role| self.tensor(*role)).collect()
     }
@@ -290,8 +317,9 @@ impl Layer {
     #[must_use]
     pub fn tensor(&self, role: Role) -> Tensor {
         let shape = match (role, self.kind) {
-            (Role::Convolution, LayerKind::Convolution { side }) => vec![self.outputs, self.inputs, side, side],
-            (Role::Linear | Role::Convolution, _) => vec![self.outputs, self.inputs],
+            (Role::Convolution, LayerKind::Convolution { side, .. }) => vec![self.outputs, self.inputs, side, side],
+            (Role::Linear | Role::Convolution | Role::Offsets, _) => vec![self.outputs, self.inputs],
+            (Role::NormScale | Role::NormShift, LayerKind::PreNormed) => vec![self.inputs],
             _ => vec![self.outputs],
         };
         Tensor { name: self.tensor_name(role), shape, role }
@@ -304,6 +332,7 @@ impl Layer {
             Role::Convolution => "convolution.weight",
             Role::Linear => "weight",
             Role::Bias => "bias",
+            Role::Offsets => "offsets",
             Role::NormScale => "norm.weight",
             Role::NormShift => "norm.bias",
             Role::NormMean => "norm.mean",
@@ -323,6 +352,8 @@ pub const ACTIONS_MAX: usize = 65_535;
 pub const CHANNELS_MAX: usize = 2048;
 /// The most residual blocks of a tower.
 pub const BLOCKS_MAX: usize = 256;
+/// The most attention blocks.
+pub const ATTENTION_MAX: usize = 256;
 /// The most hidden units of squeeze-and-excitation.
 pub const SQUEEZE_EXCITATION_MAX: usize = 2048;
 
@@ -360,6 +391,7 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
         ("channels", channels, 1, CHANNELS_MAX),
         // A network may have no block.
         ("blocks", blocks, 0, BLOCKS_MAX),
+        ("attention", architecture.design.attention, 0, ATTENTION_MAX),
         ("squeeze_excitation", squeeze_excitation, 0, SQUEEZE_EXCITATION_MAX),
         // At least one channel is left for the result of the pooling.
         ("global_pooling", global_pooling, 0, block.inner_channels(channels).saturating_sub(1)),
@@ -372,17 +404,32 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
     check_design(architecture)
 }
 
-/// Checks that the model has a tower of this design: those of MuZero have the default.
+/// Checks that the model has a tower of this design, since those of MuZero have the default, and that its parts fit the
+/// channels.
 fn check_design(architecture: &Architecture) -> Result<(), Error> {
-    let Design { activation, block } = architecture.design;
+    let &Architecture { channels, design, .. } = architecture;
+    let Design { activation, block, norm, attention, attention_heads: heads } = design;
     let others = [
         (activation != Activation::Relu, format!("activation {activation}")),
         (block != BlockKind::Residual, format!("block {block}")),
+        (norm != NormKind::Batch, format!("norm {norm}")),
+        (attention > 0, format!("attention {attention}")),
     ];
-    match others.into_iter().find(|(is_other, _)| *is_other && architecture.model != Model::Alphazero) {
-        Some((_, part)) => Err(Error::Design { part }),
-        None => Ok(()),
+    if let Some((_, part)) =
+        others.into_iter().find(|(is_other, _)| *is_other && architecture.model != Model::Alphazero)
+    {
+        return Err(Error::Design { part });
     }
+    // Without attention blocks a number of heads would make two names of one network.
+    let fits = if attention == 0 { heads == 0 } else { heads > 0 && channels.is_multiple_of(heads) };
+    if !fits {
+        return Err(Error::AttentionHeads { attention, heads, channels });
+    }
+    let channels = block.inner_channels(channels);
+    if norm == NormKind::Group && !channels.is_multiple_of(GROUP_CHANNELS) {
+        return Err(Error::GroupChannels { group: GROUP_CHANNELS, channels });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -459,16 +506,66 @@ mod tests {
 
     #[test]
     fn another_design_is_refused_for_a_model_that_has_the_default() {
-        let [mish, narrow] = [
-            Design { activation: Activation::Mish, ..Design::default() },
-            Design { block: BlockKind::Bottleneck, ..Design::default() },
+        let others = [
+            (Design { activation: Activation::Mish, ..Design::default() }, "activation mish"),
+            (Design { block: BlockKind::Bottleneck, ..Design::default() }, "block bottleneck"),
+            (Design { norm: NormKind::Layer, ..Design::default() }, "norm layer"),
+            (Design { attention: 2, attention_heads: 4, ..Design::default() }, "attention 2"),
         ];
-        for (design, part) in [(mish, "activation mish"), (narrow, "block bottleneck")] {
+        for (design, part) in others {
             let other = Architecture { design, model: Model::muzero(5), ..complete() };
             let error = check(&other).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("alphazero"), "{error}");
             assert_eq!(check(&Architecture { design, ..complete() }), Ok(()));
         }
+    }
+
+    #[test]
+    fn attention_blocks_stand_behind_the_residual_ones_and_count_pairs_of_cells() {
+        let design = Design { attention: 2, attention_heads: 4, ..Design::default() };
+        let architecture = Architecture { blocks: 0, design, ..complete() };
+        let expected: [(&str, &[usize]); 10] = [
+            ("attention.1.qkv.weight", &[48, 16]),
+            ("attention.1.qkv.bias", &[48]),
+            ("attention.1.qkv.norm.weight", &[16]),
+            ("attention.1.qkv.norm.bias", &[16]),
+            ("attention.1.position.offsets", &[4, 5 * 7]),
+            ("attention.1.output.weight", &[16, 16]),
+            ("attention.1.output.bias", &[16]),
+            ("attention.1.hidden.weight", &[32, 16]),
+            ("attention.1.hidden.bias", &[32]),
+            ("attention.1.hidden.norm.weight", &[16]),
+        ];
+        let layers = Layers::new(&architecture).unwrap();
+        let tensors: Vec<_> = layers.tensors().filter(|tensor| tensor.name.starts_with("attention.1.")).collect();
+        for (name, shape) in expected {
+            assert!(tensors.iter().any(|tensor| tensor.name == name && tensor.shape == shape), "{name}: {tensors:?}");
+        }
+        assert_eq!(tensors.len(), 13);
+        let without = Architecture { design: Design::default(), ..architecture.clone() };
+        let added = layers.multiply_adds() - Layers::new(&without).unwrap().multiply_adds();
+        // Four matrices of C · C, two of 2 C · C, and each pair of cells once for its score and once for its sum.
+        assert_eq!(added, 2 * (12 * (8 * 16 * 16) + 2 * 12 * 12 * 16));
+        for (heads, reason) in [(3, "3 does not divide 16"), (0, "of 0 heads")] {
+            let uneven = Design { attention_heads: heads, ..design };
+            let error = check(&Architecture { design: uneven, ..architecture.clone() }).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        let idle = Architecture { design: Design { attention: 0, ..design }, ..architecture };
+        assert!(matches!(check(&idle), Err(Error::AttentionHeads { attention: 0, heads: 4, .. })));
+    }
+
+    #[test]
+    fn norms_of_single_positions_have_no_running_statistics() {
+        for norm in [NormKind::Layer, NormKind::Group] {
+            let design = Design { norm, ..Design::default() };
+            let layers = Layers::new(&Architecture { design, ..complete() }).unwrap();
+            assert!(layers.tensors().all(|tensor| tensor.role.is_trained()), "{norm}");
+            assert_eq!(layers.parameters(), Layers::new(&complete()).unwrap().parameters());
+        }
+        let group = Design { norm: NormKind::Group, ..Design::default() };
+        let narrow = Architecture { design: group, channels: 24, ..complete() };
+        assert_eq!(check(&narrow), Err(Error::GroupChannels { group: 16, channels: 24 }));
     }
 
     #[test]

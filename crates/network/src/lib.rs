@@ -1,32 +1,36 @@
 //! The declaration of a network: limits of its size, layers, tensors, parameters, multiply-adds, and its file. It
-//! contains no arithmetic but that of activations, functions of one number.
+//! contains no arithmetic but that of activations, functions of one number, and of the shares of attention.
 //!
 //! The evaluators and the trainer share it, so that every tensor, shape and constant is declared once. [`Layers`] lists
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
 //! [`LatentLayers`] lists those of a MuZero network, of which an AlphaZero network of returns lacks the
 //! [`DynamicsLayers`]; [`ChanceLayers`] lists what Stochastic MuZero adds, [`ConsistencyLayers`] what only training
-//! needs. [`activation`] computes what a [`Design`](weights::Design) names. [`check`] checks an architecture against
-//! the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a safetensors file and back; an
-//! [`Error`] names the tensor that is wrong. Start with [`Layers`].
+//! needs, [`AttentionBlock`] the layers behind a tower. [`activation`] computes what a [`Design`](weights::Design)
+//! names, [`shares`] what lies between the products of attention. [`check`] checks an architecture against the limits,
+//! such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a safetensors file and back; an [`Error`]
+//! names the tensor that is wrong. Start with [`Layers`].
 
 pub mod activation;
+mod attention;
 mod chance_layers;
 mod consistency_layers;
 mod error;
 mod file;
 mod latent_layers;
 mod layers;
+pub mod shares;
 
+pub use attention::AttentionBlock;
 pub use chance_layers::ChanceLayers;
 pub use consistency_layers::ConsistencyLayers;
 pub use error::Error;
 pub use file::{Entry, Reader, write};
 pub use latent_layers::{DynamicsLayers, Head, LatentLayers, Trunk, is_vector};
 pub use layers::{
-    ACTIONS_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer, LayerKind, Layers, PLANES_MAX, Role,
-    SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
+    ACTIONS_MAX, ATTENTION_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer, LayerKind, Layers,
+    PLANES_MAX, Role, SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
 };
-pub use weights::{Activation, Architecture, BlockKind};
+pub use weights::{Activation, Architecture, BlockKind, NormKind};
 
 /// Channels of the 1×1 convolution in front of each head.
 pub const HEAD_CHANNELS: usize = 32;
@@ -38,7 +42,9 @@ pub const VALUE_HIDDEN: usize = 64;
 pub const MEMORY_UNITS: usize = 64;
 /// The steps after which that LSTM begins again with an empty memory (Ye et al. 2021).
 pub const PREFIX_HORIZON: usize = 5;
-/// The ε that a batch norm adds to variances under the square root.
+/// The ε that a norm adds to variances under the square root.
 pub const NORM_EPSILON: f64 = 1e-5;
+/// Channels of a group of a group norm, which Wu and He (2018, table 3) found best.
+pub const GROUP_CHANNELS: usize = 16;
 /// The third block, the sixth and so on have global pooling.
 const POOLING_PERIOD: usize = 3;

@@ -1,4 +1,4 @@
-//! The graph of an AlphaZero network of wins, draws and losses: stem, blocks and two heads.
+//! The graph of an AlphaZero network of wins, draws and losses: stem, residual blocks, attention blocks and two heads.
 
 use network::Layers;
 use training::{Layout, Recompute};
@@ -19,6 +19,7 @@ pub(crate) fn graph(
     let observation = graph.observe(vec![Observation::Root], architecture.planes);
     let stem = graph.convolve(&layers.stem, &[observation]);
     let x = graph.blocks(&layers.blocks, stem);
+    let x = graph.attention(&layers.attention, x);
     let features = graph.convolve(&layers.policy, &x)[0];
     let logits = graph.linear(&layers.policy_output, features);
     graph.add_loss(Loss::Policy { step: 0, logits });
@@ -42,7 +43,7 @@ mod tests {
     use crate::graph::{Changes, Workshop};
     use crate::losses::{LossWeights, Sums, Targets};
     use crate::reference::{assert_tensors_close, reference};
-    use crate::tests::networks::{activated, batch, bottleneck, complete, numbers, plain};
+    use crate::tests::networks::{activated, batch, bottleneck, complete, numbers, of_positions, plain};
     use crate::threads::Threads;
 
     const VALUE_LOSS_WEIGHT: f64 = 0.7;
@@ -112,6 +113,7 @@ mod tests {
         .into_iter()
         .chain(Activation::ALL.into_iter().map(|activation| (activated(activation), 7)))
         .chain([Activation::Relu, Activation::Mish].map(|activation| (bottleneck(activation), 6)))
+        .chain(of_positions().into_iter().map(|architecture| (architecture, 5)))
         .collect()
     }
 
@@ -141,7 +143,9 @@ mod tests {
     #[test]
     fn the_number_of_threads_changes_no_bit() {
         let wide = Architecture { channels: 40, ..plain(6, 7) };
-        for (architecture, positions) in [(complete(), 61), (wide, 40), (activated(Activation::Mish), 30)] {
+        let of_positions = of_positions().into_iter().map(|architecture| (architecture, 40));
+        let plain = [(complete(), 61), (wide, 40), (activated(Activation::Mish), 30)];
+        for (architecture, positions) in plain.into_iter().chain(of_positions) {
             let (_, layout) = layout(&architecture);
             let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
             let results = [1, 2, 3, 7]
@@ -157,6 +161,9 @@ mod tests {
     fn recomputed_activations_change_no_bit_and_the_plan_counts_every_byte() {
         for (mut architecture, positions) in cases() {
             architecture.blocks += 4;
+            if architecture.design.attention > 0 {
+                architecture.design.attention += 4;
+            }
             let (_, layout) = layout(&architecture);
             let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
             let [kept, recomputed] = [Recompute::None, Recompute::Blocks]

@@ -56,6 +56,8 @@ pub(crate) struct Graph {
     /// The segment of operations that are added, and the number of segments so far.
     segment: Option<usize>,
     segments: usize,
+    /// The phase in which operations that are added are computed at the earliest.
+    floor: usize,
     phases: Vec<Phase>,
 }
 
@@ -99,6 +101,7 @@ impl Graph {
             recompute,
             segment: None,
             segments: 0,
+            floor: 0,
             phases: Vec::new(),
         }
     }

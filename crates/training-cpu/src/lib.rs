@@ -6,11 +6,12 @@
 //!
 //! `alphazero` and `latent` build the `graph` of a network, which runs forward and back in phases between batch norms.
 //! Its operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms (`norm`,
-//! `layer_norm`), what follows them (`activation`), `rescale` and `lstm`; `losses` and `optimiser` complete a step.
-//! Start with `graph`.
+//! `layer_norm`, `position_norm`), what follows them (`activation`), `attention`, `rescale` and `lstm`; `losses` and
+//! `optimiser` complete a step. Start with `graph`.
 
 mod activation;
 mod alphazero;
+mod attention;
 mod buffer;
 mod convolution;
 mod elements;
@@ -27,6 +28,7 @@ mod optimiser;
 mod parts;
 mod path;
 mod planes;
+mod position_norm;
 #[cfg(test)]
 mod reference;
 mod rescale;

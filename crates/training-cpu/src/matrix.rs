@@ -216,6 +216,15 @@ impl Matrix {
         }
     }
 
+    /// The matrix of a linear layer of each cell of a board.
+    pub(crate) fn of_cells(layer: &Layer, [height, width]: [usize; 2], layout: &Layout, path: Path) -> Self {
+        let shape = Shape { height, width, ..Shape::matrix(layer.inputs, layer.outputs) };
+        Self {
+            weights: Weights::new(layer, Role::Linear, shape, layout, path),
+            bias: layout.parameter(&layer.tensor_name(Role::Bias)),
+        }
+    }
+
     /// Writes the outputs `[B, out]` of `x` `[B, in]`.
     pub(crate) fn apply(&self, parameters: &[f32], x: &[f32], y: &mut [f32]) {
         self.weights.apply(x, Some(&parameters[self.bias.clone()]), y);

@@ -62,6 +62,12 @@ impl Moments {
 }
 
 impl Norm {
+    /// The norm that changes nothing, behind which another one has been computed.
+    pub(crate) fn identity(channels: usize) -> Self {
+        let zeros = vec![0.0; channels];
+        Self { mean: zeros.clone(), constant: zeros, slope: vec![1.0; channels], ..Self::default() }
+    }
+
     /// The norm of a batch that consists of `parts`, with scale γ and shift β, `[C]`.
     pub(crate) fn new(parts: &[Moments], scale: &[f32], shift: &[f32]) -> Self {
         let rows: usize = parts.iter().map(|part| part.rows).sum();

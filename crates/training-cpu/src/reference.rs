@@ -1,11 +1,12 @@
 //! The network, its losses and their gradients by definition, in float64: one node of a graph for each number. Tests
 //! compare kernels with it, which share none of its code.
 
+mod attention;
 mod latent;
 
 use std::collections::HashMap;
 
-use network::{Activation, Layer, LayerKind, Layers, NORM_EPSILON, Role, activation};
+use network::{Activation, Layer, LayerKind, Layers, NORM_EPSILON, NormKind, Role, activation};
 use training::{Layout, Numbers, TrainingBatch};
 use weights::Architecture;
 
@@ -151,7 +152,10 @@ impl Network {
     fn losses(&mut self, architecture: &Architecture, batch: &TrainingBatch) -> (Variable, Variable) {
         let layers = Layers::new(architecture).unwrap();
         let observations = self.observations(architecture.planes, &batch.observations.to_floats());
-        let x = self.tower(&layers.stem, &layers.blocks, &observations);
+        let mut x = self.tower(&layers.stem, &layers.blocks, &observations);
+        for block in &layers.attention {
+            x.iter_mut().for_each(|cells| self.attention(block, cells));
+        }
         let [policy, value] = [&layers.policy, &layers.value].map(|head| {
             let mut y = self.normed(head, &x);
             self.activate(&mut y);
@@ -245,7 +249,7 @@ impl Network {
 
     /// Convolution and batch norm.
     fn normed(&mut self, layer: &Layer, x: &Maps) -> Maps {
-        let LayerKind::Convolution { side } = layer.kind else { unreachable!("the layer is a convolution") };
+        let LayerKind::Convolution { side, norm } = layer.kind else { unreachable!("the layer is a convolution") };
         let [height, width] = self.board.map(|len| isize::try_from(len).unwrap());
         let side = isize::try_from(side).unwrap();
         let mut z: Maps = x.iter().map(|x| vec![vec![0; layer.outputs]; x.len()]).collect();
@@ -267,8 +271,10 @@ impl Network {
                 z[usize::try_from(cell).unwrap()][output] = self.graph.products(&pairs);
             }
         }
-        for channel in 0..layer.outputs {
-            self.normalise(layer, channel, &mut z);
+        match norm {
+            NormKind::Batch => (0..layer.outputs).for_each(|channel| self.normalise(layer, channel, &mut z)),
+            NormKind::Layer => z.iter_mut().flatten().for_each(|cell| *cell = self.layer_norm(layer, cell)),
+            NormKind::Group => z.iter_mut().for_each(|cells| self.group_norm(layer, cells)),
         }
         z
     }

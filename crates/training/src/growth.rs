@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use network::{Layers, Role};
-use weights::{Activation, Architecture, Model};
+use network::{AttentionBlock, Layers, NormKind, Role};
+use weights::{Activation, Architecture, Design, Model};
 
 use crate::checkpoint::State;
 use crate::moments::Moment;
@@ -15,6 +15,7 @@ use crate::{Entry, Error, ModelLayers, MomentFormat, Numbers};
 /// - New blocks stand behind the old ones. The scale γ of their last norm is 0, so that they add nothing to their
 ///   input, which ReLU leaves as it is. Any other activation would change it, so that such a network cannot have more
 ///   blocks.
+/// - New attention blocks stand behind the old ones. The matrices and biases by which they add to their input are 0.
 /// - New channels, and new hidden units of squeeze-and-excitation, stand behind the old ones. Their incoming weights
 ///   are those of a new network of `seed`, and old outputs read them with weights of 0.
 /// - New parameters have moments of 0, and the same average as in the network. Moments are of float32, as in files.
@@ -26,8 +27,12 @@ pub fn grow(from: &Architecture, to: &Architecture, state: &State, seed: u64) ->
     let [old, new] = [from, to].map(|architecture| ModelLayers::new(architecture).map(|layers| layers.layout()));
     let (old, new) = (old?, new?);
     let mut fresh = Numbers::initial(&new, seed);
-    for block in &Layers::new(to)?.blocks[from.blocks..] {
-        fresh.parameters[new.parameter(&block.last().tensor_name(Role::NormScale))].fill(0.0);
+    let layers = Layers::new(to)?;
+    // Biases of a new network are 0.
+    let scales = layers.blocks[from.blocks..].iter().map(|block| block.last().tensor_name(Role::NormScale));
+    let attention = layers.attention[from.design.attention..].iter().flat_map(AttentionBlock::added);
+    for name in scales.chain(attention.map(|layer| layer.tensor_name(Role::Linear))) {
+        fresh.parameters[new.parameter(&name)].fill(0.0);
     }
     let numbers = |numbers: &Numbers| Numbers {
         parameters: transplant(&old.parameters, &numbers.parameters, &new.parameters, fresh.parameters.clone()),
@@ -57,15 +62,17 @@ fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
         channels: from.channels,
         blocks: from.blocks,
         squeeze_excitation: from.squeeze_excitation,
+        design: Design { attention: from.design.attention, attention_heads: from.design.attention_heads, ..to.design },
         ..to.clone()
     };
     if other != *from {
-        return refused("only blocks, channels and squeeze_excitation may differ".into());
+        return refused("only blocks, channels, squeeze_excitation and attention may differ".into());
     }
     for (what, old, new) in [
         ("channels", from.channels, to.channels),
         ("blocks", from.blocks, to.blocks),
         ("squeeze_excitation", from.squeeze_excitation, to.squeeze_excitation),
+        ("attention", from.design.attention, to.design.attention),
     ] {
         if new < old {
             return refused(format!("{what} {old} cannot become {new}"));
@@ -74,10 +81,17 @@ fn check(from: &Architecture, to: &Architecture) -> Result<(), Error> {
     if from.squeeze_excitation == 0 && to.squeeze_excitation > 0 && from.blocks > 0 {
         return refused("squeeze_excitation in blocks that have none scales what they compute".into());
     }
+    let Design { attention, attention_heads: heads, .. } = from.design;
+    if attention > 0 && heads != to.design.attention_heads {
+        return refused(format!("attention_heads {heads} cannot become {}", to.design.attention_heads));
+    }
+    if from.channels != to.channels && (from.design.norm == NormKind::Layer || attention > 0) {
+        return refused("a layer norm is over all channels, which more of them change".into());
+    }
     let activation = to.design.activation;
     if to.blocks > from.blocks && activation != Activation::Relu {
         return refused(format!(
-            "a block that adds nothing applies {activation} once more: only channels can be added"
+            "a block that adds nothing applies {activation} once more: only channels and attention can be added"
         ));
     }
     Ok(())
@@ -143,6 +157,10 @@ mod tests {
         }
     }
 
+    fn with_attention(attention: usize, attention_heads: usize) -> Design {
+        Design { attention, attention_heads, ..Design::default() }
+    }
+
     fn layout(architecture: &Architecture) -> Layout {
         ModelLayers::new(architecture).unwrap().layout()
     }
@@ -197,8 +215,27 @@ mod tests {
     }
 
     #[test]
+    fn new_attention_blocks_add_nothing() {
+        let (from, to) = (small(), Architecture { design: with_attention(2, 3), ..small() });
+        let grown = grow(&from, &to, &state(&from), 1).unwrap();
+        let new = layout(&to);
+        for name in ["attention.1.output", "attention.0.feed_forward.output"] {
+            for part in ["weight", "bias"] {
+                let place = new.parameter(&format!("{name}.{part}"));
+                assert!(grown.network.parameters[place].iter().all(|number| *number == 0.0), "{name}.{part}");
+            }
+        }
+        let qkv = &grown.network.parameters[new.parameter("attention.0.qkv.weight")];
+        assert!(
+            qkv.iter().all(|weight| *weight != 0.0),
+            "what is added is a function of the position once it is trained"
+        );
+    }
+
+    #[test]
     fn a_network_grows_into_itself_without_a_change() {
-        for design in [Design::default(), Design { activation: Activation::Mish, block: BlockKind::Bottleneck }] {
+        let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
+        for design in [Design::default(), mish, with_attention(2, 3)] {
             let architecture = Architecture { design, ..small() };
             let before = state(&architecture);
             assert_eq!(grow(&architecture, &architecture, &before, 1).unwrap(), before);
@@ -208,6 +245,8 @@ mod tests {
     #[test]
     fn what_would_change_the_function_is_refused_with_the_reason() {
         let mish = Design { activation: Activation::Mish, ..Design::default() };
+        let layer = Design { norm: NormKind::Layer, ..Design::default() };
+        let of = |design| Architecture { design, ..small() };
         let refused = |from: Architecture, to: Architecture| {
             grow(&from, &to, &state(&small()), 1).map(drop).unwrap_err().to_string()
         };
@@ -223,6 +262,15 @@ mod tests {
                 "applies mish once more",
             ),
             (Architecture { model: Model::muzero(5), ..small() }, small(), "a MuZero network"),
+            (of(with_attention(2, 3)), of(with_attention(1, 3)), "attention 2 cannot become 1"),
+            (of(with_attention(2, 3)), of(with_attention(2, 2)), "attention_heads 3 cannot become 2"),
+            (
+                of(with_attention(2, 3)),
+                Architecture { channels: 9, ..of(with_attention(2, 3)) },
+                "a layer norm is over all channels",
+            ),
+            (of(layer), Architecture { channels: 9, ..of(layer) }, "a layer norm is over all channels"),
+            (small(), of(layer), "only blocks, channels"),
         ] {
             let error = refused(from, to);
             assert!(error.contains(reason), "{error}");

@@ -15,9 +15,9 @@ pub struct Numbers {
 
 impl Numbers {
     /// The numbers of a new network: weights uniform within `√(6 / fan-in)` (He et al. 2015), the outputs of the heads
-    /// a tenth of it so that play begins undecided, those of global pooling and squeeze-and-excitation likewise so that
-    /// training begins near the plain tower. The matrices that map one-hot actions and chance codes to planes are
-    /// uniform within 1, because one of its inputs is not 0. The seed alone decides every number.
+    /// a tenth of it so that play begins undecided, those of global pooling, squeeze-and-excitation and attention
+    /// blocks likewise so that training begins near the plain tower. The matrices that map one-hot actions and chance
+    /// codes to planes are uniform within 1, because one of its inputs is not 0. The seed alone decides every number.
     #[must_use]
     pub fn initial(layout: &Layout, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);

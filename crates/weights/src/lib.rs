@@ -9,4 +9,4 @@ mod assembly;
 mod manifest;
 
 pub use assembly::{Assembly, AssemblyError};
-pub use manifest::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, WeightsVersion};
+pub use manifest::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, NormKind, WeightsVersion};

@@ -94,10 +94,25 @@ pub struct Architecture {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Design {
-    /// The function behind batch norms and in the hidden layer of the value head.
+    /// The function behind the norms of convolutions, in the hidden layer of the value head, and in the feed-forward of
+    /// attention blocks.
     pub activation: Activation,
     /// The convolutions of a block.
     pub block: BlockKind,
+    /// The norm behind every convolution.
+    #[serde(skip_serializing_if = "is_default")]
+    pub norm: NormKind,
+    /// The number of attention blocks behind the residual ones.
+    #[serde(skip_serializing_if = "is_default")]
+    pub attention: usize,
+    /// The number of heads of each attention block, a divisor of the channels; 0 without attention blocks.
+    #[serde(skip_serializing_if = "is_default")]
+    pub attention_heads: usize,
+}
+
+/// Returns whether a part of a design is not written.
+fn is_default<T: Default + PartialEq>(part: &T) -> bool {
+    *part == T::default()
 }
 
 impl Design {
@@ -144,6 +159,42 @@ impl BlockKind {
 }
 
 impl std::fmt::Display for BlockKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The norm behind a convolution: `(y − μ) / √(σ² + ε) · γ + β` with γ and β of each channel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Mean and variance of each channel over the batch in training, and running ones in evaluation (Ioffe and Szegedy
+    /// 2015).
+    #[default]
+    Batch,
+    /// Mean and variance of each cell of a position over its channels (Ba et al. 2016, in the place that Liu et al.
+    /// 2022 give it in convolutional networks).
+    Layer,
+    /// Mean and variance of each group of adjacent channels over all cells of a position (Wu and He 2018).
+    Group,
+}
+
+impl NormKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Batch, Self::Layer, Self::Group];
+
+    /// Returns its name in run files and manifests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Layer => "layer",
+            Self::Group => "group",
+        }
+    }
+}
+
+impl std::fmt::Display for NormKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -278,7 +329,7 @@ pub struct Manifest {
 
 #[cfg(test)]
 mod tests {
-    use super::{Activation, Architecture, BlockKind, Design, Model};
+    use super::{Activation, Architecture, BlockKind, Design, Model, NormKind};
 
     const PLAIN: &str = r#"{
     "game": "any", "planes": 2, "height": 3, "width": 3, "actions": 9, "channels": 8, "blocks": 1
@@ -300,14 +351,28 @@ mod tests {
     #[test]
     fn every_design_is_written_and_read_by_its_names_and_another_is_refused() {
         for (activation, block) in Activation::ALL.into_iter().flat_map(|it| BlockKind::ALL.map(|block| (it, block))) {
-            let text = serde_json::to_string(&Design { activation, block }).unwrap();
+            let design = Design { activation, block, ..Design::default() };
+            let text = serde_json::to_string(&design).unwrap();
             assert_eq!(text, format!(r#"{{"activation":"{activation}","block":"{block}"}}"#));
-            assert_eq!(serde_json::from_str::<Design>(&text).unwrap(), Design { activation, block });
+            assert_eq!(serde_json::from_str::<Design>(&text).unwrap(), design);
         }
         let partly: Design = serde_json::from_str(r#"{"activation":"silu"}"#).unwrap();
-        assert_eq!(partly, Design { activation: Activation::Silu, block: BlockKind::Residual });
+        assert_eq!(partly, Design { activation: Activation::Silu, ..Design::default() });
         let error = serde_json::from_str::<Design>(r#"{"activation":"tanh"}"#).unwrap_err().to_string();
         assert!(error.contains("`tanh`") && error.contains("`relu`, `mish`, `silu`, `gelu`"), "{error}");
+    }
+
+    #[test]
+    fn norms_and_attention_are_written_by_their_names_where_they_are_not_the_default() {
+        for norm in NormKind::ALL {
+            let design = Design { norm, attention: 3, attention_heads: 4, ..Design::default() };
+            let text = serde_json::to_string(&design).unwrap();
+            let of_norm = if norm == NormKind::Batch { String::new() } else { format!(r#""norm":"{norm}","#) };
+            assert!(text.ends_with(&format!(r#","block":"residual",{of_norm}"attention":3,"attention_heads":4}}"#)));
+            assert_eq!(serde_json::from_str::<Design>(&text).unwrap(), design);
+        }
+        let error = serde_json::from_str::<Design>(r#"{"norm":"instance"}"#).unwrap_err().to_string();
+        assert!(error.contains("`instance`") && error.contains("`batch`, `layer`, `group`"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
+use ::network::GROUP_CHANNELS;
 use game::{Game, ObservationShape, Scoring, Spec};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
-use weights::{Activation, Architecture, BlockKind, Design, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
 
 use super::NetworkPreset;
 
@@ -20,12 +21,19 @@ pub struct NetworkSection {
     pub squeeze_excitation: usize,
     /// Channels pooled over the board in every third block, fewer than `channels`; 0 leaves global pooling out.
     pub global_pooling: usize,
-    /// The function behind batch norms: `relu`, `mish`, `silu` or `gelu`. Others than `relu` are of `alphazero` in
+    /// The function behind norms: `relu`, `mish`, `silu` or `gelu`. Others than `relu` are of `alphazero` in
     /// games scored by their outcome.
     pub activation: Activation,
     /// The convolutions of a block: `residual`, or `bottleneck`, whose 3×3 convolutions have half of the channels. The
     /// latter is of the same models as other activations.
     pub block: BlockKind,
+    /// The norm behind convolutions: `batch`, or `layer` and `group`, which are of single positions and have no running
+    /// statistics. The latter are of the same models as other activations.
+    pub norm: NormKind,
+    /// Attention blocks behind the residual blocks, of which there may then be none; of the same models.
+    pub attention: usize,
+    /// Heads of each attention block, a divisor of the channels.
+    pub attention_heads: usize,
     /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
     /// `stochastic_muzero`, for search by learned dynamics with chance.
     pub model: ModelKind,
@@ -64,6 +72,10 @@ impl Default for NetworkSection {
             global_pooling: 0,
             activation: Activation::Relu,
             block: BlockKind::Residual,
+            norm: NormKind::Batch,
+            attention: 0,
+            // 16 channels each by default.
+            attention_heads: 4,
             model: ModelKind::Alphazero,
             support: 25,
             value_prefix: false,
@@ -89,7 +101,8 @@ impl NetworkSection {
     #[must_use]
     pub fn design(&self) -> Design {
         let block = if self.preset == NetworkPreset::B50c320 { BlockKind::Bottleneck } else { self.block };
-        Design { activation: self.activation, block }
+        let attention_heads = if self.attention == 0 { 0 } else { self.attention_heads };
+        Design { activation: self.activation, block, norm: self.norm, attention: self.attention, attention_heads }
     }
 
     /// Returns channels and blocks: those of the preset, or as they are set.
@@ -98,15 +111,35 @@ impl NetworkSection {
         self.preset.size().unwrap_or([self.channels, self.blocks])
     }
 
+    /// Checks that heads and groups fit the channels.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub(super) fn check_attention_and_norm(&self) -> Result<(), ConfigError> {
+        let ([channels, _], heads) = (self.size(), self.attention_heads);
+        if self.attention > 0 && !channels.is_multiple_of(heads) {
+            let reason = format!("{heads} does not divide {channels}, the channels");
+            return Err(ConfigError::invalid("network.attention_heads", reason));
+        }
+        let multiple = if self.design().block == BlockKind::Bottleneck { 2 * GROUP_CHANNELS } else { GROUP_CHANNELS };
+        if self.norm == NormKind::Group && !channels.is_multiple_of(multiple) {
+            let reason = format!("`group` needs a multiple of {multiple} channels, and not {channels}");
+            return Err(ConfigError::invalid("network.norm", reason));
+        }
+        Ok(())
+    }
+
     /// Checks that nothing is set that only towers of wins, draws and losses have.
     ///
     /// # Errors
     /// Names the key.
     pub(super) fn check_default_design(&self, game: &str) -> Result<(), ConfigError> {
-        let Design { activation, block } = self.design();
+        let Design { activation, block, norm, attention, attention_heads: _ } = self.design();
         let is_set = [
             ("network.activation", activation != Activation::Relu, activation.to_string()),
             ("network.block", block != BlockKind::Residual, block.to_string()),
+            ("network.norm", norm != NormKind::Batch, norm.to_string()),
+            ("network.attention", attention > 0, attention.to_string()),
         ];
         match is_set.into_iter().find(|(_, is_set, _)| *is_set) {
             Some((key, _, value)) => {
@@ -197,6 +230,33 @@ mod tests {
         assert!(error.contains("network.global_pooling") && error.contains("must be from 0 to 31"), "{error}");
         let error = answered(NetworkSection { model: ModelKind::Muzero, ..network }).unwrap_err();
         assert!(error.contains("network.block") && error.contains("`bottleneck`"), "{error}");
+    }
+
+    #[test]
+    fn attention_and_norms_are_read_by_their_names_and_refused_where_they_cannot_be_built() {
+        let read = |text: &str| serde_json::from_str::<NetworkSection>(text).map_err(|error| error.to_string());
+        let network = read(r#"{"norm": "group", "attention": 3, "attention_heads": 8, "blocks": 0}"#).unwrap();
+        let design = answered(network.clone()).unwrap().design();
+        assert_eq!((design.norm, design.attention, design.attention_heads), (NormKind::Group, 3, 8));
+        let refused = |network| answered(network).map(drop).unwrap_err();
+        assert!(read(r#"{"norm": "instance"}"#).unwrap_err().contains("expected one of `batch`, `layer`, `group`"));
+        for (network, key, reason) in [
+            (NetworkSection { attention_heads: 5, ..network.clone() }, "network.attention_heads", "does not divide 64"),
+            (NetworkSection { attention_heads: 0, ..network.clone() }, "network.attention_heads", "from 1 to 2048"),
+            (NetworkSection { attention: 257, ..network.clone() }, "network.attention", "from 0 to 256"),
+            (NetworkSection { attention: 0, ..network.clone() }, "network.blocks", "from 1 to 256"),
+            (NetworkSection { channels: 40, ..network.clone() }, "network.norm", "multiple of 16"),
+            (
+                NetworkSection { channels: 48, block: BlockKind::Bottleneck, ..network.clone() },
+                "network.norm",
+                "multiple of 32",
+            ),
+            (NetworkSection { model: ModelKind::Muzero, ..network.clone() }, "network.norm", "`group`"),
+            (NetworkSection { model: ModelKind::Muzero, norm: NormKind::Batch, ..network }, "network.attention", "`3`"),
+        ] {
+            let error = refused(network);
+            assert!(error.contains(key) && error.contains(reason), "{error}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
-use weights::{Activation, Architecture, BlockKind, Design, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
 
 use super::*;
 
@@ -42,12 +42,13 @@ pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Train
         not_finite: || Examples::Positions(TrainingBatch { wdl: vec![f32::NAN, 1.0, 0.0], ..batch() }),
         ..muzero()
     };
-    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
     let alphazero_of = alphazero;
     let alphazero = || alphazero_of(Design::default());
     vec![
         alphazero(),
         alphazero_of(mish),
+        alphazero_of(Design { norm: NormKind::Layer, attention: 1, attention_heads: 2, ..Design::default() }),
         Subject { moments: MomentFormat::Int8, recompute: Recompute::Blocks, ..alphazero() },
         Subject { optimiser: Optimiser::lion(), moments: MomentFormat::Bf16, ..alphazero() },
         Subject { optimiser: Optimiser::Sgd { momentum: 0.9 }, moments: MomentFormat::Int8, ..alphazero() },

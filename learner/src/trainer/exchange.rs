@@ -1,7 +1,7 @@
 //! Both backends against each other: each is an oracle of the other.
 
 use game::{Action, ObservationShape};
-use inference::{Batch, Evaluator as _, Predictions};
+use inference::{Batch, Evaluator, Predictions};
 use network_torch::{Device, LibtorchEvaluator, Network};
 use training::checkpoint::State;
 use training::growth::grow;
@@ -9,7 +9,7 @@ use training::{
     Decay, Layout, MomentFormat, Numbers, Optimiser, Precision, Recompute, TrainerSettings, TrainingBatch,
     TrainingKernel, UnrolledBatch, checkpoint,
 };
-use weights::{Activation, Architecture, BlockKind, Design, Model, WeightsVersion};
+use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind, WeightsVersion};
 
 use super::conformance::{files, published, step};
 use super::*;
@@ -64,8 +64,19 @@ fn designs() -> Vec<Architecture> {
     let activations = Activation::ALL.into_iter().skip(1);
     let designs = activations.map(|activation| Design { activation, ..Design::default() });
     // Behind twelve convolutions with ReLU rounding changes the sign of some number, and with it gradients.
-    let bottleneck = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
-    designs.chain([bottleneck]).map(|design| Architecture { design, ..complete() }).collect()
+    let bottleneck = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
+    designs
+        .chain([bottleneck])
+        .map(|design| Architecture { design, ..complete() })
+        .chain(of_positions().map(|design| Architecture { design, channels: 32, height: 4, width: 5, ..complete() }))
+        .collect()
+}
+
+/// Designs with attention blocks and norms of single positions.
+fn of_positions() -> [Design; 3] {
+    let smooth = Design { activation: Activation::Silu, ..Design::default() };
+    let attention = Design { attention: 2, attention_heads: 4, ..smooth };
+    [attention, Design { norm: NormKind::Layer, ..smooth }, Design { norm: NormKind::Group, ..attention }]
 }
 
 fn settings() -> TrainerSettings {
@@ -223,7 +234,11 @@ fn both_backends_begin_alike_and_have_the_same_gradients_losses_and_statistics()
 
 #[test]
 fn recomputed_activations_of_both_backends_give_the_gradients_losses_and_statistics_of_kept_ones() {
-    for architecture in [complete(), plain(), Architecture { blocks: 9, channels: 10, ..complete() }] {
+    let deep = Architecture { blocks: 9, channels: 10, ..complete() };
+    let attention = Design { attention: 9, attention_heads: 4, ..Design::default() };
+    let transformer = Architecture { blocks: 0, design: attention, ..plain() };
+    let of_positions = designs().into_iter().filter(|architecture| architecture.channels == 32);
+    for architecture in [complete(), plain(), deep, transformer].into_iter().chain(of_positions) {
         let layout = descent(0.0).layers(&architecture).unwrap().layout();
         let batch = batch(&architecture, 37, 5);
         let before = numbers(&layout, kernels(&architecture, descent(0.0)).as_ref());
@@ -302,6 +317,13 @@ fn resume(
 
 /// Priors and chances by published weights.
 fn answers(architecture: &Architecture, bytes: &[u8], positions: usize) -> Vec<f32> {
+    let evaluator =
+        LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, Precision::F32).unwrap();
+    answers_of(Box::new(evaluator), architecture, positions)
+}
+
+/// Priors and chances by an evaluator.
+fn answers_of(mut evaluator: Box<dyn Evaluator>, architecture: &Architecture, positions: usize) -> Vec<f32> {
     let &Architecture { planes, height, width, actions, .. } = architecture;
     let mut batch = Batch::new(ObservationShape { planes, height, width });
     let legal: Vec<Action> = (0..actions as u16).map(Action).collect();
@@ -310,8 +332,6 @@ fn answers(architecture: &Architecture, bytes: &[u8], positions: usize) -> Vec<f
             planes.iter_mut().enumerate().for_each(|(index, x)| *x = noise(97 * position + index).round());
         });
     }
-    let mut evaluator =
-        LibtorchEvaluator::new(architecture, WeightsVersion(1), bytes, Device::Cpu, Precision::F32).unwrap();
     let mut predictions = Predictions::new();
     evaluator.evaluate(&batch, &mut predictions).unwrap();
     let of_position = |index: usize| {
@@ -322,12 +342,35 @@ fn answers(architecture: &Architecture, bytes: &[u8], positions: usize) -> Vec<f
 }
 
 #[test]
+fn the_kernels_of_the_cpu_answer_as_libtorch_does_from_what_was_trained_in_every_design() {
+    for architecture in designs().into_iter().map(|architecture| Architecture { channels: 32, ..architecture }) {
+        let descent = TrainerSettings { learning_rate: 0.05, ..descent(0.0) };
+        let mut trainer = kernels(&architecture, descent);
+        for start in 0..3 {
+            trained(trainer.as_mut(), &batch(&architecture, 20, 1000 * start));
+        }
+        let bytes = published(trainer.as_ref());
+        let expected = answers(&architecture, &bytes, 9);
+        for path in network_cpu::KernelVariant::ALL.into_iter().filter(|path| path.is_available()) {
+            let tower = network_cpu::Tower::new(&architecture, &bytes, path).unwrap();
+            let evaluator = network_cpu::TowerEvaluator::new(std::sync::Arc::new(tower), WeightsVersion(1));
+            let got = answers_of(Box::new(evaluator), &architecture, 9);
+            let worst = got.iter().zip(&expected).map(|(got, expected)| (got - expected).abs()).fold(0.0, f32::max);
+            let tolerance = if path.is_bf16() { 0.03 } else { 1e-4 };
+            assert!(worst < tolerance, "{path} is off by {worst} on {architecture:?}");
+        }
+    }
+}
+
+#[test]
 fn a_network_that_grows_answers_as_before_and_trains_on_in_both_backends() {
-    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck };
+    let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
     let narrow = Architecture { design: mish, ..complete() };
+    let attention = Design { attention: 2, attention_heads: 6, ..Design::default() };
     for (from, to) in [
         (complete(), Architecture { blocks: 5, channels: 32, squeeze_excitation: 8, ..complete() }),
         (narrow.clone(), Architecture { channels: 26, ..narrow }),
+        (plain(), Architecture { design: attention, ..plain() }),
     ] {
         let [old, new] = [&from, &to].map(|architecture| settings().layers(architecture).unwrap().layout());
         let mut small = kernels(&from, settings());

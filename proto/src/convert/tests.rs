@@ -6,7 +6,7 @@ mod round_trips;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use ::weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, WeightsVersion};
+use ::weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, NormKind, WeightsVersion};
 use experience::{ActionProbability, Episode, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
@@ -269,8 +269,16 @@ fn models() -> impl Strategy<Value = Model> {
 
 fn designs() -> impl Strategy<Value = Design> {
     let (activations, blocks) = (Activation::ALL.to_vec(), BlockKind::ALL.to_vec());
-    (proptest::sample::select(activations), proptest::sample::select(blocks))
-        .prop_map(|(activation, block)| Design { activation, block })
+    let kinds = (proptest::sample::select(activations), proptest::sample::select(blocks));
+    let norms = proptest::sample::select(NormKind::ALL.to_vec());
+    // One head fits any number of channels.
+    (kinds, norms, 0..=DIMENSION_MAX as usize).prop_map(|((activation, block), norm, attention)| Design {
+        activation,
+        block,
+        norm,
+        attention,
+        attention_heads: attention.min(1),
+    })
 }
 
 fn architectures() -> impl Strategy<Value = Architecture> {

@@ -1,4 +1,4 @@
-use weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, WeightsVersion};
+use weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, NormKind, WeightsVersion};
 
 use super::{Invalid, between, count, inside, invalid, name, required, wire_count};
 use crate::limits::{ACTIONS_MAX, CHUNK_BYTES_MAX, DIMENSION_MAX};
@@ -48,7 +48,7 @@ impl From<&Architecture> for v1::Architecture {
             blocks,
             squeeze_excitation,
             global_pooling,
-            design: Design { activation, block },
+            design: Design { activation, block, norm, attention, attention_heads },
             model,
         } = architecture;
         Self {
@@ -67,6 +67,9 @@ impl From<&Architecture> for v1::Architecture {
             return_support: wire_count(if model.has_dynamics() { 0 } else { model.support().unwrap_or(0) }),
             activation: v1::Activation::from(*activation).into(),
             block: v1::BlockKind::from(*block).into(),
+            norm: v1::NormKind::from(*norm).into(),
+            attention: wire_count(*attention),
+            attention_heads: wire_count(*attention_heads),
         }
     }
 }
@@ -91,6 +94,9 @@ impl TryFrom<v1::Architecture> for Architecture {
             return_support,
             activation,
             block,
+            norm,
+            attention,
+            attention_heads,
         } = message;
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
@@ -109,7 +115,13 @@ impl TryFrom<v1::Architecture> for Architecture {
             blocks: between("blocks", blocks, 0, max)?,
             squeeze_excitation: between("squeeze_excitation", squeeze_excitation, 0, max)?,
             global_pooling: between("global_pooling", global_pooling, 0, channels - 1)?,
-            design: Design { activation: activation_from_wire(activation)?, block: block_from_wire(block)? },
+            design: Design {
+                activation: activation_from_wire(activation)?,
+                block: block_from_wire(block)?,
+                norm: norm_from_wire(norm)?,
+                attention: between("attention", attention, 0, max)?,
+                attention_heads: between("attention_heads", attention_heads, 0, channels)?,
+            },
             model: match (support, codes) {
                 (0, _) if muzero_value_prefix => {
                     return Err(invalid("muzero_value_prefix", "is set for a network without muzero_support"));
@@ -163,6 +175,26 @@ fn block_from_wire(block: i32) -> Result<BlockKind, Invalid> {
         Ok(v1::BlockKind::Unspecified | v1::BlockKind::Residual) => Ok(BlockKind::Residual),
         Ok(v1::BlockKind::Bottleneck) => Ok(BlockKind::Bottleneck),
         Err(_) => Err(invalid("block", format!("{block} is not a kind of block that this version knows"))),
+    }
+}
+
+impl From<NormKind> for v1::NormKind {
+    fn from(norm: NormKind) -> Self {
+        match norm {
+            // As before there were others.
+            NormKind::Batch => Self::Unspecified,
+            NormKind::Layer => Self::Layer,
+            NormKind::Group => Self::Group,
+        }
+    }
+}
+
+fn norm_from_wire(norm: i32) -> Result<NormKind, Invalid> {
+    match v1::NormKind::try_from(norm) {
+        Ok(v1::NormKind::Unspecified | v1::NormKind::Batch) => Ok(NormKind::Batch),
+        Ok(v1::NormKind::Layer) => Ok(NormKind::Layer),
+        Ok(v1::NormKind::Group) => Ok(NormKind::Group),
+        Err(_) => Err(invalid("norm", format!("{norm} is not a kind of norm that this version knows"))),
     }
 }
 

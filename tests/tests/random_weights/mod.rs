@@ -61,7 +61,7 @@ fn bytes(architecture: &Architecture, seed: u64) -> Vec<u8> {
             // Uniform within ±√(3 / fan-in), so that activations stay of the order of one.
             Role::Convolution | Role::Linear => (0.0, (3.0 * tensor.shape[0] as f32 / tensor.numel() as f32).sqrt()),
             Role::NormScale | Role::NormVariance => (1.0, 0.1),
-            Role::Bias | Role::NormShift | Role::NormMean => (0.0, 0.1),
+            Role::Bias | Role::Offsets | Role::NormShift | Role::NormMean => (0.0, 0.1),
         };
         let values: Vec<f32> = (0..tensor.numel()).map(|_| middle + spread * rng.random_range(-1.0..1.0_f32)).collect();
         Entry::tensor("", &tensor, &values)

@@ -296,7 +296,7 @@ impl Layer {
     /// Packs a layer of the first `inputs` of its inputs.
     fn new(path: KernelVariant, layer: &Normed, inputs: usize) -> Self {
         let weight = layer.weight.chunks_exact(layer.inputs).flat_map(|row| &row[..inputs]).copied().collect();
-        let affine = Affine { inputs, taps: 1, weight, bias: vec![0.0; layer.scale.len()] };
+        let affine = Affine { inputs, taps: 1, weight, bias: vec![0.0; layer.scale.len()], norm: None };
         Self { product: Product::convolution(path.packing(), &affine, STATE), norm: Norm::new(layer) }
     }
 

@@ -39,9 +39,12 @@ fn of_layer(architecture: &Architecture, layer: &Layer) -> usize {
     };
     let pairs = match layer.kind {
         // Along a side of n cells, a kernel of side 3 forms 3n - 2 pairs of an output cell and an input cell.
-        LayerKind::Convolution { side: 3 } => (3 * height - 2) * (3 * width - 2),
+        LayerKind::Convolution { side: 3, .. } => (3 * height - 2) * (3 * width - 2),
         LayerKind::Convolution { .. } => height * width,
         LayerKind::Linear | LayerKind::Dense => 1,
+        LayerKind::PreNormed | LayerKind::Pointwise | LayerKind::Offsets => {
+            unreachable!("networks of latent states have no attention blocks")
+        }
     };
     inputs * layer.outputs * pairs
 }

@@ -456,7 +456,9 @@ impl Prediction {
         let both = Affine {
             weight: [&of_policy.weight[..], &value.convolution.weight].concat(),
             bias: [&of_policy.bias[..], &value.convolution.bias].concat(),
-            ..*of_policy
+            inputs: of_policy.inputs,
+            taps: of_policy.taps,
+            norm: None,
         };
         Self {
             convolution: Product::convolution(path.packing(), &both, board),

@@ -157,7 +157,7 @@ pub(crate) fn take_rows(path: KernelVariant, layout: Layout, rows: usize, runs: 
 
 /// Sixteen channels of a row, whose blocks are `block_lines` lines apart.
 #[inline(always)]
-fn read(format: Format, lines: &[Line], block_lines: usize, group: usize) -> [f32; GROUP] {
+pub(crate) fn read(format: Format, lines: &[Line], block_lines: usize, group: usize) -> [f32; GROUP] {
     match format {
         Format::F32 => lines[group * block_lines].0.map(f32::from_bits),
         _ => {
@@ -223,7 +223,7 @@ fn fold(lanes: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> f32 {
 
 /// The sum of all lanes.
 #[inline(always)]
-fn total(lanes: [f32; GROUP]) -> f32 {
+pub(crate) fn total(lanes: [f32; GROUP]) -> f32 {
     fold(lanes, |a, b| a + b)
 }
 

@@ -123,8 +123,13 @@ fn check_layout(multiplier: Multiplier, layout: Layout, [inputs, outputs, taps]:
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (path, packing) = (multiplier.path(), multiplier.path().packing());
     let Layout { board, positions, together, .. } = layout;
-    let mut affine =
-        Affine { inputs, taps, weight: numbers(&mut rng, outputs * inputs * taps), bias: numbers(&mut rng, outputs) };
+    let mut affine = Affine {
+        inputs,
+        taps,
+        weight: numbers(&mut rng, outputs * inputs * taps),
+        bias: numbers(&mut rng, outputs),
+        norm: None,
+    };
     if packing.format == Format::I8 {
         // So that integers are exactly 128 times the weights, the largest of which is 127.
         affine.weight.iter_mut().for_each(|weight| *weight = (*weight * 127.0).round() / 128.0);
@@ -260,7 +265,8 @@ fn check_runs(multiplier: Multiplier, lengths: &[usize], bias: f32) {
     let layout = Layout::apart(Board::new(1, rows), 1);
     let mut input = Planes::new(packing.format, layout, inputs);
     fill(&mut input, 1, inputs, &mut rng);
-    let affine = Affine { inputs, taps: 1, weight: numbers(&mut rng, outputs * inputs), bias: vec![bias; outputs] };
+    let affine =
+        Affine { inputs, taps: 1, weight: numbers(&mut rng, outputs * inputs), bias: vec![bias; outputs], norm: None };
     let product = Product::convolution(packing, &affine, layout.board);
     let mut line = layout.margin();
     let runs: Vec<Run> = lengths
@@ -288,7 +294,7 @@ fn check_runs(multiplier: Multiplier, lengths: &[usize], bias: f32) {
 fn rows_outside_the_planes_are_refused() {
     let layout = Layout::apart(Board::new(2, 2), 1);
     let packing = KernelVariant::PortableF32.packing();
-    let affine = Affine { inputs: 16, taps: 9, weight: vec![0.0; 16 * 16 * 9], bias: vec![0.0; 16] };
+    let affine = Affine { inputs: 16, taps: 9, weight: vec![0.0; 16 * 16 * 9], bias: vec![0.0; 16], norm: None };
     let input = Planes::new(packing.format, layout, 16);
     let product = Product::convolution(packing, &affine, layout.board);
     let mut output = input.clone();

@@ -127,7 +127,7 @@ fn random_planes(layout: Layout, channels: usize, rng: &mut ChaCha8Rng) -> (Plan
 fn check(path: KernelVariant, board: Board, cut: &Cut, channels: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64((board.height * 64 + board.width) as u64);
     let weight = scaled(&mut rng, channels);
-    let affine = Affine { inputs: channels, taps: 9, weight, bias: numbers(&mut rng, channels) };
+    let affine = Affine { inputs: channels, taps: 9, weight, bias: numbers(&mut rng, channels), norm: None };
     let layout = Layout::apart(board, 3);
     let winograd = Winograd::new(path, cut.clone(), layout.positions);
     let (products, mut points) = (winograd.products(path.packing(), &affine), winograd.planes(channels));
@@ -208,6 +208,7 @@ fn a_filtered_position_is_the_same_to_the_last_bit_alone_and_in_a_batch() {
             taps: 9,
             weight: numbers(&mut rng, channels * channels * 9),
             bias: numbers(&mut rng, channels),
+            norm: None,
         };
         let winograd = Winograd::new(path, cut.clone(), 5);
         let (products, mut points) = (winograd.products(path.packing(), &affine), winograd.planes(channels));
@@ -244,7 +245,7 @@ fn filtering_rounds_little_more_than_nine_taps() {
     let layout = Layout::apart(board, 1);
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let weight = scaled(&mut rng, channels);
-    let affine = Affine { inputs: channels, taps: 9, weight, bias: numbers(&mut rng, channels) };
+    let affine = Affine { inputs: channels, taps: 9, weight, bias: numbers(&mut rng, channels), norm: None };
     let values: Vec<f32> = numbers(&mut rng, channels * board.cells()).into_iter().map(|x| x.max(0.0)).collect();
     let mut input = Planes::new(Format::F32, layout, channels);
     input.observe(0, &values);

@@ -67,7 +67,7 @@ pub(super) fn trained_weights(architecture: &Architecture, seed: u64) -> Result<
             *value = match tensor.role {
                 Role::NormScale if tensor.name.contains(".second.") => RESIDUAL_SCALE * rng.random_range(0.5..1.5),
                 Role::NormScale | Role::NormVariance => rng.random_range(0.7..1.3),
-                Role::Bias | Role::NormShift | Role::NormMean => rng.random_range(-0.2..0.2),
+                Role::Bias | Role::Offsets | Role::NormShift | Role::NormMean => rng.random_range(-0.2..0.2),
                 Role::Linear if tensor.name.ends_with("output.weight") => *value * OUTPUT_SCALE,
                 Role::Convolution | Role::Linear => *value,
             };

@@ -1,9 +1,10 @@
 //! Small networks and batches for the tests of this crate.
 
+use ::network::Role;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
-use weights::{Activation, Architecture, BlockKind, Design, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
 
 use crate::Network;
 use training::{TrainingBatch, UnrolledBatch};
@@ -69,6 +70,29 @@ pub(crate) fn bottleneck() -> Architecture {
     Architecture { design: Design { block: BlockKind::Bottleneck, ..Design::default() }, ..complete() }
 }
 
+/// A transformer: attention blocks without residual ones, on a board that is not square.
+pub(crate) fn attentive() -> Architecture {
+    let design = Design { activation: Activation::Gelu, attention: 2, attention_heads: 4, ..Design::default() };
+    Architecture { blocks: 0, squeeze_excitation: 0, global_pooling: 0, design, ..complete() }
+}
+
+/// Networks with attention blocks behind residual ones and with norms of single positions, which every option follows.
+pub(crate) fn of_positions() -> Vec<Architecture> {
+    let behind = Design { attention: 1, attention_heads: 2, ..Design::default() };
+    let layer = Design { norm: NormKind::Layer, ..Design::default() };
+    let group = Design { norm: NormKind::Group, activation: Activation::Mish, ..behind };
+    let wide = Architecture { channels: 32, ..complete() };
+    let narrow = Design { block: BlockKind::Bottleneck, ..group };
+    vec![
+        attentive(),
+        Architecture { design: behind, ..complete() },
+        Architecture { design: layer, ..complete() },
+        Architecture { design: Design { activation: Activation::Silu, ..layer }, squeeze_excitation: 0, ..complete() },
+        Architecture { design: group, ..complete() },
+        Architecture { design: narrow, ..wide },
+    ]
+}
+
 /// A dense MuZero network: vectors of 5 numbers, 3 actions, 6 units, 1 block.
 pub(crate) fn dense() -> Architecture {
     let model = Model::muzero(4);
@@ -111,7 +135,8 @@ pub(crate) fn seasoned_with_consistency(architecture: &Architecture, seed: u64) 
 fn season(network: Network, seed: u64) -> Network {
     let mut rng = ChaCha8Rng::seed_from_u64(seed + 1);
     let _guard = tch::no_grad_guard();
-    for entry in network.layout.parameters.iter().filter(|entry| entry.tensor.shape.len() == 1) {
+    let begins_even = |role| !matches!(role, Role::Convolution | Role::Linear);
+    for entry in network.layout.parameters.iter().filter(|entry| begins_even(entry.tensor.role)) {
         jiggle(&mut network.tensor(&entry.tensor.name).shallow_clone(), &mut rng);
     }
     for entry in &network.layout.statistics {
@@ -122,7 +147,7 @@ fn season(network: Network, seed: u64) -> Network {
 
 fn jiggle(tensor: &mut Tensor, rng: &mut ChaCha8Rng) {
     let noise: Vec<f32> = (0..tensor.numel()).map(|_| rng.random_range(-0.4..0.4)).collect();
-    let _ = tensor.f_add_(&Tensor::from_slice(&noise)).unwrap();
+    let _ = tensor.f_add_(&Tensor::from_slice(&noise).view_as(tensor)).unwrap();
 }
 
 /// `positions` random observations with random targets; action 0 is illegal in every other row, and every third row

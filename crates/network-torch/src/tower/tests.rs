@@ -1,6 +1,6 @@
-use ::network::NORM_EPSILON;
+use ::network::{AttentionBlock, GROUP_CHANNELS, NORM_EPSILON};
 use tch::{Kind, Tensor};
-use weights::{Activation, Architecture, BlockKind};
+use weights::{Activation, Architecture, BlockKind, NormKind};
 
 use super::{Mode, NORM_MOMENTUM, forward};
 use crate::{
@@ -8,7 +8,8 @@ use crate::{
     losses::{Targets, losses, policy_weight},
     network,
     tests::networks::{
-        activated, assert_close, batch, bottleneck, complete, numbers, observations, seasoned, small, tiny,
+        activated, assert_close, attentive, batch, bottleneck, complete, numbers, observations, of_positions, seasoned,
+        small, tiny,
     },
 };
 
@@ -58,6 +59,34 @@ impl Reference<'_> {
         let mut x = self.convolve(name, x);
         let part = |part: &str| self.numbers(&format!("{name}.norm.{part}"));
         let (gamma, beta) = (part("weight"), part("bias"));
+        match self.network.architecture().design.norm {
+            NormKind::Batch => {}
+            NormKind::Layer => {
+                for maps in &mut x {
+                    let mut cells = to_cells(maps);
+                    for cell in &mut cells {
+                        normalise(cell);
+                        let affine = gamma.iter().zip(&beta);
+                        cell.iter_mut().zip(affine).for_each(|(x, (gamma, beta))| *x = *x * gamma + beta);
+                    }
+                    set_cells(maps, &cells);
+                }
+                return x;
+            }
+            NormKind::Group => {
+                for group in x.iter_mut().flat_map(|maps| maps.chunks_exact_mut(GROUP_CHANNELS)) {
+                    let mut values: Vec<f64> = group.iter().flatten().flatten().copied().collect();
+                    normalise(&mut values);
+                    group.iter_mut().flatten().flatten().zip(values).for_each(|(to, value)| *to = value);
+                }
+                for maps in &mut x {
+                    for (channel, map) in maps.iter_mut().enumerate() {
+                        map.iter_mut().flatten().for_each(|value| *value = *value * gamma[channel] + beta[channel]);
+                    }
+                }
+                return x;
+            }
+        }
         for channel in 0..gamma.len() {
             let all: Vec<f64> = x.iter().flat_map(|maps| maps[channel].iter().flatten().copied()).collect();
             let batch_mean = all.iter().sum::<f64>() / all.len() as f64;
@@ -121,6 +150,51 @@ impl Reference<'_> {
         z
     }
 
+    /// Layer norm of each cell `[C]`, then a matrix.
+    fn pre_normed(&self, name: &str, cells: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let [gamma, beta] = ["weight", "bias"].map(|part| self.numbers(&format!("{name}.norm.{part}")));
+        let normed = cells.iter().map(|cell| {
+            let mut cell = cell.clone();
+            normalise(&mut cell);
+            cell.iter().zip(gamma.iter().zip(&beta)).map(|(x, (gamma, beta))| x * gamma + beta).collect()
+        });
+        self.linear(name, &normed.collect::<Vec<_>>())
+    }
+
+    /// An attention block of one position's cells `[cells][C]`.
+    fn attention(&self, name: &str, mut x: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        let &Architecture { height, width, channels, ref design, .. } = self.network.architecture();
+        let (heads, cells) = (design.attention_heads, height * width);
+        let of_head = channels / heads;
+        let offsets = AttentionBlock::offsets([height, width]);
+        let table = self.numbers(&format!("{name}.position.offsets"));
+        let of_table = table.len() / heads;
+        let qkv = self.pre_normed(&format!("{name}.qkv"), &x);
+        let mut sums = vec![vec![0.0; channels]; cells];
+        for (head, cell) in (0..heads).flat_map(|head| (0..cells).map(move |cell| (head, cell))) {
+            let part = |which: usize, cell: usize| &qkv[cell][which * channels + head * of_head..][..of_head];
+            let scores: Vec<f64> = (0..cells)
+                .map(|other| {
+                    let dot: f64 = part(0, cell).iter().zip(part(1, other)).map(|(q, k)| q * k).sum();
+                    dot / (of_head as f64).sqrt() + table[head * of_table + offsets[cell * cells + other]]
+                })
+                .collect();
+            let total: f64 = scores.iter().map(|score| score.exp()).sum();
+            for (other, score) in scores.iter().enumerate() {
+                let to = &mut sums[cell][head * of_head..][..of_head];
+                to.iter_mut().zip(part(2, other)).for_each(|(to, v)| *to += score.exp() / total * v);
+            }
+        }
+        let add = |x: &mut Vec<Vec<f64>>, y: Vec<Vec<f64>>| {
+            x.iter_mut().flatten().zip(y.iter().flatten()).for_each(|(x, y)| *x += y);
+        };
+        add(&mut x, self.linear(&format!("{name}.output"), &sums));
+        let mut hidden = self.pre_normed(&format!("{name}.hidden"), &x);
+        hidden.iter_mut().flatten().for_each(|unit| *unit = self.f(*unit));
+        add(&mut x, self.linear(&format!("{name}.feed_forward.output"), &hidden));
+        x
+    }
+
     fn f(&self, x: f64) -> f64 {
         ::network::activation::value(self.network.architecture().design.activation, x)
     }
@@ -153,12 +227,40 @@ impl Reference<'_> {
             pairs.for_each(|(y, x)| *y += x);
             x = self.activated(y);
         }
+        for maps in &mut x {
+            let mut cells = to_cells(maps);
+            for index in 0..self.network.architecture().design.attention {
+                cells = self.attention(&format!("attention.{index}"), cells);
+            }
+            set_cells(maps, &cells);
+        }
         let policy = self.linear("policy.output", &self.head("policy", &x));
         let mut hidden = self.linear("value.hidden", &self.head("value", &x));
         hidden.iter_mut().flatten().for_each(|value| *value = self.f(*value));
         let value = self.linear("value.output", &hidden);
         (policy.into_iter().flatten().collect(), value.into_iter().flatten().collect())
     }
+}
+
+/// Maps of a position by cell, `[cells][C]`.
+fn to_cells(maps: &[Vec<Vec<f64>>]) -> Vec<Vec<f64>> {
+    let width = maps[0][0].len();
+    let cells = 0..maps[0].len() * width;
+    cells.map(|cell| maps.iter().map(|map| map[cell / width][cell % width]).collect()).collect()
+}
+
+/// Replaces the maps of a position by its cells.
+fn set_cells(maps: &mut [Vec<Vec<f64>>], cells: &[Vec<f64>]) {
+    for (channel, map) in maps.iter_mut().enumerate() {
+        map.iter_mut().flatten().zip(cells).for_each(|(to, cell)| *to = cell[channel]);
+    }
+}
+
+/// Subtracts the mean and divides by the deviation.
+fn normalise(values: &mut [f64]) {
+    let mean = mean(values);
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    values.iter_mut().for_each(|value| *value = (*value - mean) / (variance + NORM_EPSILON).sqrt());
 }
 
 /// The numbers of a map after `change`.
@@ -220,6 +322,14 @@ fn bottleneck_blocks_agree_with_the_reference_in_evaluation_and_training() {
 }
 
 #[test]
+fn attention_and_norms_of_positions_agree_with_the_reference_in_evaluation_and_training() {
+    for architecture in of_positions() {
+        agrees_with_the_reference(&architecture, Mode::Evaluation);
+        agrees_with_the_reference(&architecture, Mode::Training);
+    }
+}
+
+#[test]
 fn either_option_alone_agrees_with_the_reference() {
     agrees_with_the_reference(&Architecture { squeeze_excitation: 0, ..complete() }, Mode::Evaluation);
     agrees_with_the_reference(&Architecture { global_pooling: 0, ..complete() }, Mode::Evaluation);
@@ -249,6 +359,7 @@ fn training_moves_the_running_statistics_by_the_momentum_and_evaluation_does_not
 fn bf16_stays_near_f32() {
     stays_near_f32_in_bf16(&small());
     stays_near_f32_in_bf16(&complete());
+    stays_near_f32_in_bf16(&attentive());
 }
 
 fn stays_near_f32_in_bf16(architecture: &Architecture) {
@@ -331,5 +442,12 @@ fn every_gradient_of_other_designs_is_the_slope_of_the_loss() {
     every_gradient_is_the_slope(&bottleneck());
     for activation in [Activation::Mish, Activation::Silu, Activation::Gelu] {
         every_gradient_is_the_slope(&activated(activation));
+    }
+}
+
+#[test]
+fn every_gradient_of_attention_and_norms_of_positions_is_the_slope_of_the_loss() {
+    for architecture in of_positions() {
+        every_gradient_is_the_slope(&architecture);
     }
 }

@@ -1,5 +1,5 @@
 use super::forward::of_kept;
-use super::operation::{self, Activated, Dense, Join, Operation};
+use super::operation::{self, Activated, Dense, Join, Normalised, Operation};
 use super::part::Part;
 use super::{Loss, Value};
 use network::with_function;
@@ -40,6 +40,31 @@ impl<'a> Part<'a> {
                 self.put_gradient(z, of_z);
                 let weights = &graph.layers.convolutions[convolution].weights;
                 self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(z), of_x));
+            }
+            Operation::Product { convolution, x, y } => {
+                let weights = &graph.layers.convolutions[convolution].weights;
+                self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(y), of_x));
+            }
+            Operation::Normalise(Normalised { norm, x, moments, n, .. }) => {
+                let (norm, mut sums) = (&graph.layers.position_norms[norm], None);
+                self.add_gradient(x, |part, of_x| {
+                    let read = [part.read(x), part.read(moments), part.read_gradient(n)];
+                    sums = Some(norm.backward(path, part.context.parameters, read, of_x));
+                });
+                self.results.sums.extend(sums.map(|sums| (node, sums)));
+            }
+            Operation::Attend { attention, qkv, y } => {
+                let (attention, mut table) = (&graph.layers.attentions[attention], None);
+                self.add_gradient(qkv, |part, of_qkv| {
+                    let (parameters, of_y) = (part.context.parameters, part.read_gradient(y));
+                    table = Some(attention.backward(path, parameters, part.read(qkv), of_y, of_qkv));
+                });
+                self.results.tables.extend(table.map(|table| (node, table)));
+            }
+            Operation::Add { x, beside, y } => {
+                for input in [x, beside] {
+                    self.add_gradient(input, |part, of_input| of_input.copy_from_slice(part.read_gradient(y)));
+                }
             }
             Operation::Activate(ref activated) => self.of_activation(node, activated),
             Operation::Rescale { x, y } => self.add_gradient(x, |part, of_x| {
@@ -105,6 +130,7 @@ impl<'a> Part<'a> {
         let activation = &graph.layers.activations[activation];
         let of_y = self.take_gradient(y);
         let besides = besides.map(|besides| self.read_gradient(besides));
+        let is_identity = graph.norms[norm].phase.is_none();
         let norm = &self.context.norms[norm];
         let normed = Normed { norm, z: self.read(z), cells: graph.cells };
         let terms = kept.terms.map(|value| self.read(value)).unwrap_or_default();
@@ -120,9 +146,11 @@ impl<'a> Part<'a> {
         };
         let normed = Normed { norm, z: self.read(z), cells: graph.cells };
         activation.backward(graph.path, graph.function, normed, self.read(y), of_y, &mut numbers, of_n);
-        let of_norm = if n == y { &*of_y } else { &*of_n };
-        let sums = GradientSums::of(graph.path, of_norm, self.read(z), &norm.mean);
-        self.results.sums.push((node, sums));
+        if !is_identity {
+            let of_norm = if n == y { &*of_y } else { &*of_n };
+            let sums = GradientSums::of(graph.path, of_norm, self.read(z), &norm.mean);
+            self.results.sums.push((node, sums));
+        }
         self.put_gradient(y, of_y);
         if n != y {
             self.put_gradient(n, of_n);

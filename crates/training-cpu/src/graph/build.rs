@@ -1,7 +1,7 @@
-use network::{Block, Layer};
+use network::{AttentionBlock, Block, Layer};
 use training::Recompute;
 
-use super::operation::{Activated, Dense, Join, Norm};
+use super::operation::{Activated, Dense, Join, Norm, Normalised};
 use super::{Declared, Graph, Loss, Node, Observation, Operation, Value};
 
 impl Graph {
@@ -46,6 +46,34 @@ impl Graph {
         y
     }
 
+    /// A matrix with its bias, of each cell.
+    fn pointwise(&mut self, layer: &Layer, x: Value) -> Value {
+        let (matrix, y) = (self.layers.cell_matrix(layer), self.declare(self.cells * layer.outputs));
+        self.add(Operation::Linear { matrix, x, y, rectifies: false });
+        y
+    }
+
+    /// The layer norm in front of a matrix of each cell, and the matrix.
+    fn pre_normed(&mut self, layer: &Layer, x: Value) -> Value {
+        let norm = self.layers.pre_norm(layer);
+        let y = self.normalise(norm, x);
+        self.pointwise(layer, y)
+    }
+
+    /// A norm of single positions.
+    fn normalise(&mut self, norm: usize, x: Value) -> Value {
+        let moments = self.layers.position_norms[norm].moments();
+        let [moments, y] = [moments, self.values[x.0].size].map(|size| self.declare(size));
+        self.add(Operation::Normalise(Normalised { norm, x, moments, y, n: y }));
+        y
+    }
+
+    fn sum(&mut self, x: Value, beside: Value) -> Value {
+        let y = self.declare(self.values[x.0].size);
+        self.add(Operation::Add { x, beside, y });
+        y
+    }
+
     /// A dense layer.
     pub(crate) fn dense(&mut self, layer: &Layer, x: Value) -> Value {
         self.add_dense(layer, x, None, true)
@@ -80,17 +108,59 @@ impl Graph {
     pub(crate) fn blocks(&mut self, blocks: &[Block], xs: Vec<Value>) -> Vec<Value> {
         let mut xs = xs;
         for segment in blocks.chunks(Recompute::segment_blocks(blocks.len())) {
-            self.segment = (self.recompute == Recompute::Blocks).then_some(self.segments);
-            self.segments += 1;
+            self.begin_segment();
             xs = segment.iter().fold(xs, |xs, block| self.block(block, &xs));
         }
         self.segment = None;
         xs
     }
 
+    /// Attention blocks one after the other: `[H, W, C]` to `[H, W, C]` for each of `xs`.
+    pub(crate) fn attention(&mut self, blocks: &[AttentionBlock], xs: Vec<Value>) -> Vec<Value> {
+        let mut xs = xs;
+        for segment in blocks.chunks(Recompute::segment_blocks(blocks.len())) {
+            self.begin_segment();
+            for block in segment {
+                self.begin_phase(&xs);
+                xs = xs.into_iter().map(|x| self.attend(block, x)).collect();
+            }
+        }
+        self.segment = None;
+        xs
+    }
+
+    /// An attention block: `[H, W, C]` to `[H, W, C]`.
+    fn attend(&mut self, block: &AttentionBlock, x: Value) -> Value {
+        let qkv = self.pre_normed(&block.qkv, x);
+        let (attention, y) = (self.layers.attention(block), self.declare(self.values[x.0].size));
+        self.add(Operation::Attend { attention, qkv, y });
+        let added = self.pointwise(&block.output, y);
+        let x = self.sum(x, added);
+        let hidden = self.pre_normed(&block.hidden, x);
+        let y = self.declare(self.values[hidden.0].size);
+        self.add(Operation::Apply { x: hidden, y });
+        let added = self.pointwise(&block.feed_forward, y);
+        self.sum(x, added)
+    }
+
+    /// Begins a segment of blocks that are computed again, if any are.
+    fn begin_segment(&mut self) {
+        self.segment = (self.recompute == Recompute::Blocks).then_some(self.segments);
+        self.segments += 1;
+    }
+
+    /// Begins a phase behind some values where no batch norm does: the gradients of weights are computed beside the
+    /// next phase, and memory is used again by other phases.
+    fn begin_phase(&mut self, xs: &[Value]) {
+        self.floor = xs.iter().map(|x| self.values[x.0].phase + 1).fold(self.floor, usize::max);
+    }
+
     /// A residual block: `[H, W, C]` to `[H, W, C]` for each of `xs`, whose statistics are joint.
     fn block(&mut self, block: &Block, xs: &[Value]) -> Vec<Value> {
         let mut convolutions = self.layers.block(block);
+        if convolutions.iter().any(|&convolution| self.layers.convolutions[convolution].position_norm.is_some()) {
+            self.begin_phase(xs);
+        }
         let last = convolutions.pop().expect("a block has convolutions");
         let y =
             convolutions.into_iter().fold(xs.to_vec(), |y, convolution| self.add_convolution(convolution, &y, None));
@@ -105,10 +175,22 @@ impl Graph {
         for &x in xs {
             let [z, y] = [size; 2].map(|size| self.declare(size));
             let n = if changes_skip { self.declare(size) } else { y };
-            self.add(Operation::Convolve { convolution, norm, x, z, n });
-            outputs.push([z, n, y]);
+            outputs.push(match self.layers.convolutions[convolution].position_norm {
+                None => {
+                    self.add(Operation::Convolve { convolution, norm, x, z, n });
+                    [z, n, y]
+                }
+                Some(norm) => {
+                    self.add(Operation::Product { convolution, x, y: z });
+                    let moments = self.layers.position_norms[norm].moments();
+                    let [moments, normed] = [moments, size].map(|size| self.declare(size));
+                    self.add(Operation::Normalise(Normalised { norm, x: z, moments, y: normed, n }));
+                    [normed, n, y]
+                }
+            });
         }
-        let phase = outputs.iter().map(|[z, ..]| self.values[z.0].phase).max().unwrap_or(0);
+        let is_of_batch = self.layers.convolutions[convolution].position_norm.is_none();
+        let phase = is_of_batch.then(|| outputs.iter().map(|[z, ..]| self.values[z.0].phase).max().unwrap_or(0));
         self.norms.push(Norm { convolution, phase });
         for (index, &[z, n, y]) in outputs.iter().enumerate() {
             let skip = skips.map(|skips| skips[index]);
@@ -118,7 +200,7 @@ impl Graph {
             // Gradients have the slots of their values.
             let kept = crate::activation::Kept { squeezed, hidden, terms, of_hidden: hidden, of_terms: terms };
             let activated = Activated { activation: convolution, norm, z, n, y, skip, besides: None, kept };
-            self.add_after(phase + 1, Operation::Activate(activated));
+            self.add_after(phase.map_or(0, |phase| phase + 1), Operation::Activate(activated));
             self.add_skip(skip, y);
         }
         outputs.into_iter().map(|[.., y]| y).collect()
@@ -204,11 +286,14 @@ impl Graph {
     fn add_after(&mut self, phase: usize, operation: Operation) {
         let inputs = operation.inputs();
         let read = inputs.iter().copied().chain(operation.read_besides());
-        let phase = read.map(|input| self.values[input.0].phase).fold(phase, usize::max);
+        let phase = read.map(|input| self.values[input.0].phase).fold(phase.max(self.floor), usize::max);
         let has_gradient = self.is_differentiated
             && match &operation {
                 Operation::Observe { .. } | Operation::Act { .. } | Operation::Zero { .. } => false,
-                Operation::Linear { .. } | Operation::Dense(_) | Operation::Convolve { .. } => true,
+                Operation::Linear { .. }
+                | Operation::Dense(_)
+                | Operation::Convolve { .. }
+                | Operation::Product { .. } => true,
                 _ => inputs.iter().any(|input| self.values[input.0].has_gradient),
             };
         for output in operation.outputs() {

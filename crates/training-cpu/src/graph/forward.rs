@@ -1,4 +1,4 @@
-use super::operation::{self, Activated, Dense, Join, Observation, Operation};
+use super::operation::{self, Activated, Dense, Join, Normalised, Observation, Operation};
 use super::part::Part;
 use network::with_function;
 
@@ -65,6 +65,28 @@ impl<'a> Part<'a> {
                 weights.apply(self.read(x), None, to);
                 self.results.moments.push((norm, Moments::of(path, to, weights.shape.outputs)));
                 self.put(z, to);
+            }
+            Operation::Product { convolution, x, y } => {
+                let to = self.take(y);
+                graph.layers.convolutions[convolution].weights.apply(self.read(x), None, to);
+                self.put(y, to);
+            }
+            Operation::Normalise(Normalised { norm, x, moments, y, .. }) => {
+                let [of_moments, to] = [moments, y].map(|value| self.take(value));
+                graph.layers.position_norms[norm].forward(path, parameters, self.read(x), of_moments, to);
+                self.put(moments, of_moments);
+                self.put(y, to);
+            }
+            Operation::Attend { attention, qkv, y } => {
+                let to = self.take(y);
+                graph.layers.attentions[attention].forward(path, parameters, self.read(qkv), to);
+                self.put(y, to);
+            }
+            Operation::Add { x, beside, y } => {
+                let to = self.take(y);
+                let pairs = self.read(x).iter().zip(self.read(beside));
+                to.iter_mut().zip(pairs).for_each(|(to, (x, beside))| *to = x + beside);
+                self.put(y, to);
             }
             Operation::Activate(ref activated) => self.activate(activated),
             Operation::Rescale { x, y } => {

@@ -1,13 +1,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use network::{Block, Layer, LayerKind, Role};
+use network::{AttentionBlock, Block, Layer, LayerKind, NormKind, Role};
 use training::Layout;
 
 use crate::Path;
 use crate::activation::Activation;
+use crate::attention::Attention;
 use crate::matrix::{Matrix, Weights};
 use crate::norm::{Combination, GradientSums, Moments, Norm};
+use crate::position_norm::PositionNorm;
 use crate::shape::Shape;
 use crate::threads::Threads;
 
@@ -21,6 +23,9 @@ pub(crate) struct LayerSet {
     pub(super) dense: Vec<DenseLayer>,
     pub(super) convolutions: Vec<Convolution>,
     pub(super) activations: Vec<Activation>,
+    pub(super) attentions: Vec<Attention>,
+    /// The norms of single positions.
+    pub(super) position_norms: Vec<PositionNorm>,
     /// The index of each layer among those of its kind.
     indices: HashMap<String, usize>,
 }
@@ -33,14 +38,17 @@ pub(super) struct DenseLayer {
     pub(super) shift: Range<usize>,
 }
 
-/// A convolution and its batch norm.
+/// A convolution and its norm.
 #[derive(Debug)]
 pub(super) struct Convolution {
     pub(super) weights: Weights,
     scale: Range<usize>,
     shift: Range<usize>,
+    /// The running statistics of a batch norm; empty with a norm of single positions.
     mean: Range<usize>,
     variance: Range<usize>,
+    /// The norm of single positions, if it has one.
+    pub(super) position_norm: Option<usize>,
 }
 
 impl LayerSet {
@@ -54,6 +62,8 @@ impl LayerSet {
             dense: Vec::new(),
             convolutions: Vec::new(),
             activations: Vec::new(),
+            attentions: Vec::new(),
+            position_norms: Vec::new(),
             indices: HashMap::new(),
         }
     }
@@ -64,6 +74,26 @@ impl LayerSet {
             self.matrices.push(Matrix::new(layer, &self.layout, self.path));
             self.matrices.len() - 1
         })
+    }
+
+    /// The index of a matrix with bias of each cell.
+    pub(super) fn cell_matrix(&mut self, layer: &Layer) -> usize {
+        self.matrices.push(Matrix::of_cells(layer, self.board, &self.layout, self.path));
+        self.matrices.len() - 1
+    }
+
+    /// The index of the layer norm in front of a matrix of each cell.
+    pub(super) fn pre_norm(&mut self, layer: &Layer) -> usize {
+        let parameters = [Role::NormScale, Role::NormShift].map(|role| self.layout.parameter(&layer.tensor_name(role)));
+        let cells = self.board[0] * self.board[1];
+        self.position_norms.extend(PositionNorm::of(NormKind::Layer, cells, parameters));
+        self.position_norms.len() - 1
+    }
+
+    /// The index of the attention of a block.
+    pub(super) fn attention(&mut self, block: &AttentionBlock) -> usize {
+        self.attentions.push(Attention::new(block, self.board, &self.layout));
+        self.attentions.len() - 1
     }
 
     /// The index of a dense layer.
@@ -82,7 +112,14 @@ impl LayerSet {
     /// The index of a convolution and of the activation behind it, which `activation` makes.
     fn convolution(&mut self, layer: &Layer, activation: impl FnOnce(&Layout, Path) -> Activation) -> usize {
         *self.indices.entry(layer.name.clone()).or_insert_with(|| {
-            self.convolutions.push(Convolution::new(layer, self.board, &self.layout, self.path));
+            let mut convolution = Convolution::new(layer, self.board, &self.layout, self.path);
+            let LayerKind::Convolution { norm, .. } = layer.kind else { unreachable!("the layer is a convolution") };
+            let parameters = [convolution.scale.clone(), convolution.shift.clone()];
+            if let Some(norm) = PositionNorm::of(norm, self.board[0] * self.board[1], parameters) {
+                self.position_norms.push(norm);
+                convolution.position_norm = Some(self.position_norms.len() - 1);
+            }
+            self.convolutions.push(convolution);
             self.activations.push(activation(&self.layout, self.path));
             self.convolutions.len() - 1
         })
@@ -125,14 +162,19 @@ impl LayerSet {
 
 impl Convolution {
     fn new(layer: &Layer, [height, width]: [usize; 2], layout: &Layout, path: Path) -> Self {
-        let LayerKind::Convolution { side } = layer.kind else { unreachable!("the layer is a convolution") };
+        let LayerKind::Convolution { side, norm } = layer.kind else { unreachable!("the layer is a convolution") };
+        let statistic = |role| match norm {
+            NormKind::Batch => layout.statistic(&layer.tensor_name(role)),
+            NormKind::Layer | NormKind::Group => 0..0,
+        };
         let shape = Shape { side, height, width, inputs: layer.inputs, outputs: layer.outputs };
         Self {
             weights: Weights::new(layer, Role::Convolution, shape, layout, path),
             scale: layout.parameter(&layer.tensor_name(Role::NormScale)),
             shift: layout.parameter(&layer.tensor_name(Role::NormShift)),
-            mean: layout.statistic(&layer.tensor_name(Role::NormMean)),
-            variance: layout.statistic(&layer.tensor_name(Role::NormVariance)),
+            mean: statistic(Role::NormMean),
+            variance: statistic(Role::NormVariance),
+            position_norm: None,
         }
     }
 

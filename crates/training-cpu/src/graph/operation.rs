@@ -16,6 +16,14 @@ pub(super) enum Operation {
     Dense(Dense),
     /// A convolution, whose output z a batch norm reads; the gradient of the norm's output is that of `n`.
     Convolve { convolution: usize, norm: usize, x: Value, z: Value, n: Value },
+    /// A convolution without a norm.
+    Product { convolution: usize, x: Value, y: Value },
+    /// A norm of single positions.
+    Normalise(Normalised),
+    /// The sums of values that attention gives to queries, keys and values.
+    Attend { attention: usize, qkv: Value, y: Value },
+    /// The sum of two values.
+    Add { x: Value, beside: Value, y: Value },
     /// A batch norm and the operation behind it.
     Activate(Activated),
     /// `(x − min) / (max − min + ε)` over the numbers of a position.
@@ -48,6 +56,18 @@ pub(super) struct Dense {
     pub(super) rectifies: bool,
     /// The output to which y is added.
     pub(super) besides: Option<Value>,
+}
+
+/// A norm of single positions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Normalised {
+    pub(super) norm: usize,
+    pub(super) x: Value,
+    /// Mean and inverse deviation of each cell or group.
+    pub(super) moments: Value,
+    pub(super) y: Value,
+    /// The value whose gradient is that of y: y itself, unless an activation behind it changes its own.
+    pub(super) n: Value,
 }
 
 /// The channels of two values in each of some cells.
@@ -84,8 +104,9 @@ pub(super) struct Activated {
 #[derive(Debug)]
 pub(super) struct Norm {
     pub(super) convolution: usize,
-    /// The phase in which the last use is convolved.
-    pub(super) phase: usize,
+    /// The phase in which the last use is convolved; `None` behind a norm of single positions, which leaves the batch
+    /// norm nothing to do.
+    pub(super) phase: Option<usize>,
 }
 
 /// An observation of the batch.
@@ -133,6 +154,8 @@ impl Operation {
     pub(super) fn outputs(&self) -> Vec<Value> {
         match self {
             Self::Observe { y, .. } | Self::Act { y, .. } | Self::Linear { y, .. } | Self::Apply { y, .. } => vec![*y],
+            Self::Product { y, .. } | Self::Attend { y, .. } | Self::Add { y, .. } => vec![*y],
+            Self::Normalise(Normalised { moments, y, .. }) => vec![*moments, *y],
             Self::Dense(dense) => vec![dense.z, dense.moments, dense.y],
             Self::Convolve { z, .. } => vec![*z],
             Self::Activate(Activated { y, kept, .. }) => std::iter::once(*y).chain(forward(kept)).collect(),
@@ -151,9 +174,13 @@ impl Operation {
             Self::Observe { .. } | Self::Act { .. } | Self::Zero { .. } => Vec::new(),
             Self::Linear { x, .. }
             | Self::Apply { x, .. }
+            | Self::Product { x, .. }
+            | Self::Normalise(Normalised { x, .. })
+            | Self::Attend { qkv: x, .. }
             | Self::Convolve { x, .. }
             | Self::Rescale { x, .. }
             | Self::Centre { x, .. } => vec![*x],
+            Self::Add { x, beside, .. } => vec![*x, *beside],
             Self::Dense(dense) => vec![dense.x],
             Self::Activate(activated) => vec![activated.z],
             Self::Join(Join { state, beside, .. }) => vec![*state, *beside],
@@ -175,6 +202,9 @@ impl Operation {
     /// The values that its backward pass, or the gradient of its weights, may read.
     pub(super) fn read_backward(&self) -> Vec<Value> {
         let observed = match self {
+            Self::Add { .. } => return Vec::new(),
+            Self::Attend { qkv, .. } => return vec![*qkv],
+            Self::Normalise(Normalised { x, moments, .. }) => return vec![*x, *moments],
             Self::Loss(Loss::Consistency { observed, .. }) => Some(*observed),
             _ => None,
         };
@@ -185,7 +215,7 @@ impl Operation {
     pub(super) fn results(&self) -> Vec<Value> {
         match self {
             Self::Dense(dense) => vec![dense.y],
-            Self::Convolve { n, .. } => vec![*n],
+            Self::Convolve { n, .. } | Self::Normalise(Normalised { n, .. }) => vec![*n],
             Self::Activate(activated) => vec![activated.y],
             _ => self.outputs(),
         }

@@ -45,6 +45,8 @@ pub(super) struct Results {
     pub(super) moments: Vec<(usize, Moments)>,
     /// Of the norms of nodes.
     pub(super) sums: Vec<(usize, GradientSums)>,
+    /// The gradients of the tables of attention of nodes.
+    pub(super) tables: Vec<(usize, Vec<f32>)>,
     pub(super) losses: Sums,
     /// Of the roots, in order.
     pub(super) value_errors: Vec<f32>,

@@ -92,7 +92,7 @@ impl Graph {
             parts: Parts::new(rows.len(), rows_max(self.path), floats),
             slots: vec![Buffer::EMPTY; 2 * self.values.len()],
             moments: vec![Vec::new(); self.norms.len()],
-            norms: vec![Norm::default(); self.norms.len()],
+            norms: self.norms.iter().map(|norm| self.unmeasured(norm)).collect(),
             combinations: vec![Combination::default(); self.norms.len()],
             means: vec![Vec::new(); self.centres.len()],
             has_gradient: vec![false; self.values.len()],
@@ -114,6 +114,16 @@ impl Graph {
     }
 }
 
+impl Graph {
+    /// A norm before its statistics are known.
+    fn unmeasured(&self, norm: &super::operation::Norm) -> Norm {
+        match norm.phase {
+            Some(_) => Norm::default(),
+            None => Norm::identity(self.layers.convolutions[norm.convolution].weights.shape.outputs),
+        }
+    }
+}
+
 impl<'a> Pass<'a> {
     fn forward(&mut self, workshop: &mut Workshop, phase: usize, statistics: &mut [f32]) {
         let graph = self.graph;
@@ -125,7 +135,7 @@ impl<'a> Pass<'a> {
         for (norm, moments) in results.into_iter().flat_map(|results| results.moments) {
             self.moments[norm].push(moments);
         }
-        for (index, norm) in graph.norms.iter().enumerate().filter(|(_, norm)| norm.phase == phase) {
+        for (index, norm) in graph.norms.iter().enumerate().filter(|(_, norm)| norm.phase == Some(phase)) {
             let convolution = &graph.layers.convolutions[norm.convolution];
             let moments = std::mem::take(&mut self.moments[index]);
             self.norms[index] = convolution.norm(&moments, self.parameters);
@@ -156,15 +166,26 @@ impl<'a> Pass<'a> {
         let results = self.run(workshop, schedule, |part, node| part.backward(node));
         self.add_computed(workshop, gradient);
         let mut of_norms: Vec<Vec<GradientSums>> = vec![Vec::new(); graph.norms.len()];
-        for Results { sums, losses, value_errors, .. } in results {
+        for Results { sums, tables, losses, value_errors, .. } in results {
             self.sums += losses;
             self.value_errors.extend(value_errors);
+            for (node, of_table) in tables {
+                let Operation::Attend { attention, .. } = graph.nodes[node].operation else {
+                    unreachable!("attention has a table")
+                };
+                add(&mut gradient[graph.layers.attentions[attention].table()], &of_table);
+            }
             for (node, sums) in sums {
                 match &graph.nodes[node].operation {
                     Operation::Dense(dense) => {
                         let layer = &graph.layers.dense[dense.layer];
                         add(&mut gradient[layer.scale.clone()], &sums.scale);
                         add(&mut gradient[layer.shift.clone()], &sums.shift);
+                    }
+                    Operation::Normalise(normalised) => {
+                        let norm = &graph.layers.position_norms[normalised.norm];
+                        add(&mut gradient[norm.scale.clone()], &sums.scale);
+                        add(&mut gradient[norm.shift.clone()], &sums.shift);
                     }
                     Operation::Activate(activated) => of_norms[activated.norm].push(sums),
                     _ => unreachable!("norms have sums"),

@@ -25,7 +25,7 @@ impl Graph {
             Operation::Dense(Dense { layer, x, z, .. }) => {
                 vec![WeightUse { weights: &layers.dense[*layer].weights, biased: None, x: *x, y: *z }]
             }
-            Operation::Convolve { convolution, x, z, .. } => {
+            Operation::Convolve { convolution, x, z, .. } | Operation::Product { convolution, x, y: z } => {
                 vec![WeightUse { weights: &layers.convolutions[*convolution].weights, biased: None, x: *x, y: *z }]
             }
             Operation::Activate(Activated { activation, kept, .. }) => {

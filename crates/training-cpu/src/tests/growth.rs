@@ -5,7 +5,7 @@ use std::time::Instant;
 use training::checkpoint::State;
 use training::growth::grow;
 use training::{Contents, Decay, Examples, MomentFormat, TrainerSettings};
-use weights::{Activation, Architecture, BlockKind, Design};
+use weights::{Activation, Architecture, BlockKind, Design, NormKind};
 
 use crate::Trainer;
 use crate::reference::reference;
@@ -18,16 +18,23 @@ fn still() -> Instant {
 }
 
 /// Networks, and larger ones that they can become.
-fn pairs() -> [[Architecture; 2]; 4] {
-    let narrow = |activation| Design { activation, block: BlockKind::Bottleneck };
+fn pairs() -> [[Architecture; 2]; 7] {
+    let narrow = |activation| Design { activation, block: BlockKind::Bottleneck, ..Design::default() };
     let small = |design| Architecture { design, channels: 10, ..complete() };
     let [plain, relu] = [Design::default(), narrow(Activation::Relu)].map(small);
     let mish = small(narrow(Activation::Mish));
+    let attention = |norm| Design { norm, attention: 1, attention_heads: 2, ..Design::default() };
+    let layer = small(attention(NormKind::Layer));
+    let group = Design { norm: NormKind::Group, ..Design::default() };
+    let group = Architecture { channels: 16, ..small(group) };
     [
         [plain.clone(), Architecture { blocks: 5, ..plain.clone() }],
         [plain.clone(), Architecture { channels: 15, squeeze_excitation: 8, ..plain }],
         [relu.clone(), Architecture { channels: 14, blocks: 4, ..relu }],
-        [mish.clone(), Architecture { channels: 12, ..mish }],
+        [mish.clone(), Architecture { channels: 12, ..mish.clone() }],
+        [mish.clone(), Architecture { design: Design { attention: 2, attention_heads: 5, ..mish.design }, ..mish }],
+        [layer.clone(), Architecture { blocks: 4, ..layer }],
+        [group.clone(), Architecture { channels: 32, ..group }],
     ]
 }
 

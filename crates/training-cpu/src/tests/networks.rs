@@ -1,7 +1,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use training::{Layout, Numbers, TrainingBatch, UnrolledBatch};
-use weights::{Activation, Architecture, BlockKind, Design, Model};
+use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
 
 /// An architecture without optional parts.
 pub(crate) fn plain(height: usize, width: usize) -> Architecture {
@@ -32,7 +32,30 @@ pub(crate) fn activated(activation: Activation) -> Architecture {
 
 /// An architecture with all optional parts in bottleneck blocks.
 pub(crate) fn bottleneck(activation: Activation) -> Architecture {
-    Architecture { design: Design { activation, block: BlockKind::Bottleneck }, channels: 14, ..complete() }
+    Architecture {
+        design: Design { activation, block: BlockKind::Bottleneck, ..Design::default() },
+        channels: 14,
+        ..complete()
+    }
+}
+
+/// Networks with attention blocks, alone and behind residual ones, and with norms of single positions, which every
+/// option follows.
+pub(crate) fn of_positions() -> Vec<Architecture> {
+    let attention = |attention, attention_heads| Design { attention, attention_heads, ..Design::default() };
+    let layer = Design { norm: NormKind::Layer, ..Design::default() };
+    let group = Design { norm: NormKind::Group, activation: Activation::Mish, ..attention(1, 2) };
+    let wide = Architecture { channels: 16, ..complete() };
+    vec![
+        Architecture { design: Design { activation: Activation::Gelu, ..attention(2, 3) }, blocks: 0, ..plain(3, 5) },
+        Architecture { design: attention(1, 11), ..complete() },
+        // Heads and cells that fill more than one register.
+        Architecture { design: attention(1, 2), blocks: 1, channels: 40, ..plain(4, 5) },
+        Architecture { design: layer, ..complete() },
+        Architecture { design: Design { activation: Activation::Silu, ..layer }, ..plain(5, 1) },
+        Architecture { design: group, ..wide.clone() },
+        Architecture { design: Design { block: BlockKind::Bottleneck, ..group }, channels: 32, blocks: 3, ..wide },
+    ]
 }
 
 /// Random positions: some actions are illegal, the last position has no policy target, planes hold any numbers.
