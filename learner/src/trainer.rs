@@ -15,6 +15,7 @@ mod exchange;
 #[cfg(feature = "torch")]
 mod libtorch;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -80,6 +81,12 @@ pub(crate) trait Trainer {
     /// Returns the learning rate of the next step.
     fn learning_rate(&self) -> f64;
 
+    /// Returns the scale of the loss of the newest collected step; `None` before it, and in a precision without one.
+    fn loss_scale(&self) -> Option<f64>;
+
+    /// Returns the layers that went back to float32, each with the relative error of its gradient that was too large.
+    fn float32_layers(&self) -> &BTreeMap<String, f64>;
+
     /// Has the next queued step keep its gradient.
     fn keep_gradient(&mut self);
 
@@ -114,6 +121,11 @@ pub(crate) enum Collected {
     NotFinite {
         /// The quantity that was not finite, in words.
         quantity: &'static str,
+    },
+    /// The step changed nothing but the scale of the loss, which was too large for its gradient.
+    Skipped {
+        /// The scale of its loss.
+        loss_scale: f64,
     },
 }
 
@@ -200,6 +212,15 @@ impl Trainer for training_cpu::Trainer {
 
     fn learning_rate(&self) -> f64 {
         Self::learning_rate(self)
+    }
+
+    fn loss_scale(&self) -> Option<f64> {
+        // No path has products of float16.
+        None
+    }
+
+    fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        Self::float32_layers(self)
     }
 
     fn keep_gradient(&mut self) {
