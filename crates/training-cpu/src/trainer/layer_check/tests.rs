@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use training::mixed_precision::{GRADIENT_ERROR_MAX, layers, loses_too_much};
 use training::{Examples, Precision, TrainerSettings};
-use weights::Architecture;
+use weights::{Architecture, Model};
 
 use super::super::Trainer;
 use crate::Path;
@@ -46,7 +46,7 @@ fn errors(trainer: &mut Trainer, examples: &Examples) -> Vec<(String, f64)> {
 fn healthy_networks_have_no_layer_that_loses_too_much() {
     let wide = Architecture { channels: 96, blocks: 2, ..plain(6, 7) };
     let alphazero = [complete(), plain(6, 7), wide].map(|it| (Examples::Positions(batch(&it, 32, 3)), it));
-    let muzero = vectors();
+    let muzero = Architecture { model: Model::muzero(5), ..vectors() };
     let muzero = (Examples::Unrolled(unrolled(&muzero, 16, 3, 5)), muzero);
     for (examples, architecture) in alphazero.into_iter().chain([muzero]) {
         let Some(mut trainer) = adaptive(&architecture) else { return };
