@@ -69,8 +69,8 @@ impl Affine {
     }
 }
 
-/// Adds to `y` a product of a lower precision as 0 that has its gradient: the backward pass then computes the gradient of
-/// the weights of both from the same inputs and the same gradient of the output.
+/// Adds to `y` a product of a lower precision as 0 that has its gradient: the backward pass then computes the gradient
+/// of the weights of both from the same inputs and the same gradient of the output.
 ///
 /// A product out of the range of its kind gets no gradient.
 pub(crate) fn beside(y: &Tensor, low: &Tensor) -> Result<Tensor, Error> {
