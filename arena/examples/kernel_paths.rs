@@ -1,8 +1,8 @@
 //! Measures the effect of lower precision: compares a path of the CPU kernel, by default the fastest, with its portable
-//! float32 path, with trained weights of Connect Four, on all solved positions and in a match. Int8 is calibrated on
-//! 128 of the positions.
+//! float32 path, with trained weights of Connect Four, on all solved positions, and in a match with another path, by
+//! default the fastest of float32. Int8 is calibrated on 128 of the positions.
 //!
-//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]`
+//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH] [OPPONENT]`
 
 #![allow(
     clippy::disallowed_methods,
@@ -28,8 +28,10 @@ fn main() -> anyhow::Result<()> {
     let stem = arguments.next().context("name a weights version: runs/NAME/weights/v000181")?;
     let openings = arguments.next().map_or(Ok(500), |openings| openings.parse()).context("a number of openings")?;
     let (manifest, bytes) = duel::read(&stem)?;
-    let path: Option<KernelVariant> =
-        arguments.next().map(|path| path.parse()).transpose().map_err(|reason: String| anyhow::anyhow!(reason))?;
+    let mut path = || -> anyhow::Result<Option<KernelVariant>> {
+        arguments.next().map(|path| path.parse()).transpose().map_err(|reason: String| anyhow::anyhow!(reason))
+    };
+    let (path, opponent) = (path()?, path()?);
     let game = ConnectFour::new();
     let batch = solved_positions(&game)?;
     let mut wide = match path {
@@ -43,9 +45,11 @@ fn main() -> anyhow::Result<()> {
         Kernel::new(vec![KernelVariant::PortableF32], PrecisionPreference::F32).evaluator(&manifest, &bytes)?;
     println!("{} against {}, seed {}", wide.attributes().name, plain.attributes().name, duel::SEED);
     compare_answers(&batch, &mut wide, &mut plain)?;
-    let float32 = KernelVariant::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
-    let mut float32 = Kernel::new(float32, PrecisionPreference::F32).evaluator(&manifest, &bytes)?;
-    duel::play(&game, [&mut wide, &mut float32], Default::default(), openings)
+    let float32 = || KernelVariant::ALL.into_iter().filter(|path| path.is_available() && !path.is_bf16()).collect();
+    let paths = opponent.map_or_else(float32, |path| vec![path]);
+    let mut opponent = Kernel::new(paths, PrecisionPreference::Bf16).evaluator(&manifest, &bytes)?;
+    println!("the opponent is {}", opponent.attributes().name);
+    duel::play(&game, [&mut wide, &mut opponent], Default::default(), openings)
 }
 
 /// Converts the version to int8, calibrated on every tenth position.

@@ -16,6 +16,8 @@ use learner::libtorch::Cpu;
 pub(crate) struct Chosen {
     pub(crate) device: Device,
     pub(crate) precision: Precision,
+    /// Whether layers that lose too much in it go back to float32.
+    pub(crate) is_adaptive: bool,
     /// Device and precision with the reasons, for the log.
     pub(crate) description: String,
 }

@@ -11,7 +11,7 @@ use ::network::{ATTENTION_MAX, BLOCKS_MAX, CHANNELS_MAX, CODES_MAX, SQUEEZE_EXCI
 use bridge::EnvironmentSection;
 use game::{Game as _, Scoring, Spec};
 use games::GameKind;
-use inference::{DevicePreference, PrecisionPreference, TrainingKernel};
+use inference::{DevicePreference, TrainingKernel, TrainingPrecision};
 use proto::limits::{CREDIT_BATCHES_MAX, SAMPLES_PER_BATCH_MAX, UNROLL_STEPS_MAX};
 use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
@@ -71,8 +71,11 @@ pub struct LearnerSection {
     /// `auto`, `cpu`, `cuda`, `cuda:1` or `mps`. `auto` measures the CPU against the first accelerator with training
     /// steps of the run's network and batch; a named device that cannot be used is an error.
     pub device: DevicePreference,
-    /// `auto`, `f32` or `bf16`: the forward and backward pass; parameters are always float32.
-    pub precision: PrecisionPreference,
+    /// `auto`, `f32`, `bf16`, `f16` or `adaptive`: the forward and backward pass; parameters are always float32. `f16`
+    /// scales the loss. `adaptive` is `bf16`, or `f16` on a GPU without it, and compares the gradient of each layer with
+    /// that in float32 every 500 steps: a layer that is off by more than 5 % goes back to float32. `auto` is `f32` or
+    /// `adaptive`.
+    pub precision: TrainingPrecision,
     /// The backend of training: `libtorch`, or `auto`. The latter trains on a CPU with kernels that need no libtorch:
     /// in float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16. On a CPU with matrix tiles it trains with
     /// libtorch in bfloat16, with one thread stem and blocks without pooling and excitation with the kernel on tiles.
@@ -257,7 +260,7 @@ impl Default for LearnerSection {
             group_timeout_seconds: 8.0,
             collective: CollectiveKind::Auto,
             device: DevicePreference::Auto,
-            precision: PrecisionPreference::Auto,
+            precision: TrainingPrecision::Auto,
             kernel: TrainingKernel::Auto,
             threads: 1,
             batch_size: 256,
@@ -401,9 +404,6 @@ impl Config {
         )?;
         let group = group::learners(learner, security)?;
         security.check_endpoint("learner.replay", &learner.replay)?;
-        if learner.precision == PrecisionPreference::Int8 {
-            return Err(ConfigError::invalid("learner.precision", "training takes auto, f32 or bf16"));
-        }
         let game = bridge::config::game(run, environment)?;
         self.check_game(game.rules().spec())?;
         self.check_model()?;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use inference::PrecisionPreference;
+use inference::TrainingPrecision;
 use network_torch::{DevicePreference, Purpose};
 use serde::{Deserialize, Serialize};
 use service::{ConfigError, RememberedFile, gpus, machine};
@@ -51,6 +51,7 @@ pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result
         description: format!("{} ({reason}), {}", device_name(subject.device), subject.precision_reason),
         device: subject.device,
         precision: subject.precision,
+        is_adaptive: subject.is_adaptive,
     };
     let unsuitable = |error| ConfigError::invalid("learner.precision", error);
     let accelerator = Subject::new(found.device, section);
@@ -77,6 +78,7 @@ pub(crate) fn choose(settings: &Settings, architecture: &Architecture) -> Result
 struct Subject {
     device: Device,
     precision: Precision,
+    is_adaptive: bool,
     precision_reason: String,
 }
 
@@ -86,14 +88,14 @@ impl Subject {
     /// # Errors
     /// The configured precision cannot be used there.
     fn new(device: Device, section: &LearnerSection) -> Result<Self, network_torch::Error> {
-        if device == Device::Cpu && section.precision == PrecisionPreference::Auto && trains_in_float32(section) {
+        if device == Device::Cpu && section.precision == TrainingPrecision::Auto && trains_in_float32(section) {
             let precision = Precision::F32;
             let precision_reason = format!("{precision} (the kernels of the CPU train)");
-            return Ok(Self { device, precision, precision_reason });
+            return Ok(Self { device, precision, is_adaptive: false, precision_reason });
         }
-        let (purpose, clock) = (Purpose::Training, &mut Instant::now);
-        let chosen = network_torch::choose_precision(section.precision, device, purpose, clock)?;
-        Ok(Self { device, precision: chosen.precision, precision_reason: chosen.to_string() })
+        let chosen = network_torch::choose_training_precision(section.precision, device, &mut Instant::now)?;
+        let (precision, is_adaptive) = (chosen.precision, chosen.is_adaptive);
+        Ok(Self { device, precision, is_adaptive, precision_reason: chosen.to_string() })
     }
 
     /// Measures training steps of a throwaway network.
@@ -110,7 +112,7 @@ impl Subject {
             let start = Instant::now();
             trainer.queue(&examples, &mut Instant::now)?;
             match trainer.collect(&mut Instant::now)? {
-                Collected::Trained(_) => Ok(start.elapsed()),
+                Collected::Trained(_) | Collected::Skipped { .. } => Ok(start.elapsed()),
                 Collected::NotFinite { quantity } => anyhow::bail!("the {quantity} of a step is not finite"),
             }
         };

@@ -3,7 +3,7 @@
 //! [`why`] decides for the settings of a run, [`why_on_cpu`] for the settings of training on a CPU. The program
 //! `learner` chooses its backend by them, and `cargo xtask train` whether it fetches libtorch.
 
-use inference::PrecisionPreference;
+use inference::TrainingPrecision;
 use training::{Precision, TrainerSettings, TrainingKernel};
 
 pub use training_cpu::Path;
@@ -69,10 +69,11 @@ pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
         return Some(Reason::Required { key: "learner.device", why: format!("`{}` is no CPU", section.device) });
     }
     let precision = match section.precision {
-        PrecisionPreference::Bf16 => Precision::Bf16,
+        TrainingPrecision::Bf16 | TrainingPrecision::Adaptive => Precision::Bf16,
+        TrainingPrecision::F16 => Precision::F16,
         // Libtorch measures bfloat16 as the faster one there.
-        PrecisionPreference::Auto if cpu.has_matrix_tiles => Precision::Bf16,
-        PrecisionPreference::Auto | PrecisionPreference::F32 | PrecisionPreference::Int8 => Precision::F32,
+        TrainingPrecision::Auto if cpu.has_matrix_tiles => Precision::Bf16,
+        TrainingPrecision::Auto | TrainingPrecision::F32 => Precision::F32,
     };
     why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu)
 }
@@ -84,6 +85,10 @@ pub fn why_on_cpu(settings: &TrainerSettings, cpu: Cpu) -> Option<Reason> {
         return Some(Reason::Required { key: "learner.kernel", why: "`libtorch` is configured".to_owned() });
     }
     match settings.precision {
+        Precision::F16 => Some(Reason::Required {
+            key: "learner.precision",
+            why: "the kernels of the CPU have no products of f16".to_owned(),
+        }),
         Precision::Bf16 if cpu.has_matrix_tiles => Some(Reason::Faster(
             "the CPU has matrix tiles (AMX), with which libtorch trains in bf16, several times as fast as in f32",
         )),
@@ -131,6 +136,9 @@ mod tests {
             (&["learner.precision=bf16"], TILES, "matrix tiles"),
             (&["learner.precision=bf16"], WIDE, ""),
             (&["learner.precision=bf16"], PLAIN, "learner.precision: the CPU has no products of bf16"),
+            (&["learner.precision=adaptive"], WIDE, ""),
+            (&["learner.precision=adaptive"], PLAIN, "learner.precision: the CPU has no products of bf16"),
+            (&["learner.precision=f16"], WIDE, "learner.precision: the kernels of the CPU have no products of f16"),
             (&["learner.device=cuda:1"], PLAIN, "learner.device: `cuda:1` is no CPU"),
             (&["learner.device=mps"], PLAIN, "learner.device: `mps` is no CPU"),
             (&["learner.group=http://a:1,http://b:1"], PLAIN, "learner.group: learners sum their gradients with Gloo"),

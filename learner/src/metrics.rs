@@ -12,6 +12,8 @@ use crate::trainer::Placed;
 /// rate.
 pub(crate) fn begin() {
     counter!("zerofleet_learner_not_finite_total").increment(0);
+    counter!("zerofleet_learner_skipped_steps_total").increment(0);
+    layers_in_float32(0);
     counter!("zerofleet_learner_groups_lost_total").increment(0);
     counter!("zerofleet_learner_rejected_trajectories_total").increment(0);
     held_out(0);
@@ -164,6 +166,21 @@ pub(crate) fn replay_servers(servers: usize, drawn_from: usize) {
 
 pub(crate) fn not_finite() {
     counter!("zerofleet_learner_not_finite_total").increment(1);
+}
+
+/// Counts a step that was skipped because its gradient overflowed under the scale of its loss.
+pub(crate) fn skipped_step() {
+    counter!("zerofleet_learner_skipped_steps_total").increment(1);
+}
+
+/// Sets the scale of the loss in float16.
+pub(crate) fn loss_scale(scale: f64) {
+    gauge!("zerofleet_learner_loss_scale").set(scale);
+}
+
+/// Sets the number of layers that an adaptive precision computes in float32.
+pub(crate) fn layers_in_float32(layers: usize) {
+    gauge!("zerofleet_learner_layers_in_float32").set(layers as f64);
 }
 
 pub(crate) fn rejected_trajectory() {

@@ -1,6 +1,6 @@
 //! The device of a program that was built without libtorch, which is the CPU.
 
-use inference::PrecisionPreference;
+use inference::TrainingPrecision;
 use learner::config::{LearnerSection, Settings};
 use learner::device_trial::{Choice, DeviceTrial, Libtorch};
 use learner::libtorch::{self, Cpu, Reason};
@@ -39,12 +39,15 @@ pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, Co
     }
     let LearnerSection { precision, .. } = settings.learner;
     let (precision, reason) = match precision {
-        PrecisionPreference::Bf16 => (Precision::Bf16, "configured"),
-        PrecisionPreference::F32 => (Precision::F32, "configured"),
-        PrecisionPreference::Auto | PrecisionPreference::Int8 => (Precision::F32, "without libtorch"),
+        TrainingPrecision::Bf16 => (Precision::Bf16, "configured"),
+        TrainingPrecision::F16 => unreachable!("it needs libtorch, which was refused"),
+        TrainingPrecision::Adaptive => (Precision::Bf16, "configured, adaptive"),
+        TrainingPrecision::F32 => (Precision::F32, "configured"),
+        TrainingPrecision::Auto => (Precision::F32, "without libtorch"),
     };
+    let is_adaptive = settings.learner.precision == TrainingPrecision::Adaptive;
     let description = format!("cpu (built without libtorch), {precision} ({reason})");
-    Ok(Chosen { device: Device::Cpu, precision, description })
+    Ok(Chosen { device: Device::Cpu, precision, is_adaptive, description })
 }
 
 /// Returns the devices, of which only the CPU works.
@@ -77,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_program_without_libtorch_trains_on_the_cpu_in_float32() {
-        for precision in [PrecisionPreference::Auto, PrecisionPreference::F32] {
+        for precision in [TrainingPrecision::Auto, TrainingPrecision::F32] {
             let chosen = chosen(|config| config.learner.precision = precision).unwrap();
             assert_eq!((chosen.device, chosen.precision), (Device::Cpu, Precision::F32));
         }
@@ -93,6 +96,7 @@ mod tests {
         refused("learner.device", &|config| config.learner.device = DevicePreference::Cuda(0));
         refused("learner.device", &|config| config.learner.device = DevicePreference::Mps);
         refused("learner.group", &|config| config.learner.group = "http://a:1,http://b:1".to_owned());
+        refused("learner.precision", &|config| config.learner.precision = TrainingPrecision::F16);
         refused("learner.kernel", &|config| config.learner.kernel = TrainingKernel::Libtorch);
     }
 

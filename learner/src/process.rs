@@ -207,11 +207,13 @@ fn begin(
             "SIMULATED TRAINING: steps compute nothing and the weights never change (learner.simulated_step_us)"
         );
     }
-    let &Chosen { device, precision, ref description } = device;
+    let &Chosen { device, precision, is_adaptive, ref description } = device;
     tracing::info!("{}", NetworkSize::of(&architecture)?);
     tracing::info!("training on {description}; seed {}", settings.run.seed);
     metrics::device(device::device_name(device), precision.to_string());
-    let trainer_settings = TrainerSettings { precision, ..trainer_settings(&settings.learner) };
+    // Each learner of a group would decide by its own batch, and their states would differ.
+    let is_adaptive = is_adaptive && settings.group.is_empty();
+    let trainer_settings = TrainerSettings { precision, is_adaptive, ..trainer_settings(&settings.learner) };
     let found = checkpoints.newest()?;
     let unroll_steps = settings.targets_of(architecture.model).unroll_steps();
     let Backend { mut trainer, description } =
@@ -291,8 +293,12 @@ mod tests {
         let mut config = Config { network, ..Config::default() };
         (config.run.game, config.learner.grow) = ("tic_tac_toe".to_owned(), grow);
         let settings = config.settings().unwrap();
-        let device =
-            Chosen { device: Device::Cpu, precision: training::Precision::F32, description: "a test".to_owned() };
+        let device = Chosen {
+            device: Device::Cpu,
+            precision: training::Precision::F32,
+            is_adaptive: false,
+            description: "a test".to_owned(),
+        };
         begin(&settings, &device, settings.architecture(), checkpoints)
     }
 

@@ -17,6 +17,7 @@ mod libtorch;
 #[cfg(not(feature = "torch"))]
 mod no_device;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -113,6 +114,12 @@ pub(crate) trait Trainer {
     /// Returns the learning rate of the next step.
     fn learning_rate(&self) -> f64;
 
+    /// Returns the scale of the loss of the newest collected step; `None` before it, and in a precision without one.
+    fn loss_scale(&self) -> Option<f64>;
+
+    /// Returns the layers that went back to float32, each with the relative error of its gradient that was too large.
+    fn float32_layers(&self) -> &BTreeMap<String, f64>;
+
     /// Has the next queued step keep its gradient.
     fn keep_gradient(&mut self);
 
@@ -147,6 +154,11 @@ pub(crate) enum Collected {
     NotFinite {
         /// The quantity that was not finite, in words.
         quantity: &'static str,
+    },
+    /// The step changed nothing but the scale of the loss, which was too large for its gradient.
+    Skipped {
+        /// The scale of its loss.
+        loss_scale: f64,
     },
 }
 
@@ -233,6 +245,15 @@ impl Trainer for training_cpu::Trainer {
 
     fn learning_rate(&self) -> f64 {
         Self::learning_rate(self)
+    }
+
+    fn loss_scale(&self) -> Option<f64> {
+        // No path has products of float16.
+        None
+    }
+
+    fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        Self::float32_layers(self)
     }
 
     fn keep_gradient(&mut self) {

@@ -5,7 +5,7 @@
 //! the next one is computed; [`crate::writer`] writes files meanwhile. Before a copy of the state is made, all queued
 //! steps are collected, so that its step is known.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -60,6 +60,8 @@ pub(crate) struct Training {
     not_finite: u32,
     /// Whether a checkpoint was restored after them.
     is_restored: bool,
+    /// The layers in float32 that were reported.
+    float32_layers: BTreeSet<String>,
     micro_batches: usize,
     /// The number of steps that stay queued while the next batch is awaited.
     queue_depth: usize,
@@ -121,6 +123,7 @@ impl Training {
             checkpoint_step,
             not_finite: 0,
             is_restored: false,
+            float32_layers: BTreeSet::new(),
             micro_batches: 1,
             pending: VecDeque::new(),
             trace: None,
@@ -274,9 +277,14 @@ impl Training {
     fn take(&mut self, pending: Pending, collected: Collected, writing: &mut Writing) -> anyhow::Result<()> {
         self.end_trace();
         self.trace = pending.trace;
+        self.report_precision();
         let Trained { losses, value_errors, times } = match collected {
             Collected::Trained(trained) => trained,
             Collected::NotFinite { quantity } => return self.refuse(quantity, writing),
+            Collected::Skipped { loss_scale } => {
+                self.skip_step(loss_scale);
+                return Ok(());
+            }
         };
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
@@ -313,6 +321,38 @@ impl Training {
             );
         }
         self.micro_batches = now;
+    }
+
+    /// Reports the scale of the loss, and the layers that went back to float32 since the last report.
+    fn report_precision(&mut self) {
+        if let Some(scale) = self.trainer.loss_scale() {
+            metrics::loss_scale(scale);
+        }
+        let layers = self.trainer.float32_layers();
+        metrics::layers_in_float32(layers.len());
+        for (layer, error) in layers.iter().filter(|(layer, _)| !self.float32_layers.contains(*layer)) {
+            tracing::warn!(
+                "the layer {layer} is computed in float32 from now on: the gradient of its weights is off by {:.1} % in the \
+                 lower precision",
+                100.0 * error
+            );
+        }
+        if layers.len() != self.float32_layers.len() {
+            self.float32_layers = layers.keys().cloned().collect();
+        }
+    }
+
+    /// Takes note of a step that was not taken because its gradient was out of range under the scale of its loss. Losses
+    /// and weights are sound, so that it is none of the steps in a row that restore a checkpoint.
+    fn skip_step(&mut self, loss_scale: f64) {
+        metrics::skipped_step();
+        if let Some(span) = &mut self.trace {
+            span.fail("the gradient overflows");
+        }
+        let step = self.trainer.step_count() + 1;
+        tracing::info!(
+            "the gradient of training step {step} overflows with a loss scale of {loss_scale}: the scale is halved"
+        );
     }
 
     /// Handles a step that was not taken because it would have corrupted the weights. After [`NOT_FINITE_MAX`] in a

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::Context;
+use inference::TrainingPrecision;
 use learner::config::Config;
 use serde::{Deserialize, Serialize};
 use training::{Decay, Examples, Precision, TrainerSettings};
@@ -66,7 +67,11 @@ fn measure(args: &Args) -> anyhow::Result<Measured> {
     let config = args.run.config()?;
     let settings = TrainerSettings {
         // Of `auto` the kernels train in float32.
-        precision: if config.learner.precision.to_string() == "bf16" { Precision::Bf16 } else { Precision::F32 },
+        precision: match config.learner.precision {
+            TrainingPrecision::Bf16 | TrainingPrecision::Adaptive => Precision::Bf16,
+            TrainingPrecision::F16 => Precision::F16,
+            TrainingPrecision::Auto | TrainingPrecision::F32 => Precision::F32,
+        },
         micro_batch: args.micro_batch,
         warm_up_steps: 0,
         decay: Decay::Constant,

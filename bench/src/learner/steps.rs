@@ -43,7 +43,7 @@ impl FirstSteps {
     pub(super) fn check(&self, other: &Self, precision: Precision) -> anyhow::Result<()> {
         let tolerance = match precision {
             Precision::F32 => 5e-3,
-            Precision::Bf16 => 5e-2,
+            Precision::Bf16 | Precision::F16 => 5e-2,
         };
         let agree = |a: f64, b: f64, tolerance: f64| (a - b).abs() <= tolerance * b.abs().max(1e-3);
         ensure!(self.losses.len() == other.losses.len(), "{} steps were taken", self.losses.len());

@@ -39,7 +39,7 @@ const OPTIMISATIONS: [TakeAway; 7] = [
     ("compact replay", |variant| variant.replay = Form::Dense),
     ("updates beside self-play", |variant| variant.updates = Updates::Between),
     ("the fastest precision of updates", |variant| {
-        variant.precision = TrainingPrecision { training_precision: PrecisionPreference::F32 };
+        variant.precision = TrainingPrecision { training_precision: inference::TrainingPrecision::F32 };
     }),
 ];
 

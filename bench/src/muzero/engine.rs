@@ -70,7 +70,7 @@ impl Engine {
             return Ok(Self::Kernel(Arc::new(kernel)));
         }
         let device = choose_device(device, Purpose::Inference)?.device;
-        let precision = choose_precision(precision, device, Purpose::Inference, &mut Instant::now)?.precision;
+        let precision = choose_precision(precision, device, &mut Instant::now)?.precision;
         Ok(Self::Libtorch { device, precision })
     }
 

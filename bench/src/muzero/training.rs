@@ -17,7 +17,7 @@ use experience::TrajectoryId;
 use game::Game;
 use games::{GameKind, with_game};
 use inference::LatentModel;
-use network_torch::{Network, Purpose, Trainer, choose_device, choose_precision, device_name};
+use network_torch::{Network, Purpose, Trainer, choose_device, choose_training_precision, device_name};
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -217,7 +217,7 @@ impl<'a, G: Game> Loop<'a, G> {
         let architecture = workload.architecture(game.spec());
         let device = choose_device(workload.training_device, Purpose::Training)?.device;
         let preference = variant.precision.training_precision;
-        let precision = choose_precision(preference, device, Purpose::Training, &mut Instant::now)?.precision;
+        let precision = choose_training_precision(preference, device, &mut Instant::now)?.precision;
         let settings = TrainerSettings { precision, ..TrainerSettings::muzero() };
         let trainer = Trainer::new(Network::new(&architecture, device, workload.seed)?, settings)?;
         let newest = Arc::new(first_weights(architecture, workload.seed)?);

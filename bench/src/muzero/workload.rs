@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use game::Spec;
 use games::GameKind;
-use network_torch::{DevicePreference, PrecisionPreference};
+use network_torch::DevicePreference;
 use selfplay::Settings;
 use targets::Unroll;
 use weights::{Architecture, Model};
@@ -67,9 +67,9 @@ pub struct Workload {
 /// The precision of updates, which is an optimisation of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
 pub struct TrainingPrecision {
-    /// The precision of updates: `auto` for the fastest one of the device, `f32` or `bf16`.
+    /// The precision of updates: `auto` for the fastest one of the device, `f32`, `bf16` or `f16`.
     #[arg(long, default_value = "auto")]
-    pub training_precision: PrecisionPreference,
+    pub training_precision: inference::TrainingPrecision,
 }
 
 impl Workload {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use inference::{DevicePreference, PrecisionPreference};
-use network_cpu::KernelPreference;
+use network_cpu::{Kernel, KernelPreference, KernelVariant};
 
 use crate::backend::Cpu;
 use crate::measured::{Choice, Demand, Measured};
@@ -135,7 +135,7 @@ pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
     let on_cpu = if device.is_accelerator() { KernelPreference::Libtorch } else { kernel };
     let kernel = on_cpu.kernel(precision, &mut || (host.clock)()).map(|kernel| {
         let remedy = (!cfg!(feature = "torch")).then_some(settings.torch_build);
-        let kernel = if calibration == Calibration::Off { kernel } else { kernel.adaptive() };
+        let kernel = if calibration == Calibration::Off { kernel } else { adaptive(kernel, settings, host.clock) };
         Choice { backend: Box::new(Cpu::new(kernel, remedy)), is_shared: false }
     });
     let mut choices: Vec<Choice> = kernel.into_iter().chain(libtorch(settings, host.clock)?).collect();
@@ -150,6 +150,16 @@ pub fn choose(settings: &Settings, host: Host) -> Result<Chosen, Invalid> {
     }
     let demand = Demand { threads, batch_max: batch_max.clamp(1, MEASURED_BATCH_MAX) };
     Ok(Chosen { backend: Arc::new(Measured::new(choices, demand, host)), threads })
+}
+
+/// Returns a kernel that checks its precision on recent positions, and that may take integers where neither kernel nor
+/// precision is named.
+fn adaptive(kernel: Kernel, settings: &Settings, clock: fn() -> Instant) -> Kernel {
+    let is_free = settings.kernel == KernelPreference::Auto && settings.precision == PrecisionPreference::Auto;
+    match KernelVariant::fast_integers().filter(|_| is_free) {
+        Some(path) => kernel.try_integers(path, clock),
+        None => kernel.adaptive(),
+    }
 }
 
 /// Returns libtorch on its device, unless a variant of the kernel is named.
@@ -181,8 +191,6 @@ fn libtorch(settings: &Settings, _clock: fn() -> Instant) -> Result<Option<Choic
 
 #[cfg(test)]
 mod tests {
-    use network_cpu::KernelVariant;
-
     use super::*;
 
     fn settings() -> Settings {

@@ -35,7 +35,7 @@ pub use hashing::Hashing;
 pub use latent::{LatentModel, LatentPredictions, Slot, Unroll};
 pub use precision::Precision;
 pub use prediction::{Predictions, Wdl};
-pub use preference::{DevicePreference, PrecisionPreference, TrainingKernel};
+pub use preference::{DevicePreference, PrecisionPreference, TrainingKernel, TrainingPrecision};
 pub use return_evaluator::ReturnEvaluator;
 pub use routed::{Candidate, Route, Routed};
 pub use trial::{Speed, Trial, choose_depth, doubling_sizes, try_out, try_out_latent};

@@ -5,6 +5,8 @@ pub enum Precision {
     F32,
     /// bfloat16, sums in 32 bits.
     Bf16,
+    /// float16, sums in 32 bits; in training alone, with a scale of the loss.
+    F16,
 }
 
 impl std::fmt::Display for Precision {
@@ -12,6 +14,7 @@ impl std::fmt::Display for Precision {
         f.write_str(match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::F16 => "f16",
         })
     }
 }

@@ -63,7 +63,8 @@ impl FromStr for DevicePreference {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PrecisionPreference {
-    /// Float32 or bfloat16, whichever measures faster on the device.
+    /// Float32 or bfloat16, whichever measures faster on the device; in self-play also integers, where they are much
+    /// faster.
     #[default]
     Auto,
     /// Float32.
@@ -92,6 +93,51 @@ impl FromStr for PrecisionPreference {
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, precision)| *precision);
         named.ok_or_else(|| format!("`{text}` is not a precision: expected auto, f32, bf16 or int8"))
+    }
+}
+
+/// The preferred precision of training: `auto`, `f32`, `bf16`, `f16` or `adaptive`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum TrainingPrecision {
+    /// `Adaptive` where the device trains faster in a lower precision, else float32.
+    #[default]
+    Auto,
+    /// Float32.
+    F32,
+    /// Bfloat16, with sums and weights in float32.
+    Bf16,
+    /// Float16 with a scale of the loss, with sums and weights in float32.
+    F16,
+    /// Bfloat16, or float16 on a device without it; a layer whose gradient loses too much goes back to float32.
+    Adaptive,
+}
+
+impl TrainingPrecision {
+    const NAMES: [(&'static str, Self); 5] = [
+        ("auto", Self::Auto),
+        ("f32", Self::F32),
+        ("bf16", Self::Bf16),
+        ("f16", Self::F16),
+        ("adaptive", Self::Adaptive),
+    ];
+}
+
+impl fmt::Display for TrainingPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, precision)| precision == self).map_or("", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for TrainingPrecision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, precision)| *precision);
+        named.ok_or_else(|| {
+            format!("`{text}` is not a precision of training: expected auto, f32, bf16, f16 or adaptive")
+        })
     }
 }
 
@@ -129,6 +175,7 @@ macro_rules! configured_as_text {
 
 configured_as_text!(DevicePreference);
 configured_as_text!(PrecisionPreference);
+configured_as_text!(TrainingPrecision);
 
 #[cfg(test)]
 mod tests {
@@ -142,6 +189,9 @@ mod tests {
         for text in ["auto", "f32", "bf16", "int8"] {
             assert_eq!(text.parse::<PrecisionPreference>().unwrap().to_string(), text);
         }
+        for text in ["auto", "f32", "bf16", "f16", "adaptive"] {
+            assert_eq!(text.parse::<TrainingPrecision>().unwrap().to_string(), text);
+        }
     }
 
     #[test]
@@ -152,5 +202,7 @@ mod tests {
         }
         let error = "fp8".parse::<PrecisionPreference>().unwrap_err();
         assert_eq!(error, "`fp8` is not a precision: expected auto, f32, bf16 or int8");
+        let error = "int8".parse::<TrainingPrecision>().unwrap_err();
+        assert_eq!(error, "`int8` is not a precision of training: expected auto, f32, bf16, f16 or adaptive");
     }
 }

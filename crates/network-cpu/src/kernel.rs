@@ -9,6 +9,7 @@ use weights::{Architecture, BlockKind, Design, Digest, Manifest};
 use crate::drift;
 use crate::evaluator::Recent;
 use crate::folded::Folded;
+use crate::integer_trial::{IntegerTrial, SpeedUp};
 use crate::tower::INTEGERS_TAKE;
 use crate::{Drift, Error, KernelVariant, LatentEvaluator, LatentNetwork, Tower, TowerEvaluator, latent, reference};
 
@@ -82,8 +83,10 @@ const BF16_UNITS_MIN: usize = 128;
 pub struct Kernel {
     /// The floating-point paths to try, in their order.
     paths: Vec<KernelVariant>,
-    /// The path of integers to try.
+    /// The path of integers to use.
     int8: Option<KernelVariant>,
+    /// The path of integers to use if it is faster than floating point.
+    trial: Option<IntegerTrial>,
     /// The positions to check a lower precision on.
     recent: Option<Arc<Recent>>,
     packed: Mutex<Packed>,
@@ -103,6 +106,8 @@ struct Packed {
     choice: Option<(Architecture, ChosenVariant)>,
     /// The last version, its packed weights, and the path that computes it.
     version: Option<(Digest, Arc<Tower>, ChosenVariant)>,
+    /// What a trial of integers measured last.
+    speed_up: Option<SpeedUp>,
 }
 
 impl Kernel {
@@ -111,16 +116,13 @@ impl Kernel {
     #[must_use]
     pub fn new(mut paths: Vec<KernelVariant>, precision: PrecisionPreference) -> Self {
         let named = paths.iter().copied().find(|path| path.is_int8());
-        // Plain Rust multiplies integers no faster than floating point.
-        let is_fast = |path: &KernelVariant| *path != KernelVariant::PortableI8 && path.is_available();
-        let int8 = named.or_else(|| {
-            KernelVariant::INT8.into_iter().find(is_fast).filter(|_| precision == PrecisionPreference::Int8)
-        });
+        let int8 = named.or_else(|| KernelVariant::fast_integers().filter(|_| precision == PrecisionPreference::Int8));
         paths.retain(|path| !path.is_int8());
         if paths.is_empty() {
             paths.extend(KernelVariant::ALL);
         }
-        Self { paths, int8, recent: int8.map(|_| Arc::default()), packed: Mutex::default(), latent: Mutex::default() }
+        let recent = int8.map(|_| Arc::default());
+        Self { paths, int8, trial: None, recent, packed: Mutex::default(), latent: Mutex::default() }
     }
 
     /// Makes the kernel check bfloat16 against float32 on recent positions with every new version, and evaluate a
@@ -130,6 +132,17 @@ impl Kernel {
     pub fn adaptive(mut self) -> Self {
         self.recent.get_or_insert_default();
         self
+    }
+
+    /// Makes the kernel multiply integers with `path` where they are [`INTEGERS_SPEEDUP_MIN`] times as fast as floating
+    /// point, measured with each network by the clock `now` once there are recent positions, and agree with it. For the
+    /// callers of [`adaptive`](Self::adaptive), which this includes.
+    ///
+    /// [`INTEGERS_SPEEDUP_MIN`]: crate::INTEGERS_SPEEDUP_MIN
+    #[must_use]
+    pub fn try_integers(mut self, path: KernelVariant, now: fn() -> Instant) -> Self {
+        self.trial = Some(IntegerTrial { path, now });
+        self.adaptive()
     }
 
     /// Builds an evaluator of a published version for one thread.
@@ -143,13 +156,14 @@ impl Kernel {
         let tower = match &packed.version {
             Some((digest, tower, _)) if *digest == manifest.digest => Arc::clone(tower),
             _ => {
-                let (tower, used) = self.pack(&mut packed.choice, &manifest.architecture, bytes)?;
+                let (tower, used) = self.pack(&mut packed, &manifest.architecture, bytes)?;
                 packed.version = Some((manifest.digest, Arc::clone(&tower), used));
                 tower
             }
         };
         let mut evaluator = TowerEvaluator::new(tower, manifest.version);
-        let is_coarse = packed.choice.as_ref().is_some_and(|(_, chosen)| chosen.path.is_bf16()) || self.int8.is_some();
+        let is_bf16 = packed.choice.as_ref().is_some_and(|(_, chosen)| chosen.path.is_bf16());
+        let is_coarse = is_bf16 || self.int8.is_some() || self.trial.is_some();
         evaluator.recent = self.recent.clone().filter(|_| is_coarse);
         Ok(evaluator)
     }
@@ -203,15 +217,15 @@ impl Kernel {
 
     fn pack(
         &self,
-        choice: &mut Option<(Architecture, ChosenVariant)>,
+        packed: &mut Packed,
         architecture: &Architecture,
         bytes: &[u8],
     ) -> Result<(Arc<Tower>, ChosenVariant), Error> {
-        let chosen = match choice {
+        let chosen = match &packed.choice {
             Some((known, chosen)) if known == architecture => chosen.clone(),
             _ => {
                 let chosen = choose_variant(architecture, &self.paths)?;
-                choice.insert((architecture.clone(), chosen)).1.clone()
+                packed.choice.insert((architecture.clone(), chosen)).1.clone()
             }
         };
         Error::check(architecture)?;
@@ -223,15 +237,30 @@ impl Kernel {
             Some(sample) if chosen.path.is_bf16() => self.checked(&folded, float, chosen, sample)?,
             _ => (float, chosen),
         };
-        let Some(path) = self.int8 else { return Ok((float, chosen)) };
-        if !architecture.design.is_default() {
+        match (self.int8, self.trial) {
+            (Some(path), _) => self.integers(&folded, path, float, chosen, sample.as_ref()),
+            (None, Some(trial)) => self.tried(packed, &folded, trial, float, chosen, sample.as_ref()),
+            (None, None) => Ok((float, chosen)),
+        }
+    }
+
+    /// Returns a version in integers as soon as there is a sample, if its answers agree with floating point.
+    fn integers(
+        &self,
+        folded: &Folded,
+        path: KernelVariant,
+        float: Arc<Tower>,
+        chosen: ChosenVariant,
+        sample: Option<&Batch>,
+    ) -> Result<(Arc<Tower>, ChosenVariant), Error> {
+        if !float.architecture().design.is_default() {
             return Ok((float, ChosenVariant { reason: INTEGERS_TAKE.to_owned(), ..chosen }));
         }
         let Some(sample) = sample else {
             let reason = format!("until {path} has positions to be calibrated on");
             return Ok((float, ChosenVariant { reason, ..chosen }));
         };
-        match drift::quantise(&folded, path, &float, &sample)? {
+        match drift::quantise(folded, path, &float, sample)? {
             Ok(tower) => {
                 let reason = format!("calibrated on recent positions, checked against {}", float.path());
                 Ok((tower, ChosenVariant { path, reason }))
@@ -240,6 +269,38 @@ impl Kernel {
                 let reason = format!("{path} drifts from it: {drift}");
                 Ok((float, ChosenVariant { reason, ..chosen }))
             }
+        }
+    }
+
+    /// Returns a version in integers if these are worth it for its network.
+    fn tried(
+        &self,
+        packed: &mut Packed,
+        folded: &Folded,
+        trial: IntegerTrial,
+        float: Arc<Tower>,
+        chosen: ChosenVariant,
+        sample: Option<&Batch>,
+    ) -> Result<(Arc<Tower>, ChosenVariant), Error> {
+        let Some(sample) = sample.filter(|_| float.architecture().design.is_default()) else {
+            return Ok((float, chosen));
+        };
+        let slow = |speed_up: &SpeedUp| {
+            let reason = format!("{} is {:.2} times as fast, too little for integers", trial.path, speed_up.ratio);
+            ChosenVariant { reason, ..chosen.clone() }
+        };
+        let known = packed.speed_up.as_ref().filter(|speed_up| speed_up.is_of(&float));
+        if let Some(speed_up) = known.filter(|speed_up| !speed_up.suffices()) {
+            return Ok((Arc::clone(&float), slow(speed_up)));
+        }
+        let (tower, used) = self.integers(folded, trial.path, Arc::clone(&float), chosen.clone(), Some(sample))?;
+        if known.is_some() || !tower.path().is_int8() {
+            return Ok((tower, used));
+        }
+        let speed_up = packed.speed_up.insert(trial.measure(&float, &tower, sample));
+        match speed_up.suffices() {
+            true => Ok((tower, used)),
+            false => Ok((float, slow(speed_up))),
         }
     }
 

@@ -97,6 +97,12 @@ impl KernelVariant {
         Self::INT8.contains(&self)
     }
 
+    /// Returns the widest variant of this CPU that multiplies integers faster than plain Rust does floating point.
+    #[must_use]
+    pub fn fast_integers() -> Option<Self> {
+        Self::INT8.into_iter().find(|path| *path != Self::PortableI8 && path.is_available())
+    }
+
     /// Returns whether it multiplies float32 only.
     pub(crate) fn is_float32(self) -> bool {
         self.packing().format == Format::F32

@@ -12,14 +12,14 @@
 
 use std::time::{Duration, Instant};
 
-use network_torch::{Device, Network, PrecisionPreference, Purpose, Trainer};
+use network_torch::{Device, Network, Trainer, TrainingPrecision};
 use training::{Examples, Precision, TrainerSettings, TrainingBatch, TrainingKernel};
 use weights::Architecture;
 
 fn main() {
     network_torch::keep_memory();
-    let (auto, purpose) = (PrecisionPreference::Auto, Purpose::Training);
-    println!("{}", network_torch::choose_precision(auto, Device::Cpu, purpose, &mut Instant::now).unwrap());
+    let auto = TrainingPrecision::Auto;
+    println!("{}", network_torch::choose_training_precision(auto, Device::Cpu, &mut Instant::now).unwrap());
     for blocks in [4, 6] {
         let architecture = Architecture {
             game: "connect_four".into(),

@@ -1,6 +1,6 @@
 //! Attention blocks: what [`AttentionBlock`](::network::AttentionBlock) declares, for training and for evaluation.
 
-use ::network::{Activation, AttentionBlock, Role};
+use ::network::{Activation, AttentionBlock, Layer, Role};
 use tch::{Device, Kind, Tensor};
 
 use crate::{
@@ -40,30 +40,36 @@ pub(crate) enum Pass {
 }
 
 impl Attention {
-    /// A block for training: matrices in `kind`, norms in the kind of their parameters, gradients flow back. `offsets`
-    /// are those of [`offsets`].
+    /// A block for training: matrices by `matrix`, numbers of pairs of cells in `kind`, norms in the kind of their
+    /// parameters; gradients flow back. `offsets` are those of [`offsets`].
     pub(crate) fn to_train(
         network: &Network,
         block: &AttentionBlock,
         offsets: &Tensor,
         kind: Kind,
+        matrix: &dyn Fn(&Layer) -> Result<Affine, Error>,
     ) -> Result<Self, Error> {
         let wide = network.of(&block.qkv, Role::NormScale).f_kind()?;
-        Self::new(network, block, offsets, [kind, wide])
+        Self::new(network, block, offsets, [kind, wide], matrix)
     }
 
     /// A copy of a block for evaluation, all in `kind`, where training may go on with `network`.
     pub(crate) fn to_evaluate(network: &Network, block: &AttentionBlock, kind: Kind) -> Result<Self, Error> {
         let offsets = offsets(network)?;
-        Self::new(network, block, &offsets, [kind; 2])?.each(&|tensor| Ok(tensor.f_detach_copy()?))
+        let matrix = |layer: &Layer| {
+            let part = |role| network.of(layer, role).shallow_clone();
+            Affine::new(part(Role::Linear), part(Role::Bias)).cast(kind)
+        };
+        Self::new(network, block, &offsets, [kind; 2], &matrix)?.each(&|tensor| Ok(tensor.f_detach_copy()?))
     }
 
-    fn new(network: &Network, block: &AttentionBlock, offsets: &Tensor, kinds: [Kind; 2]) -> Result<Self, Error> {
-        let [kind, of_norms] = kinds;
-        let matrix = |layer| {
-            let part = |role| network.of(layer, role).shallow_clone();
-            Affine { weight: part(Role::Linear), bias: part(Role::Bias) }.cast(kind)
-        };
+    fn new(
+        network: &Network,
+        block: &AttentionBlock,
+        offsets: &Tensor,
+        [kind, of_norms]: [Kind; 2],
+        matrix: &dyn Fn(&Layer) -> Result<Affine, Error>,
+    ) -> Result<Self, Error> {
         let normed = |layer| -> Result<PreNormed, Error> {
             let part = |role| network.of(layer, role).f_to_kind(of_norms);
             Ok(PreNormed { scale: part(Role::NormScale)?, shift: part(Role::NormShift)?, matrix: matrix(layer)? })
@@ -89,9 +95,7 @@ impl Attention {
 
     /// The block with every tensor replaced.
     fn each(self, change: &dyn Fn(&Tensor) -> Result<Tensor, Error>) -> Result<Self, Error> {
-        let matrix = |Affine { weight, bias }: &Affine| -> Result<Affine, Error> {
-            Ok(Affine { weight: change(weight)?, bias: change(bias)? })
-        };
+        let matrix = |affine: &Affine| Ok::<_, Error>(Affine::new(change(&affine.weight)?, change(&affine.bias)?));
         let normed = |PreNormed { scale, shift, matrix: of }: &PreNormed| -> Result<PreNormed, Error> {
             Ok(PreNormed { scale: change(scale)?, shift: change(shift)?, matrix: matrix(of)? })
         };

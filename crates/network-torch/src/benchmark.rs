@@ -176,10 +176,10 @@ impl DenseNetwork {
         let layer = |outputs: usize, inputs: usize, seed: u64| -> Result<Affine, Error> {
             let [rows, columns] = [size(outputs), size(inputs)];
             let bound = (6.0 / inputs as f32).sqrt();
-            Ok(Affine {
-                weight: uniform(&[rows, columns], bound, device, precision, seed)?,
-                bias: Tensor::f_zeros([rows], (crate::rules::kind(precision), device))?,
-            })
+            Ok(Affine::new(
+                uniform(&[rows, columns], bound, device, precision, seed)?,
+                Tensor::f_zeros([rows], (crate::rules::kind(precision), device))?,
+            ))
         };
         let DenseShape { inputs, hidden, actions } = shape;
         let [first, second, third] = [seed, seed.wrapping_add(1), seed.wrapping_add(2)];

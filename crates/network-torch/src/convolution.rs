@@ -29,7 +29,7 @@ impl Convolution {
     ) -> Result<Self, Error> {
         let folded = layers.iter().map(|layer| fold(network, layer)).collect::<Result<Vec<_>, _>>()?;
         let join = |part: fn(&Affine) -> &Tensor| Tensor::f_cat(&folded.iter().map(part).collect::<Vec<_>>(), 0);
-        let affine = Affine { weight: join(|affine| &affine.weight)?, bias: join(|affine| &affine.bias)? };
+        let affine = Affine::new(join(|affine| &affine.weight)?, join(|affine| &affine.bias)?);
         let of_norm = |role| -> Result<Tensor, Error> {
             let parts: Vec<&Tensor> = layers.iter().map(|layer| network.of(layer, role)).collect();
             Ok(Tensor::f_cat(&parts, 0)?.f_to_kind(kind)?.f_detach_copy()?)
@@ -53,7 +53,7 @@ impl Convolution {
             None => None,
             Some(norm) => Some(PositionNorm { scale: moved(&norm.scale)?, shift: moved(&norm.shift)?, ..norm }),
         };
-        let affine = Affine { weight: moved(&self.affine.weight)?, bias: moved(&self.affine.bias)? };
+        let affine = Affine::new(moved(&self.affine.weight)?, moved(&self.affine.bias)?);
         Ok(Self { affine, norm, ..self })
     }
 

@@ -12,7 +12,7 @@ use weights::Architecture;
 use crate::{Error, Purpose, gpu, rules::device_name};
 use inference::Precision;
 
-pub use precision::{ChosenPrecision, choose_precision};
+pub use precision::{ChosenPrecision, choose_precision, choose_training_precision};
 
 /// A device and the reason why it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

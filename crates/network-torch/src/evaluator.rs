@@ -353,8 +353,8 @@ impl Libtorch {
         if let Some(precision) = self.precision.get() {
             return Ok(precision);
         }
-        let (device, purpose) = (self.device.device, Purpose::Inference);
-        let precision = choose_precision(self.preference, device, purpose, &mut || (self.clock)())?;
+        let device = self.device.device;
+        let precision = choose_precision(self.preference, device, &mut || (self.clock)())?;
         Ok(self.precision.get_or_init(|| precision))
     }
 }

@@ -65,7 +65,7 @@ impl Folded {
         let (layers, kind, format) = (network.layers.alphazero()?, crate::rules::kind(precision), rules.memory_format);
         let block = |block: &::network::Block| Block::new(network, block, kind, format);
         let joined = join(network)?;
-        let joined = Affine { weight: format.columns(&joined.weight, 2 * HEAD_CHANNELS)?, bias: joined.bias };
+        let joined = Affine::new(format.columns(&joined.weight, 2 * HEAD_CHANNELS)?, joined.bias);
         Ok(Self {
             device: network.device(),
             precision,
@@ -100,7 +100,7 @@ impl Folded {
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let moved = |affine: Affine| -> Result<Affine, Error> {
-            Ok(Affine { weight: affine.weight.f_to_device(device)?, bias: affine.bias.f_to_device(device)? })
+            Ok(Affine::new(affine.weight.f_to_device(device)?, affine.bias.f_to_device(device)?))
         };
         let convolution = |convolution: Convolution| convolution.moved_to(device);
         let block = |block: Block| -> Result<Block, Error> {
@@ -254,7 +254,7 @@ pub(crate) fn sample<'a>(
 pub(crate) fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     if network.architecture().design.norm != NormKind::Batch {
         let weight = network.of(layer, Role::Convolution).f_detach_copy()?;
-        return Ok(Affine { weight, bias: network.of(layer, Role::NormShift).f_zeros_like()? });
+        return Ok(Affine::new(weight, network.of(layer, Role::NormShift).f_zeros_like()?));
     }
     let variance = network.of(layer, Role::NormVariance);
     let gamma = network.of(layer, Role::NormScale);
@@ -262,18 +262,12 @@ pub(crate) fn fold(network: &Network, layer: &Layer) -> Result<Affine, Error> {
     let mean = network.of(layer, Role::NormMean);
     let scale = gamma.f_div(&variance.f_add_scalar(NORM_EPSILON)?.f_sqrt()?)?;
     let weight = network.of(layer, Role::Convolution);
-    Ok(Affine {
-        weight: weight.f_mul(&scale.f_view([-1, 1, 1, 1])?)?,
-        bias: beta.f_sub(&mean.f_mul(&scale)?)?.f_detach()?,
-    })
+    Ok(Affine::new(weight.f_mul(&scale.f_view([-1, 1, 1, 1])?)?, beta.f_sub(&mean.f_mul(&scale)?)?.f_detach()?))
 }
 
 /// Copies a linear layer, since training may continue with `network`.
 pub(crate) fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> {
-    Ok(Affine {
-        weight: network.of(layer, Role::Linear).f_detach_copy()?,
-        bias: network.of(layer, Role::Bias).f_detach_copy()?,
-    })
+    Ok(Affine::new(network.of(layer, Role::Linear).f_detach_copy()?, network.of(layer, Role::Bias).f_detach_copy()?))
 }
 
 /// The two matrices over `[cells, 32]` features as one over `[cells, 64]`: the policy's channels first in each cell.
@@ -285,15 +279,15 @@ fn join(network: &Network) -> Result<Affine, Error> {
     let policy_rows = Tensor::f_cat(&[&policy_weight, &policy_weight.f_zeros_like()?], 2)?;
     let value_rows = Tensor::f_cat(&[&value_weight.f_zeros_like()?, &value_weight], 2)?;
     let rows = policy_weight.size()[0] + size(VALUE_HIDDEN);
-    Ok(Affine {
-        weight: Tensor::f_cat(&[policy_rows, value_rows], 0)?.f_view([rows, -1])?,
-        bias: Tensor::f_cat(&[policy.bias, value.bias], 0)?,
-    })
+    Ok(Affine::new(
+        Tensor::f_cat(&[policy_rows, value_rows], 0)?.f_view([rows, -1])?,
+        Tensor::f_cat(&[policy.bias, value.bias], 0)?,
+    ))
 }
 
 /// Reorders the weights of a convolution in memory.
 pub(crate) fn arrange(affine: Affine, format: MemoryFormat) -> Result<Affine, Error> {
-    Ok(Affine { weight: format.arrange(&affine.weight)?, bias: affine.bias })
+    Ok(Affine::new(format.arrange(&affine.weight)?, affine.bias))
 }
 
 /// Extends a convolution by inputs without effect, so that it takes as many planes as the device prefers.
@@ -301,7 +295,7 @@ pub(crate) fn pad_inputs(affine: Affine, rules: DeviceRules) -> Result<Affine, E
     let (_, planes, ..) = affine.weight.size4()?;
     match padding(usize::try_from(planes).expect("sizes are not negative"), rules) {
         0 => Ok(affine),
-        missing => Ok(Affine { weight: affine.weight.f_constant_pad_nd([0, 0, 0, 0, 0, missing])?, bias: affine.bias }),
+        missing => Ok(Affine::new(affine.weight.f_constant_pad_nd([0, 0, 0, 0, 0, missing])?, affine.bias)),
     }
 }
 

@@ -33,14 +33,14 @@ struct Cudnn;
 const ONE: [i64; 2] = [1, 1];
 
 impl FusedOperators for Cudnn {
-    fn convolve_relu(&self, Affine { weight, bias }: &Affine, x: &Tensor) -> Result<Tensor, Error> {
+    fn convolve_relu(&self, Affine { weight, bias, .. }: &Affine, x: &Tensor) -> Result<Tensor, Error> {
         let border = [weight.size()[2] / 2; 2];
         Ok(x.f_cudnn_convolution_relu(weight, Some(bias), ONE, border, ONE, 1)?)
     }
 
     fn convolve_add_relu(
         &self,
-        Affine { weight, bias }: &Affine,
+        Affine { weight, bias, .. }: &Affine,
         x: &Tensor,
         z: &Tensor,
         alpha: f64,
@@ -182,7 +182,7 @@ pub(crate) fn description(device: Device) -> Option<String> {
 fn tolerance(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 3e-3,
-        Precision::Bf16 => 2e-2,
+        Precision::Bf16 | Precision::F16 => 2e-2,
     }
 }
 

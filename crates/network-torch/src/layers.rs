@@ -31,12 +31,20 @@ pub(crate) struct Affine {
     pub(crate) weight: Tensor,
     /// `[out]`.
     pub(crate) bias: Tensor,
+    /// The weight in a lower precision, beside which a check computes (see [`beside`]).
+    pub(crate) shadow: Option<Tensor>,
 }
 
 impl Affine {
+    /// A weight and its bias.
+    pub(crate) fn new(weight: Tensor, bias: Tensor) -> Self {
+        Self { weight, bias, shadow: None }
+    }
+
     /// Converts both to `kind`; gradients flow back through the cast.
-    pub(crate) fn cast(&self, kind: Kind) -> Result<Self, Error> {
-        Ok(Self { weight: self.weight.f_to_kind(kind)?, bias: self.bias.f_to_kind(kind)? })
+    pub(crate) fn cast(self, kind: Kind) -> Result<Self, Error> {
+        let Self { weight, bias, shadow } = self;
+        Ok(Self { weight: weight.f_to_kind(kind)?, bias: bias.f_to_kind(kind)?, shadow })
     }
 
     /// A convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.
@@ -44,13 +52,30 @@ impl Affine {
         convolve(x, &self.weight, Some(&self.bias))
     }
 
-    /// A matrix: `[B, in]` to `[B, out]`.
+    /// A matrix: `[B, in]` to `[B, out]` in the kind of x, with the product in that of the weight.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let y = x.f_linear(&self.weight, Some(&self.bias))?;
+        let of_product = x.f_to_kind(self.weight.f_kind()?)?;
+        let y = of_product.f_linear(&self.weight, Some(&self.bias))?;
         #[cfg(test)]
-        recorder::record(Operation::Matrix, [x, &self.weight, &y]);
-        Ok(y)
+        recorder::record(Operation::Matrix, [&of_product, &self.weight, &y]);
+        let y = match &self.shadow {
+            Some(shadow) => {
+                let low = x.f_detach()?.f_to_kind(shadow.f_kind()?)?;
+                beside(&y, &low.f_linear(shadow, None::<&Tensor>)?)?
+            }
+            None => y,
+        };
+        Ok(y.f_to_kind(x.f_kind()?)?)
     }
+}
+
+/// Adds to `y` a product of a lower precision as 0 that has its gradient: the backward pass then computes the gradient
+/// of the weights of both from the same inputs and the same gradient of the output.
+///
+/// A product out of the range of its kind gets no gradient.
+pub(crate) fn beside(y: &Tensor, low: &Tensor) -> Result<Tensor, Error> {
+    let zero = low.f_sub(&low.f_detach()?)?.f_nan_to_num(0.0, 0.0, 0.0)?;
+    Ok(y.f_add(&zero.f_to_kind(y.f_kind()?)?)?)
 }
 
 /// A convolution that keeps height and width: x `[B, in, H, W]`, weight `[out, in, K, K]` with odd K, bias `[out]`.

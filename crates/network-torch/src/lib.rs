@@ -25,6 +25,7 @@ pub mod gpu;
 mod latent_model;
 mod layers;
 mod layout;
+mod loss_scale;
 mod losses;
 mod memory;
 mod moments;
@@ -41,10 +42,12 @@ mod value_prefix;
 
 pub use self::network::Network;
 pub use benchmark::{DenseNetwork, DenseShape, Operands, Operation};
-pub use device::{Chosen, ChosenPrecision, Devices, choose_device, choose_precision, devices};
+pub use device::{
+    Chosen, ChosenPrecision, Devices, choose_device, choose_precision, choose_training_precision, devices,
+};
 pub use error::Error;
 pub use evaluator::{Libtorch, LibtorchEvaluator};
-pub use inference::{DevicePreference, Precision, PrecisionPreference};
+pub use inference::{DevicePreference, Precision, PrecisionPreference, TrainingPrecision};
 pub use latent_model::LibtorchLatent;
 pub use process::{keep_memory, set_threads};
 pub use rules::{DeviceRules, MemoryFormat, Purpose, SubmittingThreads, device_name};

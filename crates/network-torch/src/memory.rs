@@ -13,7 +13,7 @@ const OF_BLOCK: usize = 4;
 pub(crate) fn memory(network: &Network, settings: &TrainerSettings, batch: usize, unroll_steps: usize) -> Memory {
     let bytes = match settings.precision {
         Precision::F32 => 4,
-        Precision::Bf16 => 2,
+        Precision::Bf16 | Precision::F16 => 2,
     };
     let positions = settings.micro_batch_of(batch);
     let numbers = activations(network, settings.recompute, unroll_steps);

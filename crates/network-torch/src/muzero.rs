@@ -10,7 +10,7 @@ use weights::Architecture;
 use crate::{
     Error, Network,
     consistency::Projections,
-    layers::{Affine, Mode},
+    layers::{self, Affine, Mode},
     tower::Tower,
     value_prefix,
 };
@@ -198,27 +198,27 @@ impl<'a> LatentTower<'a> {
 
     /// Observations `[B, C, H, W]` as the first layer takes them: `[B, C]` in a dense network.
     fn input(&self, observations: &Tensor) -> Result<Tensor, Error> {
-        let observations = observations.f_to_kind(self.tower.kind)?;
+        let observations = observations.f_to_kind(self.tower.activation_kind())?;
         let is_vector = is_vector(self.architecture());
         Ok(if is_vector { observations.f_reshape([observations.size()[0], -1])? } else { observations })
     }
 
     /// Latent states and the actions `[B]` taken in them to the next latent states.
     pub(crate) fn next(&self, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.kind)?;
+        let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.activation_kind())?;
         let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
         self.transition(trunk, action.as_ref(), states, &one_hot)
     }
 
     /// Latent states and the actions `[B]` taken in them to afterstates.
     pub(crate) fn act(&self, chance: &ChanceLayers, states: &Tensor, actions: &Tensor) -> Result<Tensor, Error> {
-        let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.kind)?;
+        let one_hot = one_hot(actions, size(self.architecture().actions), self.tower.activation_kind())?;
         self.transition(&chance.afterstate, chance.action.as_ref(), states, &one_hot)
     }
 
     /// Afterstates and one-hot chance codes `[B, M]` to the next latent states.
     pub(crate) fn follow(&self, afterstates: &Tensor, codes: &Tensor) -> Result<Tensor, Error> {
-        let codes = codes.f_to_kind(self.tower.kind)?;
+        let codes = codes.f_to_kind(self.tower.activation_kind())?;
         let DynamicsLayers { trunk, action, .. } = self.dynamics()?;
         self.transition(trunk, action.as_ref(), afterstates, &codes)
     }
@@ -268,7 +268,7 @@ impl<'a> LatentTower<'a> {
                 let _ = hidden.f_relu_()?;
                 Ok(hidden)
             }
-            None => Ok(self.dense(hidden, states)?.f_to_kind(self.tower.kind)?),
+            None => Ok(self.dense(hidden, states)?.f_to_kind(self.tower.activation_kind())?),
         }
     }
 
@@ -276,13 +276,14 @@ impl<'a> LatentTower<'a> {
     /// prefixes, `[K · B, 2n + 1]`.
     fn prefix(&self, reward: &Head, memory: &Layer, states: &Tensor, steps: i64) -> Result<Tensor, Error> {
         let hidden = self.hidden(reward, states)?.f_view([steps, -1, size(::network::VALUE_HIDDEN)])?;
-        let remembered = value_prefix::unroll(&self.gates(memory)?, &self.tower.widened(&hidden)?, self.tower.kind)?;
+        let remembered =
+            value_prefix::unroll(&self.gates(memory)?, &self.tower.widened(&hidden)?, self.tower.activation_kind())?;
         self.output(reward, &remembered)
     }
 
     /// Hidden units `[B, 64]` to the logits of their head.
     pub(crate) fn output(&self, head: &Head, hidden: &Tensor) -> Result<Tensor, Error> {
-        let logits = self.tower.affine(&head.output)?.linear(&hidden.f_to_kind(self.tower.kind)?)?;
+        let logits = self.tower.affine(&head.output)?.linear(&hidden.f_to_kind(self.tower.activation_kind())?)?;
         self.tower.widened(&logits)
     }
 
@@ -304,7 +305,8 @@ impl<'a> LatentTower<'a> {
     /// Latent states after actions to the predicted projections of their observations, `[B, P]`.
     fn predict_projection(&self, heads: &ConsistencyLayers, states: &Tensor) -> Result<Tensor, Error> {
         let hidden = self.dense(&heads.predictor_hidden, &self.project(heads, states)?)?;
-        let predicted = self.tower.affine(&heads.predictor_output)?.linear(&hidden.f_to_kind(self.tower.kind)?)?;
+        let predicted =
+            self.tower.affine(&heads.predictor_output)?.linear(&hidden.f_to_kind(self.tower.activation_kind())?)?;
         self.tower.widened(&predicted)
     }
 
@@ -359,13 +361,18 @@ impl<'a> LatentTower<'a> {
     fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let part = |role| self.tower.network.of(layer, role);
         let (scale, shift) = (part(Role::NormScale), part(Role::NormShift));
-        let weight = part(Role::Linear).f_to_kind(self.tower.kind)?;
-        let y = x.f_to_kind(self.tower.kind)?.f_linear(&weight, None::<&Tensor>)?.f_to_kind(scale.f_kind()?)?;
+        let kind = self.tower.network.product_kind(layer, self.tower.kind);
+        let weight = part(Role::Linear).f_to_kind(kind)?;
+        let mut y = x.f_to_kind(kind)?.f_linear(&weight, None::<&Tensor>)?.f_to_kind(scale.f_kind()?)?;
+        if let Some(shadow) = self.tower.network.shadow(layer, Role::Linear) {
+            let low = x.f_detach()?.f_to_kind(shadow.f_kind()?)?;
+            y = layers::beside(&y, &low.f_linear(shadow, None::<&Tensor>)?)?;
+        }
         Ok(y.f_layer_norm(scale.size().as_slice(), Some(scale), Some(shift), NORM_EPSILON, true)?)
     }
 
     fn rescaled(&self, states: &Tensor) -> Result<Tensor, Error> {
-        Ok(rescale(states)?.f_to_kind(self.tower.kind)?)
+        Ok(rescale(states)?.f_to_kind(self.tower.activation_kind())?)
     }
 }
 

@@ -1,3 +1,5 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use network::{Layer, Role};
 use tch::{Device, Kind, Tensor};
 use training::{Entry, Layout, ModelLayers, Numbers, Precision, TrainerSettings, checkpoint};
@@ -23,6 +25,10 @@ pub struct Network {
     statistics: Vec<Tensor>,
     /// What the device takes; the flat buffers have the same order on every device.
     pub(crate) rules: DeviceRules,
+    /// The layers that multiply in float32 where all others do so in a lower precision.
+    float32_layers: BTreeSet<String>,
+    /// Of a network that is checked: for each weight that copy in a lower precision beside which it computes.
+    shadows: BTreeMap<String, Tensor>,
 }
 
 impl Network {
@@ -134,21 +140,26 @@ impl Network {
             flat_statistics,
             parameters,
             statistics,
+            float32_layers: BTreeSet::new(),
+            shadows: BTreeMap::new(),
         })
     }
 
     /// Copies weights and biases to `kind` in one operation, for passes in that kind. Parameters of norms and running
-    /// statistics are shared with this network; gradients are those of the copies.
-    pub(crate) fn cast(&self, kind: Kind) -> Result<Self, Error> {
+    /// statistics are shared with this network, and so are all parameters of `float32_layers`; gradients are those of
+    /// the copies.
+    pub(crate) fn cast(&self, kind: Kind, float32_layers: BTreeSet<String>) -> Result<Self, Error> {
         let flat = self.flat_parameters.f_to_kind(kind)?;
         let mut cast =
             Self::from_flat(&self.architecture, self.layers.clone(), flat, self.flat_statistics.shallow_clone())?;
         cast.rules = self.rules;
         for ((entry, copy), own) in self.layout.parameters.iter().zip(&mut cast.parameters).zip(&self.parameters) {
-            if matches!(entry.tensor.role, Role::NormScale | Role::NormShift) {
+            let is_of_norm = matches!(entry.tensor.role, Role::NormScale | Role::NormShift);
+            if is_of_norm || float32_layers.contains(entry.tensor.layer()) {
                 *copy = own.shallow_clone();
             }
         }
+        cast.float32_layers = float32_layers;
         Ok(cast)
     }
 
@@ -157,15 +168,59 @@ impl Network {
         let _guard = tch::no_grad_guard();
         let (parameters, statistics) = (self.flat_parameters.f_detach_copy()?, self.flat_statistics.f_detach_copy()?);
         let copy = Self::from_flat(&self.architecture, self.layers.clone(), parameters, statistics)?;
-        copy.cast(kind)
+        copy.cast(kind, BTreeSet::new())
     }
 
-    /// A copy of the network with its weights in `precision`, if that is not float32.
-    pub(crate) fn lowered(&self, precision: Precision) -> Result<Option<Self>, Error> {
+    /// A copy of the network with its weights in `precision`, if that is not float32, except those of
+    /// `float32_layers`.
+    pub(crate) fn lowered(
+        &self,
+        precision: Precision,
+        float32_layers: BTreeSet<String>,
+    ) -> Result<Option<Self>, Error> {
         match precision {
             Precision::F32 => Ok(None),
-            Precision::Bf16 => self.cast(rules::kind(precision)).map(Some),
+            Precision::Bf16 | Precision::F16 => self.cast(rules::kind(precision), float32_layers).map(Some),
         }
+    }
+
+    /// The same network, with the same parameters, whose products have those of the weights of `lowered` beside them.
+    pub(crate) fn shadowed(&self, lowered: &Self) -> Result<Self, Error> {
+        let (parameters, statistics) = (self.flat_parameters.shallow_clone(), self.flat_statistics.shallow_clone());
+        let mut network = Self::from_flat(&self.architecture, self.layers.clone(), parameters, statistics)?;
+        network.rules = self.rules;
+        for (entry, low) in lowered.layout.parameters.iter().zip(&lowered.parameters) {
+            let is_lowered = !lowered.float32_layers.contains(entry.tensor.layer());
+            if is_lowered && entry.tensor.role.is_weight() {
+                network.shadows.insert(entry.tensor.name.clone(), low.shallow_clone());
+            }
+        }
+        Ok(network)
+    }
+
+    /// The weights that have a copy in a lower precision beside them: the layer, the weight and the copy.
+    pub(crate) fn shadow_pairs(&self) -> impl Iterator<Item = (&str, [&Tensor; 2])> {
+        let parameters = self.layout.parameters.iter().zip(&self.parameters);
+        parameters.filter_map(|(entry, own)| {
+            self.shadows.get(&entry.tensor.name).map(|shadow| (entry.tensor.layer(), [own, shadow]))
+        })
+    }
+
+    /// The copy of a layer's weight in a lower precision, if it has one beside it.
+    pub(crate) fn shadow(&self, layer: &Layer, role: Role) -> Option<&Tensor> {
+        // Names are built for checks alone.
+        if self.shadows.is_empty() { None } else { self.shadows.get(&layer.tensor_name(role)) }
+    }
+
+    /// The kind of the products of a layer in passes in `kind`.
+    pub(crate) fn product_kind(&self, layer: &Layer, kind: Kind) -> Kind {
+        if self.float32_layers.contains(&layer.name) { Kind::Float } else { kind }
+    }
+
+    /// The kind of activations between products in passes in `kind`: float32 as soon as one layer multiplies in it, since
+    /// a layer that is given rounded numbers has lost them.
+    pub(crate) fn activation_kind(&self, kind: Kind) -> Kind {
+        if self.float32_layers.is_empty() { kind } else { Kind::Float }
     }
 
     /// Copies the weights and biases of `original` again to this network, which [`cast`](Self::cast) made of it.

@@ -19,6 +19,7 @@ pub(crate) fn kind(precision: Precision) -> Kind {
     match precision {
         Precision::F32 => Kind::Float,
         Precision::Bf16 => Kind::BFloat16,
+        Precision::F16 => Kind::Half,
     }
 }
 
@@ -67,6 +68,8 @@ pub struct DeviceRules {
     pub bf16_inference: bool,
     /// Whether networks may be trained in bfloat16.
     pub bf16_training: bool,
+    /// Whether networks may be trained in float16.
+    pub f16_training: bool,
     /// Whether convolutions of float32 numbers round their inputs to TF32, which has 10 bits of mantissa.
     pub tf32_convolutions: bool,
     /// The threads that may submit work.
@@ -85,6 +88,7 @@ impl DeviceRules {
         memory_format: MemoryFormat::ChannelsLast,
         bf16_inference: true,
         bf16_training: true,
+        f16_training: true,
         tf32_convolutions: false,
         submitting_threads: SubmittingThreads::Many,
         batches_in_flight_max: 1,
@@ -94,11 +98,12 @@ impl DeviceRules {
 
     /// The rules of Apple's GPUs. In libtorch 2.11, batch norms on channels-last activations have wrong gradients
     /// there, batch norms of bfloat16 activations with float32 parameters abort the process, and two submitting threads
-    /// can crash it.
+    /// can crash it. Float16 would take the same batch norms, and is not tried.
     pub const MPS: Self = Self {
         memory_format: MemoryFormat::ChannelsFirst,
         bf16_inference: true,
         bf16_training: false,
+        f16_training: false,
         tf32_convolutions: false,
         submitting_threads: SubmittingThreads::One,
         batches_in_flight_max: 1,
@@ -125,6 +130,8 @@ impl DeviceRules {
             memory_format: MemoryFormat::ChannelsLast,
             bf16_inference: has_matrix_units,
             bf16_training: has_matrix_units,
+            // Every GPU that this libtorch supports has matrix units for it, from compute capability 7.0.
+            f16_training: true,
             tf32_convolutions: has_matrix_units,
             submitting_threads: SubmittingThreads::Many,
             batches_in_flight_max: 3,
@@ -141,6 +148,8 @@ impl DeviceRules {
             (Precision::F32, _) => true,
             (Precision::Bf16, Purpose::Inference) => self.bf16_inference,
             (Precision::Bf16, Purpose::Training) => self.bf16_training,
+            (Precision::F16, Purpose::Inference) => false,
+            (Precision::F16, Purpose::Training) => self.f16_training,
         }
     }
 
@@ -149,7 +158,12 @@ impl DeviceRules {
         if self.permits(precision, purpose) {
             return Ok(());
         }
-        Err(Error::Device { device: device_name(device), reason: format!("{purpose} on it is in f32 only") })
+        let has_other = [Precision::Bf16, Precision::F16].into_iter().any(|other| self.permits(other, purpose));
+        let reason = match has_other {
+            true => format!("{purpose} on it is not in {precision}"),
+            false => format!("{purpose} on it is in f32 only"),
+        };
+        Err(Error::Device { device: device_name(device), reason })
     }
 }
 

@@ -66,7 +66,9 @@ impl Tower<'_> {
         }
         let offsets = attention::offsets(self.network)?;
         let block = |cells: Tensor, block| {
-            Attention::to_train(self.network, block, &offsets, self.kind)?.forward(&cells, Pass::Differentiable)
+            let matrix = |layer: &Layer| self.affine(layer);
+            Attention::to_train(self.network, block, &offsets, self.kind, &matrix)?
+                .forward(&cells, Pass::Differentiable)
         };
         let cells = blocks.iter().try_fold(attention::to_cells(&x)?, block)?;
         attention::to_maps(&cells, &x, self.format())
@@ -99,12 +101,18 @@ impl Tower<'_> {
     /// Convolution that keeps height and width, then its norm: `[B, C, H, W]` to `[B, F, H, W]`.
     fn normed(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
         let part = |role| self.network.of(layer, role);
-        let weight = self.format().arrange(&part(Role::Convolution).f_to_kind(self.kind)?)?;
+        let kind = self.network.product_kind(layer, self.kind);
+        let weight = self.format().arrange(&part(Role::Convolution).f_to_kind(kind)?)?;
+        let mut y = layers::convolve(&x.f_to_kind(kind)?, &weight, None)?;
+        if let Some(shadow) = self.network.shadow(layer, Role::Convolution) {
+            let low = x.f_detach()?.f_to_kind(shadow.f_kind()?)?;
+            y = layers::beside(&y, &layers::convolve(&low, &self.format().arrange(shadow)?, None)?)?;
+        }
+        let y = y.f_to_kind(self.activation_kind())?;
         let kind = self.network.architecture().design.norm;
         if kind != NormKind::Batch {
             let [scale, shift] = [Role::NormScale, Role::NormShift].map(|role| part(role).shallow_clone());
-            let norm = PositionNorm { kind, convolutions: 1, scale, shift };
-            return norm.normalise(&layers::convolve(x, &weight, None)?, self.format());
+            return PositionNorm { kind, convolutions: 1, scale, shift }.normalise(&y, self.format());
         }
         let norm = Norm {
             scale: part(Role::NormScale),
@@ -112,7 +120,12 @@ impl Tower<'_> {
             mean: part(Role::NormMean),
             variance: part(Role::NormVariance),
         };
-        layers::normalise(&layers::convolve(x, &weight, None)?, &norm, self.mode)
+        layers::normalise(&y, &norm, self.mode)
+    }
+
+    /// The kind of activations between products.
+    pub(crate) fn activation_kind(&self) -> Kind {
+        self.network.activation_kind(self.kind)
     }
 
     /// The convolution of a head, its activation, and the matrix `output` over its features: `[B, F, H, W]` to
@@ -121,6 +134,7 @@ impl Tower<'_> {
         let x = layers::activate(self.normed(layer, x)?, self.activation())?;
         let mut output = self.affine(output)?;
         output.weight = self.format().columns(&output.weight, HEAD_CHANNELS)?;
+        output.shadow = output.shadow.map(|shadow| self.format().columns(&shadow, HEAD_CHANNELS)).transpose()?;
         output.linear(&self.format().flatten(&x)?)
     }
 
@@ -136,7 +150,9 @@ impl Tower<'_> {
     /// A matrix with its bias.
     pub(crate) fn affine(&self, layer: &Layer) -> Result<Affine, Error> {
         let part = |role| self.network.of(layer, role).shallow_clone();
-        Affine { weight: part(Role::Linear), bias: part(Role::Bias) }.cast(self.kind)
+        let affine = Affine::new(part(Role::Linear), part(Role::Bias));
+        let shadow = self.network.shadow(layer, Role::Linear).map(Tensor::shallow_clone);
+        Affine { shadow, ..affine }.cast(self.network.product_kind(layer, self.kind))
     }
 }
 

@@ -1,25 +1,28 @@
 mod contribution;
+mod layer_check;
 mod measured;
 mod snapshot;
 mod staging;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
 use training::{
-    Contents, Examples, Laps, Losses, Memory, Precision, Recompute, StepTimes, Trained, TrainerSettings, TrainingKernel,
+    Contents, Examples, Laps, LossScale, Losses, Memory, MixedPrecision, Precision, Recompute, StepTimes, Trained,
+    TrainerSettings, TrainingKernel,
 };
 use weights::Architecture;
 
 pub use self::contribution::DeviceContribution;
-use self::measured::Measured;
+use self::measured::{Measured, Read};
 pub use self::snapshot::Snapshot;
 use self::staging::{ModelTargets, Staged};
 use crate::{
     Error, Network, Purpose,
     custom_backward::CustomBackward,
+    loss_scale::ScaleOnDevice,
     losses::{self, LossTensors},
     memory,
     moments::{self, Moment},
@@ -61,6 +64,11 @@ pub struct Trainer {
     progress: f64,
     /// The number of steps before the first one that the average holds with equal shares.
     averaged_since: Option<u64>,
+    /// The scale of the loss in float16, and that of the newest collected step.
+    loss_scale: Option<ScaleOnDevice>,
+    collected_scale: Option<f32>,
+    /// As in [`MixedPrecision`].
+    float32_layers: BTreeMap<String, f64>,
     queued: VecDeque<Queued>,
     /// Whether the next step keeps a copy of its gradient, and the copy, `[P]`.
     keeps_gradient: bool,
@@ -132,7 +140,10 @@ impl Trainer {
             custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
             micro_batch: (settings.micro_batch > 0).then_some(settings.micro_batch),
             micro_batches: 1,
-            lowered: network.lowered(settings.precision)?,
+            lowered: network.lowered(settings.precision, Default::default())?,
+            loss_scale: scale_of(settings.precision, None, network.device())?,
+            collected_scale: None,
+            float32_layers: BTreeMap::new(),
             settings,
             network,
             step: 0,
@@ -185,8 +196,8 @@ impl Trainer {
     ///
     /// # Errors
     /// [`training::Error::NotFinite`] if a loss or the gradient is not finite: the step then left weights, statistics,
-    /// average
-    /// and moments unchanged. [`Error::Libtorch`] if the device fails.
+    /// average and moments unchanged; [`training::Error::Overflow`] if the scale of the loss was too large for the
+    /// gradient, and the same. [`Error::Libtorch`] if the device fails.
     pub fn collect(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<Result<Trained, Error>> {
         self.collect_in_laps(&mut Laps::new(clock))
     }
@@ -235,6 +246,7 @@ impl Trainer {
     }
 
     fn queue_in_laps(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<(), Error> {
+        self.check_layers_if_due(examples)?;
         let Computed { pass, learning_rates, statistics, mut times } = self.compute(examples, laps)?;
         let _guard = tch::no_grad_guard();
         let scalars = self.scalars(&pass)?;
@@ -270,8 +282,9 @@ impl Trainer {
         let Queued { measured, mut times, .. } = self.queued.pop_front()?;
         let read = measured.read(self.settings.weight_decay);
         times.backward += laps.lap();
-        Some(read.and_then(|(losses, value_errors)| {
-            self.refuse_not_finite(losses)?;
+        Some(read.and_then(|Read { losses, value_errors, loss_scale }| {
+            self.collected_scale = loss_scale;
+            self.refuse_not_finite(losses, loss_scale)?;
             self.step += 1;
             Ok(Trained { losses, value_errors, times })
         }))
@@ -352,7 +365,7 @@ impl Trainer {
     /// Missing files, and files whose contents do not match the network or the optimiser; the trainer is then
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
-        let State { network, average, moments, step, progress, averaged_since } =
+        let State { network, average, moments, step, progress, averaged_since, mixed } =
             State::read(&self.network.layout, self.settings.optimiser, self.settings.moments, files)?;
         let device = self.network.device();
         let of_numbers =
@@ -361,7 +374,15 @@ impl Trainer {
         let moments = moments.iter().map(|moment| Moment::upload(moment, device)).collect::<Result<_, _>>()?;
         let next_step = network::upload(&[(step + 1) as f32], device)?;
 
-        self.lowered = network.lowered(self.settings.precision)?;
+        let MixedPrecision { loss_scale, float32_layers } = mixed;
+        let loss_scale = scale_of(self.settings.precision, loss_scale, device)?;
+
+        // A precision that is not adaptive is computed as it was asked for.
+        self.float32_layers = if self.settings.is_adaptive { float32_layers } else { BTreeMap::new() };
+        self.lowered = network.lowered(self.settings.precision, self.float32_layers.keys().cloned().collect())?;
+        self.by_libtorch_if_layers_are_in_float32();
+        self.loss_scale = loss_scale;
+        self.collected_scale = None;
         self.average_parameters = average.flat_parameters.shallow_clone();
         self.average_statistics = average.flat_statistics.shallow_clone();
         self.network = network;
@@ -407,6 +428,18 @@ impl Trainer {
     /// counts as 0.
     pub fn set_progress(&mut self, progress: f64) {
         self.progress = if progress.is_nan() { 0.0 } else { progress.clamp(0.0, 1.0) };
+    }
+
+    /// The scale of the loss of the newest collected step; `None` before it, and in a precision without one.
+    #[must_use]
+    pub fn loss_scale(&self) -> Option<f64> {
+        self.collected_scale.map(f64::from)
+    }
+
+    /// The layers that went back to float32, each with the relative error of its gradient that was too large.
+    #[must_use]
+    pub fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        &self.float32_layers
     }
 
     /// Its settings.
@@ -482,13 +515,10 @@ impl Trainer {
             return Err(Error::OutOfMemory { message: format!("no memory for {} positions", staged.positions) });
         }
         let kind = rules::kind(self.settings.precision);
-        let observations = staged.observations.f_to_kind(kind)?;
-        let (network, value_loss_weight) = (&self.network, self.settings.value_loss_weight);
+        let network = &self.network;
         let lowered = self.lowered.as_ref().unwrap_or(network);
-        let gradient_of = |loss: &Tensor| {
-            let gradients = Tensor::f_run_backward(&[loss], &lowered.parameters, false, false)?;
-            network::flatten(&lowered.layout.parameters, &gradients)
-        };
+        let observations = staged.observations.f_to_kind(lowered.activation_kind(kind))?;
+        let value_loss_weight = self.settings.value_loss_weight;
         let (losses, gradient) = match (&staged.targets, &mut self.custom_backward) {
             (ModelTargets::Alphazero(targets), None) if self.settings.recompute == Recompute::Blocks => {
                 let segments = Segments::forward(lowered, &observations, kind)?;
@@ -496,14 +526,8 @@ impl Trainer {
                 let logits = tower::heads(lowered, &x, kind, Mode::Training)?;
                 let losses = losses::losses(&logits, targets, value_loss_weight)?;
                 times.forward += laps.lap();
-                let gradient = segments.gradient(lowered, kind, &x, &losses.total)?;
-                (losses, gradient)
-            }
-            (ModelTargets::Alphazero(targets), None) => {
-                let logits = tower::forward(lowered, &observations, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, targets, value_loss_weight)?;
-                times.forward += laps.lap();
-                let gradient = gradient_of(&losses.total)?;
+                let gradient =
+                    segments.gradient(lowered, kind, &x, &scaled(&losses.total, self.loss_scale.as_ref())?)?;
                 (losses, gradient)
             }
             (ModelTargets::Alphazero(targets), Some(custom_backward)) => {
@@ -515,19 +539,38 @@ impl Trainer {
                 let gradient = custom_backward.gradient(network, &tape, &x, &losses.total)?;
                 (losses, gradient)
             }
-            (ModelTargets::Muzero(targets), _) => {
-                let tower = LatentTower::new(lowered, kind, Mode::Training)?;
-                let next = targets.next_states.as_ref().map(|next| &next.observations);
-                let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT, next)?;
-                let weights =
-                    LossWeights { value: value_loss_weight, consistency: self.settings.consistency_loss_weight };
-                let losses = unrolled::losses(&predictions, targets, weights)?;
+            _ => {
+                let losses = self.losses(lowered, staged, kind, Mode::Training)?;
                 times.forward += laps.lap();
-                let gradient = gradient_of(&losses.total)?;
-                (losses, gradient)
+                let total = scaled(&losses.total, self.loss_scale.as_ref())?;
+                let gradients = Tensor::f_run_backward(&[total], &lowered.parameters, false, false)?;
+                (losses, network::flatten(&lowered.layout.parameters, &gradients)?)
             }
         };
+        let gradient = match &self.loss_scale {
+            Some(scale) => tch::no_grad(|| Ok::<_, Error>(gradient.f_div(&scale.factor()?)?))?,
+            None => gradient,
+        };
         Ok(Pass { losses, gradient })
+    }
+
+    /// Runs rows of a batch through `network` with products in `kind`, and returns their losses.
+    fn losses(&self, network: &Network, staged: &Staged, kind: Kind, mode: Mode) -> Result<LossTensors, Error> {
+        let observations = staged.observations.f_to_kind(network.activation_kind(kind))?;
+        let TrainerSettings { value_loss_weight, consistency_loss_weight, .. } = self.settings;
+        match &staged.targets {
+            ModelTargets::Alphazero(targets) => {
+                let logits = tower::forward(network, &observations, kind, mode)?;
+                losses::losses(&logits, targets, value_loss_weight)
+            }
+            ModelTargets::Muzero(targets) => {
+                let tower = LatentTower::new(network, kind, mode)?;
+                let next = targets.next_states.as_ref().map(|next| &next.observations);
+                let predictions = muzero::unroll(tower, &observations, &targets.actions, DYNAMICS_GRADIENT, next)?;
+                let weights = LossWeights { value: value_loss_weight, consistency: consistency_loss_weight };
+                unrolled::losses(&predictions, targets, weights)
+            }
+        }
     }
 
     /// Writes back the running statistics of before a step.
@@ -552,10 +595,12 @@ impl Trainer {
             &losses.policy_entropy,
             &losses.value_accuracy,
         ];
+        let scale = self.loss_scale.as_ref().map(ScaleOnDevice::factor).transpose()?;
+        let scalars: Vec<&Tensor> = scalars.into_iter().chain(&scale).collect();
         Ok(Tensor::f_stack(&scalars, 0)?)
     }
 
-    fn refuse_not_finite(&self, losses: Losses) -> Result<(), Error> {
+    fn refuse_not_finite(&self, losses: Losses, loss_scale: Option<f32>) -> Result<(), Error> {
         let quantities = [
             ("policy loss", losses.policy),
             ("value loss", losses.value),
@@ -564,9 +609,13 @@ impl Trainer {
             ("chance loss", losses.chance),
             ("gradient norm", losses.gradient_norm),
         ];
-        match quantities.into_iter().find(|(_, value)| !value.is_finite()) {
-            Some((quantity, _)) => Err(training::Error::NotFinite { quantity, step: self.step + 1 }.into()),
-            None => Ok(()),
+        let step = self.step + 1;
+        match (quantities.into_iter().find(|(_, value)| !value.is_finite()), loss_scale) {
+            (None, _) => Ok(()),
+            (Some(("gradient norm", _)), Some(scale)) if scale > LossScale::MIN => {
+                Err(training::Error::Overflow { loss_scale: scale.into(), step }.into())
+            }
+            (Some((quantity, _)), _) => Err(training::Error::NotFinite { quantity, step }.into()),
         }
     }
 
@@ -613,6 +662,10 @@ impl Trainer {
         }
         running.shallow_clone().f_copy_(&running.f_where_self(&is_applied, statistics)?)?;
         let _ = self.next_step.f_add_(&is_applied.f_to_kind(Kind::Float)?)?;
+        if let Some(scale) = &mut self.loss_scale {
+            let finite_losses = scalars.f_narrow(0, 0, measured::GRADIENT_NORM)?.f_isfinite()?.f_all()?.f_view([1])?;
+            scale.update(&is_applied, &finite_losses)?;
+        }
         Ok(is_applied)
     }
 
@@ -631,6 +684,22 @@ impl Trainer {
                 shares.f_clamp_min(1.0 - self.settings.ema_decay)?
             }
         })
+    }
+}
+
+/// The scale of the loss in a precision: `scale`, or that of a new training; `None` if the precision needs none.
+fn scale_of(precision: Precision, scale: Option<LossScale>, device: Device) -> Result<Option<ScaleOnDevice>, Error> {
+    match precision {
+        Precision::F16 => ScaleOnDevice::new(scale.unwrap_or_default(), device).map(Some),
+        Precision::F32 | Precision::Bf16 => Ok(None),
+    }
+}
+
+/// A loss times its scale.
+fn scaled(loss: &Tensor, scale: Option<&ScaleOnDevice>) -> Result<Tensor, Error> {
+    match scale {
+        Some(scale) => Ok(loss.f_mul(&scale.factor()?)?),
+        None => Ok(loss.shallow_clone()),
     }
 }
 

@@ -166,6 +166,20 @@ impl Role {
     pub fn is_weight(self) -> bool {
         matches!(self, Self::Convolution | Self::Linear)
     }
+
+    /// The part of the name of a tensor behind that of its layer.
+    fn part(self) -> &'static str {
+        match self {
+            Self::Convolution => "convolution.weight",
+            Self::Linear => "weight",
+            Self::Bias => "bias",
+            Self::Offsets => "offsets",
+            Self::NormScale => "norm.weight",
+            Self::NormShift => "norm.bias",
+            Self::NormMean => "norm.mean",
+            Self::NormVariance => "norm.variance",
+        }
+    }
 }
 
 impl Tensor {
@@ -173,6 +187,12 @@ impl Tensor {
     #[must_use]
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// The name of its layer.
+    #[must_use]
+    pub fn layer(&self) -> &str {
+        self.name.strip_suffix(self.role.part()).and_then(|name| name.strip_suffix('.')).unwrap_or(&self.name)
     }
 }
 
@@ -328,17 +348,7 @@ impl Layer {
     /// Returns the name of its tensor with the given role.
     #[must_use]
     pub fn tensor_name(&self, role: Role) -> String {
-        let part = match role {
-            Role::Convolution => "convolution.weight",
-            Role::Linear => "weight",
-            Role::Bias => "bias",
-            Role::Offsets => "offsets",
-            Role::NormScale => "norm.weight",
-            Role::NormShift => "norm.bias",
-            Role::NormMean => "norm.mean",
-            Role::NormVariance => "norm.variance",
-        };
-        format!("{}.{part}", self.name)
+        format!("{}.{}", self.name, role.part())
     }
 }
 

@@ -73,7 +73,7 @@ mod tests {
         recompute: Recompute,
     ) -> Results {
         let (layers, layout) = layout(architecture);
-        let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default() };
+        let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default(), exact: None };
         let mut graph = graph(architecture, &layers, &layout, path, recompute);
         graph.pack(&numbers.parameters, &mut workshop.threads);
         let (positions, examples) = (batch.policy_weights.len(), Examples::Positions(batch.clone()));

@@ -310,7 +310,7 @@ mod tests {
             let drawn: f32 = rng.random_range(-1.0..1.0);
             *value = match path.precision() {
                 Precision::F32 => drawn,
-                Precision::Bf16 => bf16::from_f32(drawn).to_f32(),
+                Precision::Bf16 | Precision::F16 => bf16::from_f32(drawn).to_f32(),
             };
         }
         values

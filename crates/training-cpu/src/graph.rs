@@ -116,6 +116,11 @@ impl Graph {
         self.values.len() + value.0
     }
 
+    /// Has the weights at these places among the parameters multiply in float32.
+    pub(crate) fn multiply_in_float32(&mut self, places: &[std::ops::Range<usize>]) {
+        self.layers.multiply_in_float32(places);
+    }
+
     /// Packs the parameters `[P]` for a step.
     pub(crate) fn pack(&mut self, parameters: &[f32], threads: &mut Threads) {
         self.layers.pack(parameters, threads);

@@ -237,7 +237,7 @@ mod tests {
     fn pass(case: &Case, numbers: &Numbers, batch: &UnrolledBatch, path: Path, threads: usize) -> Results {
         let (layers, architecture) = (case.layers(), &case.architecture);
         let (latent, consistency, layout) = (layers.muzero().unwrap(), layers.consistency(), layers.layout());
-        let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default() };
+        let mut workshop = Workshop { threads: Threads::new(threads).unwrap(), store: Store::default(), exact: None };
         let mut graph = unrolled(architecture, latent, consistency, &layout, case.steps, path, Recompute::None);
         graph.pack(&numbers.parameters, &mut workshop.threads);
         let examples = Examples::Unrolled(batch.clone());

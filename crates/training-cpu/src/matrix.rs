@@ -14,7 +14,9 @@ use crate::weight_gradient::{Part, WeightGradient};
 #[derive(Debug)]
 pub(crate) struct Weights {
     pub(crate) shape: Shape,
-    place: Range<usize>,
+    /// The path of its products, which is not that of the graph if they went back to float32.
+    pub(crate) path: Path,
+    pub(crate) place: Range<usize>,
     forward: Kernel,
     transposed: Kernel,
 }
@@ -101,7 +103,7 @@ impl Kernel {
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
         let inputs_min = match path.precision() {
             Precision::F32 => FILTERED_INPUTS_MIN,
-            Precision::Bf16 => FILTERED_INPUTS_MIN_BF16,
+            Precision::Bf16 | Precision::F16 => FILTERED_INPUTS_MIN_BF16,
         };
         let is_filtered = shape.side == 3 && shape.inputs.min(shape.outputs) >= inputs_min;
         match is_filtered && shape.height.min(shape.width) > 1 {
@@ -164,10 +166,18 @@ impl Weights {
     pub(crate) fn new(layer: &Layer, role: Role, shape: Shape, layout: &Layout, path: Path) -> Self {
         Self {
             shape,
+            path,
             place: layout.parameter(&layer.tensor_name(role)),
             forward: Kernel::new(shape, path),
             transposed: Kernel::new(shape.transposed(), path),
         }
+    }
+
+    /// Multiplies with `path` from now on; nothing is packed.
+    pub(crate) fn multiply_with(&mut self, path: Path) {
+        let Self { shape, path: of_products, forward, transposed, .. } = self;
+        *of_products = path;
+        (*forward, *transposed) = (Kernel::new(*shape, path), Kernel::new(shape.transposed(), path));
     }
 
     /// Packs the parameters `[P]` as they are now.

@@ -1,12 +1,14 @@
 mod contribution;
+mod layer_check;
 mod model;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{
-    Contents, Examples, Laps, Losses, Memory, Moment, Numbers, Precision, StepTimes, Trained, TrainerSettings,
+    Contents, Examples, Laps, Losses, Memory, MixedPrecision, Moment, Numbers, Precision, StepTimes, Trained,
+    TrainerSettings,
 };
 use weights::Architecture;
 
@@ -103,11 +105,19 @@ impl Trainer {
         Ok(Self {
             model,
             path,
-            workshop: Workshop { threads: Threads::new(threads.max(1))?, store: Store::default() },
+            workshop: Workshop { threads: Threads::new(threads.max(1))?, store: Store::default(), exact: None },
             gradient: vec![0.0; network.parameters.len()],
             keeps_gradient: false,
             kept_gradient: None,
-            state: State { average: network.clone(), network, moments, step: 0, progress: 0.0, averaged_since: None },
+            state: State {
+                average: network.clone(),
+                network,
+                moments,
+                step: 0,
+                progress: 0.0,
+                averaged_since: None,
+                mixed: MixedPrecision::default(),
+            },
             settings,
             collected: 0,
             queued: VecDeque::new(),
@@ -130,7 +140,10 @@ impl Trainer {
     /// queued then.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let mut laps = Laps::new(clock);
-        let Computed { losses, value_errors, running, mut times } = self.compute(examples, &mut laps)?;
+        self.begin_check_if_due();
+        let computed = self.compute(examples, &mut laps);
+        let exact = self.workshop.exact.take();
+        let Computed { losses, value_errors, running, mut times } = computed?;
         let losses = self.with_norms(losses);
         times.backward += laps.lap();
         let outcome = match refused(&losses) {
@@ -139,6 +152,9 @@ impl Trainer {
                 Outcome::Refused { quantity }
             }
             None => {
+                if let Some(exact) = exact {
+                    self.end_check(&exact);
+                }
                 self.update(losses.gradient_norm);
                 times.optimiser = laps.lap();
                 Outcome::Applied(Trained { losses, value_errors, times })
@@ -237,6 +253,12 @@ impl Trainer {
         }
     }
 
+    /// The layers that went back to float32, each with the relative error of its gradient that was too large.
+    #[must_use]
+    pub fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        &self.state.mixed.float32_layers
+    }
+
     /// Has the next step keep a copy of its gradient.
     pub fn keep_gradient(&mut self) {
         self.keeps_gradient = true;
@@ -266,6 +288,13 @@ impl Trainer {
     /// unchanged.
     pub fn load(&mut self, files: &[(String, Vec<u8>)]) -> Result<(), Error> {
         let state = State::read(self.model.layout(), self.settings.optimiser, self.settings.moments, files)?;
+        let mut state = state;
+        state.mixed.loss_scale = None;
+        if !self.settings.is_adaptive {
+            // A precision that is not adaptive is computed as it was asked for.
+            state.mixed.float32_layers.clear();
+        }
+        self.model.multiply_in_float32(state.mixed.float32_layers.keys());
         let progress = state.progress;
         self.collected = state.step;
         self.state = state;

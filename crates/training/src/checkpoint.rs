@@ -2,7 +2,7 @@
 
 use network::Reader;
 
-use crate::{Error, Layout, Moment, MomentFormat, Numbers, Optimiser, layout};
+use crate::{Error, Layout, MixedPrecision, Moment, MomentFormat, Numbers, Optimiser, layout};
 
 /// The files of a checkpoint by name, which every backend writes alike.
 pub type Files = Vec<(String, Vec<u8>)>;
@@ -57,6 +57,8 @@ pub struct State {
     /// The number of steps before the first one that the average holds with equal shares; `None` while it is
     /// exponential.
     pub averaged_since: Option<u64>,
+    /// The trainer's own decisions about precision.
+    pub mixed: MixedPrecision,
 }
 
 impl State {
@@ -68,6 +70,7 @@ impl State {
         let mut entries =
             vec![network::Entry::count("step", self.step), network::Entry::real("progress", self.progress)];
         entries.extend(self.averaged_since.map(|since| network::Entry::count(AVERAGED_SINCE, since)));
+        entries.extend(self.mixed.entries());
         for (name, moment) in optimiser.moment_names().iter().zip(&self.moments) {
             entries.extend(layout::file_entries(name, &layout.parameters, &moment.to_floats()));
         }
@@ -98,6 +101,7 @@ impl State {
         let mut reader = Reader::new(file(OPTIMISER_FILE)?)?;
         let (step, progress) = (reader.count("step")?, reader.real("progress")?);
         let averaged_since = if reader.holds(AVERAGED_SINCE) { Some(reader.count(AVERAGED_SINCE)?) } else { None };
+        let mixed = MixedPrecision::read(&mut reader, layout)?;
         let moment = |(name, &kind): (&&str, _)| {
             let numbers = layout::flat(&mut reader, name, &layout.parameters)?;
             Ok::<_, Error>(Moment::of(kind, format, numbers))
@@ -105,7 +109,7 @@ impl State {
         let declared = optimiser.moment_names().iter().zip(optimiser.moment_kinds());
         let moments = declared.map(moment).collect::<Result<_, _>>()?;
         reader.finish()?;
-        Ok(Self { network, average, moments, step, progress, averaged_since })
+        Ok(Self { network, average, moments, step, progress, averaged_since, mixed })
     }
 }
 

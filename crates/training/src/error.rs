@@ -52,4 +52,15 @@ pub enum Error {
         /// The step that was refused, counted from 1.
         step: u64,
     },
+    /// The gradient of a training step was out of the range of float16, so that nothing of the step was applied; the
+    /// next one has a smaller scale.
+    #[error(
+        "the gradient of training step {step} overflows with a loss scale of {loss_scale}, the step was not applied"
+    )]
+    Overflow {
+        /// The scale of the step's loss.
+        loss_scale: f64,
+        /// The step that was skipped, counted from 1.
+        step: u64,
+    },
 }

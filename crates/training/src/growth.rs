@@ -182,6 +182,7 @@ mod tests {
             step: 7,
             progress: 0.5,
             averaged_since: None,
+            mixed: Default::default(),
         }
     }
 

@@ -5,7 +5,8 @@
 //! [`StepTimes`]; of several learners each adds a [`Contribution`] to a step. A [`Layout`] places the tensors of
 //! [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`] writes these as files, so that each backend
 //! resumes what another one trained. [`moments`] are stored in float32 or fewer bits; [`Memory`] states what a training
-//! needs. [`growth`] continues a training in a larger network. Start with [`TrainerSettings`].
+//! needs. [`mixed_precision`] is what a training in a low precision decides by itself. [`growth`] continues a training in
+//! a larger network. Start with [`TrainerSettings`].
 
 pub mod checkpoint;
 mod contribution;
@@ -17,6 +18,7 @@ mod laps;
 pub mod layout;
 mod losses;
 mod memory;
+pub mod mixed_precision;
 mod model_layers;
 pub mod moments;
 mod numbers;
@@ -37,6 +39,7 @@ pub use laps::Laps;
 pub use layout::{Entry, Layout};
 pub use losses::Losses;
 pub use memory::Memory;
+pub use mixed_precision::{LossScale, MixedPrecision};
 pub use model_layers::ModelLayers;
 pub use moments::{Moment, MomentFormat, MomentKind};
 pub use numbers::Numbers;

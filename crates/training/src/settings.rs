@@ -35,6 +35,9 @@ pub struct TrainerSettings {
     pub consistency_loss_weight: f64,
     /// The number format of convolutions and matrices; parameters and losses are float32.
     pub precision: Precision,
+    /// Whether the gradients of layers are compared with those of float32 once in a while, and layers that lose too much
+    /// go back to it ([`mixed_precision`](crate::mixed_precision)).
+    pub is_adaptive: bool,
     /// The kernel of stem and tower.
     pub tower: TrainingKernel,
     /// The most positions that are run through the network at once; a larger batch is split into micro-batches of about
@@ -72,6 +75,7 @@ impl Default for TrainerSettings {
             value_loss_weight: 1.0,
             consistency_loss_weight: 0.0,
             precision: Precision::F32,
+            is_adaptive: false,
             tower: TrainingKernel::Auto,
             micro_batch: 0,
             recompute: Recompute::None,

@@ -6,10 +6,10 @@ fn under_auto_a_cpu_whose_kernels_train_does_so_in_float32_and_a_configured_prec
         let section = LearnerSection { precision, ..LearnerSection::default() };
         Subject::new(Device::Cpu, &section).unwrap().precision
     };
-    assert_eq!(precision(PrecisionPreference::Bf16), Precision::Bf16);
-    assert_eq!(precision(PrecisionPreference::F32), Precision::F32);
+    assert_eq!(precision(TrainingPrecision::Bf16), Precision::Bf16);
+    assert_eq!(precision(TrainingPrecision::F32), Precision::F32);
     if trains_in_float32(&LearnerSection::default()) {
-        assert_eq!(precision(PrecisionPreference::Auto), Precision::F32);
+        assert_eq!(precision(TrainingPrecision::Auto), Precision::F32);
     }
 }
 
@@ -124,7 +124,7 @@ fn architecture() -> Architecture {
 }
 
 fn section() -> LearnerSection {
-    LearnerSection { batch_size: 8, precision: PrecisionPreference::F32, ..LearnerSection::default() }
+    LearnerSection { batch_size: 8, precision: TrainingPrecision::F32, ..LearnerSection::default() }
 }
 
 #[test]

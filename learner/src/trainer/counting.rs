@@ -25,13 +25,21 @@ pub(crate) struct Counting {
     log: Arc<Mutex<Log>>,
     queued: VecDeque<usize>,
     steps: u64,
+    /// The number of steps to skip.
+    skips: usize,
 }
 
 impl Counting {
     /// Creates a trainer and the log that it writes.
     pub(crate) fn new() -> (Self, Arc<Mutex<Log>>) {
         let log = Arc::<Mutex<Log>>::default();
-        (Self { log: Arc::clone(&log), queued: VecDeque::new(), steps: 0 }, log)
+        (Self { log: Arc::clone(&log), queued: VecDeque::new(), steps: 0, skips: 0 }, log)
+    }
+
+    /// Creates a trainer that skips its first `skips` steps as if their gradients overflowed.
+    pub(crate) fn skipping(skips: usize) -> (Self, Arc<Mutex<Log>>) {
+        let (trainer, log) = Self::new();
+        (Self { skips, ..trainer }, log)
     }
 }
 
@@ -50,6 +58,10 @@ impl Trainer for Counting {
 
     fn collect(&mut self, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected> {
         self.queued.pop_front().context("no step is queued")?;
+        if let Some(skips) = self.skips.checked_sub(1) {
+            self.skips = skips;
+            return Ok(Collected::Skipped { loss_scale: 65_536.0 });
+        }
         self.steps += 1;
         Ok(Collected::Trained(Trained { losses: NO_LOSSES, value_errors: Vec::new(), times: StepTimes::default() }))
     }
@@ -92,6 +104,15 @@ impl Trainer for Counting {
 
     fn learning_rate(&self) -> f64 {
         0.0
+    }
+
+    fn loss_scale(&self) -> Option<f64> {
+        None
+    }
+
+    fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        static NONE: BTreeMap<String, f64> = BTreeMap::new();
+        &NONE
     }
 
     fn keep_gradient(&mut self) {}

@@ -158,6 +158,7 @@ fn trained(trainer: &mut dyn Trainer, examples: &Examples) -> Trained {
     match step(trainer, examples) {
         Collected::Trained(trained) => trained,
         Collected::NotFinite { quantity } => panic!("{quantity}"),
+        Collected::Skipped { loss_scale } => panic!("an overflow with a scale of {loss_scale}"),
     }
 }
 

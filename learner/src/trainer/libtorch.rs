@@ -9,6 +9,9 @@ fn collected(trained: Result<Trained, network_torch::Error>) -> anyhow::Result<C
         Err(network_torch::Error::Training(training::Error::NotFinite { quantity, .. })) => {
             Ok(Collected::NotFinite { quantity })
         }
+        Err(network_torch::Error::Training(training::Error::Overflow { loss_scale, .. })) => {
+            Ok(Collected::Skipped { loss_scale })
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -77,6 +80,14 @@ impl Trainer for network_torch::Trainer {
 
     fn learning_rate(&self) -> f64 {
         Self::learning_rate(self)
+    }
+
+    fn loss_scale(&self) -> Option<f64> {
+        Self::loss_scale(self)
+    }
+
+    fn float32_layers(&self) -> &BTreeMap<String, f64> {
+        Self::float32_layers(self)
     }
 
     fn keep_gradient(&mut self) {

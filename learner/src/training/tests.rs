@@ -251,3 +251,18 @@ fn a_run_without_event_files_has_none_and_a_folder_that_cannot_be_written_stops_
     train(folder.path(), vec![prepared()], |_, _| {}).unwrap();
     assert_eq!(last_checkpoint(folder.path()), Some(2));
 }
+
+#[test]
+fn skipped_steps_count_neither_as_steps_nor_as_steps_in_a_row_that_restore_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunSection { directory: folder.path().into(), ..RunSection::default() };
+    let settings = Config { run, ..Config::default() }.settings().unwrap();
+    let directory = settings.run.directory.clone();
+    let (trainer, _) = Counting::skipping(2 * NOT_FINITE_MAX as usize);
+    let start = Start { trainer: Box::new(trainer), architecture: architecture(Model::Alphazero), progress: None };
+    let batches = (0..2 * NOT_FINITE_MAX as usize + 1).map(|_| prepared()).collect();
+    // Without a checkpoint to restore, as many steps that are not finite would end the run.
+    train_from(start, settings, batches, 0, |_, _| {}).unwrap();
+    let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
+    assert_eq!((progress.training_step, progress.positions), (1, 1));
+}

@@ -39,7 +39,7 @@ pub(super) fn load(settings: &Settings) -> Result<()> {
 pub(super) fn precision(settings: &Settings) -> Result<()> {
     let device = settings.device()?.device;
     let start = Instant::now();
-    let chosen = choose_precision(PrecisionPreference::Auto, device, Purpose::Inference, &mut Instant::now)?;
+    let chosen = choose_precision(PrecisionPreference::Auto, device, &mut Instant::now)?;
     settings.value("duration of the choice", start.elapsed().as_secs_f64(), "s");
     if device == Device::Cpu {
         settings.text("`auto` on the CPU", &chosen.to_string());

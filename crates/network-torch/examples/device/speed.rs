@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use inference::{Evaluator, Predictions};
 use network::Layers;
 use network_torch::{
-    Device, Libtorch, Network, Operands, Operation, PrecisionPreference, Purpose, Trainer, choose_precision,
-    set_threads,
+    Device, Libtorch, Network, Operands, Operation, PrecisionPreference, Trainer, TrainingPrecision,
+    choose_training_precision, set_threads,
 };
 use training::{Precision, TrainerSettings};
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
@@ -72,9 +72,7 @@ pub(super) fn learner(settings: &Settings) -> Result<()> {
     // The learner computes operations of a CPU in all its threads.
     set_threads(settings.sized(cores(), 1));
     let precision = match device {
-        Device::Cpu => {
-            choose_precision(PrecisionPreference::Auto, device, Purpose::Training, &mut Instant::now)?.precision
-        }
+        Device::Cpu => choose_training_precision(TrainingPrecision::Auto, device, &mut Instant::now)?.precision,
         _ => Precision::Bf16,
     };
     let peak = peak(settings, device)?;

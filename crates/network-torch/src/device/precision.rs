@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use inference::PrecisionPreference;
+use inference::{PrecisionPreference, TrainingPrecision};
 use tch::{Device, Tensor};
 
 use super::{plain_tower, probe::probe_device};
@@ -15,13 +15,16 @@ use inference::Precision;
 pub struct ChosenPrecision {
     /// The precision.
     pub precision: Precision,
+    /// Whether layers that lose too much in it go back to float32, in training.
+    pub is_adaptive: bool,
     /// Human-readable; with the two times if they were measured, and with the use of TF32.
     pub reason: String,
 }
 
 impl std::fmt::Display for ChosenPrecision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.precision, self.reason)
+        let adaptive = if self.is_adaptive { ", adaptive" } else { "" };
+        write!(f, "{}{adaptive} ({})", self.precision, self.reason)
     }
 }
 
@@ -34,7 +37,7 @@ const MEASURED_PASSES: usize = 7;
 /// The speed-up from which on bf16 is chosen, since it costs a little accuracy.
 const WORTH_IT: f64 = 1.2;
 
-/// Finds the precision for `preference` and `purpose` on `device`.
+/// Finds the precision of evaluation for `preference` on `device`.
 ///
 /// `auto` takes bfloat16 on CUDA from compute capability 8.0, and float32 where the device does not permit bfloat16.
 /// Elsewhere it times a small tower in both; `now` is the clock. On an accelerator, bfloat16 is used only after a
@@ -45,6 +48,42 @@ const WORTH_IT: f64 = 1.2;
 pub fn choose_precision(
     preference: PrecisionPreference,
     device: Device,
+    now: &mut dyn FnMut() -> Instant,
+) -> Result<ChosenPrecision, Error> {
+    let wanted = match preference {
+        PrecisionPreference::F32 => Wanted::Only(Precision::F32),
+        PrecisionPreference::Bf16 => Wanted::Only(Precision::Bf16),
+        // libtorch computes no networks in integers.
+        PrecisionPreference::Auto | PrecisionPreference::Int8 => Wanted::Fastest,
+    };
+    choose(wanted, device, Purpose::Inference, now)
+}
+
+/// Finds the precision of training for `preference` on `device`.
+///
+/// `auto` takes what [`choose_precision`] takes, and float16 on a CUDA device without bfloat16; a precision below
+/// float32 that nothing but `auto` asked for is adaptive. `adaptive` takes bfloat16, or float16 without it.
+///
+/// # Errors
+/// [`Error::Device`] if a precision is named and the device does not permit it or differs from the CPU.
+pub fn choose_training_precision(
+    preference: TrainingPrecision,
+    device: Device,
+    now: &mut dyn FnMut() -> Instant,
+) -> Result<ChosenPrecision, Error> {
+    let wanted = match preference {
+        TrainingPrecision::F32 => Wanted::Only(Precision::F32),
+        TrainingPrecision::Bf16 => Wanted::Only(Precision::Bf16),
+        TrainingPrecision::F16 => Wanted::Only(Precision::F16),
+        TrainingPrecision::Auto => Wanted::Fastest,
+        TrainingPrecision::Adaptive => Wanted::Adaptive,
+    };
+    choose(wanted, device, Purpose::Training, now)
+}
+
+fn choose(
+    wanted: Wanted,
+    device: Device,
     purpose: Purpose,
     now: &mut dyn FnMut() -> Instant,
 ) -> Result<ChosenPrecision, Error> {
@@ -54,7 +93,18 @@ pub fn choose_precision(
     };
     let candidate = Candidate { device, rules: DeviceRules::of(device), capability, purpose };
     let probe = &mut |precision| probe_device(device, precision, purpose);
-    candidate.choose(preference, probe, &mut |precision| measure(precision, device, now))
+    candidate.choose(wanted, probe, &mut |precision| measure(precision, device, now))
+}
+
+/// What a preference asks of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// The fastest precision.
+    Fastest,
+    /// This precision and no other.
+    Only(Precision),
+    /// A precision below float32, with layers that go back to it.
+    Adaptive,
 }
 
 /// A device for which a precision is chosen.
@@ -70,19 +120,24 @@ struct Candidate {
 impl Candidate {
     fn choose(
         &self,
-        preference: PrecisionPreference,
+        wanted: Wanted,
         probe: &mut dyn FnMut(Precision) -> Result<f64, String>,
         measure: &mut dyn FnMut(Precision) -> Result<Duration, Error>,
     ) -> Result<ChosenPrecision, Error> {
-        let chosen = |precision, reason: String| ChosenPrecision { precision, reason };
-        let mut choice = match preference {
-            PrecisionPreference::F32 => chosen(Precision::F32, "configured".to_owned()),
-            PrecisionPreference::Bf16 => match self.check_bf16(probe) {
-                Ok(()) => chosen(Precision::Bf16, "configured".to_owned()),
+        let chosen =
+            |precision, reason: String| ChosenPrecision { precision, is_adaptive: wanted == Wanted::Adaptive, reason };
+        let named = match wanted {
+            Wanted::Fastest => None,
+            Wanted::Only(precision) => Some(precision),
+            Wanted::Adaptive => Some(self.lower().unwrap_or(Precision::Bf16)),
+        };
+        let mut choice = match named {
+            Some(Precision::F32) => chosen(Precision::F32, "configured".to_owned()),
+            Some(precision) => match self.check(precision, probe) {
+                Ok(()) => chosen(precision, "configured".to_owned()),
                 Err(reason) => return Err(Error::Device { device: device_name(self.device), reason }),
             },
-            // libtorch computes no networks in integers.
-            PrecisionPreference::Auto | PrecisionPreference::Int8 => self.automatic(probe, measure),
+            None => self.automatic(probe, measure),
         };
         if choice.precision == Precision::F32 && self.rules.tf32_convolutions {
             choice.reason += ", tf32 in convolutions";
@@ -90,61 +145,75 @@ impl Candidate {
         Ok(choice)
     }
 
+    /// The precision below float32 that the device permits: bfloat16 where it can be chosen, which needs no scale.
+    fn lower(&self) -> Option<Precision> {
+        let below = [Precision::Bf16, Precision::F16];
+        below.into_iter().find(|&precision| self.rules.permits(precision, self.purpose))
+    }
+
     fn automatic(
         &self,
         probe: &mut dyn FnMut(Precision) -> Result<f64, String>,
         measure: &mut dyn FnMut(Precision) -> Result<Duration, Error>,
     ) -> ChosenPrecision {
-        let permits_bf16 = self.rules.permits(Precision::Bf16, self.purpose);
-        let preferred = match self.capability {
-            Some(capability) => {
-                ChosenPrecision { precision: Precision::Bf16, reason: format!("compute capability {capability}") }
+        let preferred = match (self.capability, self.lower()) {
+            (_, None) => f32_because(self.refusal(Precision::Bf16)),
+            (Some(capability), Some(Precision::F16)) => {
+                self.lowered(Precision::F16, format!("compute capability {capability}, which has no bf16"))
             }
-            None if permits_bf16 => match (measure(Precision::F32), measure(Precision::Bf16)) {
-                (Ok(f32), Ok(bf16)) => faster(f32, bf16, self.device),
-                (Ok(_), Err(error)) => f32_because(format!("bf16 does not work here: {error}")),
+            (Some(capability), Some(precision)) => self.lowered(precision, format!("compute capability {capability}")),
+            (None, Some(precision)) => match (measure(Precision::F32), measure(precision)) {
+                (Ok(f32), Ok(low)) => self.faster(f32, low, precision),
+                (Ok(_), Err(error)) => f32_because(format!("{precision} does not work here: {error}")),
                 (Err(error), _) => f32_because(format!("no measurement worked: {error}")),
             },
-            None => f32_because(self.refusal()),
         };
         match preferred.precision {
             Precision::F32 => preferred,
-            Precision::Bf16 => self.check_bf16(probe).map_or_else(f32_because, |()| preferred),
+            precision => self.check(precision, probe).map_or_else(f32_because, |()| preferred),
         }
     }
 
-    /// Returns the human-readable reason why bfloat16 cannot be used, if there is one.
-    fn check_bf16(&self, probe: &mut dyn FnMut(Precision) -> Result<f64, String>) -> Result<(), String> {
-        if !self.rules.permits(Precision::Bf16, self.purpose) {
-            return Err(self.refusal());
-        }
-        if self.device == Device::Cpu { Ok(()) } else { probe(Precision::Bf16).map(drop) }
+    /// A precision below float32 that was not asked for.
+    fn lowered(&self, precision: Precision, reason: String) -> ChosenPrecision {
+        ChosenPrecision { precision, is_adaptive: self.purpose == Purpose::Training, reason }
     }
 
-    fn refusal(&self) -> String {
+    fn faster(&self, f32: Duration, low: Duration, precision: Precision) -> ChosenPrecision {
+        let ratio = f32.as_secs_f64() / low.as_secs_f64().max(1e-9);
+        let reason = format!(
+            "{} positions of a 4x64 tower take {:.2} ms in f32, {:.2} ms in {precision}",
+            measured_positions(self.device),
+            f32.as_secs_f64() * 1e3,
+            low.as_secs_f64() * 1e3
+        );
+        if ratio >= WORTH_IT { self.lowered(precision, reason) } else { f32_because(reason) }
+    }
+
+    /// Returns the human-readable reason why a precision below float32 cannot be used, if there is one.
+    fn check(
+        &self,
+        precision: Precision,
+        probe: &mut dyn FnMut(Precision) -> Result<f64, String>,
+    ) -> Result<(), String> {
+        if !self.rules.permits(precision, self.purpose) {
+            return Err(self.refusal(precision));
+        }
+        if self.device == Device::Cpu { Ok(()) } else { probe(precision).map(drop) }
+    }
+
+    fn refusal(&self, precision: Precision) -> String {
         match self.capability {
-            Some(capability) => {
+            Some(capability) if precision == Precision::Bf16 => {
                 format!("bf16 needs compute capability {}, it has {capability}", ComputeCapability::AMPERE)
             }
-            None => format!("{} on it is in f32 only", self.purpose),
+            _ => format!("{} on it is in f32 only", self.purpose),
         }
     }
 }
 
 fn f32_because(reason: String) -> ChosenPrecision {
-    ChosenPrecision { precision: Precision::F32, reason }
-}
-
-fn faster(f32: Duration, bf16: Duration, device: Device) -> ChosenPrecision {
-    let ratio = f32.as_secs_f64() / bf16.as_secs_f64().max(1e-9);
-    let precision = if ratio >= WORTH_IT { Precision::Bf16 } else { Precision::F32 };
-    let reason = format!(
-        "{} positions of a 4x64 tower take {:.2} ms in f32, {:.2} ms in bf16",
-        measured_positions(device),
-        f32.as_secs_f64() * 1e3,
-        bf16.as_secs_f64() * 1e3
-    );
-    ChosenPrecision { precision, reason }
+    ChosenPrecision { precision: Precision::F32, is_adaptive: false, reason }
 }
 
 fn measured_positions(device: Device) -> usize {
@@ -180,16 +249,27 @@ mod tests {
 
     #[test]
     fn a_configured_precision_is_chosen_without_measuring() {
-        let wish = |preference, purpose| choose_precision(preference, Device::Cpu, purpose, &mut stopped).unwrap();
-        for purpose in [Purpose::Inference, Purpose::Training] {
-            assert_eq!(wish(PrecisionPreference::F32, purpose).to_string(), "f32 (configured)");
-            assert_eq!(wish(PrecisionPreference::Bf16, purpose).to_string(), "bf16 (configured)");
+        for (preference, expected) in
+            [(PrecisionPreference::F32, "f32 (configured)"), (PrecisionPreference::Bf16, "bf16 (configured)")]
+        {
+            assert_eq!(choose_precision(preference, Device::Cpu, &mut stopped).unwrap().to_string(), expected);
+        }
+        for (preference, expected) in [
+            (TrainingPrecision::F32, "f32 (configured)"),
+            (TrainingPrecision::Bf16, "bf16 (configured)"),
+            (TrainingPrecision::F16, "f16 (configured)"),
+            (TrainingPrecision::Adaptive, "bf16, adaptive (configured)"),
+        ] {
+            assert_eq!(choose_training_precision(preference, Device::Cpu, &mut stopped).unwrap().to_string(), expected);
         }
     }
 
     #[test]
     fn bf16_must_be_a_fifth_faster() {
-        let choice = |f32, bf16| faster(Duration::from_micros(f32), Duration::from_micros(bf16), Device::Cpu).precision;
+        let cpu =
+            Candidate { device: Device::Cpu, rules: DeviceRules::CPU, capability: None, purpose: Purpose::Inference };
+        let bf16 = Precision::Bf16;
+        let choice = |f32, low| cpu.faster(Duration::from_micros(f32), Duration::from_micros(low), bf16).precision;
         assert_eq!(choice(1200, 1000), Precision::Bf16);
         assert_eq!(choice(1190, 1000), Precision::F32);
         assert_eq!(choice(1000, 4000), Precision::F32);
@@ -209,7 +289,7 @@ mod tests {
             start + elapsed
         };
         let auto = PrecisionPreference::Auto;
-        let chosen = choose_precision(auto, Device::Cpu, Purpose::Inference, &mut clock).unwrap();
+        let chosen = choose_precision(auto, Device::Cpu, &mut clock).unwrap();
         let expected = "bf16 (64 positions of a 4x64 tower take 5.00 ms in f32, 1.00 ms in bf16)";
         assert_eq!(chosen.to_string(), expected);
     }
@@ -224,9 +304,9 @@ mod tests {
     }
 
     /// The choice where bf16 passes the probe or not, and is twice as fast.
-    fn choice(candidate: &Candidate, preference: PrecisionPreference, probed: Result<f64, &str>) -> String {
+    fn choice(candidate: &Candidate, wanted: Wanted, probed: Result<f64, &str>) -> String {
         let milliseconds = |precision| if precision == Precision::F32 { 2 } else { 1 };
-        let chosen = candidate.choose(preference, &mut |_| probed.map_err(str::to_owned), &mut |precision| {
+        let chosen = candidate.choose(wanted, &mut |_| probed.map_err(str::to_owned), &mut |precision| {
             Ok(Duration::from_millis(milliseconds(precision)))
         });
         chosen.map_or_else(|error| error.to_string(), |chosen| chosen.to_string())
@@ -234,18 +314,34 @@ mod tests {
 
     #[test]
     fn auto_takes_bf16_on_cuda_by_compute_capability_if_the_probe_holds() {
-        for purpose in [Purpose::Inference, Purpose::Training] {
-            let auto = |candidate, probed| choice(&candidate, PrecisionPreference::Auto, probed);
-            assert_eq!(auto(cuda(9, 0, purpose), Ok(0.01)), "bf16 (compute capability 9.0)");
+        let auto = |candidate, probed| choice(&candidate, Wanted::Fastest, probed);
+        for (purpose, new, old) in [
+            (Purpose::Inference, "bf16", "f32 (bf16 needs compute capability 8.0, it has 7.5)"),
+            (Purpose::Training, "bf16, adaptive", "f16, adaptive (compute capability 7.5, which has no bf16)"),
+        ] {
+            assert_eq!(auto(cuda(9, 0, purpose), Ok(0.01)), format!("{new} (compute capability 9.0)"));
             assert_eq!(auto(cuda(9, 0, purpose), Err("it differs")), "f32 (it differs, tf32 in convolutions)");
-            let old = "f32 (bf16 needs compute capability 8.0, it has 7.5)";
             assert_eq!(auto(cuda(7, 5, purpose), Ok(0.01)), old);
         }
+        assert_eq!(auto(cuda(7, 5, Purpose::Training), Err("it differs")), "f32 (it differs)");
+    }
+
+    #[test]
+    fn adaptive_takes_the_lower_precision_of_the_device_or_is_an_error() {
+        let adaptive = |candidate, probed| choice(&candidate, Wanted::Adaptive, probed);
+        assert_eq!(adaptive(cuda(8, 0, Purpose::Training), Ok(0.0)), "bf16, adaptive (configured)");
+        assert_eq!(adaptive(cuda(7, 5, Purpose::Training), Ok(0.0)), "f16, adaptive (configured)");
+        let refused = "the device mps cannot be used: training on it is in f32 only";
+        assert_eq!(adaptive(mps(Purpose::Training), Ok(0.0)), refused);
+        assert_eq!(
+            adaptive(cuda(8, 0, Purpose::Training), Err("it differs")),
+            "the device cuda cannot be used: it differs"
+        );
     }
 
     #[test]
     fn a_named_bf16_that_the_device_cannot_compute_is_an_error_with_the_reason() {
-        let bf16 = |candidate, probed| choice(&candidate, PrecisionPreference::Bf16, probed);
+        let bf16 = |candidate, probed| choice(&candidate, Wanted::Only(Precision::Bf16), probed);
         let refused = "the device cuda cannot be used: bf16 needs compute capability 8.0, it has 7.5";
         assert_eq!(bf16(cuda(7, 5, Purpose::Inference), Ok(0.0)), refused);
         let refused = "the device mps cannot be used: training on it is in f32 only";
@@ -256,7 +352,7 @@ mod tests {
 
     #[test]
     fn on_mps_inference_is_measured_with_a_large_batch_and_probed_and_training_is_f32() {
-        let auto = |candidate, probed| choice(&candidate, PrecisionPreference::Auto, probed);
+        let auto = |candidate, probed| choice(&candidate, Wanted::Fastest, probed);
         let measured = "bf16 (1024 positions of a 4x64 tower take 2.00 ms in f32, 1.00 ms in bf16)";
         assert_eq!(auto(mps(Purpose::Inference), Ok(0.01)), measured);
         assert_eq!(auto(mps(Purpose::Inference), Err("it differs")), "f32 (it differs)");
@@ -265,7 +361,7 @@ mod tests {
 
     #[test]
     fn tf32_is_named_where_convolutions_use_it() {
-        let f32 = |candidate| choice(&candidate, PrecisionPreference::F32, Ok(0.0));
+        let f32 = |candidate| choice(&candidate, Wanted::Only(Precision::F32), Ok(0.0));
         assert_eq!(f32(cuda(8, 9, Purpose::Inference)), "f32 (configured, tf32 in convolutions)");
         assert_eq!(f32(cuda(7, 5, Purpose::Inference)), "f32 (configured)");
     }

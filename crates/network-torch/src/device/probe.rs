@@ -67,8 +67,8 @@ fn bar(precision: Precision, purpose: Purpose, rules: DeviceRules) -> f64 {
         (Precision::F32, Purpose::Inference) if rules.tf32_convolutions => 3e-3,
         (Precision::F32, Purpose::Training) if rules.tf32_convolutions => 1e-1,
         (Precision::F32, _) => 1e-3,
-        (Precision::Bf16, Purpose::Inference) => 2e-2,
-        (Precision::Bf16, Purpose::Training) => 5e-2,
+        (Precision::Bf16 | Precision::F16, Purpose::Inference) => 2e-2,
+        (Precision::Bf16 | Precision::F16, Purpose::Training) => 5e-2,
     }
 }
 
@@ -125,7 +125,7 @@ fn difference(subject: &dyn Subject, case: &Case, precision: Precision, purpose:
             let tensors = got.changes.iter().zip(&expected.changes);
             tensors.map(|(got, expected)| relative(got, expected, least)).fold(of_losses(&got, &expected), f64::max)
         }
-        (Purpose::Training, Precision::Bf16) => {
+        (Purpose::Training, Precision::Bf16 | Precision::F16) => {
             let (got, expected) = train(Schedule::FEW_STEPS)?;
             let is_finite = got.changes.iter().flatten().all(|x| x.is_finite());
             if is_finite { of_losses(&got, &expected) } else { f64::INFINITY }

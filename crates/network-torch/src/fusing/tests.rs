@@ -50,7 +50,7 @@ impl FusedOperators for Operators {
             Self::OutOfMemory => return Err(Error::OutOfMemory { message: "CUDA out of memory".to_owned() }),
             Self::Right | Self::Poisoned => layer.bias.shallow_clone(),
         };
-        let layer = Affine { weight: layer.weight.shallow_clone(), bias };
+        let layer = Affine::new(layer.weight.shallow_clone(), bias);
         Fusing::Separate.convolve_add_relu(&layer, x, &z.f_mul_scalar(alpha)?)
     }
 }
@@ -61,7 +61,7 @@ fn layers() -> [Affine; 2] {
         let count = shape.iter().product::<i64>();
         Tensor::arange(count, (Kind::Float, Device::Cpu)).sin().view(shape)
     };
-    [2, 8].map(|inputs| Affine { weight: numbers(&[8, inputs, 3, 3]), bias: numbers(&[8]) })
+    [2, 8].map(|inputs| Affine::new(numbers(&[8, inputs, 3, 3]), numbers(&[8])))
 }
 
 fn samples(layers: &[Affine]) -> Vec<Sample<'_>> {

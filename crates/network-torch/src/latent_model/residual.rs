@@ -218,9 +218,9 @@ impl Transition {
         let (first, blocks) = parts(trunk);
         let first = fold(network, first)?;
         let channels = size(architecture.channels);
-        let of_states = Affine { weight: first.weight.f_narrow(1, 0, channels)?, bias: first.bias.shallow_clone() };
+        let of_states = Affine::new(first.weight.f_narrow(1, 0, channels)?, first.bias.shallow_clone());
         let of_choices = first.weight.f_narrow(1, channels, size(ACTION_PLANES))?;
-        let of_choices = folded::pad_inputs(Affine { weight: of_choices, bias: first.bias }, rules)?;
+        let of_choices = folded::pad_inputs(Affine::new(of_choices, first.bias), rules)?;
         Ok(Self {
             by_choice: choice_planes(&folded::linear(network, choices)?, architecture, rules)?.f_to_kind(kind)?,
             choice_stem: folded::arrange(of_choices, format)?.cast(kind)?.weight,
@@ -282,5 +282,5 @@ fn joined(network: &Network, heads: &[&Head]) -> Result<Affine, Error> {
         |head: &Head| fold(network, head.convolution.as_ref().expect("residual heads have a convolution"));
     let parts = heads.iter().map(|head| convolution(head)).collect::<Result<Vec<_>, _>>()?;
     let join = |part: fn(&Affine) -> &Tensor| Tensor::f_cat(&parts.iter().map(part).collect::<Vec<_>>(), 0);
-    Ok(Affine { weight: join(|part| &part.weight)?, bias: join(|part| &part.bias)? })
+    Ok(Affine::new(join(|part| &part.weight)?, join(|part| &part.bias)?))
 }

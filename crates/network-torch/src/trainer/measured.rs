@@ -4,7 +4,7 @@ use crate::{Error, gpu, network};
 use training::Losses;
 
 /// The number of scalars: policy, value, reward, consistency and chance loss, gradient norm, total loss, sum of squared
-/// weights, entropy, accuracy.
+/// weights, entropy, accuracy. The scale of the loss follows them, if it has one.
 pub(super) const SCALARS: usize = 10;
 /// The number of leading scalars that must be finite.
 pub(super) const FINITE: i64 = 6;
@@ -14,15 +14,27 @@ pub(super) const GRADIENT_NORM: i64 = 5;
 /// The scalars and value errors of a step, on their way from the device.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// `[SCALARS + B]`, or `[SCALARS]` without value errors.
+    /// `[S + B]`, or `[S]` without value errors.
     numbers: Tensor,
+    /// S: [`SCALARS`], and one more with a scale.
+    scalars: usize,
     /// Where the numbers are being copied to pinned memory: the end of the copy.
     copied: Option<gpu::Event>,
 }
 
+/// What was measured.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) losses: Losses,
+    pub(super) value_errors: Vec<f32>,
+    /// The scale of the loss of the step.
+    pub(super) loss_scale: Option<f32>,
+}
+
 impl Measured {
-    /// Joins `scalars` `[SCALARS]` and `value_errors` `[B]`, so that one copy transfers both, and on CUDA begins it.
+    /// Joins `scalars` `[S]` and `value_errors` `[B]`, so that one copy transfers both, and on CUDA begins it.
     pub(super) fn new(scalars: &Tensor, value_errors: Option<&Tensor>) -> Result<Self, Error> {
+        let count = scalars.numel();
         let numbers = match value_errors {
             Some(errors) => Tensor::f_cat(&[scalars, errors], 0)?,
             None => scalars.shallow_clone(),
@@ -32,20 +44,21 @@ impl Measured {
             // would be queued behind the next step.
             let copy = numbers.f_to_device_(Device::Cpu, Kind::Float, true, false)?;
             if let Ok(event) = gpu::Event::new(index).and_then(|event| event.record().map(|()| event)) {
-                return Ok(Self { numbers: copy, copied: Some(event) });
+                return Ok(Self { numbers: copy, scalars: count, copied: Some(event) });
             }
         }
-        Ok(Self { numbers, copied: None })
+        Ok(Self { numbers, scalars: count, copied: None })
     }
 
-    /// Waits for the numbers: the losses, whose L2 term is scaled by the weight decay, and the value errors.
-    pub(super) fn read(self, weight_decay: f64) -> Result<(Losses, Vec<f32>), Error> {
+    /// Waits for the numbers: the losses, whose L2 term is scaled by the weight decay, the value errors, and the scale of
+    /// the loss.
+    pub(super) fn read(self, weight_decay: f64) -> Result<Read, Error> {
         let _guard = tch::no_grad_guard();
         if let Some(event) = &self.copied {
             event.wait()?;
         }
         let numbers = network::download(&self.numbers)?;
-        let (scalars, value_errors) = numbers.split_at(SCALARS);
+        let (scalars, value_errors) = numbers.split_at(self.scalars);
         let scalar = |index: usize| f64::from(scalars[index]);
         let losses = Losses {
             policy: scalar(0),
@@ -59,6 +72,7 @@ impl Measured {
             policy_entropy: scalar(8),
             value_accuracy: scalar(9),
         };
-        Ok((losses, value_errors.to_vec()))
+        let loss_scale = scalars.get(SCALARS).copied();
+        Ok(Read { losses, value_errors: value_errors.to_vec(), loss_scale })
     }
 }

@@ -1,9 +1,11 @@
+use std::collections::BTreeMap;
+
 use tch::{Device, Tensor};
 use training::checkpoint::{self, Files};
-use training::{Contents, Layout, Numbers, Optimiser};
+use training::{Contents, Layout, MixedPrecision, Numbers, Optimiser};
 
 use super::Trainer;
-use crate::{Error, SubmittingThreads, moments::Moment, network};
+use crate::{Error, SubmittingThreads, loss_scale::ScaleOnDevice, moments::Moment, network};
 
 /// A trainer's state at one step. Another thread can encode it while training continues.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ struct State {
     step: u64,
     progress: f64,
     averaged_since: Option<u64>,
+    loss_scale: Option<ScaleOnDevice>,
+    float32_layers: BTreeMap<String, f64>,
 }
 
 impl Snapshot {
@@ -39,6 +43,8 @@ impl Snapshot {
             step: trainer.step,
             progress: trainer.progress,
             averaged_since: trainer.averaged_since,
+            loss_scale: trainer.loss_scale.as_ref().map(ScaleOnDevice::shallow_clone),
+            float32_layers: trainer.float32_layers.clone(),
         };
         Self {
             layout: trainer.network.layout.clone(),
@@ -52,8 +58,11 @@ impl Snapshot {
     pub(super) fn copy(mut self) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         let state = self.state.iter_mut();
-        let of_state = state
-            .flat_map(|state| state.network.iter_mut().chain(state.moments.iter_mut().flat_map(Moment::tensors_mut)));
+        let of_state = state.flat_map(|state| {
+            let moments = state.moments.iter_mut().flat_map(Moment::tensors_mut);
+            let scale = state.loss_scale.iter_mut().flat_map(ScaleOnDevice::tensors_mut);
+            state.network.iter_mut().chain(moments).chain(scale)
+        });
         for tensor in self.average.iter_mut().chain(of_state) {
             *tensor = match self.reader {
                 // A device that takes work of one thread only is read by this one.
@@ -89,7 +98,9 @@ impl Snapshot {
         let &State { optimiser, step, progress, averaged_since, .. } = state;
         let moments = state.moments.iter().map(Moment::download).collect::<Result<_, _>>()?;
         let network = numbers(&state.network)?;
-        let state = checkpoint::State { network, average, moments, step, progress, averaged_since };
+        let loss_scale = state.loss_scale.as_ref().map(ScaleOnDevice::download).transpose()?;
+        let mixed = MixedPrecision { loss_scale, float32_layers: state.float32_layers.clone() };
+        let state = checkpoint::State { network, average, moments, step, progress, averaged_since, mixed };
         Ok(state.files(&self.layout, optimiser)?)
     }
 }

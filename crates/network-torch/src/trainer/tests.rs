@@ -1,3 +1,5 @@
+mod mixed_precision;
+
 use std::time::{Duration, Instant};
 
 use gradients::Path;

@@ -89,7 +89,7 @@ impl FilteredPart<'_> {
         VALUES.with_borrow_mut(|[of_x, of_gradient]| {
             let values_max = match path.precision() {
                 Precision::F32 => VALUES_MAX,
-                Precision::Bf16 => VALUES_MAX_BF16,
+                Precision::Bf16 | Precision::F16 => VALUES_MAX_BF16,
             };
             let most = values_max / (tiling.values * (shape.inputs + shape.outputs));
             for group in evenly(positions.len(), most.max(1)) {

@@ -51,7 +51,7 @@ impl Tiling {
     pub(super) fn new(shape: Shape, precision: Precision) -> Self {
         let most = match precision {
             Precision::F32 => OUTPUTS_MAX,
-            Precision::Bf16 => OUTPUTS_MAX_BF16,
+            Precision::Bf16 | Precision::F16 => OUTPUTS_MAX_BF16,
         };
         let pieces = [shape.height, shape.width].map(|side| evenly(side, most));
         let (mut pairs, mut values): (Vec<PointPair>, usize) = (Vec::new(), 0);

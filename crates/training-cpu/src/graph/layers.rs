@@ -150,13 +150,22 @@ impl LayerSet {
         convolutions.chain(dense).chain(matrices.map(|matrix| &matrix.weights))
     }
 
-    /// Packs the parameters `[P]` for a step.
-    pub(super) fn pack(&mut self, parameters: &[f32], threads: &mut Threads) {
+    fn weights_mut(&mut self) -> impl Iterator<Item = &mut Weights> {
         let matrices = self.activations.iter_mut().flat_map(Activation::matrices_mut).chain(&mut self.matrices);
         let convolutions = self.convolutions.iter_mut().map(|convolution| &mut convolution.weights);
         let dense = self.dense.iter_mut().map(|layer| &mut layer.weights);
-        let all = convolutions.chain(dense).chain(matrices.map(|matrix| &mut matrix.weights));
-        threads.each(all.collect(), |weights: &mut Weights| weights.pack(parameters));
+        convolutions.chain(dense).chain(matrices.map(|matrix| &mut matrix.weights))
+    }
+
+    /// Packs the parameters `[P]` for a step.
+    pub(super) fn pack(&mut self, parameters: &[f32], threads: &mut Threads) {
+        threads.each(self.weights_mut().collect(), |weights: &mut Weights| weights.pack(parameters));
+    }
+
+    /// Has the weights at these places multiply in float32.
+    pub(super) fn multiply_in_float32(&mut self, places: &[Range<usize>]) {
+        let chosen = self.weights_mut().filter(|weights| places.contains(&weights.place));
+        chosen.for_each(|weights| weights.multiply_with(Path::widest()));
     }
 }
 

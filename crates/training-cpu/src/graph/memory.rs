@@ -59,7 +59,7 @@ impl Plan<'_> {
 
     fn pend(&mut self, node: usize) {
         for used in self.graph.weights_of(node) {
-            let capacity = WeightSums::capacity(used.weights, self.positions, self.graph.path);
+            let capacity = WeightSums::capacity(used.weights, self.positions, used.weights.path);
             self.pending.push(self.store.take(capacity));
         }
     }

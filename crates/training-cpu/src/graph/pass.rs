@@ -5,6 +5,7 @@ use super::part::{Context, Part, Results};
 use super::schedule::Schedule;
 use super::weight_use::WeightUse;
 use super::{Graph, Value};
+use crate::Path;
 use crate::buffer::{Buffer, Store};
 use crate::convolution::rows_max;
 use crate::losses::{Sums, Targets};
@@ -19,6 +20,9 @@ use crate::weight_sums::WeightSums;
 pub(crate) struct Workshop {
     pub(crate) threads: Threads,
     pub(crate) store: Store,
+    /// In a step that checks its layers: the gradient `[P]` of weights in float32, from the same inputs and the same
+    /// gradients of outputs.
+    pub(crate) exact: Option<Vec<f32>>,
 }
 
 /// What rows of a batch add to a step.
@@ -276,7 +280,14 @@ impl<'a> Pass<'a> {
             if let Some(matrix) = biased {
                 matrix.add_bias_gradient(&self.slots[graph.gradient(y)], gradient);
             }
-            let weights = WeightSums::new(weights, rows, self.largest, graph.path, &mut workshop.store);
+            if let Some(mut exact) = workshop.exact.take() {
+                let mut sums = WeightSums::new(weights, rows, self.largest, Path::widest(), &mut workshop.store);
+                let parts = sums.parts(&self.slots[x.0], &self.slots[graph.gradient(y)]);
+                workshop.threads.each(parts, GradientPart::compute);
+                sums.add(&mut exact, &mut workshop.threads, &mut workshop.store);
+                workshop.exact = Some(exact);
+            }
+            let weights = WeightSums::new(weights, rows, self.largest, weights.path, &mut workshop.store);
             self.pending.push(Pending { weights, slots: [x.0, graph.gradient(y)] });
         }
     }

@@ -54,6 +54,7 @@ fn a_larger_network_has_the_same_losses_in_float64() {
             step: 1,
             progress: 0.0,
             averaged_since: None,
+            mixed: Default::default(),
         };
         let grown = grow(&from, &to, &state, 5).unwrap();
         let batch = batch(&from, 6, 4);

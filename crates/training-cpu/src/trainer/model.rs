@@ -1,4 +1,6 @@
-use training::{Examples, Layout, ModelLayers, Recompute};
+use std::ops::Range;
+
+use training::{Entry, Examples, Layout, ModelLayers, Recompute};
 use weights::Architecture;
 
 use crate::graph::Graph;
@@ -12,6 +14,8 @@ pub(super) struct Model {
     layout: Layout,
     path: Path,
     recompute: Recompute,
+    /// The places of weights that multiply in float32, whatever the path.
+    float32_places: Vec<Range<usize>>,
     /// The graph for the steps of the newest batch, and their number.
     graph: Option<(usize, Graph)>,
 }
@@ -19,7 +23,17 @@ pub(super) struct Model {
 impl Model {
     /// The network of `layers`.
     pub(super) fn new(architecture: &Architecture, layers: ModelLayers, path: Path, recompute: Recompute) -> Self {
-        Self { architecture: architecture.clone(), layout: layers.layout(), layers, path, recompute, graph: None }
+        let (architecture, layout) = (architecture.clone(), layers.layout());
+        Self { architecture, layout, layers, path, recompute, float32_places: Vec::new(), graph: None }
+    }
+
+    /// Has the weights of these layers, and of no others, multiply in float32.
+    pub(super) fn multiply_in_float32<'a>(&mut self, layers: impl Iterator<Item = &'a String>) {
+        let layers: Vec<&String> = layers.collect();
+        let weights = self.layout.parameters.iter().filter(|entry| entry.tensor.role.is_weight());
+        let chosen = weights.filter(|entry| layers.iter().any(|layer| *layer == entry.tensor.layer()));
+        self.float32_places = chosen.map(Entry::range).collect();
+        self.graph = None;
     }
 
     /// Its architecture.
@@ -71,11 +85,13 @@ impl Model {
 
     fn built(&self, steps: usize) -> Graph {
         let &Self { ref architecture, ref layers, ref layout, path, recompute, .. } = self;
-        match layers {
+        let mut graph = match layers {
             ModelLayers::Alphazero(layers) => alphazero::graph(architecture, layers, layout, path, recompute),
             ModelLayers::Muzero { latent: layers, consistency } => {
                 latent::unrolled(architecture, layers, consistency.as_ref(), layout, steps, path, recompute)
             }
-        }
+        };
+        graph.multiply_in_float32(&self.float32_places);
+        graph
     }
 }

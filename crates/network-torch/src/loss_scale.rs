@@ -1,0 +1,108 @@
+//! The scale of the loss on the device, which alone knows whether a queued step is applied.
+
+use tch::{Device, Tensor};
+use training::LossScale;
+
+use crate::{Error, network};
+
+/// A [`LossScale`] as tensors of float32; its rules are those of that type.
+#[derive(Debug)]
+pub(crate) struct ScaleOnDevice {
+    /// `[1]`.
+    factor: Tensor,
+    /// `[1]`, whole numbers.
+    good_steps: Tensor,
+}
+
+impl ScaleOnDevice {
+    /// Copies a scale to a device.
+    pub(crate) fn new(scale: LossScale, device: Device) -> Result<Self, Error> {
+        let number = |number: f32| network::upload(&[number], device);
+        Ok(Self { factor: number(scale.factor)?, good_steps: number(scale.good_steps as f32)? })
+    }
+
+    /// The factor, a scalar.
+    pub(crate) fn factor(&self) -> Result<Tensor, Error> {
+        Ok(self.factor.f_select(0, 0)?)
+    }
+
+    /// Takes note of a step: whether it `is_applied`, and whether it has `finite_losses`, `[1]` each.
+    pub(crate) fn update(&mut self, is_applied: &Tensor, finite_losses: &Tensor) -> Result<(), Error> {
+        let Self { factor, good_steps } = self;
+        let zero = good_steps.f_zeros_like()?;
+        let overflows = finite_losses
+            .f_logical_and(&is_applied.f_logical_not()?)?
+            .f_logical_and(&factor.f_gt(f64::from(LossScale::MIN))?)?;
+        let counted = good_steps.f_add_scalar(1.0)?.f_where_self(is_applied, good_steps)?;
+        let counted = zero.f_where_self(&overflows, &counted)?;
+        let grows = counted.f_ge(f64::from(LossScale::GROWTH_STEPS))?;
+        let grown = factor.f_multiply_scalar(2.0)?.f_clamp_max(f64::from(LossScale::MAX))?;
+        let next = grown.f_where_self(&grows, factor)?;
+        *factor = factor.f_multiply_scalar(0.5)?.f_where_self(&overflows, &next)?;
+        *good_steps = zero.f_where_self(&grows, &counted)?;
+        Ok(())
+    }
+
+    /// The tensors, to be copied.
+    pub(crate) fn tensors_mut(&mut self) -> [&mut Tensor; 2] {
+        [&mut self.factor, &mut self.good_steps]
+    }
+
+    /// The same tensors; updates replace them and do not write to them.
+    pub(crate) fn shallow_clone(&self) -> Self {
+        Self { factor: self.factor.shallow_clone(), good_steps: self.good_steps.shallow_clone() }
+    }
+
+    /// Reads the scale.
+    pub(crate) fn download(&self) -> Result<LossScale, Error> {
+        let number = |tensor: &Tensor| network::download(tensor).map(|numbers| numbers[0]);
+        Ok(LossScale { factor: number(&self.factor)?, good_steps: number(&self.good_steps)? as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Kind;
+
+    use super::*;
+
+    /// A truth value `[1]`.
+    fn truth(value: bool) -> Tensor {
+        Tensor::full([1], i64::from(value), (Kind::Bool, Device::Cpu))
+    }
+
+    /// The scales after steps of (finite losses, finite gradient), on the device and by the rules.
+    fn agree(start: LossScale, steps: &[[bool; 2]]) -> LossScale {
+        let mut device = ScaleOnDevice::new(start, Device::Cpu).unwrap();
+        let mut expected = start;
+        for &[finite_losses, finite_gradient] in steps {
+            let is_applied = finite_losses && finite_gradient;
+            device.update(&truth(is_applied), &truth(finite_losses)).unwrap();
+            expected = match (is_applied, finite_losses) {
+                (true, _) => expected.after_good(),
+                (false, true) => expected.after_overflow().unwrap_or(expected),
+                (false, false) => expected,
+            };
+            assert_eq!(device.download().unwrap(), expected, "after {finite_losses} and {finite_gradient}");
+        }
+        expected
+    }
+
+    #[test]
+    fn the_scale_on_the_device_follows_the_rules() {
+        let [good, overflow, loss, both] = [[true, true], [true, false], [false, true], [false, false]];
+        let near_growth = LossScale { good_steps: LossScale::GROWTH_STEPS - 2, ..LossScale::new() };
+        let grown = agree(near_growth, &[loss, good, both, good, good]);
+        assert_eq!(grown, LossScale { factor: 131_072.0, good_steps: 1 });
+        let fallen = agree(LossScale::new(), &[good, overflow, overflow, good]);
+        assert_eq!(fallen, LossScale { factor: 16_384.0, good_steps: 1 });
+    }
+
+    #[test]
+    fn the_scale_on_the_device_stays_within_its_bounds() {
+        let least = LossScale { factor: 2.0, good_steps: 3 };
+        assert_eq!(agree(least, &[[true, false]; 3]).factor, LossScale::MIN);
+        let largest = LossScale { factor: LossScale::MAX, good_steps: LossScale::GROWTH_STEPS - 1 };
+        assert_eq!(agree(largest, &[[true, true]; 2]), LossScale { factor: LossScale::MAX, good_steps: 1 });
+    }
+}

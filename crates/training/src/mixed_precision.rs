@@ -1,0 +1,237 @@
+//! What training in a low precision keeps beside the weights: the scale of the loss, and the layers that went back to
+//! float32.
+
+use std::collections::BTreeMap;
+
+use network::{Entry, Reader};
+
+use crate::{Error, Layout};
+
+/// The training steps from one check of the layers to the next.
+pub const CHECK_INTERVAL: u64 = 500;
+
+/// The largest relative L2 error of the gradient of a layer's weights at which its products stay in the low precision.
+pub const GRADIENT_ERROR_MAX: f64 = 0.05;
+
+/// The positions of a check, at most: the error is a ratio of sums over all weights of a layer, which few positions
+/// already show.
+pub const CHECK_POSITIONS: usize = 256;
+
+/// The factor of the loss in float16, without which small gradients would become 0 (Micikevicius et al. 2018). It is a
+/// power of two, so that it rounds nothing.
+///
+/// It changes as that of `torch.amp.GradScaler` does with its defaults: halved by a step whose gradient is not finite,
+/// which is not taken, and doubled after [`GROWTH_STEPS`](Self::GROWTH_STEPS) steps that were.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LossScale {
+    /// The factor.
+    pub factor: f32,
+    /// The steps taken since it last changed.
+    pub good_steps: u32,
+}
+
+impl LossScale {
+    /// The factor of a new training.
+    pub const START: f32 = 65_536.0;
+    /// The steps after which the factor doubles.
+    pub const GROWTH_STEPS: u32 = 2_000;
+    /// The factor below which a gradient that is not finite has another cause.
+    pub const MIN: f32 = 1.0;
+    /// The largest factor: that of NVIDIA's Apex.
+    pub const MAX: f32 = 16_777_216.0;
+
+    /// The scale of a new training.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { factor: Self::START, good_steps: 0 }
+    }
+
+    /// The scale after a step that was taken.
+    #[must_use]
+    pub fn after_good(self) -> Self {
+        match self.good_steps + 1 {
+            Self::GROWTH_STEPS.. => Self { factor: (2.0 * self.factor).min(Self::MAX), good_steps: 0 },
+            good_steps => Self { good_steps, ..self },
+        }
+    }
+
+    /// The scale after a step whose gradient was not finite, with losses that were; `None` if the scale is not the
+    /// cause.
+    #[must_use]
+    pub fn after_overflow(self) -> Option<Self> {
+        (self.factor > Self::MIN).then_some(Self { factor: 0.5 * self.factor, good_steps: 0 })
+    }
+}
+
+impl Default for LossScale {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A trainer's own decisions about precision, which a checkpoint keeps.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MixedPrecision {
+    /// The scale of the loss; `None` unless it trains in float16.
+    pub loss_scale: Option<LossScale>,
+    /// The layers whose products are of float32 again, each with the relative error of its gradient that was too large.
+    pub float32_layers: BTreeMap<String, f64>,
+}
+
+/// The entries of a scale.
+const FACTOR: &str = "loss_scale";
+const GOOD_STEPS: &str = "loss_scale_steps";
+/// The prefix of the name of a layer in float32.
+const FLOAT32: &str = "float32.";
+
+impl MixedPrecision {
+    /// Its entries in the file of the optimiser; none of a training in float32.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let scale = self.loss_scale.iter().flat_map(|scale| {
+            [Entry::real(FACTOR, scale.factor.into()), Entry::count(GOOD_STEPS, scale.good_steps.into())]
+        });
+        scale.chain(self.float32_layers.iter().map(|(layer, &error)| Entry::real(&format!("{FLOAT32}{layer}"), error)))
+    }
+
+    /// Reads the entries, which a file of another precision lacks.
+    pub(crate) fn read(reader: &mut Reader<'_>, layout: &Layout) -> Result<Self, Error> {
+        let loss_scale = match reader.holds(FACTOR) {
+            false => None,
+            true => {
+                let (factor, good_steps) = (reader.real(FACTOR)?, reader.count(GOOD_STEPS)?);
+                let range = f64::from(LossScale::MIN)..=f64::from(LossScale::MAX);
+                if !range.contains(&factor) {
+                    return Err(Error::Setting { field: FACTOR, got: factor, expected: "from 1 to 2^24" });
+                }
+                let good_steps = u32::try_from(good_steps).unwrap_or(u32::MAX).min(LossScale::GROWTH_STEPS - 1);
+                Some(LossScale { factor: factor as f32, good_steps })
+            }
+        };
+        let mut float32_layers = BTreeMap::new();
+        for layer in layers(layout) {
+            let name = format!("{FLOAT32}{layer}");
+            if reader.holds(&name) {
+                float32_layers.insert(layer.to_owned(), reader.real(&name)?);
+            }
+        }
+        Ok(Self { loss_scale, float32_layers })
+    }
+}
+
+/// The names of the layers that multiply: those with a convolution or a matrix.
+pub fn layers(layout: &Layout) -> impl Iterator<Item = &str> {
+    let weights = layout.parameters.iter().filter(|entry| entry.tensor.role.is_weight());
+    weights.map(|entry| entry.tensor.layer())
+}
+
+/// Returns whether a layer goes back to float32 for this relative error of its gradient.
+///
+/// An error that is not finite is that of a gradient out of range, of which a step takes care as a whole, or of one that
+/// is 0 in float32.
+#[must_use]
+pub fn loses_too_much(error: f64) -> bool {
+    error.is_finite() && error > GRADIENT_ERROR_MAX
+}
+
+/// The relative L2 error of `got`, a gradient in a low precision, from `expected`, that of the same factors in float32.
+/// It is not finite if a number of either is not, or all of `expected` are 0.
+#[must_use]
+pub fn relative_error(got: &[f32], expected: &[f32]) -> f64 {
+    let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();
+    let apart = square(&mut got.iter().zip(expected).map(|(&got, &expected)| f64::from(got) - f64::from(expected)));
+    (apart / square(&mut expected.iter().map(|&x| f64::from(x)))).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModelLayers;
+    use weights::{Architecture, Design, Model};
+
+    #[test]
+    fn the_scale_halves_with_an_overflow_and_doubles_after_two_thousand_good_steps() {
+        let start = LossScale::new();
+        assert_eq!(start.after_overflow(), Some(LossScale { factor: 32_768.0, good_steps: 0 }));
+        let after = |steps: u32| (0..steps).fold(start, |scale, _| scale.after_good());
+        assert_eq!(after(1_999), LossScale { factor: 65_536.0, good_steps: 1_999 });
+        assert_eq!(after(2_000), LossScale { factor: 131_072.0, good_steps: 0 });
+        assert_eq!(after(1_999).after_overflow(), Some(LossScale { factor: 32_768.0, good_steps: 0 }));
+    }
+
+    #[test]
+    fn the_scale_stays_within_its_bounds() {
+        let largest = LossScale { factor: LossScale::MAX, good_steps: LossScale::GROWTH_STEPS - 1 };
+        assert_eq!(largest.after_good(), LossScale { factor: LossScale::MAX, good_steps: 0 });
+        let least = LossScale { factor: LossScale::MIN, good_steps: 5 };
+        assert_eq!(least.after_overflow(), None);
+    }
+
+    #[test]
+    fn a_layer_goes_back_to_float32_for_an_error_above_five_per_cent_that_is_one_of_rounding() {
+        assert_eq!(relative_error(&[3.0, 0.0], &[3.0, 4.0]), 0.8);
+        assert_eq!(relative_error(&[3.0, 4.0], &[3.0, 4.0]), 0.0);
+        let loses = |got: &[f32], expected: &[f32]| loses_too_much(relative_error(got, expected));
+        assert!(loses(&[1.06], &[1.0]) && !loses(&[1.04], &[1.0]));
+        assert!(loses(&[0.0, 0.0], &[1e-9, 1e-9]), "a gradient that became 0");
+        for (got, expected) in [(1.0, 0.0), (0.0, 0.0), (f32::NAN, 1.0), (f32::INFINITY, 1.0), (1.0, f32::NAN)] {
+            assert!(!loses(&[got], &[expected]), "{got} and {expected}");
+        }
+    }
+
+    fn layout() -> Layout {
+        let architecture = Architecture {
+            game: "any".into(),
+            planes: 2,
+            height: 3,
+            width: 3,
+            actions: 9,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 4,
+            global_pooling: 0,
+            design: Design::default(),
+            model: Model::Alphazero,
+        };
+        ModelLayers::new(&architecture).unwrap().layout()
+    }
+
+    #[test]
+    fn layers_are_named_as_the_network_names_them() {
+        let layout = layout();
+        let mut names: Vec<&str> = layers(&layout).collect();
+        names.sort_unstable();
+        let expected = [
+            "block.0.excitation.hidden",
+            "block.0.excitation.output",
+            "block.0.first",
+            "block.0.second",
+            "policy",
+            "policy.output",
+            "stem",
+            "value",
+            "value.hidden",
+            "value.output",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn decisions_about_precision_are_read_as_they_were_written_and_others_are_refused() {
+        let read = |entries: Vec<Entry>| {
+            let bytes = network::write(entries).unwrap();
+            let mut reader = Reader::new(&bytes).unwrap();
+            let read = MixedPrecision::read(&mut reader, &layout())?;
+            reader.finish()?;
+            Ok::<_, Error>(read)
+        };
+        let float32_layers = [("block.0.first".to_owned(), 0.25), ("value".to_owned(), f64::INFINITY)].into();
+        let loss_scale = Some(LossScale { factor: 1024.0, good_steps: 7 });
+        let all = MixedPrecision { loss_scale, float32_layers };
+        assert_eq!(read(all.entries().collect()).unwrap(), all);
+        assert_eq!(read(MixedPrecision::default().entries().collect()).unwrap(), MixedPrecision::default());
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
+            assert!(read(vec![Entry::real(FACTOR, factor), Entry::count(GOOD_STEPS, 0)]).is_err(), "{factor}");
+        }
+        assert!(read(vec![Entry::real("float32.block.7.first", 0.1)]).is_err(), "a layer that is not there");
+    }
+}
