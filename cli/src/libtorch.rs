@@ -57,17 +57,18 @@ mod tests {
 
     #[test]
     fn the_answer_names_the_need_and_the_reason() {
-        let answer = |set: &dyn Fn(&mut Config), has_matrix_tiles| {
+        let answer = |set: &dyn Fn(&mut Config), path| {
             let mut config = Config::default();
             set(&mut config);
-            let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles };
+            let cpu = Cpu { path, has_bf16: false, has_matrix_tiles: false };
             let answer = Answer::new(&config, 1, cpu).unwrap();
             serde_json::to_string(&answer).unwrap()
         };
         let none = r#"{"need":"none","reason":"the kernels of the CPU (avx2-f32) compute the training steps"}"#;
-        assert_eq!(answer(&|_| {}, false), none);
-        assert!(answer(&|_| {}, true).starts_with(r#"{"need":"faster","reason":"the CPU has matrix tiles"#));
-        let cuda = answer(&|config| config.learner.device = inference::DevicePreference::Cuda(0), false);
+        assert_eq!(answer(&|_| {}, Path::Avx2), none);
+        let portable = answer(&|_| {}, Path::Portable);
+        assert!(portable.starts_with(r#"{"need":"faster","reason":"the CPU has neither AVX2"#), "{portable}");
+        let cuda = answer(&|config| config.learner.device = inference::DevicePreference::Cuda(0), Path::Avx2);
         assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is no CPU"}"#);
         let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles: false };
         let together = Answer::new(&Config::default(), 2, cpu).unwrap();

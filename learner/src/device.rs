@@ -83,15 +83,17 @@ struct Subject {
 }
 
 impl Subject {
-    /// Chooses the precision on `device`: under `auto` float32 where the kernels of the CPU train, as without libtorch.
+    /// Chooses the precision on `device`: under `auto` as without libtorch where the kernels of the CPU train.
     ///
     /// # Errors
     /// The configured precision cannot be used there.
     fn new(device: Device, section: &LearnerSection) -> Result<Self, network_torch::Error> {
-        if device == Device::Cpu && section.precision == TrainingPrecision::Auto && trains_in_float32(section) {
-            let precision = Precision::F32;
+        if device == Device::Cpu
+            && section.precision == TrainingPrecision::Auto
+            && let Some(precision) = precision_of_kernels(section)
+        {
             let precision_reason = format!("{precision} (the kernels of the CPU train)");
-            return Ok(Self { device, precision, is_adaptive: false, precision_reason });
+            return Ok(Self { device, precision, is_adaptive: precision != Precision::F32, precision_reason });
         }
         let chosen = network_torch::choose_training_precision(section.precision, device, &mut Instant::now)?;
         let (precision, is_adaptive) = (chosen.precision, chosen.is_adaptive);
@@ -120,10 +122,11 @@ impl Subject {
     }
 }
 
-/// Returns whether the kernels train on this CPU and libtorch is not faster in bfloat16.
-fn trains_in_float32(section: &LearnerSection) -> bool {
+/// Returns the precision of the kernels under `auto`; `None` if libtorch trains on this CPU.
+fn precision_of_kernels(section: &LearnerSection) -> Option<Precision> {
     let cpu = Cpu::this();
-    !cpu.has_matrix_tiles && why_on_cpu(&trainer_settings(section), cpu).is_none()
+    let precision = cpu.automatic_precision();
+    why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu).is_none().then_some(precision)
 }
 
 /// Returns examples for the model, with cells that are marked here and there and with uniform policies.

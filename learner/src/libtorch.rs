@@ -18,7 +18,7 @@ pub struct Cpu {
     pub path: Path,
     /// Products of bfloat16, which the kernels use.
     pub has_bf16: bool,
-    /// Matrix tiles (AMX), which only the kernels beside libtorch use.
+    /// Matrix tiles (AMX), on which products of bfloat16 are several times as fast as float32.
     pub has_matrix_tiles: bool,
 }
 
@@ -26,11 +26,14 @@ impl Cpu {
     /// Returns the features of this CPU.
     #[must_use]
     pub fn this() -> Self {
-        Self {
-            path: Path::widest(),
-            has_bf16: Path::fastest(Precision::Bf16).is_some(),
-            has_matrix_tiles: cpu::grants_amx(),
-        }
+        let bf16 = Path::fastest(Precision::Bf16);
+        Self { path: Path::widest(), has_bf16: bf16.is_some(), has_matrix_tiles: bf16 == Some(Path::Amx) }
+    }
+
+    /// The precision that the kernels take under `auto`: bfloat16 where it is several times as fast.
+    #[must_use]
+    pub fn automatic_precision(self) -> Precision {
+        if self.has_matrix_tiles { Precision::Bf16 } else { Precision::F32 }
     }
 }
 
@@ -71,9 +74,8 @@ pub fn why(settings: &Settings, cpu: Cpu) -> Option<Reason> {
     let precision = match section.precision {
         TrainingPrecision::Bf16 | TrainingPrecision::Adaptive => Precision::Bf16,
         TrainingPrecision::F16 => Precision::F16,
-        // Libtorch measures bfloat16 as the faster one there.
-        TrainingPrecision::Auto if cpu.has_matrix_tiles => Precision::Bf16,
-        TrainingPrecision::Auto | TrainingPrecision::F32 => Precision::F32,
+        TrainingPrecision::Auto => cpu.automatic_precision(),
+        TrainingPrecision::F32 => Precision::F32,
     };
     why_on_cpu(&TrainerSettings { precision, ..trainer_settings(section) }, cpu)
 }
@@ -89,9 +91,6 @@ pub fn why_on_cpu(settings: &TrainerSettings, cpu: Cpu) -> Option<Reason> {
             key: "learner.precision",
             why: "the kernels of the CPU have no products of f16".to_owned(),
         }),
-        Precision::Bf16 if cpu.has_matrix_tiles => Some(Reason::Faster(
-            "the CPU has matrix tiles (AMX), with which libtorch trains in bf16, several times as fast as in f32",
-        )),
         Precision::Bf16 if !cpu.has_bf16 => Some(Reason::Required {
             key: "learner.precision",
             why: "the CPU has no products of bf16 (AVX-512 BF16)".to_owned(),
@@ -132,8 +131,8 @@ mod tests {
             (&["run.game=catch", "network.model=alphazero"], PLAIN, ""),
             (&["learner.precision=f32"], TILES, ""),
             (&["learner.precision=f32"], PORTABLE, "neither AVX2 with FMA nor AVX-512"),
-            (&[], TILES, "matrix tiles"),
-            (&["learner.precision=bf16"], TILES, "matrix tiles"),
+            (&[], TILES, ""),
+            (&["learner.precision=bf16"], TILES, ""),
             (&["learner.precision=bf16"], WIDE, ""),
             (&["learner.precision=bf16"], PLAIN, "learner.precision: the CPU has no products of bf16"),
             (&["learner.precision=adaptive"], WIDE, ""),

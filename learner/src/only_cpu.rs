@@ -27,13 +27,12 @@ pub(crate) fn device_name(Device::Cpu: Device) -> String {
     CPU.to_owned()
 }
 
-/// Chooses the CPU, in float32 unless another precision is configured.
+/// Chooses the CPU, under `auto` in float32, or in bfloat16 on matrix tiles.
 ///
 /// # Errors
 /// [`ConfigError`] names the key whose value needs libtorch.
 pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, ConfigError> {
-    // Matrix tiles make libtorch faster, and no run impossible.
-    let cpu = Cpu { has_matrix_tiles: false, ..Cpu::this() };
+    let cpu = Cpu::this();
     if let Some(Reason::Required { key, why }) = libtorch::why(settings, cpu) {
         return Err(ConfigError::invalid(key, format!("{why}, and {WITHOUT_LIBTORCH}")));
     }
@@ -43,9 +42,12 @@ pub(crate) fn choose(settings: &Settings, _: &Architecture) -> Result<Chosen, Co
         TrainingPrecision::F16 => unreachable!("it needs libtorch, which was refused"),
         TrainingPrecision::Adaptive => (Precision::Bf16, "configured, adaptive"),
         TrainingPrecision::F32 => (Precision::F32, "configured"),
-        TrainingPrecision::Auto => (Precision::F32, "without libtorch"),
+        TrainingPrecision::Auto => (cpu.automatic_precision(), "the kernels of the CPU train"),
     };
-    let is_adaptive = settings.learner.precision == TrainingPrecision::Adaptive;
+    let asked = settings.learner.precision;
+    // Nothing but speed asks for the rounding of `auto`.
+    let is_adaptive =
+        asked == TrainingPrecision::Adaptive || asked == TrainingPrecision::Auto && precision != Precision::F32;
     let description = format!("cpu (built without libtorch), {precision} ({reason})");
     Ok(Chosen { device: Device::Cpu, precision, is_adaptive, description })
 }
@@ -79,10 +81,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_libtorch_trains_on_the_cpu_in_float32() {
-        for precision in [TrainingPrecision::Auto, TrainingPrecision::F32] {
+    fn a_program_without_libtorch_trains_on_the_cpu_in_float32_or_on_matrix_tiles() {
+        let automatic = Cpu::this().automatic_precision();
+        for (precision, expected) in [(TrainingPrecision::Auto, automatic), (TrainingPrecision::F32, Precision::F32)] {
             let chosen = chosen(|config| config.learner.precision = precision).unwrap();
-            assert_eq!((chosen.device, chosen.precision), (Device::Cpu, Precision::F32));
+            assert_eq!((chosen.device, chosen.precision), (Device::Cpu, expected));
         }
     }
 

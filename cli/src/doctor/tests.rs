@@ -201,8 +201,10 @@ fn a_learner_without_libtorch_is_fine_where_the_kernels_train_and_a_fault_or_a_n
     assert!(of(&found, "libtorch").text.starts_with("none: "), "{found:#?}");
 
     facts.training.has_matrix_tiles = true;
+    assert!(complaints(&facts, "learner").is_empty());
+    facts.training = Cpu { path: Path::Portable, has_bf16: false, has_matrix_tiles: false };
     let [note] = &complaints(&facts, "learner")[..] else { panic!("one note") };
-    assert!(note.verdict == Verdict::Note && note.text.contains("matrix tiles"), "{note:?}");
+    assert!(note.verdict == Verdict::Note && note.text.contains("neither AVX2"), "{note:?}");
     facts.plan.as_mut().unwrap().config.learner.kernel = TrainingKernel::Libtorch;
     assert_fault(&facts, "learner", "learner.kernel: ", "cargo xtask train builds the learner with libtorch");
 

@@ -3,6 +3,7 @@
 
 mod apply;
 mod excite;
+pub(crate) mod narrow;
 mod pool;
 mod rectify;
 
@@ -15,6 +16,7 @@ pub(crate) use rectify::Rectify;
 use crate::Path;
 use crate::matrix::Matrix;
 use crate::norm::Norm;
+use crate::stored::{Stored, StoredMut};
 
 /// The operation between a batch norm with output n and the next convolution, whose input is y; f is the activation of
 /// the network.
@@ -119,6 +121,11 @@ impl Shifts<'_> {
 }
 
 impl Activation {
+    /// Returns whether nothing but a skip connection lies between the norm and f.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
     /// The matrices of the activation.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let [first, second] = match self {
@@ -173,14 +180,14 @@ impl Activation {
             }
             Self::Pooled(pooling) => with_function!(function, function => {
                 path.run(pool::Squeeze { function, normed, squeezed: kept.squeezed, y });
-                pooling.apply(parameters, kept.squeezed, kept.terms);
+                pooling.apply(parameters, Stored::F32(kept.squeezed), kept.terms);
                 path.run(pool::Forward { function, normed, terms: kept.terms, y });
             }),
             Self::Excited { hidden, output } => {
                 path.run(excite::Squeeze { normed, squeezed: kept.squeezed });
-                hidden.apply(parameters, kept.squeezed, kept.hidden);
+                hidden.apply(parameters, Stored::F32(kept.squeezed), kept.hidden);
                 kept.hidden.iter_mut().for_each(|unit| *unit = rectify::relu(*unit));
-                output.apply(parameters, kept.hidden, kept.terms);
+                output.apply(parameters, Stored::F32(kept.hidden), kept.terms);
                 with_function!(function, function => {
                     path.run(excite::Forward { function, normed, skip, terms: kept.terms, y });
                 });
@@ -233,7 +240,7 @@ impl Activation {
             Self::Pooled(pooling) => {
                 path.run(pool::SumTerms { normed, of_y, of_terms: kept.of_terms });
                 let mut of_squeezed = vec![0.0; kept.squeezed.len()];
-                pooling.weights.transposed(kept.of_terms, &mut of_squeezed);
+                pooling.weights.transposed(Stored::F32(kept.of_terms), StoredMut::F32(&mut of_squeezed));
                 let (squeezed, of_squeezed) = (&*kept.squeezed, &of_squeezed[..]);
                 with_function!(function, function => {
                     path.run(pool::Backward { function, normed, squeezed, of_squeezed, y, of_y });
@@ -241,12 +248,12 @@ impl Activation {
             }
             Self::Excited { hidden, output } => {
                 path.run(excite::SumTerms { normed, terms: kept.terms, of_y, of_terms: kept.of_terms });
-                output.weights.transposed(kept.of_terms, kept.of_hidden);
+                output.weights.transposed(Stored::F32(kept.of_terms), StoredMut::F32(kept.of_hidden));
                 for (of_hidden, hidden) in kept.of_hidden.iter_mut().zip(&*kept.hidden) {
                     *of_hidden = rectify::passed(*of_hidden, *hidden);
                 }
                 let mut of_squeezed = vec![0.0; kept.squeezed.len()];
-                hidden.weights.transposed(kept.of_hidden, &mut of_squeezed);
+                hidden.weights.transposed(Stored::F32(kept.of_hidden), StoredMut::F32(&mut of_squeezed));
                 path.run(excite::Backward { normed, terms: kept.terms, of_squeezed: &of_squeezed, of_y, of_n });
             }
         }

@@ -43,7 +43,7 @@ mod tests {
     use crate::graph::{Changes, Workshop};
     use crate::losses::{LossWeights, Sums, Targets};
     use crate::reference::{assert_tensors_close, reference};
-    use crate::tests::networks::{activated, batch, bottleneck, complete, numbers, of_positions, plain};
+    use crate::tests::networks::{activated, batch, bottleneck, complete, numbers, of_positions, plain, tiled};
     use crate::threads::Threads;
 
     const VALUE_LOSS_WEIGHT: f64 = 0.7;
@@ -140,18 +140,26 @@ mod tests {
         }
     }
 
+    /// The fastest path of this CPU for each precision.
+    fn paths() -> impl Iterator<Item = Path> {
+        [Precision::F32, Precision::Bf16].into_iter().filter_map(Path::fastest)
+    }
+
     #[test]
     fn the_number_of_threads_changes_no_bit() {
         let wide = Architecture { channels: 40, ..plain(6, 7) };
         let of_positions = of_positions().into_iter().map(|architecture| (architecture, 40));
-        let plain = [(complete(), 61), (wide, 40), (activated(Activation::Mish), 30)];
-        for (architecture, positions) in plain.into_iter().chain(of_positions) {
+        let plain = [(complete(), 61), (wide, 40), (activated(Activation::Mish), 30), (tiled(), 150)];
+        let cases: Vec<_> = plain.into_iter().chain(of_positions).collect();
+        for (path, (architecture, positions)) in
+            paths().flat_map(|path| cases.clone().into_iter().map(move |case| (path, case)))
+        {
             let (_, layout) = layout(&architecture);
             let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
-            let results = [1, 2, 3, 7]
-                .map(|threads| pass(&architecture, &numbers, &batch, Path::widest(), threads, Recompute::None));
+            let results =
+                [1, 2, 3, 7].map(|threads| pass(&architecture, &numbers, &batch, path, threads, Recompute::None));
             for other in &results[1..] {
-                assert_eq!(results[0].gradient, other.gradient, "{architecture:?}");
+                assert_eq!(results[0].gradient, other.gradient, "{architecture:?}, {path}");
                 assert_eq!((results[0].sums, &results[0].statistics), (other.sums, &other.statistics));
             }
         }
@@ -159,7 +167,10 @@ mod tests {
 
     #[test]
     fn recomputed_activations_change_no_bit_and_the_plan_counts_every_byte() {
-        for (mut architecture, positions) in cases() {
+        let cases: Vec<_> = cases().into_iter().chain([(tiled(), 70)]).collect();
+        for (path, (mut architecture, positions)) in
+            paths().flat_map(|path| cases.clone().into_iter().map(move |case| (path, case)))
+        {
             architecture.blocks += 4;
             if architecture.design.attention > 0 {
                 architecture.design.attention += 4;
@@ -167,11 +178,38 @@ mod tests {
             let (_, layout) = layout(&architecture);
             let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, positions, 5));
             let [kept, recomputed] = [Recompute::None, Recompute::Blocks]
-                .map(|recompute| pass(&architecture, &numbers, &batch, Path::widest(), 2, recompute));
-            assert_eq!(kept.gradient, recomputed.gradient, "{architecture:?}");
+                .map(|recompute| pass(&architecture, &numbers, &batch, path, 2, recompute));
+            assert_eq!(kept.gradient, recomputed.gradient, "{architecture:?}, {path}");
             assert_eq!((kept.sums, &kept.statistics), (recomputed.sums, &recomputed.statistics));
             for results in [&kept, &recomputed] {
-                assert_eq!(results.bytes, results.planned, "{architecture:?}");
+                assert_eq!(results.bytes, results.planned, "{architecture:?}, {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_of_bfloat16_point_where_those_of_float64_do() {
+        let simple = Architecture { channels: 32, ..plain(3, 4) };
+        let architectures = [tiled(), simple, complete()];
+        for (path, architecture) in Path::ALL.into_iter().flat_map(|path| architectures.clone().map(|of| (path, of))) {
+            if !path.is_available() || path.precision() != Precision::Bf16 {
+                continue;
+            }
+            let (_, layout) = layout(&architecture);
+            let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, 35, 5));
+            let expected = reference(&architecture, &layout, &numbers, &batch, VALUE_LOSS_WEIGHT);
+            let got = pass(&architecture, &numbers, &batch, path, 2, Recompute::None);
+            for entry in &layout.parameters {
+                let pairs = || entry.range().map(|index| (f64::from(got.gradient[index]), expected.gradient[index]));
+                let product = |of: fn((f64, f64)) -> f64| pairs().map(of).sum::<f64>();
+                let [both, first, second] = [product(|(a, b)| a * b), product(|(a, _)| a * a), product(|(_, b)| b * b)];
+                let cosine = both / (first * second).sqrt();
+                // Parameters whose gradient is zero by symmetry have the rounding errors of their terms.
+                assert!(
+                    cosine > 0.9 || second < 1e-10,
+                    "{cosine} in {} of {architecture:?}, {path}",
+                    entry.tensor.name
+                );
             }
         }
     }

@@ -289,9 +289,10 @@ mod tests {
     use crate::filtering::Filtered;
     use crate::matrix::{GradientPart, Kernel};
     use crate::shape::Shape;
+    use crate::stored::{Format, Operand, Stored, StoredMut};
 
     /// Boards and channels of whole and broken registers, with batches of whole and broken tiles.
-    const SHAPES: [(usize, Shape); 9] = [
+    const SHAPES: [(usize, Shape); 15] = [
         (1, Shape { side: 3, height: 1, width: 1, inputs: 1, outputs: 1 }),
         (7, Shape { side: 3, height: 1, width: 5, inputs: 3, outputs: 5 }),
         (13, Shape { side: 3, height: 6, width: 7, inputs: 16, outputs: 24 }),
@@ -301,6 +302,13 @@ mod tests {
         (5, Shape { side: 1, height: 3, width: 4, inputs: 19, outputs: 32 }),
         (300, Shape { side: 1, height: 1, width: 1, inputs: 70, outputs: 7 }),
         (1, Shape { side: 1, height: 1, width: 1, inputs: 1, outputs: 3 }),
+        // Channels that suit matrix tiles.
+        (35, Shape { side: 3, height: 6, width: 7, inputs: 32, outputs: 64 }),
+        (16, Shape { side: 3, height: 1, width: 1, inputs: 64, outputs: 32 }),
+        (97, Shape { side: 3, height: 2, width: 5, inputs: 32, outputs: 32 }),
+        (3, Shape { side: 3, height: 19, width: 19, inputs: 96, outputs: 32 }),
+        (41, Shape { side: 1, height: 3, width: 9, inputs: 64, outputs: 32 }),
+        (600, Shape { side: 1, height: 1, width: 1, inputs: 32, outputs: 64 }),
     ];
 
     /// Random numbers that a path multiplies without rounding them first.
@@ -356,8 +364,13 @@ mod tests {
 
     type New = fn(Shape, Path) -> Kernel;
 
-    fn kernels() -> [(&'static str, New); 2] {
+    fn operand(buffer: &Buffer) -> Operand<'_> {
+        Operand { buffer, format: Format::F32 }
+    }
+
+    fn kernels() -> [(&'static str, New); 3] {
         [
+            ("the one for the shape", Kernel::new),
             ("direct", |shape, path| Kernel::Direct(Packed::new(shape, path))),
             ("filtered", |shape, path| Kernel::Filtered(Filtered::new(shape, path))),
         ]
@@ -390,20 +403,20 @@ mod tests {
                 let mut y = vec![f32::NAN; of_y];
                 let mut packed = kernel(shape, path);
                 packed.pack(&weights);
-                packed.convolve(&x, None, &mut y);
+                packed.convolve(Stored::F32(&x), None, StoredMut::F32(&mut y));
                 assert_close(&format!("outputs, {what}"), &y, &expected[0], tolerance);
 
                 let mut input = vec![f32::NAN; of_x];
                 let mut packed = kernel(shape.transposed(), path);
                 packed.pack_transposed(&weights);
-                packed.convolve(&gradient, None, &mut input);
+                packed.convolve(Stored::F32(&gradient), None, StoredMut::F32(&mut input));
                 assert_close(&format!("input gradient, {what}"), &input, &expected[1], tolerance);
 
                 let mut weight = vec![0.0; of_weights];
                 let flat = if shape.side == 1 { positions * shape.cells() } else { positions };
                 let of_weight = kernel(shape, path).gradient(flat, path);
                 let mut sums = vec![f32::NAN; of_weight.sums()];
-                of_weight.parts(&x, &gradient, &mut sums).into_iter().for_each(GradientPart::compute);
+                of_weight.parts(operand(&x), operand(&gradient), &mut sums).into_iter().for_each(GradientPart::compute);
                 let (first, second) = weight.split_at_mut(of_weights / shape.outputs);
                 of_weight.add(&sums, 0..1, first);
                 of_weight.add(&sums, 1..shape.outputs, second);

@@ -12,6 +12,7 @@
 
 mod backward;
 mod build;
+mod formats;
 mod forward;
 mod layers;
 mod memory;
@@ -30,6 +31,7 @@ use self::operation::{Norm, Operation};
 pub(crate) use self::pass::{Changes, Workshop};
 use self::schedule::Phase;
 use crate::Path;
+use crate::stored::Format;
 use crate::threads::Threads;
 
 /// Some numbers of each position, `[B, size]`.
@@ -72,6 +74,8 @@ struct Declared {
     phase: usize,
     /// The operation that computes it.
     node: usize,
+    /// How it and its gradient lie in memory.
+    format: Format,
 }
 
 /// An operation and when it is computed.
@@ -111,6 +115,16 @@ impl Graph {
         self.values[slot % self.values.len()].size
     }
 
+    /// How the numbers of a slot lie in memory.
+    fn format(&self, slot: usize) -> Format {
+        self.values[slot % self.values.len()].format
+    }
+
+    /// The float32 that a position takes in a slot.
+    fn floats(&self, slot: usize) -> usize {
+        self.format(slot).floats(self.size(slot))
+    }
+
     /// The slot of the gradient of a value.
     fn gradient(&self, value: Value) -> usize {
         self.values.len() + value.0
@@ -119,6 +133,7 @@ impl Graph {
     /// Has the weights at these places among the parameters multiply in float32.
     pub(crate) fn multiply_in_float32(&mut self, places: &[std::ops::Range<usize>]) {
         self.layers.multiply_in_float32(places);
+        self.choose_formats();
     }
 
     /// Packs the parameters `[P]` for a step.

@@ -34,7 +34,10 @@ mod reference;
 mod rescale;
 mod shape;
 mod snapshot;
+mod stored;
 mod threads;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 mod trainer;
 mod vector;
 mod weight_gradient;

@@ -7,7 +7,11 @@ use crate::Path;
 use crate::buffer::Buffer;
 use crate::convolution::Packed;
 use crate::filtering::{Filtered, FilteredGradient, FilteredPart};
+use crate::norm::Moments;
 use crate::shape::Shape;
+use crate::stored::{Operand, Stored, StoredMut};
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::{self, Tiled, TiledGradient, TiledPart};
 use crate::weight_gradient::{Part, WeightGradient};
 
 /// The weights of a convolution or a matrix, their place among the parameters, and their packed forms for one step.
@@ -28,6 +32,9 @@ pub(crate) enum Kernel {
     Direct(Packed),
     /// Minimal filtering.
     Filtered(Filtered),
+    /// Matrix tiles.
+    #[cfg(target_arch = "x86_64")]
+    Tiled(Tiled),
 }
 
 /// The fewest channels for which minimal filtering is faster, since with fewer ones its additions remain (measured on
@@ -43,6 +50,9 @@ pub(crate) enum Gradient {
     Direct(WeightGradient),
     /// Minimal filtering.
     Filtered(FilteredGradient),
+    /// Matrix tiles.
+    #[cfg(target_arch = "x86_64")]
+    Tiled(TiledGradient),
 }
 
 /// What a thread computes of a gradient at once.
@@ -52,6 +62,9 @@ pub(crate) enum GradientPart<'a> {
     Direct(Part<'a>),
     /// Of minimal filtering.
     Filtered(FilteredPart<'a>),
+    /// On matrix tiles.
+    #[cfg(target_arch = "x86_64")]
+    Tiled(TiledPart<'a>),
 }
 
 impl Gradient {
@@ -60,14 +73,24 @@ impl Gradient {
         match self {
             Self::Direct(gradient) => gradient.sums(),
             Self::Filtered(gradient) => gradient.sums(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(gradient) => gradient.sums(),
         }
     }
 
     /// The parts for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
-    pub(crate) fn parts<'a>(&'a self, x: &'a Buffer, of_y: &'a Buffer, sums: &'a mut [f32]) -> Vec<GradientPart<'a>> {
+    pub(crate) fn parts<'a>(&'a self, x: Operand<'a>, of_y: Operand<'a>, sums: &'a mut [f32]) -> Vec<GradientPart<'a>> {
         match self {
-            Self::Direct(gradient) => gradient.parts(x, of_y, sums).into_iter().map(GradientPart::Direct).collect(),
-            Self::Filtered(gradient) => gradient.parts(x, of_y, sums).into_iter().map(GradientPart::Filtered).collect(),
+            Self::Direct(gradient) => {
+                gradient.parts(x.floats(), of_y.floats(), sums).into_iter().map(GradientPart::Direct).collect()
+            }
+            Self::Filtered(gradient) => {
+                gradient.parts(x.floats(), of_y.floats(), sums).into_iter().map(GradientPart::Filtered).collect()
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(gradient) => {
+                gradient.parts(x.numbers(), of_y.numbers(), sums).into_iter().map(GradientPart::Tiled).collect()
+            }
         }
     }
 
@@ -76,6 +99,8 @@ impl Gradient {
         match self {
             Self::Direct(gradient) => gradient.add(sums, outputs, of_weights),
             Self::Filtered(gradient) => gradient.add(sums, outputs, of_weights),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(gradient) => gradient.add(sums, outputs, of_weights),
         }
     }
 }
@@ -86,6 +111,8 @@ impl GradientPart<'_> {
         match self {
             Self::Direct(part) => part.compute(),
             Self::Filtered(part) => part.compute(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(part) => part.compute(),
         }
     }
 }
@@ -96,11 +123,22 @@ impl Kernel {
         match self {
             Self::Direct(packed) => Gradient::Direct(WeightGradient::new(packed.shape(), positions, path)),
             Self::Filtered(filtered) => Gradient::Filtered(FilteredGradient::new(filtered.shape(), positions, path)),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(tiled) if path == Path::Amx => {
+                Gradient::Tiled(TiledGradient::new(tiled.shape(), positions, path))
+            }
+            // In float32, to compare with.
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(tiled) => Gradient::Direct(WeightGradient::new(tiled.shape(), positions, path)),
         }
     }
 
     /// The faster one for a shape.
     pub(crate) fn new(shape: Shape, path: Path) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if tiles::suits(shape, path) {
+            return Self::Tiled(Tiled::new(shape, path));
+        }
         let inputs_min = match path.precision() {
             Precision::F32 => FILTERED_INPUTS_MIN,
             Precision::Bf16 | Precision::F16 => FILTERED_INPUTS_MIN_BF16,
@@ -117,12 +155,18 @@ impl Kernel {
         match self {
             Self::Direct(packed) => packed.pack(weights),
             Self::Filtered(filtered) => filtered.pack(weights),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(tiled) => tiled.pack(weights),
         }
     }
 
     /// Packs weights `[out, taps, in]` of a convolution for the gradient of its input, which this kernel is shaped for:
     /// inputs and outputs change places, and taps are mirrored.
     pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Self::Tiled(tiled) = self {
+            return tiled.pack_transposed(weights);
+        }
         let shape = self.shape();
         let taps = shape.taps();
         let mut transposed = vec![0.0; weights.len()];
@@ -141,6 +185,8 @@ impl Kernel {
         match self {
             Self::Direct(packed) => packed.bytes(),
             Self::Filtered(filtered) => filtered.bytes(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(tiled) => tiled.bytes(),
         }
     }
 
@@ -148,15 +194,28 @@ impl Kernel {
         match self {
             Self::Direct(packed) => packed.shape(),
             Self::Filtered(filtered) => filtered.shape(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(tiled) => tiled.shape(),
+        }
+    }
+
+    /// Returns whether it reads and writes activations in bfloat16, and others as well.
+    fn takes_bf16(&self) -> bool {
+        match self {
+            Self::Direct(_) | Self::Filtered(_) => false,
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiled(_) => true,
         }
     }
 
     /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]`, and only matrices have one.
-    pub(crate) fn convolve(&self, x: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+    pub(crate) fn convolve(&self, x: Stored<'_>, bias: Option<&[f32]>, y: StoredMut<'_>) {
         match (self, bias) {
-            (Self::Filtered(filtered), None) => filtered.convolve(x, y),
-            (Self::Direct(packed), bias) => packed.convolve(x, bias, y),
+            (Self::Filtered(filtered), None) => filtered.convolve(x.floats(), y.floats()),
+            (Self::Direct(packed), bias) => packed.convolve(x.floats(), bias, y.floats()),
             (Self::Filtered(_), Some(_)) => unreachable!("convolutions have no bias"),
+            #[cfg(target_arch = "x86_64")]
+            (Self::Tiled(tiled), bias) => tiled.convolve(x, bias, y),
         }
     }
 }
@@ -192,13 +251,31 @@ impl Weights {
         [&self.forward, &self.transposed].map(Kernel::bytes).into_iter().sum()
     }
 
+    /// Returns whether inputs, outputs and their gradients may be bfloat16.
+    pub(crate) fn take_bf16(&self) -> bool {
+        self.forward.takes_bf16()
+    }
+
     /// Writes the outputs of `x`, see [`Kernel::convolve`].
-    pub(crate) fn apply(&self, x: &[f32], bias: Option<&[f32]>, y: &mut [f32]) {
+    pub(crate) fn apply(&self, x: Stored<'_>, bias: Option<&[f32]>, y: StoredMut<'_>) {
         self.forward.convolve(x, bias, y);
     }
 
+    /// Writes the outputs of a convolution and returns their moments.
+    pub(crate) fn apply_measured(&self, path: Path, x: Stored<'_>, y: StoredMut<'_>) -> Moments {
+        match (&self.forward, y) {
+            #[cfg(target_arch = "x86_64")]
+            (Kernel::Tiled(tiled), y @ StoredMut::Bf16(_)) => tiled.convolve_measured(x, y),
+            (kernel, y) => {
+                let y = y.floats();
+                kernel.convolve(x, None, StoredMut::F32(y));
+                Moments::of(path, y, self.shape.outputs)
+            }
+        }
+    }
+
     /// Writes the gradient of the input from that of the output.
-    pub(crate) fn transposed(&self, of_y: &[f32], of_x: &mut [f32]) {
+    pub(crate) fn transposed(&self, of_y: Stored<'_>, of_x: StoredMut<'_>) {
         self.transposed.convolve(of_y, None, of_x);
     }
 
@@ -236,8 +313,8 @@ impl Matrix {
     }
 
     /// Writes the outputs `[B, out]` of `x` `[B, in]`.
-    pub(crate) fn apply(&self, parameters: &[f32], x: &[f32], y: &mut [f32]) {
-        self.weights.apply(x, Some(&parameters[self.bias.clone()]), y);
+    pub(crate) fn apply(&self, parameters: &[f32], x: Stored<'_>, y: &mut [f32]) {
+        self.weights.apply(x, Some(&parameters[self.bias.clone()]), StoredMut::F32(y));
     }
 
     /// Adds the gradient of the bias, the sum of `of_y` `[B, out]` over the rows.

@@ -43,9 +43,9 @@ pub(crate) struct GradientSums {
 /// `slope · g + of_z · z + constant`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Combination {
-    slope: Vec<f32>,
-    of_z: Vec<f32>,
-    constant: Vec<f32>,
+    pub(crate) slope: Vec<f32>,
+    pub(crate) of_z: Vec<f32>,
+    pub(crate) constant: Vec<f32>,
 }
 
 impl Moments {
@@ -58,6 +58,21 @@ impl Moments {
         let mut squares = vec![0.0; channels];
         path.run(AddSquares { rows: z, mean: &mean, to: &mut squares });
         Self { rows, mean, squares }
+    }
+
+    /// The moments of `rows` rows of which the sums and the sums of squares are known, `[C]` each.
+    pub(crate) fn of_sums(rows: usize, sums: &[f32], squares: &[f32]) -> Self {
+        let mean = |sum: &f32| f64::from(*sum) / rows as f64;
+        // NaN stays NaN.
+        let about_mean = |(sum, square): (&f32, &f32)| {
+            let distance = f64::from(*square) - f64::from(*sum) * mean(sum);
+            if distance < 0.0 { 0.0 } else { distance as f32 }
+        };
+        Self {
+            rows,
+            mean: sums.iter().map(|sum| mean(sum) as f32).collect(),
+            squares: sums.iter().zip(squares).map(about_mean).collect(),
+        }
     }
 }
 
@@ -207,9 +222,14 @@ impl Task for Combine<'_> {
 }
 
 impl GradientSums {
-    /// Sums over `gradient` and `z`, `[N, C]` each, of a norm with this mean.
-    pub(crate) fn of(path: Path, gradient: &[f32], z: &[f32], mean: &[f32]) -> Self {
-        path.run(Sums { gradient, z, mean })
+    /// Sums of 0.
+    pub(crate) fn zeros(channels: usize) -> Self {
+        Self { shift: vec![0.0; channels], scale: vec![0.0; channels] }
+    }
+
+    /// Adds those over `gradient` and `z`, `[N, C]` each, of a norm with this mean.
+    pub(crate) fn add(&mut self, path: Path, gradient: &[f32], z: &[f32], mean: &[f32]) {
+        path.run(Sums { gradient, z, mean, sums: self });
     }
 }
 
@@ -217,22 +237,22 @@ struct Sums<'a> {
     gradient: &'a [f32],
     z: &'a [f32],
     mean: &'a [f32],
+    sums: &'a mut GradientSums,
 }
 
 impl Task for Sums<'_> {
-    type Output = GradientSums;
+    type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector>(self) -> GradientSums {
-        let Self { gradient, z, mean } = self;
+    unsafe fn run<V: Vector>(self) {
+        let Self { gradient, z, mean, sums } = self;
         let channels = mean.len();
-        let (mut shift, mut scale) = (vec![0.0; channels], vec![0.0; channels]);
+        let (shift, scale) = (&mut sums.shift[..channels], &mut sums.scale[..channels]);
         for (gradient, z) in gradient.chunks_exact(channels).zip(z.chunks_exact(channels)) {
             for c in 0..channels {
                 shift[c] += gradient[c];
                 scale[c] += gradient[c] * (z[c] - mean[c]);
             }
         }
-        GradientSums { shift, scale }
     }
 }

@@ -1,5 +1,7 @@
 use std::ops::Range;
 
+use crate::Path;
+use crate::convolution::rows_max;
 use crate::shape::evenly;
 
 /// Positions of a batch in parts that threads compute. The parts depend on the batch and the network alone, so that the
@@ -9,6 +11,11 @@ pub(crate) struct Parts(Vec<Range<usize>>);
 
 /// Floats of the activations of a part, if a tile of positions has fewer: enough for a few microseconds of work.
 const FLOATS: usize = 8192;
+
+/// The positions of a part that fill tiles of a path: two of sixteen on matrix tiles, one of registers elsewhere.
+pub(crate) fn rows_of_parts(path: Path) -> usize {
+    if path == Path::Amx { 32 } else { rows_max(path) }
+}
 
 impl Parts {
     /// Parts of `positions` positions, each with as many rows as fill tiles of `rows` rows; a position has at most

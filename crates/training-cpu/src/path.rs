@@ -8,6 +8,8 @@ use crate::vector::{avx2, avx512, avx512_bf16};
 /// float32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
+    /// Matrix tiles (AMX) with products of bfloat16, and AVX-512 with the same for what does not suit tiles.
+    Amx,
     /// AVX-512 with products of bfloat16.
     Avx512Bf16,
     /// AVX-512.
@@ -20,7 +22,7 @@ pub enum Path {
 
 impl Path {
     /// Every path, the fastest of each precision first.
-    pub const ALL: [Self; 4] = [Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Portable];
+    pub const ALL: [Self; 5] = [Self::Amx, Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Portable];
 
     /// The fastest path of this CPU whose products are of `precision`; `None` if it has none.
     #[must_use]
@@ -38,7 +40,7 @@ impl Path {
     #[must_use]
     pub fn precision(self) -> Precision {
         match self {
-            Self::Avx512Bf16 => Precision::Bf16,
+            Self::Amx | Self::Avx512Bf16 => Precision::Bf16,
             Self::Avx512 | Self::Avx2 | Self::Portable => Precision::F32,
         }
     }
@@ -47,6 +49,7 @@ impl Path {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Amx => "amx-bf16",
             Self::Avx512Bf16 => "avx512-bf16",
             Self::Avx512 => "avx512-f32",
             Self::Avx2 => "avx2-f32",
@@ -59,6 +62,7 @@ impl Path {
     pub fn is_available(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         match self {
+            Self::Amx => cpu::grants_amx() && Self::Avx512Bf16.is_available(),
             Self::Avx512Bf16 => is_x86_feature_detected!("avx512bf16") && Self::Avx512.is_available(),
             Self::Avx512 => {
                 is_x86_feature_detected!("avx512f")
@@ -76,14 +80,14 @@ impl Path {
         }
     }
 
-    /// Computes `task` with these instructions. The path must be available: [`Trainer`](crate::Trainer)
+    /// Computes `task` with these instructions, which are those of AVX-512 beside tiles. The path must be available: [`Trainer`](crate::Trainer)
     /// checks the one that it is given.
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         debug_assert!(self.is_available(), "{} is not available", self.name());
         match self {
             // SAFETY: the path is available.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Bf16 => unsafe { avx512_bf16::run(task) },
+            Self::Amx | Self::Avx512Bf16 => unsafe { avx512_bf16::run(task) },
             // SAFETY: the path is available.
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => unsafe { avx512::run(task) },

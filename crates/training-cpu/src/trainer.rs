@@ -141,6 +141,7 @@ impl Trainer {
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let mut laps = Laps::new(clock);
         self.begin_check_if_due();
+        let errors = self.check_apart(examples)?;
         let computed = self.compute(examples, &mut laps);
         let exact = self.workshop.exact.take();
         let Computed { losses, value_errors, running, mut times } = computed?;
@@ -152,8 +153,8 @@ impl Trainer {
                 Outcome::Refused { quantity }
             }
             None => {
-                if let Some(exact) = exact {
-                    self.end_check(&exact);
+                if let Some(errors) = errors.or_else(|| exact.map(|exact| self.layer_errors(&exact))) {
+                    self.end_check(errors);
                 }
                 self.update(losses.gradient_norm);
                 times.optimiser = laps.lap();

@@ -1,5 +1,7 @@
 //! The registers of a path and the few operations that kernels need of them.
 
+use half::bf16;
+
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -81,6 +83,24 @@ pub(crate) trait Vector {
     #[inline(always)]
     unsafe fn pair_lanes(_first: Self::Register, _second: Self::Register) -> Self::Register {
         unreachable!("an element has one factor")
+    }
+
+    /// The values, or 0 in each lane in which `by` is at most 0.
+    #[inline(always)]
+    unsafe fn passed(_values: Self::Register, _by: Self::Register) -> Self::Register {
+        unreachable!("the path has no bfloat16")
+    }
+
+    /// A register of adjacent bfloat16, as float32.
+    #[inline(always)]
+    unsafe fn load_bf16(_values: *const bf16) -> Self::Register {
+        unreachable!("the path has no bfloat16")
+    }
+
+    /// Writes the bfloat16 nearest to each value.
+    #[inline(always)]
+    unsafe fn store_bf16(_register: Self::Register, _to: *mut bf16) {
+        unreachable!("the path has no bfloat16")
     }
 }
 

@@ -4,6 +4,7 @@ use crate::Path;
 use crate::buffer::{Buffer, Store};
 use crate::matrix::{Gradient, GradientPart, Weights};
 use crate::shape::evenly;
+use crate::stored::Operand;
 use crate::threads::Threads;
 
 /// Parts in which sums are added to a gradient.
@@ -33,7 +34,7 @@ impl WeightSums {
     }
 
     /// What threads compute of it, for inputs `[B, H, W, in]` and the gradient of outputs `[B, H, W, out]`.
-    pub(crate) fn parts<'a>(&'a mut self, x: &'a Buffer, of_y: &'a Buffer) -> Vec<GradientPart<'a>> {
+    pub(crate) fn parts<'a>(&'a mut self, x: Operand<'a>, of_y: Operand<'a>) -> Vec<GradientPart<'a>> {
         self.gradient.parts(x, of_y, &mut self.sums)
     }
 

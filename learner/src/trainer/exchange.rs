@@ -409,8 +409,10 @@ fn gradients_of_bfloat16_are_as_near_to_those_of_float32_as_in_libtorch() {
         return;
     }
     let wide = Architecture { channels: 96, height: 6, width: 7, blocks: 2, ..plain() };
+    // Channels that suit matrix tiles, where the CPU has these.
+    let tiled = Architecture { channels: 64, ..complete() };
     for (architecture, consistency) in
-        [complete(), plain(), wide].map(|alphazero| (alphazero, 0.0)).into_iter().chain(latent())
+        [complete(), plain(), wide, tiled].map(|alphazero| (alphazero, 0.0)).into_iter().chain(latent())
     {
         let layout = descent(consistency).layers(&architecture).unwrap().layout();
         let examples = batch(&architecture, 64, 5);

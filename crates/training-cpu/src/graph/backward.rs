@@ -1,16 +1,24 @@
-use super::forward::of_kept;
+use std::cell::RefCell;
+
+use super::forward::{ROOMS, of_kept, some_kept};
 use super::operation::{self, Activated, Dense, Join, Normalised, Operation};
 use super::part::Part;
 use super::{Loss, Value};
 use network::with_function;
 
-use crate::activation::{Before, Kept, Normed, OfApply, Rectify};
+use crate::activation::{Before, Kept, Normed, OfApply, Rectify, narrow};
 use crate::layer_norm;
 use crate::losses::ChanceRows;
 use crate::lstm::{OfResults, Step};
 use crate::norm::GradientSums;
 use crate::planes::{self, Place};
 use crate::rescale;
+use crate::stored::{Format, Stored, StoredMut};
+
+thread_local! {
+    /// The numbers of a position, and gradients, as float32.
+    static DIFFERENTIATED: RefCell<[Vec<f32>; 6]> = const { RefCell::new([const { Vec::new() }; 6]) };
+}
 
 impl<'a> Part<'a> {
     /// Adds what an operation contributes to the gradients of its inputs.
@@ -26,7 +34,7 @@ impl<'a> Part<'a> {
                     self.put_gradient(y, of_y);
                 }
                 let weights = &graph.layers.matrices[matrix].weights;
-                self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(y), of_x));
+                self.add_stored_gradient(x, |part, of_x| weights.transposed(part.stored_gradient(y), of_x));
             }
             Operation::Apply { x, y } => self.add_gradient(x, |part, of_x| {
                 of_x.copy_from_slice(part.read_gradient(y));
@@ -35,15 +43,13 @@ impl<'a> Part<'a> {
             }),
             Operation::Dense(ref dense) => self.dense(node, dense),
             Operation::Convolve { convolution, norm, x, z, n } => {
-                let of_z = self.take_gradient(z);
-                self.context.combinations[norm].apply(path, self.read_gradient(n), self.read(z), of_z);
-                self.put_gradient(z, of_z);
+                self.combine(norm, z, n);
                 let weights = &graph.layers.convolutions[convolution].weights;
-                self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(z), of_x));
+                self.add_stored_gradient(x, |part, of_x| weights.transposed(part.stored_gradient(z), of_x));
             }
             Operation::Product { convolution, x, y } => {
                 let weights = &graph.layers.convolutions[convolution].weights;
-                self.add_gradient(x, |part, of_x| weights.transposed(part.read_gradient(y), of_x));
+                self.add_stored_gradient(x, |part, of_x| weights.transposed(part.stored_gradient(y), of_x));
             }
             Operation::Normalise(Normalised { norm, x, moments, n, .. }) => {
                 let (norm, mut sums) = (&graph.layers.position_norms[norm], None);
@@ -121,22 +127,20 @@ impl<'a> Part<'a> {
         });
         self.put_gradient(z, of_z);
         self.results.sums.push((node, sums));
-        self.add_gradient(x, |part, of_x| layer.weights.transposed(part.read_gradient(z), of_x));
+        self.add_stored_gradient(x, |part, of_x| layer.weights.transposed(part.stored_gradient(z), of_x));
     }
 
     fn of_activation(&mut self, node: usize, activated: &Activated) {
         let graph = self.context.graph;
         let &Activated { activation, norm, z, n, y, skip, besides, ref kept } = activated;
         let activation = &graph.layers.activations[activation];
+        if self.is_narrow(activated) {
+            return self.of_narrow(node, activated);
+        }
         let of_y = self.take_gradient(y);
-        let besides = besides.map(|besides| self.read_gradient(besides));
         let is_identity = graph.norms[norm].phase.is_none();
-        let norm = &self.context.norms[norm];
-        let normed = Normed { norm, z: self.read(z), cells: graph.cells };
-        let terms = kept.terms.map(|value| self.read(value)).unwrap_or_default();
-        let before = Before { normed, skip: skip.map(|skip| self.read(skip)), terms };
-        activation.differentiate(graph.path, graph.function, before, besides, self.read(y), of_y);
         let of_n = if n == y { Default::default() } else { self.take_gradient(n) };
+        let norm = &self.context.norms[norm];
         let mut numbers = Kept {
             squeezed: kept.squeezed.map(|value| self.take(value)).unwrap_or_default(),
             hidden: kept.hidden.map(|value| self.take(value)).unwrap_or_default(),
@@ -144,11 +148,34 @@ impl<'a> Part<'a> {
             of_hidden: kept.of_hidden.map(|value| self.take_gradient(value)).unwrap_or_default(),
             of_terms: kept.of_terms.map(|value| self.take_gradient(value)).unwrap_or_default(),
         };
-        let normed = Normed { norm, z: self.read(z), cells: graph.cells };
-        activation.backward(graph.path, graph.function, normed, self.read(y), of_y, &mut numbers, of_n);
+        let mut sums = GradientSums::zeros(norm.mean.len());
+        DIFFERENTIATED.with_borrow_mut(|rooms| {
+            let [of_z, of_skip, of_besides, room_y, gradient_y, gradient_n] = rooms;
+            for positions in self.ranges(&[Some(z), Some(y), Some(n), skip, besides]) {
+                let z = self.some(self.stored(z), z, &positions).widened(graph.path, of_z);
+                let skip = skip.map(|skip| self.some(self.stored(skip), skip, &positions).widened(graph.path, of_skip));
+                let besides = besides.map(|besides| {
+                    self.some(self.stored_gradient(besides), besides, &positions).widened(graph.path, of_besides)
+                });
+                let read_y = self.some(self.stored(y), y, &positions).widened(graph.path, room_y);
+                let mut numbers = some_kept(&mut numbers, &positions, self.positions.len());
+                let normed = Normed { norm, z, cells: graph.cells };
+                self.some_mut(of_y, y, &positions).change(graph.path, gradient_y, |of_y| {
+                    let before = Before { normed, skip, terms: &*numbers.terms };
+                    activation.differentiate(graph.path, graph.function, before, besides, read_y, of_y);
+                    if n == y {
+                        activation.backward(graph.path, graph.function, normed, read_y, of_y, &mut numbers, &mut []);
+                        sums.add(graph.path, of_y, z, &norm.mean);
+                        return;
+                    }
+                    self.some_mut(of_n, n, &positions).write(graph.path, gradient_n, |of_n| {
+                        activation.backward(graph.path, graph.function, normed, read_y, of_y, &mut numbers, of_n);
+                        sums.add(graph.path, of_n, z, &norm.mean);
+                    });
+                });
+            }
+        });
         if !is_identity {
-            let of_norm = if n == y { &*of_y } else { &*of_n };
-            let sums = GradientSums::of(graph.path, of_norm, self.read(z), &norm.mean);
             self.results.sums.push((node, sums));
         }
         self.put_gradient(y, of_y);
@@ -164,6 +191,58 @@ impl<'a> Part<'a> {
                 self.put_gradient(value, gradient);
             }
         }
+    }
+
+    /// Returns whether an activation is a ReLU between values in bfloat16.
+    pub(super) fn is_narrow(&self, activated: &Activated) -> bool {
+        let graph = self.context.graph;
+        let values = [Some(activated.z), Some(activated.y), activated.skip, activated.besides];
+        graph.layers.activations[activated.activation].is_plain()
+            && graph.function == network::Activation::Relu
+            && values.into_iter().flatten().all(|value| graph.format(value.0) == Format::Bf16)
+    }
+
+    /// The gradient of an activation that [is narrow](Self::is_narrow).
+    fn of_narrow(&mut self, node: usize, activated: &Activated) {
+        let &Activated { norm, z, y, besides, .. } = activated;
+        let gradient = self.take_gradient(y);
+        let graph = self.context.graph;
+        let (norm, cells) = (&self.context.norms[norm], graph.cells);
+        let mut sums = GradientSums::zeros(norm.mean.len());
+        graph.path.run(narrow::Backward {
+            norm,
+            cells,
+            z: self.stored(z).bf16(),
+            besides: besides.map(|besides| self.stored_gradient(besides).bf16()),
+            y: self.stored(y).bf16(),
+            of_y: StoredMut::new(Format::Bf16, gradient).bf16(),
+            sums: &mut sums,
+        });
+        self.put_gradient(y, gradient);
+        self.results.sums.push((node, sums));
+    }
+
+    /// Writes the gradient of the input z of a norm from that of its output n.
+    fn combine(&mut self, norm: usize, z: Value, n: Value) {
+        let path = self.context.graph.path;
+        let gradient = self.take_gradient(z);
+        if let (Stored::Bf16(of_n), Stored::Bf16(of_z)) = (self.stored_gradient(n), self.stored(z)) {
+            let combination = &self.context.combinations[norm];
+            let written = StoredMut::new(Format::Bf16, gradient).bf16();
+            path.run(narrow::Combine { combination, of_n, z: of_z, of_z: written });
+            self.put_gradient(z, gradient);
+            return;
+        }
+        ROOMS.with_borrow_mut(|[of_n, of_z, written]| {
+            for positions in self.ranges(&[Some(z), Some(n)]) {
+                let of_n = self.some(self.stored_gradient(n), n, &positions).widened(path, of_n);
+                let z_here = self.some(self.stored(z), z, &positions).widened(path, of_z);
+                self.some_mut(gradient, z, &positions).write(path, written, |of_z| {
+                    self.context.combinations[norm].apply(path, of_n, z_here, of_z);
+                });
+            }
+        });
+        self.put_gradient(z, gradient);
     }
 
     fn of_join(&mut self, Join { state, beside, cells, share, x }: Join) {

@@ -3,6 +3,7 @@ use training::Recompute;
 
 use super::operation::{Activated, Dense, Join, Norm, Normalised};
 use super::{Declared, Graph, Loss, Node, Observation, Operation, Value};
+use crate::stored::Format;
 
 impl Graph {
     /// Observations beside each other, `[H, W, planes]`.
@@ -274,7 +275,7 @@ impl Graph {
     }
 
     fn declare(&mut self, size: usize) -> Value {
-        self.values.push(Declared { size, has_gradient: false, phase: 0, node: 0 });
+        self.values.push(Declared { size, has_gradient: false, phase: 0, node: 0, format: Format::F32 });
         Value(self.values.len() - 1)
     }
 

@@ -1,13 +1,21 @@
+use std::cell::RefCell;
+use std::ops::Range;
+
 use super::operation::{self, Activated, Dense, Join, Normalised, Observation, Operation};
 use super::part::Part;
 use network::with_function;
 
-use crate::activation::{Apply, Kept, Normed};
+use crate::activation::{Apply, Kept, Normed, narrow};
 use crate::layer_norm;
 use crate::lstm;
-use crate::norm::Moments;
 use crate::planes::{self, Place};
 use crate::rescale;
+use crate::stored::{Format, StoredMut};
+
+thread_local! {
+    /// The numbers of a position as float32.
+    pub(super) static ROOMS: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
+}
 
 impl<'a> Part<'a> {
     /// Computes an operation.
@@ -31,7 +39,7 @@ impl<'a> Part<'a> {
             }
             Operation::Linear { matrix, x, y, rectifies } => {
                 let to = self.take(y);
-                graph.layers.matrices[matrix].apply(parameters, self.read(x), to);
+                graph.layers.matrices[matrix].apply(parameters, self.stored(x), to);
                 if rectifies {
                     to.iter_mut().for_each(|unit| *unit = if *unit <= 0.0 { 0.0 } else { *unit });
                 }
@@ -45,7 +53,7 @@ impl<'a> Part<'a> {
             Operation::Dense(Dense { layer, x, z, moments, y, skip, rectifies, .. }) => {
                 let layer = &graph.layers.dense[layer];
                 let [of_z, of_moments, to] = [z, moments, y].map(|value| self.take(value));
-                layer.weights.apply(self.read(x), None, of_z);
+                layer.weights.apply(self.stored(x), None, StoredMut::F32(of_z));
                 path.run(layer_norm::Forward {
                     z: of_z,
                     scale: &parameters[layer.scale.clone()],
@@ -62,13 +70,14 @@ impl<'a> Part<'a> {
             Operation::Convolve { convolution, norm, x, z, .. } => {
                 let to = self.take(z);
                 let weights = &graph.layers.convolutions[convolution].weights;
-                weights.apply(self.read(x), None, to);
-                self.results.moments.push((norm, Moments::of(path, to, weights.shape.outputs)));
+                let of_z = StoredMut::new(graph.format(z.0), to);
+                self.results.moments.push((norm, weights.apply_measured(path, self.stored(x), of_z)));
                 self.put(z, to);
             }
             Operation::Product { convolution, x, y } => {
                 let to = self.take(y);
-                graph.layers.convolutions[convolution].weights.apply(self.read(x), None, to);
+                let weights = &graph.layers.convolutions[convolution].weights;
+                weights.apply(self.stored(x), None, StoredMut::F32(to));
                 self.put(y, to);
             }
             Operation::Normalise(Normalised { norm, x, moments, y, .. }) => {
@@ -159,16 +168,34 @@ impl<'a> Part<'a> {
         let (graph, context) = (self.context.graph, self.context);
         let &Activated { activation, norm, z, y, skip, ref kept, .. } = activated;
         let to = self.take(y);
+        if self.is_narrow(activated) {
+            graph.path.run(narrow::Forward {
+                norm: &context.norms[norm],
+                z: self.stored(z).bf16(),
+                skip: skip.map(|skip| self.stored(skip).bf16()),
+                y: StoredMut::new(Format::Bf16, to).bf16(),
+            });
+            self.put(y, to);
+            return;
+        }
         let mut numbers = Kept {
             squeezed: kept.squeezed.map(|value| self.take(value)).unwrap_or_default(),
             hidden: kept.hidden.map(|value| self.take(value)).unwrap_or_default(),
             terms: kept.terms.map(|value| self.take(value)).unwrap_or_default(),
             ..Kept::default()
         };
-        let normed = Normed { norm: &context.norms[norm], z: self.read(z), cells: graph.cells };
-        let skip = skip.map(|skip| self.read(skip));
         let activation = &graph.layers.activations[activation];
-        activation.forward(graph.path, graph.function, context.parameters, normed, skip, &mut numbers, to);
+        ROOMS.with_borrow_mut(|[of_z, of_skip, of_y]| {
+            for positions in self.ranges(&[Some(z), Some(y), skip]) {
+                let z = self.some(self.stored(z), z, &positions).widened(graph.path, of_z);
+                let skip = skip.map(|skip| self.some(self.stored(skip), skip, &positions).widened(graph.path, of_skip));
+                let normed = Normed { norm: &context.norms[norm], z, cells: graph.cells };
+                let mut numbers = some_kept(&mut numbers, &positions, self.positions.len());
+                self.some_mut(to, y, &positions).write(graph.path, of_y, |y| {
+                    activation.forward(graph.path, graph.function, context.parameters, normed, skip, &mut numbers, y);
+                });
+            }
+        });
         self.put(y, to);
         let Kept { squeezed, hidden, terms, .. } = numbers;
         for (value, numbers) in operation::forward(kept).zip(of_kept(kept, [squeezed, hidden, terms])) {
@@ -196,4 +223,23 @@ pub(super) fn of_kept<'a>(
 ) -> impl Iterator<Item = &'a mut [f32]> {
     let is_kept = [kept.squeezed, kept.hidden, kept.terms].map(|value| value.is_some());
     numbers.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(numbers, _)| numbers)
+}
+
+/// The numbers of those positions of a part, of `of` positions, that an activation keeps.
+pub(super) fn some_kept<'a>(
+    kept: &'a mut Kept<&mut [f32]>,
+    positions: &Range<usize>,
+    of: usize,
+) -> Kept<&'a mut [f32]> {
+    let some = |numbers: &'a mut [f32]| {
+        let size = numbers.len() / of;
+        &mut numbers[positions.start * size..positions.end * size]
+    };
+    Kept {
+        squeezed: some(kept.squeezed),
+        hidden: some(kept.hidden),
+        terms: some(kept.terms),
+        of_hidden: some(kept.of_hidden),
+        of_terms: some(kept.of_terms),
+    }
 }

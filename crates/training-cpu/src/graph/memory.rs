@@ -48,7 +48,7 @@ impl Plan<'_> {
     fn write(&mut self, schedule: &Schedule) {
         for &slot in &schedule.written {
             if self.slots[slot] == PlannedBuffer::default() {
-                self.slots[slot] = self.store.take(self.positions * self.graph.size(slot));
+                self.slots[slot] = self.store.take(self.positions * self.graph.floats(slot));
             }
         }
     }

@@ -6,10 +6,13 @@ use super::{Graph, Value};
 use crate::buffer::Buffer;
 use crate::losses::{Sums, Targets};
 use crate::norm::{Combination, GradientSums, Moments, Norm};
+use crate::stored::{Format, Stored, StoredMut};
 
 thread_local! {
     /// A contribution to a gradient that was begun.
     static MORE: RefCell<Buffer> = const { RefCell::new(Buffer::EMPTY) };
+    /// It and the gradient as float32.
+    static WIDENED: RefCell<[Vec<f32>; 2]> = const { RefCell::new([const { Vec::new() }; 2]) };
 }
 
 /// What all parts of the positions read in a phase.
@@ -53,24 +56,45 @@ pub(super) struct Results {
 }
 
 impl<'a> Part<'a> {
-    /// The numbers of a value.
+    /// The numbers of a value, which lie in memory as float32.
     pub(super) fn read(&self, value: Value) -> &[f32] {
+        self.stored(value).floats()
+    }
+
+    /// The gradient of a value, which lies in memory as float32.
+    pub(super) fn read_gradient(&self, value: Value) -> &[f32] {
+        self.stored_gradient(value).floats()
+    }
+
+    /// The numbers of a value.
+    pub(super) fn stored(&self, value: Value) -> Stored<'_> {
         self.slot(value.0)
     }
 
     /// The gradient of a value.
-    pub(super) fn read_gradient(&self, value: Value) -> &[f32] {
+    pub(super) fn stored_gradient(&self, value: Value) -> Stored<'_> {
         self.slot(self.context.graph.gradient(value))
     }
 
-    fn slot(&self, slot: usize) -> &[f32] {
-        match self.context.schedule.places[slot] {
-            Some(place) => self.own[place],
+    fn slot(&self, slot: usize) -> Stored<'_> {
+        let graph = self.context.graph;
+        let memory = match self.context.schedule.places[slot] {
+            Some(place) => &*self.own[place],
             None => {
-                let size = self.context.graph.size(slot);
-                &self.context.slots[slot][self.positions.start * size..self.positions.end * size]
+                let floats = graph.floats(slot);
+                &self.context.slots[slot][self.positions.start * floats..self.positions.end * floats]
             }
-        }
+        };
+        Stored::new(graph.format(slot), memory)
+    }
+
+    /// The numbers of some values, or of their gradients, of one position or more as operations on float32 take them:
+    /// of one position at a time where any is bfloat16, so that copies stay in the first-level cache, and else of all.
+    pub(super) fn ranges(&self, values: &[Option<Value>]) -> impl Iterator<Item = Range<usize>> + use<> {
+        let is_bf16 = |value: Value| self.context.graph.format(value.0) == Format::Bf16;
+        let positions = self.positions.len();
+        let step = if values.iter().flatten().copied().any(is_bf16) { 1 } else { positions };
+        (0..positions).step_by(step.max(1)).map(move |first| first..(first + step).min(positions))
     }
 
     /// Takes the numbers of a value, which are written.
@@ -106,22 +130,46 @@ impl<'a> Part<'a> {
         self.context.graph.values[value.0].has_gradient
     }
 
-    /// Adds to the gradient of an input what `write` writes, if it is needed.
+    /// The numbers of some positions of a value.
+    pub(super) fn some<'b>(&self, numbers: Stored<'b>, value: Value, positions: &Range<usize>) -> Stored<'b> {
+        let size = self.context.graph.size(value.0);
+        numbers.slice(positions.start * size..positions.end * size)
+    }
+
+    /// The numbers of some positions of a value that was taken.
+    pub(super) fn some_mut<'b>(&self, memory: &'b mut [f32], value: Value, positions: &Range<usize>) -> StoredMut<'b> {
+        let graph = self.context.graph;
+        let floats = graph.floats(value.0);
+        StoredMut::new(graph.format(value.0), &mut memory[positions.start * floats..positions.end * floats])
+    }
+
+    /// Adds to the gradient of an input what `write` writes, if it is needed. It lies in memory as float32.
     pub(super) fn add_gradient(&mut self, value: Value, write: impl FnOnce(&Self, &mut [f32])) {
+        self.add_stored_gradient(value, |part, to| write(part, to.floats()));
+    }
+
+    /// Adds to the gradient of an input what `write` writes, if it is needed.
+    pub(super) fn add_stored_gradient(&mut self, value: Value, write: impl FnOnce(&Self, StoredMut<'_>)) {
         if !self.needs_gradient(value) {
             return;
         }
+        let (path, format) = (self.context.graph.path, self.context.graph.format(value.0));
         let gradient = self.take_gradient(value);
         if std::mem::replace(&mut self.has_gradient[value.0], true) {
             MORE.with_borrow_mut(|more| {
                 more.grow(gradient.len());
                 let more = &mut more[..gradient.len()];
                 more.fill(0.0);
-                write(self, more);
-                gradient.iter_mut().zip(&*more).for_each(|(gradient, more)| *gradient += more);
+                write(self, StoredMut::new(format, more));
+                WIDENED.with_borrow_mut(|[sums, added]| {
+                    let added = Stored::new(format, more).widened(path, added);
+                    StoredMut::new(format, gradient).change(path, sums, |gradient| {
+                        gradient.iter_mut().zip(added).for_each(|(gradient, more)| *gradient += more);
+                    });
+                });
             });
         } else {
-            write(self, gradient);
+            write(self, StoredMut::new(format, gradient));
         }
         self.put_gradient(value, gradient);
     }

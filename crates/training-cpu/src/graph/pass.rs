@@ -7,11 +7,11 @@ use super::weight_use::WeightUse;
 use super::{Graph, Value};
 use crate::Path;
 use crate::buffer::{Buffer, Store};
-use crate::convolution::rows_max;
 use crate::losses::{Sums, Targets};
 use crate::matrix::GradientPart;
 use crate::norm::{Combination, GradientSums, Moments, Norm};
-use crate::parts::Parts;
+use crate::parts::{Parts, rows_of_parts};
+use crate::stored::Operand;
 use crate::threads::Threads;
 use crate::weight_sums::WeightSums;
 
@@ -93,7 +93,7 @@ impl Graph {
             targets,
             first_row: rows.start,
             largest,
-            parts: Parts::new(rows.len(), rows_max(self.path), floats),
+            parts: Parts::new(rows.len(), rows_of_parts(self.path), floats),
             slots: vec![Buffer::EMPTY; 2 * self.values.len()],
             moments: vec![Vec::new(); self.norms.len()],
             norms: self.norms.iter().map(|norm| self.unmeasured(norm)).collect(),
@@ -234,10 +234,10 @@ impl<'a> Pass<'a> {
         for &slot in &schedule.written {
             let buffer = std::mem::take(&mut self.slots[slot]);
             let is_new = buffer.is_empty();
-            let size = graph.size(slot);
-            written.push(if is_new { workshop.store.take(rows * size, self.largest * size) } else { buffer });
+            let floats = graph.floats(slot);
+            written.push(if is_new { workshop.store.take(rows * floats, self.largest * floats) } else { buffer });
         }
-        let sizes = schedule.written.iter().map(|&slot| graph.size(slot));
+        let sizes = schedule.written.iter().map(|&slot| graph.floats(slot));
         let mut split: Vec<_> =
             written.iter_mut().zip(sizes).map(|(buffer, size)| self.parts.split(buffer, size).into_iter()).collect();
         let context = Context {
@@ -259,7 +259,7 @@ impl<'a> Pass<'a> {
             Work::Positions(part, results)
         });
         let parts: Vec<Work<'_>> = parts.collect();
-        let weights = self.pending.iter_mut().flat_map(|pending| pending.parts(&self.slots)).map(Work::Weights);
+        let weights = self.pending.iter_mut().flat_map(|pending| pending.parts(graph, &self.slots)).map(Work::Weights);
         workshop.threads.each(weights.chain(parts).collect(), |work| match work {
             Work::Positions(mut part, results) => {
                 schedule.nodes.iter().for_each(|&node| compute(&mut part, node));
@@ -282,7 +282,9 @@ impl<'a> Pass<'a> {
             }
             if let Some(mut exact) = workshop.exact.take() {
                 let mut sums = WeightSums::new(weights, rows, self.largest, Path::widest(), &mut workshop.store);
-                let parts = sums.parts(&self.slots[x.0], &self.slots[graph.gradient(y)]);
+                let [x, of_y] = [x.0, graph.gradient(y)]
+                    .map(|slot| Operand { buffer: &self.slots[slot], format: graph.format(slot) });
+                let parts = sums.parts(x, of_y);
                 workshop.threads.each(parts, GradientPart::compute);
                 sums.add(&mut exact, &mut workshop.threads, &mut workshop.store);
                 workshop.exact = Some(exact);
@@ -294,7 +296,8 @@ impl<'a> Pass<'a> {
 
     /// Computes the gradients of weights that are left.
     fn compute_pending(&mut self, workshop: &mut Workshop, gradient: &mut [f32]) {
-        let rest = self.pending.iter_mut().flat_map(|pending| pending.parts(&self.slots)).collect();
+        let graph = self.graph;
+        let rest = self.pending.iter_mut().flat_map(|pending| pending.parts(graph, &self.slots)).collect();
         workshop.threads.each(rest, GradientPart::compute);
         self.add_computed(workshop, gradient);
     }
@@ -312,9 +315,9 @@ impl<'a> Pass<'a> {
 }
 
 impl Pending {
-    fn parts<'a>(&'a mut self, slots: &'a [Buffer]) -> Vec<GradientPart<'a>> {
-        let [x, of_y] = self.slots;
-        self.weights.parts(&slots[x], &slots[of_y])
+    fn parts<'a>(&'a mut self, graph: &Graph, slots: &'a [Buffer]) -> Vec<GradientPart<'a>> {
+        let [x, of_y] = self.slots.map(|slot| Operand { buffer: &slots[slot], format: graph.format(slot) });
+        self.weights.parts(x, of_y)
     }
 }
 

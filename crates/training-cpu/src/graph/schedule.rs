@@ -27,6 +27,7 @@ pub(super) struct Schedule {
 impl Graph {
     /// Decides when each operation is computed. Nothing is added afterwards.
     pub(crate) fn schedule(&mut self) {
+        self.choose_formats();
         let phases = self.nodes.iter().map(|node| node.phase + 1).max().unwrap_or(0);
         self.phases = (0..phases).map(|_| Phase::default()).collect();
         self.schedule_forward();

@@ -25,6 +25,11 @@ pub(crate) fn complete() -> Architecture {
     Architecture { squeeze_excitation: 5, global_pooling: 3, channels: 11, blocks: 3, ..plain(3, 4) }
 }
 
+/// An architecture with all optional parts whose convolutions suit matrix tiles.
+pub(crate) fn tiled() -> Architecture {
+    Architecture { channels: 32, ..complete() }
+}
+
 /// An architecture with all optional parts and another activation.
 pub(crate) fn activated(activation: Activation) -> Architecture {
     Architecture { design: Design { activation, ..Design::default() }, ..complete() }

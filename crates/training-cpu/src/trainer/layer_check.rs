@@ -1,9 +1,10 @@
 //! The check of layers in an adaptive precision.
 
-use training::Precision;
 use training::mixed_precision::{CHECK_INTERVAL, loses_too_much, relative_error};
+use training::{Examples, Laps, Precision};
 
 use super::Trainer;
+use crate::Error;
 
 impl Trainer {
     /// Has the next step compute the gradients of weights in float32 too, if it is one in [`CHECK_INTERVAL`].
@@ -14,10 +15,28 @@ impl Trainer {
         self.workshop.exact = is_due.then(|| vec![0.0; self.gradient.len()]);
     }
 
-    /// Compares the gradient of each layer's weights with that in float32, from the same inputs and the same gradients of
-    /// outputs; layers that lose too much multiply in float32 from the next step on.
-    pub(super) fn end_check(&mut self, exact: &[f32]) {
-        let errors = self.layer_errors(exact);
+    /// Takes a check that was begun in a pass of its own where values lie in memory as bfloat16, with float32 instead:
+    /// there the factors have their bits before rounding. Returns the errors of the layers, or `None` if the step itself
+    /// is the check or none was begun.
+    pub(super) fn check_apart(&mut self, examples: &Examples) -> Result<Option<Vec<(String, f64)>>, Error> {
+        if self.workshop.exact.is_none() {
+            return Ok(None);
+        }
+        self.model.positions(examples)?;
+        if !self.model.graph(examples).store_in_float32() {
+            return Ok(None);
+        }
+        let computed = self.compute(examples, &mut Laps::none());
+        self.model.graph(examples).choose_formats();
+        // The buffers are larger than those of steps.
+        self.workshop.store.hold(0);
+        let exact = self.workshop.exact.take();
+        self.state.network.statistics = computed?.running;
+        Ok(exact.map(|exact| self.layer_errors(&exact)))
+    }
+
+    /// Has layers whose errors are too large multiply in float32 from the next step on.
+    pub(super) fn end_check(&mut self, errors: Vec<(String, f64)>) {
         let float32_layers = &mut self.state.mixed.float32_layers;
         let before = float32_layers.len();
         float32_layers.extend(errors.into_iter().filter(|&(_, error)| loses_too_much(error)));
@@ -26,7 +45,8 @@ impl Trainer {
         }
     }
 
-    /// The relative error of each layer's gradient. That of a layer in float32 is 0.
+    /// The relative error of each layer's gradient of weights from that in float32, of the same inputs and the same
+    /// gradients of outputs. That of a layer in float32 is 0.
     pub(super) fn layer_errors(&self, exact: &[f32]) -> Vec<(String, f64)> {
         let weights = self.model.layout().parameters.iter().filter(|entry| entry.tensor.role.is_weight());
         let error = |entry: &training::Entry| relative_error(&self.gradient[entry.range()], &exact[entry.range()]);
@@ -74,6 +94,9 @@ mod tests {
     /// The errors of the layers with a batch.
     fn errors(trainer: &mut Trainer, examples: &Examples) -> Vec<(String, f64)> {
         trainer.begin_check_if_due();
+        if let Some(errors) = trainer.check_apart(examples).unwrap() {
+            return errors;
+        }
         trainer.compute(examples, &mut training::Laps::none()).unwrap();
         let exact = trainer.workshop.exact.take().expect("the first step checks its layers");
         trainer.layer_errors(&exact)

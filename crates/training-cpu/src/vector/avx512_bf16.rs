@@ -1,8 +1,11 @@
 use std::arch::x86_64::{
-    __m256bh, __m256i, __m512, __m512bh, __m512i, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh,
-    _mm512_cvtneps_pbh, _mm512_dpbf16_ps, _mm512_or_si512, _mm512_slli_epi32,
+    __m256bh, __m256i, __m512, __m512bh, __m512i, _CMP_LE_OQ, _mm256_loadu_si256, _mm256_storeu_si256,
+    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh,
+    _mm512_dpbf16_ps, _mm512_mask_mov_ps, _mm512_or_si512, _mm512_setzero_ps, _mm512_slli_epi32,
 };
 use std::mem::transmute;
+
+use half::bf16;
 
 use super::avx512::Avx512;
 use super::{Task, Vector};
@@ -77,6 +80,30 @@ impl Vector for Avx512Bf16 {
             let second = _mm512_slli_epi32::<16>(widened(second));
             _mm512_castsi512_ps(_mm512_or_si512(widened(first), second))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn passed(values: __m512, by: __m512) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            let zero = _mm512_setzero_ps();
+            _mm512_mask_mov_ps(values, _mm512_cmp_ps_mask::<_CMP_LE_OQ>(by, zero), zero)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(values: *const bf16) -> __m512 {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(values.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(register: __m512, to: *mut bf16) {
+        // SAFETY: the caller fulfils the contract of this function; both types are 256 bits.
+        unsafe { _mm256_storeu_si256(to.cast(), transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(register))) }
     }
 }
 

@@ -1,0 +1,263 @@
+//! Numbers as they lie in memory: float32, or bfloat16, of which two take the place of one.
+
+use half::bf16;
+
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::vector::{Task, Vector};
+
+/// How the numbers of a value lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    F32,
+    /// An even count of numbers for each position.
+    Bf16,
+}
+
+impl Format {
+    /// The float32 that take as much memory as `numbers` numbers.
+    pub(crate) fn floats(self, numbers: usize) -> usize {
+        match self {
+            Self::F32 => numbers,
+            Self::Bf16 => numbers.div_ceil(2),
+        }
+    }
+}
+
+/// Numbers that are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stored<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [bf16]),
+}
+
+/// Numbers of all positions, and the buffer whose slack may be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    pub(crate) buffer: &'a Buffer,
+    pub(crate) format: Format,
+}
+
+impl<'a> Operand<'a> {
+    /// The numbers.
+    pub(crate) fn numbers(self) -> Stored<'a> {
+        Stored::new(self.format, self.buffer)
+    }
+
+    /// The buffer, whose numbers are float32.
+    pub(crate) fn floats(self) -> &'a Buffer {
+        match self.format {
+            Format::F32 => self.buffer,
+            Format::Bf16 => unreachable!("only operations on tiles read bfloat16"),
+        }
+    }
+}
+
+/// Numbers that are written.
+#[derive(Debug)]
+pub(crate) enum StoredMut<'a> {
+    F32(&'a mut [f32]),
+    Bf16(&'a mut [bf16]),
+}
+
+impl<'a> Stored<'a> {
+    /// The numbers, which are bfloat16.
+    pub(crate) fn bf16(self) -> &'a [bf16] {
+        match self {
+            Self::Bf16(numbers) => numbers,
+            Self::F32(_) => unreachable!("the value is bfloat16"),
+        }
+    }
+
+    /// The numbers that lie in this memory.
+    pub(crate) fn new(format: Format, memory: &'a [f32]) -> Self {
+        match format {
+            Format::F32 => Self::F32(memory),
+            // SAFETY: a float32 is as many bits as two bfloat16, which need less alignment and have every bit pattern.
+            Format::Bf16 => Self::Bf16(unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), 2 * memory.len()) }),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::F32(numbers) => numbers.len(),
+            Self::Bf16(numbers) => numbers.len(),
+        }
+    }
+
+    /// Some of them, counted in numbers.
+    pub(crate) fn slice(self, range: std::ops::Range<usize>) -> Self {
+        match self {
+            Self::F32(numbers) => Self::F32(&numbers[range]),
+            Self::Bf16(numbers) => Self::Bf16(&numbers[range]),
+        }
+    }
+
+    /// The numbers as float32, which are those in memory or a copy in `room`.
+    pub(crate) fn widened<'b>(self, path: Path, room: &'b mut Vec<f32>) -> &'b [f32]
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::F32(numbers) => numbers,
+            Self::Bf16(from) => {
+                room.resize(from.len(), 0.0);
+                path.run(Widen { from, to: room });
+                room
+            }
+        }
+    }
+
+    /// The numbers as bfloat16, which are those in memory or a rounded copy in `room`.
+    pub(crate) fn narrowed<'b>(self, path: Path, room: &'b mut Vec<bf16>) -> &'b [bf16]
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::F32(from) => {
+                room.resize(from.len(), bf16::ZERO);
+                path.run(Narrow { from, to: room });
+                room
+            }
+            Self::Bf16(numbers) => numbers,
+        }
+    }
+
+    /// The numbers, which are float32.
+    pub(crate) fn floats(self) -> &'a [f32] {
+        match self {
+            Self::F32(numbers) => numbers,
+            Self::Bf16(_) => unreachable!("only operations on tiles read bfloat16"),
+        }
+    }
+}
+
+impl<'a> StoredMut<'a> {
+    /// The numbers, which are bfloat16.
+    pub(crate) fn bf16(self) -> &'a mut [bf16] {
+        match self {
+            Self::Bf16(numbers) => numbers,
+            Self::F32(_) => unreachable!("the value is bfloat16"),
+        }
+    }
+
+    /// The numbers that lie in this memory.
+    pub(crate) fn new(format: Format, memory: &'a mut [f32]) -> Self {
+        match format {
+            Format::F32 => Self::F32(memory),
+            // SAFETY: as in `Stored::new`, and the borrow is exclusive.
+            Format::Bf16 => {
+                Self::Bf16(unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), 2 * memory.len()) })
+            }
+        }
+    }
+
+    /// Has `write` write the numbers as float32, in their place or in `room`, from where they are rounded.
+    pub(crate) fn write(self, path: Path, room: &mut Vec<f32>, write: impl FnOnce(&mut [f32])) {
+        match self {
+            Self::F32(numbers) => write(numbers),
+            Self::Bf16(to) => {
+                room.resize(to.len(), 0.0);
+                write(room);
+                path.run(Narrow { from: room, to });
+            }
+        }
+    }
+
+    /// Has `change` change the numbers as float32, in their place or in `room`, from where they are rounded.
+    pub(crate) fn change(self, path: Path, room: &mut Vec<f32>, change: impl FnOnce(&mut [f32])) {
+        match self {
+            Self::F32(numbers) => change(numbers),
+            Self::Bf16(numbers) => {
+                room.resize(numbers.len(), 0.0);
+                path.run(Widen { from: numbers, to: room });
+                change(room);
+                path.run(Narrow { from: room, to: numbers });
+            }
+        }
+    }
+
+    /// The numbers, which are float32.
+    pub(crate) fn floats(self) -> &'a mut [f32] {
+        match self {
+            Self::F32(numbers) => numbers,
+            Self::Bf16(_) => unreachable!("only operations on tiles write bfloat16"),
+        }
+    }
+}
+
+/// Writes bfloat16 as float32.
+struct Widen<'a> {
+    from: &'a [bf16],
+    to: &'a mut [f32],
+}
+
+impl Task for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { from, to } = self;
+        assert_eq!(from.len(), to.len(), "as many numbers");
+        let whole = from.len() / V::WIDTH * V::WIDTH;
+        for first in (0..whole).step_by(V::WIDTH) {
+            // SAFETY: the caller fulfils the contract of this function; whole registers lie within both slices.
+            unsafe { V::store(V::load_bf16(from.as_ptr().add(first)), to.as_mut_ptr().add(first)) };
+        }
+        to[whole..].iter_mut().zip(&from[whole..]).for_each(|(to, from)| *to = from.to_f32());
+    }
+}
+
+/// Writes the bfloat16 nearest to each float32.
+struct Narrow<'a> {
+    from: &'a [f32],
+    to: &'a mut [bf16],
+}
+
+impl Task for Narrow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { from, to } = self;
+        assert_eq!(from.len(), to.len(), "as many numbers");
+        let whole = from.len() / V::WIDTH * V::WIDTH;
+        for first in (0..whole).step_by(V::WIDTH) {
+            // SAFETY: the caller fulfils the contract of this function; whole registers lie within both slices.
+            unsafe { V::store_bf16(V::load(from.as_ptr().add(first)), to.as_mut_ptr().add(first)) };
+        }
+        to[whole..].iter_mut().zip(&from[whole..]).for_each(|(to, from)| *to = bf16::from_f32(*from));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+    use training::Precision;
+
+    use super::{Format, Stored, StoredMut};
+    use crate::Path;
+
+    #[test]
+    fn numbers_are_rounded_to_the_nearest_bfloat16_and_widened_exactly() {
+        let numbers: Vec<f32> =
+            (0..70).map(|index| (index as f32 - 31.3) * 1.017).chain([f32::NAN, f32::INFINITY]).collect();
+        for path in Path::ALL.into_iter().filter(|path| path.is_available() && path.precision() == Precision::Bf16) {
+            let mut memory = vec![0.0; Format::Bf16.floats(numbers.len())];
+            let mut room = Vec::new();
+            StoredMut::new(Format::Bf16, &mut memory).write(path, &mut room, |to| to.copy_from_slice(&numbers));
+            let mut room = Vec::new();
+            let got = Stored::new(Format::Bf16, &memory).widened(path, &mut room);
+            for (got, number) in got.iter().zip(&numbers) {
+                assert_eq!(got.to_bits() >> 16, u32::from(bf16::from_f32(*number).to_bits()), "{number}, {path}");
+            }
+            StoredMut::new(Format::Bf16, &mut memory)
+                .change(path, &mut Vec::new(), |to| to.iter_mut().for_each(|number| *number *= 2.0));
+            let mut room = Vec::new();
+            let doubled = Stored::new(Format::Bf16, &memory).widened(path, &mut room);
+            assert!(doubled.iter().zip(&numbers).all(|(doubled, number)| doubled.is_nan() == number.is_nan()));
+            assert_eq!(doubled[3], 2.0 * bf16::from_f32(numbers[3]).to_f32());
+        }
+    }
+}

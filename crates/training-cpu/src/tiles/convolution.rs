@@ -1,0 +1,614 @@
+use std::arch::asm;
+use std::cell::RefCell;
+
+use half::bf16;
+
+use super::{LANES, PAIRED, ROW_BYTES, TILE, Unit};
+use crate::Path;
+use crate::buffer::Buffer;
+use crate::norm::Moments;
+use crate::shape::Shape;
+use crate::stored::{Stored, StoredMut};
+use crate::vector::{Task, Vector};
+
+/// Tiles of outputs that are multiplied together.
+const GROUPS: usize = 2;
+/// Outputs of a panel.
+const PANEL: usize = GROUPS * LANES;
+/// The most tiles of rows that are multiplied together: with two tiles of weights, seven loads serve six products.
+const TOGETHER: usize = 3;
+/// Float32 of the sums that are computed together, `[tile of rows, 16, 32]`.
+const SUMS: usize = TOGETHER * LANES * PANEL;
+
+/// The weights of a convolution in the order in which tiles multiply them:
+/// `[panels of 32 outputs][taps][blocks of 32 inputs][2 tiles of outputs][16 pairs of inputs][16 outputs]`.
+#[derive(Debug)]
+pub(crate) struct Tiled {
+    shape: Shape,
+    path: Path,
+    classes: Vec<Class>,
+    weights: Buffer,
+}
+
+/// Cells whose products on the board have the same taps, so that any of them can be multiplied together.
+#[derive(Debug)]
+struct Class {
+    cells: Vec<usize>,
+    taps: Vec<Tap>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tap {
+    index: usize,
+    /// Cells from the output to the input.
+    distance: isize,
+}
+
+thread_local! {
+    /// Inputs that lie in memory as float32.
+    static NARROWED: RefCell<Vec<bf16>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Tiled {
+    /// Allocates packed weights of zero for a shape that [suits](super::suits) tiles.
+    pub(crate) fn new(shape: Shape, path: Path) -> Self {
+        debug_assert!(super::suits(shape, path), "{shape:?} on {path}");
+        let shape = shape.flattened();
+        let mut classes: Vec<Class> = Vec::new();
+        for (cell, pairs) in shape.pairs().iter().enumerate() {
+            let distance = |to: usize| to as isize - cell as isize;
+            let taps: Vec<Tap> =
+                pairs.iter().map(|pair| Tap { index: pair.tap, distance: distance(pair.cell) }).collect();
+            match classes.iter_mut().find(|class| class.taps == taps) {
+                Some(class) => class.cells.push(cell),
+                None => classes.push(Class { cells: vec![cell], taps }),
+            }
+        }
+        Self { shape, path, classes, weights: Buffer::zeros(shape.outputs * shape.taps() * shape.inputs / 2) }
+    }
+
+    /// Its shape, with the cells of a 1×1 convolution as positions.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The bytes of the packed weights.
+    pub(crate) fn bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    /// Packs weights `[out, taps, in]`.
+    pub(crate) fn pack(&mut self, weights: &[f32]) {
+        self.path.run(Pack { shape: self.shape, weights, packed: &mut self.weights });
+    }
+
+    /// Packs weights `[in, taps, out]` of the convolution of whose input this one computes the gradient: taps are
+    /// mirrored.
+    pub(crate) fn pack_transposed(&mut self, weights: &[f32]) {
+        self.path.run(PackTransposed { shape: self.shape, weights, packed: &mut self.weights });
+    }
+
+    /// Writes `y` `[B, H, W, out]` from `x` `[B, H, W, in]`; `bias` is `[out]` and for outputs in float32.
+    ///
+    /// # Panics
+    /// If lengths do not fit.
+    pub(crate) fn convolve(&self, x: Stored<'_>, bias: Option<&[f32]>, y: StoredMut<'_>) {
+        self.convolve_to(x, y, bias, None);
+    }
+
+    /// Writes `y` as [`convolve`](Self::convolve) does and returns the moments of its outputs before they are rounded.
+    pub(crate) fn convolve_measured(&self, x: Stored<'_>, y: StoredMut<'_>) -> Moments {
+        let mut sums = Measured::zeros(self.shape.outputs);
+        let rows = x.len() / self.shape.inputs;
+        self.convolve_to(x, y, None, Some(&mut sums));
+        Moments::of_sums(rows, &sums.sums, &sums.squares)
+    }
+
+    fn convolve_to(&self, x: Stored<'_>, y: StoredMut<'_>, bias: Option<&[f32]>, measured: Option<&mut Measured>) {
+        let Shape { inputs, outputs, .. } = self.shape;
+        let cells = self.shape.cells();
+        let positions = x.len() / (cells * inputs);
+        assert_eq!(x.len(), positions * cells * inputs, "inputs of {:?}", self.shape);
+        assert!(bias.is_none_or(|bias| bias.len() == outputs), "a bias for each output");
+        NARROWED.with_borrow_mut(|room| {
+            let x = x.narrowed(self.path, room);
+            match y {
+                StoredMut::Bf16(y) => {
+                    assert_eq!(y.len(), positions * cells * outputs, "outputs of {:?}", self.shape);
+                    match measured {
+                        Some(measured) => {
+                            let finish = IntoBf16::<true> { y, measured };
+                            self.path.run(Convolve { tiled: self, positions, x, finish });
+                        }
+                        None => {
+                            let finish = IntoBf16::<false> { y, measured: &mut Measured::zeros(0) };
+                            self.path.run(Convolve { tiled: self, positions, x, finish });
+                        }
+                    }
+                }
+                StoredMut::F32(y) => {
+                    assert_eq!(y.len(), positions * cells * outputs, "outputs of {:?}", self.shape);
+                    debug_assert!(measured.is_none(), "outputs that are measured are bfloat16");
+                    self.path.run(Convolve { tiled: self, positions, x, finish: IntoF32 { y, bias } });
+                }
+            }
+        });
+    }
+}
+
+struct Pack<'a> {
+    shape: Shape,
+    weights: &'a [f32],
+    packed: &'a mut [f32],
+}
+
+impl Task for Pack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { shape, weights, packed } = self;
+        let blocks = shape.inputs / PAIRED;
+        let mut pairs = [0.0; LANES];
+        for (output, weights) in weights.chunks_exact(shape.taps() * shape.inputs).enumerate() {
+            let panel = output / PANEL * shape.taps() * blocks * GROUPS * TILE;
+            let first = panel + output % PANEL / LANES * TILE + output % LANES;
+            for (index, weights) in weights.chunks_exact(PAIRED).enumerate() {
+                // SAFETY: the caller fulfils the contract of this function; two registers are a row of a tile.
+                unsafe {
+                    let low = V::load(weights.as_ptr());
+                    V::store(V::pair_adjacent(low, V::load(weights.as_ptr().add(LANES))), pairs.as_mut_ptr());
+                }
+                let to = packed[first + index * GROUPS * TILE..].iter_mut().step_by(LANES);
+                to.zip(&pairs).for_each(|(to, pair)| *to = *pair);
+            }
+        }
+    }
+}
+
+struct PackTransposed<'a> {
+    shape: Shape,
+    weights: &'a [f32],
+    packed: &'a mut [f32],
+}
+
+impl Task for PackTransposed<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { shape, weights, packed } = self;
+        let (taps, blocks, outputs) = (shape.taps(), shape.inputs / PAIRED, shape.outputs);
+        for (index, row) in packed[..outputs * taps * shape.inputs / 2].chunks_exact_mut(LANES).enumerate() {
+            let (pair, rest) = (index % LANES, index / LANES);
+            let (group, rest) = (rest % GROUPS, rest / GROUPS);
+            let (block, rest) = (rest % blocks, rest / blocks);
+            let (tap, panel) = (rest % taps, rest / taps);
+            let input = block * PAIRED + 2 * pair;
+            let first = (input * taps + taps - 1 - tap) * outputs + panel * PANEL + group * LANES;
+            let [first, second] = [first, first + taps * outputs].map(|first| &weights[first..][..LANES]);
+            // SAFETY: the caller fulfils the contract of this function; each slice is a register.
+            unsafe { V::store(V::pair_lanes(V::load(first.as_ptr()), V::load(second.as_ptr())), row.as_mut_ptr()) };
+        }
+    }
+}
+
+/// Sums and sums of squares of outputs, `[out]`.
+struct Measured {
+    sums: Vec<f32>,
+    squares: Vec<f32>,
+}
+
+impl Measured {
+    fn zeros(outputs: usize) -> Self {
+        Self { sums: vec![0.0; outputs], squares: vec![0.0; outputs] }
+    }
+}
+
+/// The last operations on sums.
+trait Finish {
+    /// What rows of a panel leave.
+    type Panel<V: Vector>: Copy;
+
+    /// Begins a panel of 32 outputs.
+    unsafe fn begin<V: Vector>(&self, panel: usize) -> Self::Panel<V>;
+    /// Finishes a row of 32 sums, whose first output is the number `to` of all.
+    unsafe fn row<V: Vector>(&mut self, panel: &mut Self::Panel<V>, sums: *const f32, to: usize);
+    /// Ends a panel.
+    unsafe fn end<V: Vector>(&mut self, panel: usize, of_panel: Self::Panel<V>);
+}
+
+/// Rounds outputs and, where it `MEASURES`, sums them and their squares.
+struct IntoBf16<'a, const MEASURES: bool> {
+    y: &'a mut [bf16],
+    measured: &'a mut Measured,
+}
+
+impl<const MEASURES: bool> Finish for IntoBf16<'_, MEASURES> {
+    type Panel<V: Vector> = [[V::Register; 2]; GROUPS];
+
+    #[inline(always)]
+    unsafe fn begin<V: Vector>(&self, _: usize) -> Self::Panel<V> {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { [[V::zero(); 2]; GROUPS] }
+    }
+
+    #[inline(always)]
+    unsafe fn row<V: Vector>(&mut self, panel: &mut Self::Panel<V>, sums: *const f32, to: usize) {
+        // SAFETY: the caller fulfils the contract of this function; a register of pairs is a row of 32 bfloat16.
+        unsafe {
+            let outputs = [V::load(sums), V::load(sums.add(LANES))];
+            V::store(V::pair_adjacent(outputs[0], outputs[1]), self.y.as_mut_ptr().add(to).cast());
+            if MEASURES {
+                for (output, [sum, squares]) in outputs.into_iter().zip(panel) {
+                    *sum = V::add(*sum, output);
+                    *squares = V::multiply_add(*squares, output, output);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn end<V: Vector>(&mut self, panel: usize, of_panel: Self::Panel<V>) {
+        if MEASURES {
+            for (group, [sum, squares]) in of_panel.into_iter().enumerate() {
+                let outputs = panel * PANEL + group * LANES..panel * PANEL + (group + 1) * LANES;
+                // SAFETY: the caller fulfils the contract of this function; a group of outputs is a register.
+                unsafe {
+                    V::store(sum, self.measured.sums[outputs.clone()].as_mut_ptr());
+                    V::store(squares, self.measured.squares[outputs].as_mut_ptr());
+                }
+            }
+        }
+    }
+}
+
+/// Adds a bias if there is one.
+struct IntoF32<'a> {
+    y: &'a mut [f32],
+    bias: Option<&'a [f32]>,
+}
+
+impl Finish for IntoF32<'_> {
+    type Panel<V: Vector> = [V::Register; GROUPS];
+
+    #[inline(always)]
+    unsafe fn begin<V: Vector>(&self, panel: usize) -> Self::Panel<V> {
+        // SAFETY: the caller fulfils the contract of this function; a panel of biases is two registers.
+        unsafe {
+            match self.bias {
+                Some(bias) => {
+                    let bias = &bias[panel * PANEL..][..PANEL];
+                    [V::load(bias.as_ptr()), V::load(bias.as_ptr().add(LANES))]
+                }
+                None => [V::zero(); GROUPS],
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn row<V: Vector>(&mut self, panel: &mut Self::Panel<V>, sums: *const f32, to: usize) {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            let to = self.y.as_mut_ptr().add(to);
+            V::store(V::add(V::load(sums), panel[0]), to);
+            V::store(V::add(V::load(sums.add(LANES)), panel[1]), to.add(LANES));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn end<V: Vector>(&mut self, _: usize, _: Self::Panel<V>) {}
+}
+
+/// A tile of rows: the numbers of the first input and the first output of its first row among all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    x: usize,
+    y: usize,
+}
+
+/// Sums that are stored and wait for the last operations, while the next ones are computed: the matrix unit and the
+/// vector unit work side by side.
+struct Waiting {
+    places: [Place; TOGETHER],
+    count: usize,
+    /// The index of the next rows, in units of [`FOUR`].
+    next: usize,
+}
+
+/// Rows that are finished at once.
+const FOUR: usize = 4;
+/// The groups of so many rows of all tiles that are multiplied together.
+const FOURS: usize = TOGETHER * LANES / FOUR;
+
+struct Convolve<'a, F> {
+    tiled: &'a Tiled,
+    positions: usize,
+    x: &'a [bf16],
+    finish: F,
+}
+
+impl<F: Finish> Task for Convolve<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { tiled, positions, x, mut finish } = self;
+        let shape = tiled.shape;
+        let (cells, panels) = (shape.cells(), shape.outputs / PANEL);
+        let whole = positions / LANES;
+        let rest = positions % LANES;
+        let mut places: Vec<Place> = Vec::new();
+        for (tiles, rows) in [(0..whole, LANES), (whole..whole + 1, rest)] {
+            if rows == 0 || tiles.is_empty() {
+                continue;
+            }
+            let mut of_tiles = [LANES as u8; 8];
+            // Tiles of sums and of rows; that of weights is the last one.
+            of_tiles[..7].fill(rows as u8);
+            of_tiles[WEIGHTS] = LANES as u8;
+            // SAFETY: the path has tiles; places and lengths were checked by `convolve_to`: a tile of rows reads and
+            // writes cells of positions of the batch alone, and weights of its panel.
+            unsafe {
+                let _unit = Unit::new(of_tiles);
+                for panel in 0..panels {
+                    let mut kernel = Kernel::<V, F>::new(shape, rows, x, &tiled.weights, panel, &finish);
+                    for class in &tiled.classes {
+                        places.clear();
+                        for tile in tiles.clone() {
+                            let first = tile * LANES * cells;
+                            let place = |cell: &usize| Place {
+                                x: (first + cell) * shape.inputs,
+                                y: (first + cell) * shape.outputs + panel * PANEL,
+                            };
+                            places.extend(class.cells.iter().map(place));
+                        }
+                        let mut left = &places[..];
+                        while !left.is_empty() {
+                            let (now, later) = left.split_at(together(left.len()));
+                            left = later;
+                            match *now {
+                                [a, b, c] => kernel.tiles(&class.taps, [a, b, c], &mut finish),
+                                [a, b] => kernel.tiles(&class.taps, [a, b], &mut finish),
+                                [a] => kernel.tiles(&class.taps, [a], &mut finish),
+                                _ => unreachable!("one to three tiles of rows"),
+                            }
+                        }
+                    }
+                    kernel.end(&mut finish);
+                }
+            }
+        }
+    }
+}
+
+/// The number of tiles to take next: three, but two twice instead of a single one at the end, which would have to wait
+/// for each of its products.
+fn together(left: usize) -> usize {
+    match left {
+        2 | 4 => 2,
+        more => more.min(TOGETHER),
+    }
+}
+
+/// The tile of weights.
+const WEIGHTS: usize = 7;
+
+/// The state of a panel.
+struct Kernel<V: Vector, F: Finish> {
+    x: *const bf16,
+    /// Those of the panel.
+    weights: *const f32,
+    inputs: usize,
+    /// Bytes from row to row of the inputs.
+    stride: usize,
+    /// Numbers from row to row of the outputs.
+    y_stride: usize,
+    /// Rows of a tile.
+    rows: usize,
+    index: usize,
+    of_panel: F::Panel<V>,
+    waiting: Waiting,
+    /// Those that are computed and those that wait.
+    sums: [Sums; 2],
+    current: usize,
+}
+
+#[repr(C, align(64))]
+struct Sums([f32; SUMS]);
+
+impl<V: Vector, F: Finish> Kernel<V, F> {
+    #[inline(always)]
+    unsafe fn new(shape: Shape, rows: usize, x: &[bf16], weights: &Buffer, panel: usize, finish: &F) -> Self {
+        let of_panel = shape.taps() * shape.inputs / PAIRED * GROUPS * TILE;
+        Self {
+            x: x.as_ptr(),
+            weights: weights[panel * of_panel..].as_ptr(),
+            inputs: shape.inputs,
+            stride: shape.cells() * shape.inputs * size_of::<bf16>(),
+            y_stride: shape.cells() * shape.outputs,
+            rows,
+            index: panel,
+            // SAFETY: the caller fulfils the contract of this function.
+            of_panel: unsafe { finish.begin::<V>(panel) },
+            waiting: Waiting { places: [Place::default(); TOGETHER], count: 0, next: FOURS },
+            sums: [const { Sums([0.0; SUMS]) }; 2],
+            current: 0,
+        }
+    }
+
+    /// Computes the sums of a few tiles of rows, and meanwhile finishes those that wait.
+    #[inline(always)]
+    unsafe fn tiles<const TILES: usize>(&mut self, taps: &[Tap], places: [Place; TILES], finish: &mut F) {
+        let segments = taps.len() * self.inputs / PAIRED;
+        let beside = FOURS.div_ceil((segments * 2 / 3).max(1));
+        let settling = (segments / 3).min(SETTLING);
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            zero();
+            let mut segment = 0;
+            for tap in taps {
+                let rows = places.map(|place| self.x.add(place.x).offset(tap.distance * self.inputs as isize));
+                let weights = self.weights.add(tap.index * self.inputs / PAIRED * GROUPS * TILE);
+                for block in 0..self.inputs / PAIRED {
+                    let rows = rows.map(|row| row.add(block * PAIRED));
+                    multiply(rows, self.stride, weights.add(block * GROUPS * TILE));
+                    if segment >= settling {
+                        self.finish(beside, finish);
+                    }
+                    segment += 1;
+                }
+            }
+            self.finish(FOURS, finish);
+            self.waiting.places[..TILES].copy_from_slice(&places);
+            self.waiting.count = TILES;
+            self.waiting.next = 0;
+            store::<TILES>(self.sums[self.current].0.as_mut_ptr());
+            self.current = 1 - self.current;
+        }
+    }
+
+    /// Finishes up to four times `fours` rows of the sums that wait.
+    #[inline(always)]
+    unsafe fn finish(&mut self, fours: usize, finish: &mut F) {
+        let sums = self.sums[1 - self.current].0.as_ptr();
+        for _ in 0..fours {
+            let (tile, first) = (self.waiting.next / (LANES / FOUR), self.waiting.next % (LANES / FOUR) * FOUR);
+            if tile >= self.waiting.count {
+                return;
+            }
+            self.waiting.next += 1;
+            let to = self.waiting.places[tile].y;
+            for row in first..self.rows.min(first + FOUR) {
+                // SAFETY: the caller fulfils the contract of this function; the row is one of the tile's.
+                unsafe {
+                    let sums = sums.add((tile * LANES + row) * PANEL);
+                    finish.row::<V>(&mut self.of_panel, sums, to + row * self.y_stride);
+                }
+            }
+        }
+    }
+
+    /// Finishes what waits.
+    #[inline(always)]
+    unsafe fn end(mut self, finish: &mut F) {
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe {
+            self.finish(FOURS, finish);
+            finish.end::<V>(self.index, self.of_panel);
+        }
+    }
+}
+
+/// Segments that are multiplied, if there are enough of them, before the sums that wait are finished: these cannot be
+/// read until they have been stored, and instructions that wait for them would block products.
+const SETTLING: usize = 4;
+
+/// Bytes from one row of sums to the next.
+const SUM_STRIDE: usize = PANEL * size_of::<f32>();
+
+/// Zeroes the sums.
+#[inline(always)]
+unsafe fn zero() {
+    // SAFETY: the caller fulfils the contract of this function. Nothing else on this thread uses tiles until they are
+    // released, so they keep their contents from one block of assembly to the next.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "tilezero tmm4",
+            "tilezero tmm5",
+            options(nomem, nostack)
+        );
+    }
+}
+
+/// Adds to the sums `[tile of rows, tile of outputs]` the products of 32 inputs of one to three tiles of rows, `stride`
+/// bytes apart, and two tiles of weights.
+#[inline(always)]
+unsafe fn multiply<const TILES: usize>(rows: [*const bf16; TILES], stride: usize, weights: *const f32) {
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        match *rows.as_slice() {
+            [first, second, third] => asm!(
+                "tileloadd tmm7, [{weights} + {weight_stride}*1]",
+                "tileloadd tmm6, [{first} + {stride}*1]",
+                "tdpbf16ps tmm0, tmm6, tmm7",
+                "tileloadd tmm6, [{second} + {stride}*1]",
+                "tdpbf16ps tmm2, tmm6, tmm7",
+                "tileloadd tmm6, [{third} + {stride}*1]",
+                "tdpbf16ps tmm4, tmm6, tmm7",
+                "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
+                "tdpbf16ps tmm5, tmm6, tmm7",
+                "tileloadd tmm6, [{second} + {stride}*1]",
+                "tdpbf16ps tmm3, tmm6, tmm7",
+                "tileloadd tmm6, [{first} + {stride}*1]",
+                "tdpbf16ps tmm1, tmm6, tmm7",
+                first = in(reg) first,
+                second = in(reg) second,
+                third = in(reg) third,
+                weights = in(reg) weights,
+                stride = in(reg) stride,
+                weight_stride = in(reg) ROW_BYTES,
+                options(nostack, readonly),
+            ),
+            [first, second] => asm!(
+                "tileloadd tmm4, [{first} + {stride}*1]",
+                "tileloadd tmm7, [{weights} + {weight_stride}*1]",
+                "tdpbf16ps tmm0, tmm4, tmm7",
+                "tileloadd tmm5, [{second} + {stride}*1]",
+                "tdpbf16ps tmm2, tmm5, tmm7",
+                "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                first = in(reg) first,
+                second = in(reg) second,
+                weights = in(reg) weights,
+                stride = in(reg) stride,
+                weight_stride = in(reg) ROW_BYTES,
+                options(nostack, readonly),
+            ),
+            [first] => asm!(
+                "tileloadd tmm4, [{first} + {stride}*1]",
+                "tileloadd tmm7, [{weights} + {weight_stride}*1]",
+                "tdpbf16ps tmm0, tmm4, tmm7",
+                "tileloadd tmm7, [{weights} + {weight_stride}*1 + 1024]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                first = in(reg) first,
+                weights = in(reg) weights,
+                stride = in(reg) stride,
+                weight_stride = in(reg) ROW_BYTES,
+                options(nostack, readonly),
+            ),
+            _ => unreachable!("one to three tiles of rows"),
+        }
+    }
+}
+
+/// Writes the sums of `TILES` tiles of rows, `[tile of rows, 16, 32]`.
+#[inline(always)]
+unsafe fn store<const TILES: usize>(to: *mut f32) {
+    macro_rules! store {
+        ($left:literal, $right:literal, $first:literal, $second:literal) => {
+            asm!(
+                concat!("tilestored [{to} + {stride}*1 + ", $first, "], ", $left),
+                concat!("tilestored [{to} + {stride}*1 + ", $second, "], ", $right),
+                to = in(reg) to,
+                stride = in(reg) SUM_STRIDE,
+                options(nostack),
+            )
+        };
+    }
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        store!("tmm0", "tmm1", "0", "64");
+        if TILES > 1 {
+            store!("tmm2", "tmm3", "2048", "2112");
+        }
+        if TILES > 2 {
+            store!("tmm4", "tmm5", "4096", "4160");
+        }
+    }
+}
