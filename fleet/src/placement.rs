@@ -130,9 +130,10 @@ impl Placement {
 /// given.
 ///
 /// Each learner has a GPU of its own, from the first on; where there are fewer GPUs, they take turns on them. There is
-/// one actor on each of the others, and if there is none, one on each GPU beside a learner. An inference server has the first GPU for evaluation, and the actors then use none: their evaluators are
-/// only used while the server is away. The arena is on the CPU by default, where it may use a tenth of one core: on a
-/// GPU it would take turns with self-play. With `arena.device=auto` it compares the last GPU with the CPU.
+/// one actor on each of the others, and if there is none, one on each GPU beside a learner. An inference server has the
+/// first GPU for evaluation, and the actors then use none: their evaluators are only used while the server is away. The
+/// arena is on the CPU by default, where it may use a tenth of one core: on a GPU it would take turns with self-play.
+/// With `arena.device=auto` it compares the last GPU with the CPU.
 ///
 /// # Errors
 /// [`ConfigError`] names a key of the actors that is out of range.

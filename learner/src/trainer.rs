@@ -70,8 +70,8 @@ pub(crate) trait Trainer {
     /// The device fails.
     fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<Collected>;
 
-    /// As [`contribute`](Self::contribute), without a batch as [`no_contribution`](Self::no_contribution), but leaves the
-    /// contribution in the memory of its device, followed by the numbers `beside`.
+    /// As [`contribute`](Self::contribute), without a batch as [`no_contribution`](Self::no_contribution), but leaves
+    /// the contribution in the memory of its device, followed by the numbers `beside`.
     ///
     /// # Errors
     /// Those of [`queue`](Self::queue); this backend computes on the host.

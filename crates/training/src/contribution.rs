@@ -1,7 +1,7 @@
 use crate::{Losses, StepTimes};
 
-/// The number of losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, entropy of the policy,
-/// accuracy of the value.
+/// The number of losses in a [`Contribution`]: total, policy, value, reward, consistency, chance, entropy of the
+/// policy, accuracy of the value.
 pub const LOSSES: usize = 8;
 
 /// What one learner of several adds to a training step: the gradient of its batch `[P]`, the running statistics after

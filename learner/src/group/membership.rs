@@ -246,8 +246,8 @@ impl Membership {
             if roster.members.len() > 1 && matches!(roster.meeting, Meeting::Nccl { .. }))
     }
 
-    /// Returns whether a look at the others, by index, shows that a member has left the group. One that answers late may
-    /// be busy.
+    /// Returns whether a look at the others, by index, shows that a member has left the group. One that answers late
+    /// may be busy.
     pub(crate) fn misses_member(&self, looks: &[(usize, Result<Look, PeerError>)]) -> bool {
         let State::Training { roster, .. } = &self.state else { return false };
         let phase = Phase::Training { coordinator: roster.coordinator() };

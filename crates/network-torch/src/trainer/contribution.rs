@@ -26,7 +26,7 @@ impl DeviceContribution {
         let address = NonNull::new(self.numbers.data_ptr().cast::<f32>()).expect("a network has parameters");
         match self.numbers.device() {
             Device::Cuda(device) => {
-                // SAFETY: the tensor is contiguous, of float32 and borrowed, and libtorch submits to the default stream.
+                // SAFETY: the tensor is contiguous, of float32 and borrowed; libtorch submits to the default stream.
                 Numbers::Cuda(unsafe { CudaNumbers::new(address, len, device) })
             }
             // SAFETY: as above, in the memory of the host.
