@@ -2,7 +2,8 @@
 //! float32 path, with trained weights of Connect Four, on all solved positions, and in a match with another path, by
 //! default the fastest of float32. Int8 is calibrated on 128 of the positions.
 //!
-//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH] [OPPONENT]`
+//! `cargo run --release --package arena --example kernel_paths -- runs/NAME/weights/v000181 [OPENINGS] [PATH]
+//! [OPPONENT]`
 
 #![allow(
     clippy::disallowed_methods,

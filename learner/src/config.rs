@@ -72,9 +72,9 @@ pub struct LearnerSection {
     /// steps of the run's network and batch; a named device that cannot be used is an error.
     pub device: DevicePreference,
     /// `auto`, `f32`, `bf16`, `f16` or `adaptive`: the forward and backward pass; parameters are always float32. `f16`
-    /// scales the loss. `adaptive` is `bf16`, or `f16` on a GPU without it, and compares the gradient of each layer with
-    /// that in float32 every 500 steps: a layer that is off by more than 5 % goes back to float32. `auto` is `f32` or
-    /// `adaptive`.
+    /// scales the loss. `adaptive` is `bf16`, or `f16` on a GPU without it, and compares the gradient of each layer
+    /// with that in float32 every 500 steps: a layer that is off by more than 5 % goes back to float32. `auto` is `f32`
+    /// or `adaptive`.
     pub precision: TrainingPrecision,
     /// The backend of training: `libtorch`, or `auto`. The latter trains on a CPU with kernels that need no libtorch:
     /// in float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16, and under `precision = "auto"` in bfloat16 on a

@@ -156,6 +156,7 @@ pub(crate) enum Collected {
         quantity: &'static str,
     },
     /// The step changed nothing but the scale of the loss, which was too large for its gradient.
+    #[cfg_attr(not(any(test, feature = "torch")), expect(dead_code, reason = "kernels of the CPU scale no loss"))]
     Skipped {
         /// The scale of its loss.
         loss_scale: f64,

@@ -342,8 +342,8 @@ impl Training {
         }
     }
 
-    /// Takes note of a step that was not taken because its gradient was out of range under the scale of its loss. Losses
-    /// and weights are sound, so that it is none of the steps in a row that restore a checkpoint.
+    /// Takes note of a step that was not taken because its gradient was out of range under the scale of its loss.
+    /// Losses and weights are sound, so that it is none of the steps in a row that restore a checkpoint.
     fn skip_step(&mut self, loss_scale: f64) {
         metrics::skipped_step();
         if let Some(span) = &mut self.trace {

@@ -174,7 +174,7 @@ impl Watcher {
             let layer = match stage {
                 Stage::Observe => 0,
                 Stage::Stem => 1,
-                Stage::Inner(_) | Stage::Block(_) => BLOCKS,
+                Stage::Inner(_) | Stage::Block(_) | Stage::Attention => BLOCKS,
                 Stage::Heads => 3,
                 Stage::Layers => 4,
             };

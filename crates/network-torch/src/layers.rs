@@ -131,8 +131,8 @@ fn normalise_as_is(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Er
 /// [`normalise`] from copies of the tensors of the norm, which begin where libtorch allocates.
 ///
 /// The tensors are parts of flat buffers. The kernels of cuDNN for channels-last activations read four of their numbers
-/// at a time and fail with `misaligned address` at any other place (libtorch 2.11, float32, seen on an H200). Other devices
-/// do not need the copies, which cost them next to nothing.
+/// at a time and fail with `misaligned address` at any other place (libtorch 2.11, float32, seen on an H200). Other
+/// devices do not need the copies, which cost them next to nothing.
 fn normalise_aligned(x: &Tensor, norm: &Norm<'_>, mode: Mode) -> Result<Tensor, Error> {
     // Gradients flow back through the copies of scale and shift.
     let (scale, shift) = (norm.scale.f_alias_copy()?, norm.shift.f_alias_copy()?);

@@ -1,7 +1,7 @@
 //! The scale of the loss on the device, which alone knows whether a queued step is applied.
 
 use tch::{Device, Tensor};
-use training::LossScale;
+use training::{LossScale, Precision};
 
 use crate::{Error, network};
 
@@ -57,6 +57,26 @@ impl ScaleOnDevice {
     pub(crate) fn download(&self) -> Result<LossScale, Error> {
         let number = |tensor: &Tensor| network::download(tensor).map(|numbers| numbers[0]);
         Ok(LossScale { factor: number(&self.factor)?, good_steps: number(&self.good_steps)? as u32 })
+    }
+}
+
+/// The scale of the loss in a precision: `scale`, or that of a new training; `None` if the precision needs none.
+pub(crate) fn scale_of(
+    precision: Precision,
+    scale: Option<LossScale>,
+    device: Device,
+) -> Result<Option<ScaleOnDevice>, Error> {
+    match precision {
+        Precision::F16 => ScaleOnDevice::new(scale.unwrap_or_default(), device).map(Some),
+        Precision::F32 | Precision::Bf16 => Ok(None),
+    }
+}
+
+/// A loss times its scale.
+pub(crate) fn scaled(loss: &Tensor, scale: Option<&ScaleOnDevice>) -> Result<Tensor, Error> {
+    match scale {
+        Some(scale) => Ok(loss.f_mul(&scale.factor()?)?),
+        None => Ok(loss.shallow_clone()),
     }
 }
 

@@ -217,8 +217,8 @@ impl Network {
         if self.float32_layers.contains(&layer.name) { Kind::Float } else { kind }
     }
 
-    /// The kind of activations between products in passes in `kind`: float32 as soon as one layer multiplies in it, since
-    /// a layer that is given rounded numbers has lost them.
+    /// The kind of activations between products in passes in `kind`: float32 as soon as one layer multiplies in it,
+    /// since a layer that is given rounded numbers has lost them.
     pub(crate) fn activation_kind(&self, kind: Kind) -> Kind {
         if self.float32_layers.is_empty() { kind } else { Kind::Float }
     }

@@ -22,7 +22,7 @@ use self::staging::{ModelTargets, Staged};
 use crate::{
     Error, Network, Purpose,
     custom_backward::CustomBackward,
-    loss_scale::ScaleOnDevice,
+    loss_scale::{ScaleOnDevice, scale_of, scaled},
     losses::{self, LossTensors},
     memory,
     moments::{self, Moment},
@@ -684,22 +684,6 @@ impl Trainer {
                 shares.f_clamp_min(1.0 - self.settings.ema_decay)?
             }
         })
-    }
-}
-
-/// The scale of the loss in a precision: `scale`, or that of a new training; `None` if the precision needs none.
-fn scale_of(precision: Precision, scale: Option<LossScale>, device: Device) -> Result<Option<ScaleOnDevice>, Error> {
-    match precision {
-        Precision::F16 => ScaleOnDevice::new(scale.unwrap_or_default(), device).map(Some),
-        Precision::F32 | Precision::Bf16 => Ok(None),
-    }
-}
-
-/// A loss times its scale.
-fn scaled(loss: &Tensor, scale: Option<&ScaleOnDevice>) -> Result<Tensor, Error> {
-    match scale {
-        Some(scale) => Ok(loss.f_mul(&scale.factor()?)?),
-        None => Ok(loss.shallow_clone()),
     }
 }
 

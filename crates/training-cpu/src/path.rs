@@ -80,8 +80,8 @@ impl Path {
         }
     }
 
-    /// Computes `task` with these instructions, which are those of AVX-512 beside tiles. The path must be available: [`Trainer`](crate::Trainer)
-    /// checks the one that it is given.
+    /// Computes `task` with these instructions, which are those of AVX-512 beside tiles. The path must be available:
+    /// [`Trainer`](crate::Trainer) checks the one that it is given.
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         debug_assert!(self.is_available(), "{} is not available", self.name());
         match self {

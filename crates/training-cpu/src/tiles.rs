@@ -2,8 +2,8 @@
 //! whose products of bfloat16 are summed in float32.
 //!
 //! [`Tiled`] computes outputs and gradients of inputs, [`TiledGradient`] gradients of weights. Both read activations as
-//! they lie in memory, `[B, H, W, C]` in bfloat16: sixteen rows of a tile are the same cell of sixteen positions. A shape
-//! [suits](suits) tiles if a row of a cell is whole rows of tiles in both directions.
+//! they lie in memory, `[B, H, W, C]` in bfloat16: sixteen rows of a tile are the same cell of sixteen positions. A
+//! shape [suits](suits) tiles if a row of a cell is whole rows of tiles in both directions.
 
 mod convolution;
 mod gradient;

@@ -5,8 +5,8 @@
 //! [`StepTimes`]; of several learners each adds a [`Contribution`] to a step. A [`Layout`] places the tensors of
 //! [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`] writes these as files, so that each backend
 //! resumes what another one trained. [`moments`] are stored in float32 or fewer bits; [`Memory`] states what a training
-//! needs. [`mixed_precision`] is what a training in a low precision decides by itself. [`growth`] continues a training in
-//! a larger network. Start with [`TrainerSettings`].
+//! needs. [`mixed_precision`] is what a training in a low precision decides by itself. [`growth`] continues a training
+//! in a larger network. Start with [`TrainerSettings`].
 
 pub mod checkpoint;
 mod contribution;

@@ -126,8 +126,8 @@ pub fn layers(layout: &Layout) -> impl Iterator<Item = &str> {
 
 /// Returns whether a layer goes back to float32 for this relative error of its gradient.
 ///
-/// An error that is not finite is that of a gradient out of range, of which a step takes care as a whole, or of one that
-/// is 0 in float32.
+/// An error that is not finite is that of a gradient out of range, of which a step takes care as a whole, or of one
+/// that is 0 in float32.
 #[must_use]
 pub fn loses_too_much(error: f64) -> bool {
     error.is_finite() && error > GRADIENT_ERROR_MAX

@@ -35,8 +35,8 @@ pub struct TrainerSettings {
     pub consistency_loss_weight: f64,
     /// The number format of convolutions and matrices; parameters and losses are float32.
     pub precision: Precision,
-    /// Whether the gradients of layers are compared with those of float32 once in a while, and layers that lose too much
-    /// go back to it ([`mixed_precision`](crate::mixed_precision)).
+    /// Whether the gradients of layers are compared with those of float32 once in a while, and layers that lose too
+    /// much go back to it ([`mixed_precision`](crate::mixed_precision)).
     pub is_adaptive: bool,
     /// The kernel of stem and tower.
     pub tower: TrainingKernel,

@@ -1,15 +1,18 @@
 use super::*;
 
 #[test]
-fn under_auto_a_cpu_whose_kernels_train_does_so_in_float32_and_a_configured_precision_stays() {
-    let precision = |precision| {
+fn under_auto_a_cpu_whose_kernels_train_takes_their_precision_and_a_configured_one_stays() {
+    let chosen = |precision| {
         let section = LearnerSection { precision, ..LearnerSection::default() };
-        Subject::new(Device::Cpu, &section).unwrap().precision
+        let Subject { precision, is_adaptive, .. } = Subject::new(Device::Cpu, &section).unwrap();
+        (precision, is_adaptive)
     };
-    assert_eq!(precision(TrainingPrecision::Bf16), Precision::Bf16);
-    assert_eq!(precision(TrainingPrecision::F32), Precision::F32);
-    if trains_in_float32(&LearnerSection::default()) {
-        assert_eq!(precision(TrainingPrecision::Auto), Precision::F32);
+    assert_eq!(chosen(TrainingPrecision::Bf16), (Precision::Bf16, false));
+    assert_eq!(chosen(TrainingPrecision::F32), (Precision::F32, false));
+    if let Some(precision) = precision_of_kernels(&LearnerSection::default()) {
+        let has_tiles = Cpu::this().has_matrix_tiles;
+        assert_eq!(precision, if has_tiles { Precision::Bf16 } else { Precision::F32 });
+        assert_eq!(chosen(TrainingPrecision::Auto), (precision, has_tiles));
     }
 }
 

@@ -156,9 +156,8 @@ impl Trainer {
     /// queued.
     ///
     /// # Errors
-    /// [`training::Error::NotFinite`] or [`training::Error::Overflow`] if a loss or the gradient is not finite: the step
-    /// then changed nothing but the scale of the loss.
-    /// [`Error::Libtorch`] if the device fails.
+    /// [`training::Error::NotFinite`] or [`training::Error::Overflow`] if a loss or the gradient is not finite: the
+    /// step then changed nothing but the scale of the loss. [`Error::Libtorch`] if the device fails.
     pub fn apply(&mut self, mean: Contributed, clock: &mut dyn FnMut() -> Instant) -> Result<Trained, Error> {
         let Contributed { contribution, value_errors, times } = mean;
         let contribution = self.uploaded(contribution.numbers())?;

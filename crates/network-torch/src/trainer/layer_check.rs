@@ -4,12 +4,13 @@ use tch::{Kind, Tensor};
 use training::Examples;
 use training::mixed_precision::{CHECK_INTERVAL, CHECK_POSITIONS, loses_too_much};
 
-use super::{Staged, Trainer, scaled};
+use super::{Staged, Trainer};
+use crate::loss_scale::scaled;
 use crate::{Error, network, tower::Mode};
 
 impl Trainer {
-    /// Checks the layers with a batch if the next step is one in [`CHECK_INTERVAL`]; those that lose too much go back to
-    /// float32. A device without memory for it goes on without.
+    /// Checks the layers with a batch if the next step is one in [`CHECK_INTERVAL`]; those that lose too much go back
+    /// to float32. A device without memory for it goes on without.
     pub(super) fn check_layers_if_due(&mut self, examples: &Examples) -> Result<(), Error> {
         let steps = self.step + self.queued.len() as u64;
         if !self.settings.is_adaptive || !steps.is_multiple_of(CHECK_INTERVAL) || self.lowered.is_none() {

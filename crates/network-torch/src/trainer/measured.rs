@@ -50,8 +50,8 @@ impl Measured {
         Ok(Self { numbers, scalars: count, copied: None })
     }
 
-    /// Waits for the numbers: the losses, whose L2 term is scaled by the weight decay, the value errors, and the scale of
-    /// the loss.
+    /// Waits for the numbers: the losses, whose L2 term is scaled by the weight decay, the value errors, and the scale
+    /// of the loss.
     pub(super) fn read(self, weight_decay: f64) -> Result<Read, Error> {
         let _guard = tch::no_grad_guard();
         if let Some(event) = &self.copied {

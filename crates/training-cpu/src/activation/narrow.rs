@@ -1,5 +1,5 @@
-//! The operations around a ReLU in one pass over bfloat16, where nothing but a skip connection lies between a batch norm
-//! and it. Rows are whole registers, as those of products on tiles.
+//! The operations around a ReLU in one pass over bfloat16, where nothing but a skip connection lies between a batch
+//! norm and it. Rows are whole registers, as those of products on tiles.
 
 use half::bf16;
 

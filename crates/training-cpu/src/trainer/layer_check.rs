@@ -16,8 +16,8 @@ impl Trainer {
     }
 
     /// Takes a check that was begun in a pass of its own where values lie in memory as bfloat16, with float32 instead:
-    /// there the factors have their bits before rounding. Returns the errors of the layers, or `None` if the step itself
-    /// is the check or none was begun.
+    /// there the factors have their bits before rounding. Returns the errors of the layers, or `None` if the step
+    /// itself is the check or none was begun.
     pub(super) fn check_apart(&mut self, examples: &Examples) -> Result<Option<Vec<(String, f64)>>, Error> {
         if self.workshop.exact.is_none() {
             return Ok(None);
@@ -126,9 +126,9 @@ mod tests {
         }
     }
 
-    /// Makes the tower end in numbers that are nearly constant: the last norm has a shift that is large beside what differs
-    /// between positions, so that bfloat16 has no bit for the difference. The heads read it, and a norm behind their
-    /// convolutions takes the constant away.
+    /// Makes the tower end in numbers that are nearly constant: the last norm has a shift that is large beside what
+    /// differs between positions, so that bfloat16 has no bit for the difference. The heads read it, and a norm behind
+    /// their convolutions takes the constant away.
     fn plant(trainer: &mut Trainer, architecture: &Architecture) {
         let place = trainer.model.layout().parameter(&format!("block.{}.second.norm.bias", architecture.blocks - 1));
         trainer.state.network.parameters[place].fill(1000.0);

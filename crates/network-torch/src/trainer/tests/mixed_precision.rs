@@ -85,9 +85,11 @@ fn a_step_queued_behind_one_that_overflows_has_the_smaller_scale() {
     let mut trainer = trainer(f16());
     set_scale(&mut trainer, LossScale::MAX);
     let examples = batch(&small(), 9, 2).into();
-    let scales = [(); 2].map(|()| trainer.queue(&examples, &mut Instant::now).unwrap());
+    #[allow(clippy::disallowed_methods, reason = "an Instant has no other beginning; this one does not move")]
+    let now = Instant::now();
+    let scales = [(); 2].map(|()| trainer.queue(&examples, &mut || now).unwrap());
     let collected = scales.map(|()| {
-        let collected = trainer.collect(&mut Instant::now).unwrap();
+        let collected = trainer.collect(&mut || now).unwrap();
         (collected.is_ok(), trainer.loss_scale().unwrap())
     });
     assert_eq!(collected[0], (false, f64::from(LossScale::MAX)));
@@ -152,8 +154,8 @@ fn healthy_networks_have_no_layer_that_loses_too_much() {
 }
 
 /// A network whose tower ends in numbers that are nearly constant: the last norm has a shift that is large beside what
-/// differs between positions, so that bfloat16 has no bit for the difference. The heads read it, and a norm behind their
-/// convolutions takes the constant away.
+/// differs between positions, so that bfloat16 has no bit for the difference. The heads read it, and a norm behind
+/// their convolutions takes the constant away.
 fn planted() -> Network {
     let network = seasoned(&small(), 65);
     let _ = tch::no_grad(|| network.tensor("block.1.second.norm.bias").shallow_clone().fill_(1000.0));
