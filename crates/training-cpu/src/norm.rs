@@ -60,6 +60,18 @@ impl Moments {
         Self { rows, mean, squares }
     }
 
+    /// Returns whether all moments differ by less than `tolerance`, relative to the deviation.
+    #[cfg(test)]
+    pub(crate) fn is_close_to(&self, other: &Self, tolerance: f32) -> bool {
+        let pairs = self.mean.iter().zip(&other.mean).zip(self.squares.iter().zip(&other.squares));
+        self.rows == other.rows
+            && pairs.into_iter().all(|((mean, of_other), (squares, other_squares))| {
+                let deviation = (other_squares / self.rows as f32).sqrt();
+                (mean - of_other).abs() <= tolerance * deviation
+                    && (squares - other_squares).abs() <= tolerance * other_squares
+            })
+    }
+
     /// The moments of `rows` rows of which the sums and the sums of squares are known, `[C]` each.
     pub(crate) fn of_sums(rows: usize, sums: &[f32], squares: &[f32]) -> Self {
         let mean = |sum: &f32| f64::from(*sum) / rows as f64;

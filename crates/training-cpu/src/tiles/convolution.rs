@@ -214,7 +214,7 @@ trait Finish {
     unsafe fn begin<V: Vector>(&self, panel: usize) -> Self::Panel<V>;
     /// Finishes a row of 32 sums, whose first output is the number `to` of all.
     unsafe fn row<V: Vector>(&mut self, panel: &mut Self::Panel<V>, sums: *const f32, to: usize);
-    /// Ends a panel.
+    /// Ends a panel, which is one for tiles of sixteen rows and one for a broken tile.
     unsafe fn end<V: Vector>(&mut self, panel: usize, of_panel: Self::Panel<V>);
 }
 
@@ -253,10 +253,12 @@ impl<const MEASURES: bool> Finish for IntoBf16<'_, MEASURES> {
         if MEASURES {
             for (group, [sum, squares]) in of_panel.into_iter().enumerate() {
                 let outputs = panel * PANEL + group * LANES..panel * PANEL + (group + 1) * LANES;
+                let Measured { sums, squares: of_squares } = &mut *self.measured;
+                let [sums, of_squares] = [sums, of_squares].map(|of| of[outputs.clone()].as_mut_ptr());
                 // SAFETY: the caller fulfils the contract of this function; a group of outputs is a register.
                 unsafe {
-                    V::store(sum, self.measured.sums[outputs.clone()].as_mut_ptr());
-                    V::store(squares, self.measured.squares[outputs].as_mut_ptr());
+                    V::store(V::add(V::load(sums), sum), sums);
+                    V::store(V::add(V::load(of_squares), squares), of_squares);
                 }
             }
         }
@@ -609,6 +611,42 @@ unsafe fn store<const TILES: usize>(to: *mut f32) {
         }
         if TILES > 2 {
             store!("tmm4", "tmm5", "4096", "4160");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+
+    use super::Tiled;
+    use crate::Path;
+    use crate::norm::Moments;
+    use crate::shape::Shape;
+    use crate::stored::{Stored, StoredMut};
+
+    #[test]
+    #[expect(clippy::disallowed_macros, reason = "a test says what it leaves out")]
+    fn outputs_are_rounded_to_bfloat16_and_measured_for_whole_and_broken_tiles() {
+        if !Path::Amx.is_available() {
+            println!("skipped: this CPU lacks {}", Path::Amx);
+            return;
+        }
+        let shape = Shape { side: 3, height: 3, width: 4, inputs: 32, outputs: 64 };
+        let mut tiled = Tiled::new(shape, Path::Amx);
+        let number = |index: usize| ((index * 7919) % 1013) as f32 / 506.5 - 0.9;
+        tiled.pack(&(0..shape.outputs * shape.taps() * shape.inputs).map(number).collect::<Vec<_>>());
+        for positions in [1, 15, 16, 18, 32, 49] {
+            let [of_x, of_y] = [shape.inputs, shape.outputs].map(|channels| positions * shape.cells() * channels);
+            let x: Vec<bf16> = (0..of_x).map(|index| bf16::from_f32(number(3 * index + 1))).collect();
+            let mut expected = vec![0.0; of_y];
+            tiled.convolve(Stored::Bf16(&x), None, StoredMut::F32(&mut expected));
+            let mut y = vec![bf16::NAN; of_y];
+            let measured = tiled.convolve_measured(Stored::Bf16(&x), StoredMut::Bf16(&mut y));
+            let rounded: Vec<bf16> = expected.iter().map(|output| bf16::from_f32(*output)).collect();
+            assert_eq!(y, rounded, "{positions} positions");
+            let moments = Moments::of(Path::Amx, &expected, shape.outputs);
+            assert!(measured.is_close_to(&moments, 1e-4), "{positions} positions: {measured:?}, not {moments:?}");
         }
     }
 }
