@@ -67,7 +67,7 @@ impl Tower<'_> {
         let offsets = attention::offsets(self.network)?;
         let block = |cells: Tensor, block| {
             let matrix = |layer: &Layer| self.affine(layer);
-            Attention::to_train(self.network, block, &offsets, self.kind, &matrix)?
+            Attention::to_train(self.network, block, &offsets, self.activation_kind(), &matrix)?
                 .forward(&cells, Pass::Differentiable)
         };
         let cells = blocks.iter().try_fold(attention::to_cells(&x)?, block)?;

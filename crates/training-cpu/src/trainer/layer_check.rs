@@ -64,7 +64,7 @@ mod tests {
 
     use super::super::Trainer;
     use crate::Path;
-    use crate::tests::networks::{batch, complete, plain, unrolled, vectors};
+    use crate::tests::networks::{batch, complete, of_positions, plain, unrolled, vectors};
 
     fn still() -> Instant {
         // The tests measure nothing, and a clock has no other origin.
@@ -106,10 +106,11 @@ mod tests {
     #[expect(clippy::disallowed_macros, reason = "the figures of decision 0071")]
     fn healthy_networks_have_no_layer_that_loses_too_much() {
         let wide = Architecture { channels: 96, blocks: 2, ..plain(6, 7) };
-        let alphazero = [complete(), plain(6, 7), wide].map(|it| (Examples::Positions(batch(&it, 32, 3)), it));
+        let all = [complete(), plain(6, 7), wide].into_iter().chain(of_positions());
+        let alphazero = all.map(|it| (Examples::Positions(batch(&it, 32, 3)), it));
         let muzero = Architecture { model: Model::muzero(5), ..vectors() };
         let muzero = (Examples::Unrolled(unrolled(&muzero, 16, 3, 5)), muzero);
-        for (examples, architecture) in alphazero.into_iter().chain([muzero]) {
+        for (examples, architecture) in alphazero.chain([muzero]) {
             let Some(mut trainer) = adaptive(&architecture) else { return };
             let errors = errors(&mut trainer, &examples);
             let names: Vec<&str> = layers(trainer.model.layout()).collect();

@@ -6,7 +6,8 @@ use training::{LossScale, MixedPrecision};
 use super::*;
 use crate::loss_scale::ScaleOnDevice;
 use crate::tests::networks::{
-    dense, of_returns, residual, stochastic, unrolled_batch, with_next_observations, with_prefix,
+    attentive, dense, of_positions, of_returns, residual, stochastic, unrolled_batch, with_next_observations,
+    with_prefix,
 };
 
 fn f16() -> TrainerSettings {
@@ -137,8 +138,9 @@ fn layer_errors(network: Network, settings: TrainerSettings, batch: &TrainingBat
 #[test]
 #[expect(clippy::disallowed_macros, reason = "the figures of decision 0071")]
 fn healthy_networks_have_no_layer_that_loses_too_much() {
-    for architecture in [small(), complete(), Architecture { channels: 64, blocks: 4, height: 6, width: 7, ..small() }]
-    {
+    let wide = Architecture { channels: 64, blocks: 4, height: 6, width: 7, ..small() };
+    let of_cells = of_positions().into_iter().chain([attentive()]);
+    for architecture in [small(), complete(), wide].into_iter().chain(of_cells) {
         for network in [Network::new(&architecture, Device::Cpu, 61).unwrap(), seasoned(&architecture, 65)] {
             let bf16 = layer_errors(network, adaptive(Precision::Bf16), &batch(&architecture, 64, 3));
             let layers = bf16.len();
@@ -214,5 +216,28 @@ fn layers_of_every_model_are_checked_and_their_errors_are_small() {
         assert_eq!(errors.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
         let is_good = |&(_, error): &(_, f64)| error > 0.0 && !loses_too_much(error);
         assert!(errors.iter().all(is_good), "{errors:?} of {architecture:?}");
+    }
+}
+
+#[test]
+fn networks_of_every_kind_of_layer_train_with_any_of_them_in_float32() {
+    for architecture in of_positions().into_iter().chain([attentive(), complete()]) {
+        let examples: training::Examples = batch(&architecture, 9, 3).into();
+        let settings = TrainerSettings { precision: Precision::Bf16, tower: TrainingKernel::Libtorch, ..settings() };
+        let names = training::mixed_precision::layers(&Network::new(&architecture, Device::Cpu, 1).unwrap().layout)
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        let loss = |layers: &[String]| {
+            let mut trainer = Trainer::new(seasoned(&architecture, 65), settings.clone()).unwrap();
+            trainer.lowered = trainer.network.lowered(Precision::Bf16, layers.iter().cloned().collect()).unwrap();
+            trainer.step(&examples).unwrap().total
+        };
+        let exact = Trainer::new(seasoned(&architecture, 65), self::settings()).unwrap().step(&examples).unwrap().total;
+        // With all layers in float32 nothing is rounded.
+        assert!((loss(&names) - exact).abs() < 1e-5 * exact, "{} instead of {exact}", loss(&names));
+        for layer in &names {
+            let one = loss(std::slice::from_ref(layer));
+            assert!((one - exact).abs() < 0.05 * exact, "{layer}: {one} instead of {exact}");
+        }
     }
 }
