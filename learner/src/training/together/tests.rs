@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use collective::nccl::{Clock, Nccl};
-use fake_nccl::Fault;
 use learner::config::{CollectiveKind, Config, LearnerSection};
 use proto::learners::{LearnersService, Peer};
 use proto::security::Security;
@@ -211,7 +210,7 @@ fn learners_on_gpus_of_their_own_train_over_nccl_and_go_on_when_one_leaves_unnot
     let mut learners = Learners::new(3);
     learners.devices = vec![Some(10), Some(11), Some(10)];
     // A group of NCCL notices the end of this one only by a look at what it does.
-    fake_nccl::set_fault(11, Some(Fault::LeavesSilently));
+    fake_nccl::set_fault(11, Some(fake_nccl::Fault::LeavesSilently));
     let first = learners.start(0, "network", 0);
     let second = learners.start(1, "network", 0);
     first.publishes_with(&second, 3);
