@@ -54,6 +54,7 @@ const NOT_SEEN_HERE: [&str; 29] = [
     "zerofleet_learner_group_members",
     "zerofleet_learner_group_rank",
     "zerofleet_learner_group_reduce_seconds_total",
+    "zerofleet_learner_loss_scale",
     "zerofleet_replay_revision_lag_versions",
     "zerofleet_telemetry_spans_total",
 ];
