@@ -34,10 +34,17 @@ const DEPLOYMENT: [&str; 17] = [
     "learner.schedule_minutes",
     "replay.archive",
 ];
-/// Further keys that deployment overlays set in the environment: the device of a container, and the game of
-/// compose.
-const DEPLOYMENT_ENVIRONMENT: [&str; 5] =
-    ["run.game", "learner.device", "inference.device", "actor.device", "arena.device"];
+/// Further keys that deployment overlays set in the environment: the device of a container, the addresses of learners
+/// of a group, and the game of compose.
+const DEPLOYMENT_ENVIRONMENT: [&str; 7] = [
+    "run.game",
+    "learner.device",
+    "learner.group",
+    "learner.index",
+    "inference.device",
+    "actor.device",
+    "arena.device",
+];
 
 fn depends_on_deployment(key: &str) -> bool {
     DEPLOYMENT.iter().any(|other| key == *other || key.strip_prefix(other).is_some_and(|rest| rest.starts_with('.')))

@@ -182,21 +182,27 @@ fn planted_layers_are_found_alone_and_named_and_computed_in_float32_from_then_on
 
 #[test]
 fn layers_that_went_back_to_float32_have_the_gradient_that_bfloat16_lost() {
-    let batch = batch(&small(), 32, 3);
-    let gradient = |precision, float32_layers: &[&str]| {
+    let gradient = |seed, precision, float32_layers: &[&str]| {
         let settings = TrainerSettings { precision, tower: TrainingKernel::Libtorch, ..settings() };
         let mut trainer = Trainer::new(planted(), settings).unwrap();
         let layers = float32_layers.iter().map(|&layer| layer.to_owned()).collect();
         trainer.lowered = trainer.network.lowered(precision, layers).unwrap();
         let range = trainer.network.layout.parameter("policy.convolution.weight");
-        numbers(&pass(&mut trainer, &batch).gradient)[range].to_vec()
+        numbers(&pass(&mut trainer, &batch(&small(), 32, seed)).gradient)[range].to_vec()
     };
-    let exact = gradient(Precision::F32, &[]);
-    let error = |gradient: &[f64]| {
-        let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>().sqrt();
-        square(&mut gradient.iter().zip(&exact).map(|(a, b)| a - b)) / square(&mut exact.iter().copied())
-    };
-    let [lost, found] = [&[][..], &["policy", "value"]].map(|layers| error(&gradient(Precision::Bf16, layers)));
+    // A batch of so small a network may have an error far from the mean, by the order of sums of the threads at hand.
+    let [mut lost, mut found] = [0.0; 2];
+    for seed in 3..11 {
+        let exact = gradient(seed, Precision::F32, &[]);
+        let error = |gradient: &[f64]| {
+            let square = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>().sqrt();
+            square(&mut gradient.iter().zip(&exact).map(|(a, b)| a - b)) / square(&mut exact.iter().copied())
+        };
+        let errors = [&[][..], &["policy", "value"]].map(|layers| error(&gradient(seed, Precision::Bf16, layers)));
+        println!("seed {seed}: {errors:?}");
+        lost += errors[0] / 8.0;
+        found += errors[1] / 8.0;
+    }
     assert!(found < 0.2 * lost, "{found} instead of {lost}");
 }
 
