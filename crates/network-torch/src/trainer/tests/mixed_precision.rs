@@ -199,7 +199,6 @@ fn layers_that_went_back_to_float32_have_the_gradient_that_bfloat16_lost() {
             square(&mut gradient.iter().zip(&exact).map(|(a, b)| a - b)) / square(&mut exact.iter().copied())
         };
         let errors = [&[][..], &["policy", "value"]].map(|layers| error(&gradient(seed, Precision::Bf16, layers)));
-        println!("seed {seed}: {errors:?}");
         lost += errors[0] / 8.0;
         found += errors[1] / 8.0;
     }
