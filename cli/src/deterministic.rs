@@ -26,7 +26,7 @@ use fleet::plan::Plan;
 use fleet::run_directory::RunDirectory;
 use game::{Game as _, mix};
 use games::GameKind;
-use inference::{DevicePreference, PrecisionPreference};
+use inference::{DevicePreference, PrecisionPreference, TrainingPrecision};
 use learner::checkpoint::{Checkpoint, Checkpoints, Progress};
 use learner::config::{ScheduleKind, Settings};
 use learner::published::Published as Files;
@@ -183,6 +183,9 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     }
     if table.retention.age_max.is_some() {
         return refuse("replay.age_seconds_max", "follows the clock");
+    }
+    if !matches!(settings.learner.precision, TrainingPrecision::Auto | TrainingPrecision::F32) {
+        return refuse("learner.precision", "is not the one of such a run, which trains in float32");
     }
     if !settings.learner.group.is_empty() {
         return refuse("learner.group", "trains together with other processes");
@@ -507,11 +510,12 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_time_or_other_processes_is_refused_by_its_key() {
+    fn what_a_deterministic_run_does_not_follow_is_refused_by_its_key() {
         for (set, key) in [
             ("learner.schedule=minutes", "learner.schedule"),
             ("replay.selector=prioritised", "replay.selector"),
             ("replay.max_times_sampled=2", "replay.selector"),
+            ("learner.precision=bf16", "learner.precision"),
             ("reanalysis.share=0.5", "reanalysis.share"),
         ] {
             let folder = tempfile::tempdir().unwrap();

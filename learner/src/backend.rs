@@ -75,12 +75,7 @@ impl Backend {
         let network =
             network_torch::Network::to_train(architecture, &settings, device, seed).context("make the network")?;
         let trainer = network_torch::Trainer::new(network, settings).context("make the trainer")?;
-        let description = if trainer.trains_by_hand() {
-            "libtorch, with the kernel on matrix tiles for stem and blocks".to_owned()
-        } else {
-            format!("libtorch ({reason})")
-        };
-        Ok(Self { trainer: Box::new(trainer), description })
+        Ok(Self { trainer: Box::new(trainer), description: format!("libtorch ({reason})") })
     }
 }
 

@@ -26,7 +26,7 @@ const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "Infer
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
 /// accelerators and trace spans.
-const NOT_SEEN_HERE: [&str; 29] = [
+const NOT_SEEN_HERE: [&str; 30] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",

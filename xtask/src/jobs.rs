@@ -81,7 +81,7 @@ fn output(command: &mut Command) -> Result<(String, bool)> {
 
 fn print(Ended { name, took, output, is_success }: &Ended) {
     let mark = if *is_success { "" } else { " FAILED" };
-    // An output that nobody reads ends no job.
+    // A standard output that is closed ends no job.
     drop(writeln!(std::io::stdout().lock(), "\n── {name}: {:.1} s{mark}\n{output}", took.as_secs_f64()));
 }
 

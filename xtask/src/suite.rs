@@ -303,8 +303,8 @@ pub fn simulate(root: &Path, options: &SimulateOptions) -> Result<()> {
     workspace::run(&mut simulate)
 }
 
-/// Runs the tests of `crates/network-cpu` and `crates/gradients` under the address sanitiser, so that an out-of-bounds
-/// read or write aborts them.
+/// Runs the tests of `crates/network-cpu` and `crates/training-cpu` under the address sanitiser, so that an
+/// out-of-bounds read or write aborts them.
 ///
 /// # Errors
 /// If they fail.
@@ -315,7 +315,7 @@ pub fn sanitise(root: &Path) -> Result<()> {
     }
     let mut tests = workspace::cargo(root);
     // The unit tests alone call every unsafe leaf function; the other test targets would compile each crate once more.
-    tests.args(["test", "--package", "network-cpu", "--package", "gradients", "--lib"]);
+    tests.args(["test", "--package", "network-cpu", "--package", "training-cpu", "--lib"]);
     tests.args(["--target", SANITISED, "--target-dir", "target/sanitiser"]);
     // The option is unstable, and the compiler may be stable; no released binary is built this way.
     tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");

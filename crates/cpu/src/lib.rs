@@ -90,6 +90,60 @@ pub unsafe fn release_tiles() {
     unsafe { std::arch::asm!("tilerelease", options(nomem, nostack)) }
 }
 
+/// Zeroes tiles 0 to 5, in which products are summed.
+///
+/// # Safety
+/// The tiles must be configured, all six with rows.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub unsafe fn zero_sums() {
+    // SAFETY: the caller fulfils the contract of this function. Nothing else on this thread uses tiles until they are
+    // released, so they keep their contents from one block of assembly to the next.
+    unsafe {
+        std::arch::asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "tilezero tmm4",
+            "tilezero tmm5",
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// Writes the sums of `TILES` tiles of rows by two tiles of columns, `[tile of rows, 16, 32]`, from tiles 0 to 5.
+///
+/// # Safety
+/// The tiles must be configured, and `to` must be writable for `TILES` times 512 numbers.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub unsafe fn store_sums<const TILES: usize>(to: *mut f32) {
+    /// Bytes from one row of sums to the next.
+    const STRIDE: usize = 32 * size_of::<f32>();
+    macro_rules! store {
+        ($left:literal, $right:literal, $first:literal, $second:literal) => {
+            std::arch::asm!(
+                concat!("tilestored [{to} + {stride}*1 + ", $first, "], ", $left),
+                concat!("tilestored [{to} + {stride}*1 + ", $second, "], ", $right),
+                to = in(reg) to,
+                stride = in(reg) STRIDE,
+                options(nostack),
+            )
+        };
+    }
+    // SAFETY: the caller fulfils the contract of this function.
+    unsafe {
+        store!("tmm0", "tmm1", "0", "64");
+        if TILES > 1 {
+            store!("tmm2", "tmm3", "2048", "2112");
+        }
+        if TILES > 2 {
+            store!("tmm4", "tmm5", "4096", "4160");
+        }
+    }
+}
+
 /// Size and alignment of a huge page, in bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 

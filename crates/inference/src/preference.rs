@@ -145,9 +145,8 @@ impl FromStr for TrainingPrecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingKernel {
-    /// On a CPU the crate `training-cpu`, in float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16; in bfloat16
-    /// on a CPU with matrix tiles libtorch, on one thread with the crate `gradients` for blocks without pooling and
-    /// excitation; libtorch otherwise.
+    /// On a CPU the crate `training-cpu`, in float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16 or matrix
+    /// tiles; libtorch otherwise.
     Auto,
     /// Only libtorch.
     Libtorch,

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use network_torch::{Device, Network, Trainer, TrainingPrecision};
-use training::{Examples, Precision, TrainerSettings, TrainingBatch, TrainingKernel};
+use training::{Examples, Precision, TrainerSettings, TrainingBatch};
 use weights::Architecture;
 
 fn main() {
@@ -37,12 +37,10 @@ fn main() {
         for threads in [1, 2] {
             network_torch::set_threads(threads);
             for positions in [256, 512] {
-                let libtorch = TrainingKernel::Libtorch;
-                let (f32, bf16) = (Precision::F32, Precision::Bf16);
-                for (precision, tower) in [(f32, libtorch), (bf16, libtorch), (bf16, TrainingKernel::Auto)] {
-                    let (backward, rate) = training(&architecture, positions, precision, tower);
+                for precision in [Precision::F32, Precision::Bf16] {
+                    let rate = training(&architecture, positions, precision);
                     println!(
-                        "{blocks}x64 {threads} threads train {precision} {backward} batch {positions:4}: {rate:8.0} positions/s"
+                        "{blocks}x64 {threads} threads train {precision} batch {positions:4}: {rate:8.0} positions/s"
                     );
                 }
             }
@@ -50,14 +48,9 @@ fn main() {
     }
 }
 
-/// Returns the kernel of stem and tower, and positions per second.
-fn training(
-    architecture: &Architecture,
-    positions: usize,
-    precision: Precision,
-    tower: TrainingKernel,
-) -> (&'static str, f64) {
-    let settings = TrainerSettings { precision, tower, ..TrainerSettings::default() };
+/// Returns positions per second.
+fn training(architecture: &Architecture, positions: usize, precision: Precision) -> f64 {
+    let settings = TrainerSettings { precision, ..TrainerSettings::default() };
     let mut trainer = Trainer::new(Network::new(architecture, Device::Cpu, 0).unwrap(), settings).unwrap();
     let batch = Examples::Positions(TrainingBatch {
         observations: (0..positions * 84).map(|i| f32::from(u8::from(i % 5 == 0))).collect(),
@@ -67,11 +60,9 @@ fn training(
         policy_weights: vec![1.0; positions],
         importance: Vec::new(),
     });
-    let backward = if trainer.trains_by_hand() { "by hand" } else { "libtorch" };
-    let rate = rate(positions, || {
+    rate(positions, || {
         trainer.step(&batch).unwrap();
-    });
-    (backward, rate)
+    })
 }
 
 /// Positions per second of the median repetition within 0.3 s.

@@ -14,7 +14,6 @@ mod benchmark;
 mod categorical;
 mod consistency;
 mod convolution;
-mod custom_backward;
 mod device;
 mod dispatcher;
 mod error;

@@ -23,11 +23,6 @@ pub fn set_threads(intra_op: usize) {
     apply();
 }
 
-/// Returns whether operations are computed by one thread alone.
-pub(crate) fn are_single() -> bool {
-    INTRA_OP.load(Ordering::Relaxed) == 1
-}
-
 /// Applies the setting of [`set_threads`] to the calling thread.
 pub(crate) fn apply() {
     let wanted = INTRA_OP.load(Ordering::Relaxed);

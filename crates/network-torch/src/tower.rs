@@ -9,7 +9,7 @@ use crate::{
     layers::{self, Affine, Excitation, Norm, PositionNorm},
 };
 
-pub(crate) use layers::{Mode, NORM_MOMENTUM};
+pub(crate) use layers::Mode;
 
 /// Logits, float32 or the kind of the parameters, whichever is wider.
 #[derive(Debug)]

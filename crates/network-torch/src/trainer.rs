@@ -10,8 +10,7 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
 use training::{
-    Contents, Examples, Laps, LossScale, Losses, Memory, MixedPrecision, Precision, Recompute, StepTimes, Trained,
-    TrainerSettings, TrainingKernel,
+    Contents, Examples, Laps, LossScale, Losses, Memory, MixedPrecision, Recompute, StepTimes, Trained, TrainerSettings,
 };
 use weights::Architecture;
 
@@ -21,7 +20,6 @@ pub use self::snapshot::Snapshot;
 use self::staging::{ModelTargets, Staged};
 use crate::{
     Error, Network, Purpose,
-    custom_backward::CustomBackward,
     loss_scale::{ScaleOnDevice, scale_of, scaled},
     losses::{self, LossTensors},
     memory,
@@ -48,8 +46,6 @@ use crate::{
 pub struct Trainer {
     settings: TrainerSettings,
     network: Network,
-    /// The kernel of stem and tower where it is not libtorch alone.
-    custom_backward: Option<CustomBackward>,
     /// The network with its weights in the precision of the passes, where that is not their own.
     lowered: Option<Network>,
     /// `[P]` and `[S]`: averages of the parameters and of the running statistics, which are published.
@@ -126,18 +122,12 @@ impl Trainer {
             moments::zeros(kind, settings.moments, network.flat_parameters.numel(), network.flat_parameters.device())
         };
         let moments = settings.optimiser.moment_kinds().iter().map(zeros).collect::<Result<_, _>>()?;
-        let may_be_by_hand = network.device() == Device::Cpu
-            && settings.recompute == Recompute::None
-            && settings.precision == Precision::Bf16
-            && settings.tower == TrainingKernel::Auto
-            && process::are_single();
         Ok(Self {
             average_parameters: network.flat_parameters.f_detach_copy()?,
             average_statistics: network.flat_statistics.f_detach_copy()?,
             moments,
             averaged_since: None,
             next_step: network::upload(&[1.0], network.device())?,
-            custom_backward: may_be_by_hand.then(|| CustomBackward::fastest(network.architecture())).flatten(),
             micro_batch: (settings.micro_batch > 0).then_some(settings.micro_batch),
             micro_batches: 1,
             lowered: network.lowered(settings.precision, Default::default())?,
@@ -264,7 +254,7 @@ impl Trainer {
         let staged = Staged::new(examples, &self.network, self.learning_rates())?;
         self.batch_device = Some(staged.observations.device());
         let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
-        if let (Some(lowered), None) = (&self.lowered, &self.custom_backward) {
+        if let Some(lowered) = &self.lowered {
             lowered.cast_again(&self.network)?;
         }
         let statistics = self.network.flat_statistics.f_detach_copy()?;
@@ -380,7 +370,6 @@ impl Trainer {
         // A precision that is not adaptive is computed as it was asked for.
         self.float32_layers = if self.settings.is_adaptive { float32_layers } else { BTreeMap::new() };
         self.lowered = network.lowered(self.settings.precision, self.float32_layers.keys().cloned().collect())?;
-        self.by_libtorch_if_layers_are_in_float32();
         self.loss_scale = loss_scale;
         self.collected_scale = None;
         self.average_parameters = average.flat_parameters.shallow_clone();
@@ -448,13 +437,6 @@ impl Trainer {
         &self.settings
     }
 
-    /// Returns whether the crate `gradients` computes the operations between the convolutions of stem and tower, and
-    /// the gradients of their weights.
-    #[must_use]
-    pub fn trains_by_hand(&self) -> bool {
-        self.custom_backward.is_some()
-    }
-
     /// The network as trained so far, without averaging.
     #[must_use]
     pub fn network(&self) -> &Network {
@@ -519,8 +501,8 @@ impl Trainer {
         let lowered = self.lowered.as_ref().unwrap_or(network);
         let observations = staged.observations.f_to_kind(lowered.activation_kind(kind))?;
         let value_loss_weight = self.settings.value_loss_weight;
-        let (losses, gradient) = match (&staged.targets, &mut self.custom_backward) {
-            (ModelTargets::Alphazero(targets), None) if self.settings.recompute == Recompute::Blocks => {
+        let (losses, gradient) = match &staged.targets {
+            ModelTargets::Alphazero(targets) if self.settings.recompute == Recompute::Blocks => {
                 let segments = Segments::forward(lowered, &observations, kind)?;
                 let x = segments.output()?;
                 let logits = tower::heads(lowered, &x, kind, Mode::Training)?;
@@ -528,15 +510,6 @@ impl Trainer {
                 times.forward += laps.lap();
                 let gradient =
                     segments.gradient(lowered, kind, &x, &scaled(&losses.total, self.loss_scale.as_ref())?)?;
-                (losses, gradient)
-            }
-            (ModelTargets::Alphazero(targets), Some(custom_backward)) => {
-                let tape = custom_backward.forward(network, &observations)?;
-                let x = tape.output()?.f_set_requires_grad(true)?;
-                let logits = tower::heads(network, &x, kind, Mode::Training)?;
-                let losses = losses::losses(&logits, targets, value_loss_weight)?;
-                times.forward += laps.lap();
-                let gradient = custom_backward.gradient(network, &tape, &x, &losses.total)?;
                 (losses, gradient)
             }
             _ => {

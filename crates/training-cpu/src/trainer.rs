@@ -234,9 +234,21 @@ impl Trainer {
     /// take, computed from the order in which a step uses them.
     pub fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
         let positions = self.settings.micro_batch_of(batch);
-        let state = Memory::of_state(self.model.layout(), &self.settings);
+        let mut memory = Memory::of_state(self.model.layout(), &self.settings);
+        let checks_layers = self.checks_layers();
         let graph = self.model.unrolled(unroll_steps);
-        Memory { packed_weights: graph.packed_bytes(), activations: graph.activation_bytes(positions), ..state }
+        memory.packed_weights = graph.packed_bytes();
+        memory.activations = graph.activation_bytes(positions, false);
+        if checks_layers {
+            // A check takes another gradient, and keeps all values in float32.
+            memory.gradient *= 2;
+            let is_changed = graph.store_in_float32();
+            memory.activations = memory.activations.max(graph.activation_bytes(positions, true));
+            if is_changed {
+                graph.choose_formats();
+            }
+        }
+        memory
     }
 
     /// The memory that the buffers of its steps take now.

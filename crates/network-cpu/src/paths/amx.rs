@@ -68,9 +68,6 @@ const OF_ROWS: std::ops::Range<usize> = 0..6;
 
 /// Bytes from one row of a tile of weights to the next.
 const WEIGHT_STRIDE: usize = size_of::<Line>();
-/// Bytes from one row of sums to the next.
-const SUM_STRIDE: usize = GROUPS * GROUP * size_of::<f32>();
-
 impl<L: Lanes> Unit for Hardware<L> {
     #[inline(always)]
     unsafe fn configure(&mut self, rows: usize, stride: usize) {
@@ -83,19 +80,8 @@ impl<L: Lanes> Unit for Hardware<L> {
 
     #[inline(always)]
     unsafe fn zero(&mut self) {
-        // SAFETY: the caller fulfils the contract of this function. Nothing else in this program uses tiles, so they
-        // keep their contents from one block of assembly to the next.
-        unsafe {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "tilezero tmm4",
-                "tilezero tmm5",
-                options(nomem, nostack)
-            );
-        }
+        // SAFETY: the caller fulfils the contract of this function.
+        unsafe { cpu::zero_sums() }
     }
 
     #[inline(always)]
@@ -192,27 +178,8 @@ impl<L: Lanes> Unit for Hardware<L> {
 
     #[inline(always)]
     unsafe fn store<const TILES: usize>(&mut self, to: *mut f32) {
-        macro_rules! store {
-            ($left:literal, $right:literal, $first:literal, $second:literal) => {
-                asm!(
-                    concat!("tilestored [{to} + {stride}*1 + ", $first, "], ", $left),
-                    concat!("tilestored [{to} + {stride}*1 + ", $second, "], ", $right),
-                    to = in(reg) to,
-                    stride = in(reg) SUM_STRIDE,
-                    options(nostack),
-                )
-            };
-        }
         // SAFETY: the caller fulfils the contract of this function.
-        unsafe {
-            store!("tmm0", "tmm1", "0", "64");
-            if TILES > 1 {
-                store!("tmm2", "tmm3", "2048", "2112");
-            }
-            if TILES > 2 {
-                store!("tmm4", "tmm5", "4096", "4160");
-            }
-        }
+        unsafe { cpu::store_sums::<TILES>(to) }
     }
 }
 

@@ -2,7 +2,8 @@ use ::network::{AttentionBlock, GROUP_CHANNELS, NORM_EPSILON};
 use tch::{Kind, Tensor};
 use weights::{Activation, Architecture, BlockKind, NormKind};
 
-use super::{Mode, NORM_MOMENTUM, forward};
+use super::{Mode, forward};
+use crate::layers::NORM_MOMENTUM;
 use crate::{
     Network,
     losses::{Targets, losses, policy_weight},

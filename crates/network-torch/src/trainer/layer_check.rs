@@ -28,15 +28,7 @@ impl Trainer {
         self.float32_layers.extend(lossy);
         let float32_layers = self.float32_layers.keys().cloned().collect();
         self.lowered = self.network.lowered(self.settings.precision, float32_layers)?;
-        self.by_libtorch_if_layers_are_in_float32();
         Ok(())
-    }
-
-    /// Drops the kernel that knows one precision for all layers, if they have several.
-    pub(super) fn by_libtorch_if_layers_are_in_float32(&mut self) {
-        if !self.float32_layers.is_empty() {
-            self.custom_backward = None;
-        }
     }
 
     /// The relative error of the gradient of each layer's weights in the low precision from that in float32, with the

@@ -2,14 +2,12 @@ mod mixed_precision;
 
 use std::time::{Duration, Instant};
 
-use gradients::Path;
 use tch::Device;
 use weights::Architecture;
 
 use super::{Pass, Staged, Trainer};
 use crate::{
     DeviceRules, Error, Network,
-    custom_backward::CustomBackward,
     tests::networks::{assert_close, batch, complete, numbers, seasoned, small, tiny},
     trainer::Laps,
 };
@@ -97,16 +95,6 @@ fn one_cast_of_all_weights_gives_the_bits_of_a_cast_in_each_layer() {
     }
 }
 
-/// Trainers in bfloat16 with the custom backward pass, one for every available path.
-fn custom_backward(network: impl Fn() -> Network) -> impl Iterator<Item = (Path, Trainer)> {
-    [Path::Portable, Path::Amx].into_iter().filter(|path| path.is_available()).map(move |path| {
-        let mut trainer =
-            Trainer::new(network(), TrainerSettings { precision: Precision::Bf16, ..settings() }).unwrap();
-        trainer.custom_backward = Some(CustomBackward::new(path));
-        (path, trainer)
-    })
-}
-
 /// The losses and the gradient of a batch, in as many micro-batches as the trainer takes.
 fn pass(trainer: &mut Trainer, batch: &TrainingBatch) -> Pass {
     let staged = Staged::new(&batch.clone().into(), &trainer.network, [0.0; 2]).unwrap();
@@ -114,75 +102,10 @@ fn pass(trainer: &mut Trainer, batch: &TrainingBatch) -> Pass {
     trainer.split(&staged, &statistics, &mut Laps::none(), &mut StepTimes::default()).unwrap()
 }
 
-#[test]
-fn gradients_by_hand_are_as_near_to_those_in_float32_as_libtorchs_in_bf16() {
-    let wide = Architecture { channels: 72, height: 5, ..small() };
-    for architecture in [small(), tiny(), wide] {
-        let network = || seasoned(&architecture, 65);
-        let batch = batch(&architecture, 37, 66);
-        let gradient = |trainer: &mut Trainer| {
-            let Pass { losses, gradient } = pass(trainer, &batch);
-            (losses.total.double_value(&[]), numbers(&gradient), numbers(&trainer.network.flat_statistics))
-        };
-        let of = |precision| {
-            let settings = TrainerSettings { precision, tower: TrainingKernel::Libtorch, ..settings() };
-            gradient(&mut Trainer::new(network(), settings).unwrap())
-        };
-        let ((loss, exact, statistics), (_, libtorch, _)) = (of(Precision::F32), of(Precision::Bf16));
-        let distance = |gradient: &[f64], range: std::ops::Range<usize>| {
-            let squares = gradient[range.clone()].iter().zip(&exact[range]).map(|(a, b)| (a - b).powi(2));
-            squares.sum::<f64>().sqrt()
-        };
-        for (path, mut trainer) in custom_backward(network) {
-            let (got, gradient, moved) = gradient(&mut trainer);
-            assert!((got - loss).abs() < 0.01 * loss, "{path:?}: a loss of {got} for {loss}");
-            assert_close(&moved, &statistics, 0.02);
-            for entry in &trainer.network.layout.parameters {
-                let range = entry.range();
-                let length = exact[range.clone()].iter().map(|g| g * g).sum::<f64>().sqrt();
-                let (distance, allowed) = (distance(&gradient, range.clone()), distance(&libtorch, range));
-                let name = &entry.tensor.name;
-                assert!(
-                    distance < 2.0 * allowed + 0.01 * length,
-                    "{path:?}, {name}: {distance}, libtorch {allowed}, of {length}"
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn a_tower_by_hand_learns_a_small_batch_by_heart() {
-    let batch = batch(&small(), 12, 62);
-    for (path, mut trainer) in custom_backward(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
-        for _ in 0..60 {
-            trainer.step(&batch.clone().into()).unwrap();
-        }
-        let losses = trainer.step(&batch.clone().into()).unwrap();
-        let (policy, value) = least_losses(&small(), &batch);
-        assert!(losses.policy - policy < 0.02 && losses.value - value < 0.02, "{path:?}: {losses:?}");
-    }
-}
-
 fn spoil_observations(batch: &mut TrainingBatch) {
     let mut floats = batch.observations.to_floats();
     floats[3] = f32::NAN;
     batch.observations = Observations::Floats(floats);
-}
-
-#[test]
-fn a_step_by_hand_that_is_not_finite_changes_nothing() {
-    for (path, mut trainer) in custom_backward(|| Network::new(&small(), Device::Cpu, 61).unwrap()) {
-        trainer.step(&batch(&small(), 9, 1).into()).unwrap();
-        let before = trainer.save().unwrap();
-        let mut broken = batch(&small(), 9, 2);
-        spoil_observations(&mut broken);
-        assert!(
-            matches!(trainer.step(&broken.clone().into()), Err(Error::Training(training::Error::NotFinite { .. }))),
-            "{path:?}"
-        );
-        assert!(trainer.save().unwrap() == before, "{path:?}: a refused step left something behind");
-    }
 }
 
 fn goes_on_bit_for_bit_after_a_restore(architecture: &Architecture, settings: TrainerSettings) {

@@ -44,7 +44,7 @@ fn pass(
     let (positions, examples) = (batch.policy_weights.len(), Examples::Positions(batch.clone()));
     let weights = LossWeights { value: VALUE_LOSS_WEIGHT, consistency: 0.0 };
     let targets = Targets::new(architecture, &examples, weights);
-    let planned = graph.activation_bytes(positions);
+    let planned = graph.activation_bytes(positions, false);
     let mut results = None;
     // The second pass uses the memory of the first again.
     for _ in 0..2 {
@@ -178,6 +178,6 @@ fn recomputation_needs_less_than_a_third_of_the_activations_of_34_blocks() {
     let architecture = Architecture { blocks: 34, channels: 64, ..plain(9, 9) };
     let (layers, layout) = layout(&architecture);
     let [kept, recomputed] = [Recompute::None, Recompute::Blocks]
-        .map(|recompute| graph(&architecture, &layers, &layout, Path::widest(), recompute).activation_bytes(64));
+        .map(|recompute| graph(&architecture, &layers, &layout, Path::widest(), recompute).activation_bytes(64, false));
     assert!(10 * recomputed < 3 * kept, "{recomputed} of {kept} bytes");
 }

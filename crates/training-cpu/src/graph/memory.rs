@@ -2,6 +2,7 @@
 
 use super::Graph;
 use super::schedule::Schedule;
+use crate::Path;
 use crate::buffer::{PlannedBuffer, PlannedStore};
 use crate::matrix::Weights;
 use crate::weight_sums::WeightSums;
@@ -10,6 +11,8 @@ use crate::weight_sums::WeightSums;
 struct Plan<'a> {
     graph: &'a Graph,
     positions: usize,
+    /// Whether the gradients of weights are computed in float32 too.
+    checks_layers: bool,
     store: PlannedStore,
     slots: Vec<PlannedBuffer>,
     pending: Vec<PlannedBuffer>,
@@ -17,10 +20,12 @@ struct Plan<'a> {
 
 impl Graph {
     /// The bytes of the activations, their gradients and the sums of gradients of weights that passes take from a
-    /// store, the largest of which is over `positions` positions.
-    pub(crate) fn activation_bytes(&self, positions: usize) -> usize {
+    /// store, the largest of which is over `positions` positions; a pass that `checks_layers` computes the gradients of
+    /// weights in float32 too.
+    pub(crate) fn activation_bytes(&self, positions: usize, checks_layers: bool) -> usize {
         let slots = vec![PlannedBuffer::default(); 2 * self.values.len()];
-        let mut plan = Plan { graph: self, positions, store: PlannedStore::default(), slots, pending: Vec::new() };
+        let (store, pending) = (PlannedStore::default(), Vec::new());
+        let mut plan = Plan { graph: self, positions, checks_layers, store, slots, pending };
         for phase in &self.phases {
             plan.write(&phase.forward);
             plan.give(&phase.dropped);
@@ -59,6 +64,10 @@ impl Plan<'_> {
 
     fn pend(&mut self, node: usize) {
         for used in self.graph.weights_of(node) {
+            if self.checks_layers {
+                let exact = self.store.take(WeightSums::capacity(used.weights, self.positions, Path::widest()));
+                self.store.give(exact);
+            }
             let capacity = WeightSums::capacity(used.weights, self.positions, used.weights.path);
             self.pending.push(self.store.take(capacity));
         }

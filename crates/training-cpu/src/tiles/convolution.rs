@@ -447,7 +447,7 @@ impl<V: Vector, F: Finish> Kernel<V, F> {
         let settling = (segments / 3).min(SETTLING);
         // SAFETY: the caller fulfils the contract of this function.
         unsafe {
-            zero();
+            cpu::zero_sums();
             let mut segment = 0;
             for tap in taps {
                 let rows = places.map(|place| self.x.add(place.x).offset(tap.distance * self.inputs as isize));
@@ -465,7 +465,7 @@ impl<V: Vector, F: Finish> Kernel<V, F> {
             self.waiting.places[..TILES].copy_from_slice(&places);
             self.waiting.count = TILES;
             self.waiting.next = 0;
-            store::<TILES>(self.sums[self.current].0.as_mut_ptr());
+            cpu::store_sums::<TILES>(self.sums[self.current].0.as_mut_ptr());
             self.current = 1 - self.current;
         }
     }
@@ -505,27 +505,6 @@ impl<V: Vector, F: Finish> Kernel<V, F> {
 /// Segments that are multiplied, if there are enough of them, before the sums that wait are finished: these cannot be
 /// read until they have been stored, and instructions that wait for them would block products.
 const SETTLING: usize = 4;
-
-/// Bytes from one row of sums to the next.
-const SUM_STRIDE: usize = PANEL * size_of::<f32>();
-
-/// Zeroes the sums.
-#[inline(always)]
-unsafe fn zero() {
-    // SAFETY: the caller fulfils the contract of this function. Nothing else on this thread uses tiles until they are
-    // released, so they keep their contents from one block of assembly to the next.
-    unsafe {
-        asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            "tilezero tmm4",
-            "tilezero tmm5",
-            options(nomem, nostack)
-        );
-    }
-}
 
 /// Adds to the sums `[tile of rows, tile of outputs]` the products of 32 inputs of one to three tiles of rows, `stride`
 /// bytes apart, and two tiles of weights.
@@ -585,32 +564,6 @@ unsafe fn multiply<const TILES: usize>(rows: [*const bf16; TILES], stride: usize
                 options(nostack, readonly),
             ),
             _ => unreachable!("one to three tiles of rows"),
-        }
-    }
-}
-
-/// Writes the sums of `TILES` tiles of rows, `[tile of rows, 16, 32]`.
-#[inline(always)]
-unsafe fn store<const TILES: usize>(to: *mut f32) {
-    macro_rules! store {
-        ($left:literal, $right:literal, $first:literal, $second:literal) => {
-            asm!(
-                concat!("tilestored [{to} + {stride}*1 + ", $first, "], ", $left),
-                concat!("tilestored [{to} + {stride}*1 + ", $second, "], ", $right),
-                to = in(reg) to,
-                stride = in(reg) SUM_STRIDE,
-                options(nostack),
-            )
-        };
-    }
-    // SAFETY: the caller fulfils the contract of this function.
-    unsafe {
-        store!("tmm0", "tmm1", "0", "64");
-        if TILES > 1 {
-            store!("tmm2", "tmm3", "2048", "2112");
-        }
-        if TILES > 2 {
-            store!("tmm4", "tmm5", "4096", "4160");
         }
     }
 }

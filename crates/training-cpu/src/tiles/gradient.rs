@@ -429,19 +429,8 @@ impl Multiplier {
     /// Zeroes the sums.
     #[inline(always)]
     fn zero(&mut self) {
-        // SAFETY: the tiles are configured. Nothing else that runs before they are released touches tiles, so they keep
-        // their contents from one block of assembly to the next.
-        unsafe {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "tilezero tmm4",
-                "tilezero tmm5",
-                options(nomem, nostack),
-            );
-        }
+        // SAFETY: the tiles are configured.
+        unsafe { cpu::zero_sums() }
     }
 
     /// Loads the sums.

@@ -7,11 +7,14 @@ use super::Trainer;
 use crate::Error;
 
 impl Trainer {
+    /// Returns whether some steps check their layers.
+    pub(super) fn checks_layers(&self) -> bool {
+        self.settings.is_adaptive && self.path.precision() != Precision::F32
+    }
+
     /// Has the next step compute the gradients of weights in float32 too, if it is one in [`CHECK_INTERVAL`].
     pub(super) fn begin_check_if_due(&mut self) {
-        let is_due = self.settings.is_adaptive
-            && self.path.precision() != Precision::F32
-            && self.state.step.is_multiple_of(CHECK_INTERVAL);
+        let is_due = self.checks_layers() && self.state.step.is_multiple_of(CHECK_INTERVAL);
         self.workshop.exact = is_due.then(|| vec![0.0; self.gradient.len()]);
     }
 
@@ -125,6 +128,23 @@ mod tests {
             );
             assert!(mean > 1e-5 && errors.iter().all(|&(_, error)| !loses_too_much(error)), "{errors:?}");
         }
+    }
+
+    #[test]
+    fn the_stated_memory_is_enough_for_a_check() {
+        let architecture = Architecture { channels: 64, blocks: 3, ..plain(6, 7) };
+        let Some(mut trainer) = adaptive(&architecture) else { return };
+        let stated = trainer.memory(48, 0);
+        assert!(
+            stated.activations > Trainer::new(&architecture, settings(false), 1, 2).unwrap().memory(48, 0).activations
+        );
+        let examples = Examples::Positions(batch(&architecture, 48, 3));
+        trainer.begin_check_if_due();
+        trainer.model.graph(&examples).store_in_float32();
+        trainer.compute(&examples, &mut training::Laps::none()).unwrap();
+        let allocated = trainer.workshop.store.bytes();
+        let apart = stated.activations.abs_diff(allocated);
+        assert!(20 * apart <= allocated, "{} stated, {allocated} allocated", stated.activations);
     }
 
     /// Makes the tower end in numbers that are nearly constant: the last norm has a shift that is large beside what
