@@ -149,8 +149,11 @@ impl State {
     }
 
     fn submit(&mut self, handle: usize, stream: usize, share: Share) -> c_int {
-        if self.state(handle) != SUCCESS {
-            return INVALID_USAGE;
+        // NCCL refuses a communicator that is not ready with its error, which another member may have caused meanwhile.
+        match self.state(handle) {
+            SUCCESS => {}
+            IN_PROGRESS => return INVALID_ARGUMENT,
+            error => return error,
         }
         let Some(of) = self.communicators.get_mut(&handle) else { return INVALID_ARGUMENT };
         // On the default stream, or beside what it computes.
