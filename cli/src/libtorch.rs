@@ -60,7 +60,7 @@ mod tests {
         let answer = |set: &dyn Fn(&mut Config), path| {
             let mut config = Config::default();
             set(&mut config);
-            let cpu = Cpu { path, has_bf16: false, has_matrix_tiles: false };
+            let cpu = Cpu { path, has_bf16: false };
             let answer = Answer::new(&config, 1, cpu).unwrap();
             serde_json::to_string(&answer).unwrap()
         };
@@ -70,7 +70,7 @@ mod tests {
         assert!(portable.starts_with(r#"{"need":"faster","reason":"the CPU has neither AVX2"#), "{portable}");
         let cuda = answer(&|config| config.learner.device = inference::DevicePreference::Cuda(0), Path::Avx2);
         assert_eq!(cuda, r#"{"need":"required","reason":"learner.device: `cuda` is no CPU"}"#);
-        let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles: false };
+        let cpu = Cpu { path: Path::Avx2, has_bf16: false };
         let together = Answer::new(&Config::default(), 2, cpu).unwrap();
         assert!(together.need == Need::Required && together.reason.starts_with("--learners: "), "{together:?}");
     }

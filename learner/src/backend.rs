@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn an_accelerator_trains_with_libtorch_and_a_cpu_with_the_kernels_unless_there_is_a_reason() {
         let settings = TrainerSettings::default;
-        let cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles: false };
+        let cpu = Cpu { path: Path::Avx2, has_bf16: false };
         assert_eq!(why_libtorch(&settings(), Device::Cpu, cpu), None);
         let bf16 = TrainerSettings { precision: Precision::Bf16, ..settings() };
         for (settings, device, reason) in

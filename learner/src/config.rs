@@ -77,8 +77,8 @@ pub struct LearnerSection {
     /// or `adaptive`.
     pub precision: TrainingPrecision,
     /// The backend of training: `libtorch`, or `auto`. The latter trains on a CPU with kernels that need no libtorch:
-    /// in float32 with AVX2 or AVX-512, in bfloat16 with AVX-512 BF16, and under `precision = "auto"` in bfloat16 on a
-    /// CPU with matrix tiles (AMX).
+    /// in bfloat16 with AVX-512 BF16 or matrix tiles (AMX), which `precision = "auto"` takes, and in float32 with AVX2
+    /// or AVX-512.
     pub kernel: TrainingKernel,
     /// Threads of a training step, or of one operation of libtorch; 0 is the number of cores, or leaves it to libtorch.
     pub threads: usize,

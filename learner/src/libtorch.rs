@@ -18,22 +18,19 @@ pub struct Cpu {
     pub path: Path,
     /// Products of bfloat16, which the kernels use.
     pub has_bf16: bool,
-    /// Matrix tiles (AMX), on which products of bfloat16 are several times as fast as float32.
-    pub has_matrix_tiles: bool,
 }
 
 impl Cpu {
     /// Returns the features of this CPU.
     #[must_use]
     pub fn this() -> Self {
-        let bf16 = Path::fastest(Precision::Bf16);
-        Self { path: Path::widest(), has_bf16: bf16.is_some(), has_matrix_tiles: bf16 == Some(Path::Amx) }
+        Self { path: Path::widest(), has_bf16: Path::fastest(Precision::Bf16).is_some() }
     }
 
-    /// The precision that the kernels take under `auto`: bfloat16 where it is several times as fast.
+    /// The precision that the kernels take under `auto`: bfloat16 where the CPU multiplies it.
     #[must_use]
     pub fn automatic_precision(self) -> Precision {
-        if self.has_matrix_tiles { Precision::Bf16 } else { Precision::F32 }
+        if self.has_bf16 { Precision::Bf16 } else { Precision::F32 }
     }
 }
 
@@ -108,9 +105,8 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Cpu = Cpu { path: Path::Avx2, has_bf16: false, has_matrix_tiles: false };
-    const WIDE: Cpu = Cpu { path: Path::Avx512, has_bf16: true, has_matrix_tiles: false };
-    const TILES: Cpu = Cpu { has_matrix_tiles: true, ..WIDE };
+    const PLAIN: Cpu = Cpu { path: Path::Avx2, has_bf16: false };
+    const WIDE: Cpu = Cpu { path: Path::Avx512, has_bf16: true };
     const PORTABLE: Cpu = Cpu { path: Path::Portable, ..PLAIN };
 
     /// The reason for a run with these keys; empty without one.
@@ -129,10 +125,9 @@ mod tests {
             (&["network.model=muzero"], PLAIN, ""),
             (&["run.game=cartpole-v1"], PLAIN, ""),
             (&["run.game=catch", "network.model=alphazero"], PLAIN, ""),
-            (&["learner.precision=f32"], TILES, ""),
+            (&["learner.precision=f32"], WIDE, ""),
             (&["learner.precision=f32"], PORTABLE, "neither AVX2 with FMA nor AVX-512"),
-            (&[], TILES, ""),
-            (&["learner.precision=bf16"], TILES, ""),
+            (&[], WIDE, ""),
             (&["learner.precision=bf16"], WIDE, ""),
             (&["learner.precision=bf16"], PLAIN, "learner.precision: the CPU has no products of bf16"),
             (&["learner.precision=adaptive"], WIDE, ""),

@@ -27,7 +27,7 @@ pub(crate) fn device_name(Device::Cpu: Device) -> String {
     CPU.to_owned()
 }
 
-/// Chooses the CPU, under `auto` in float32, or in bfloat16 on matrix tiles.
+/// Chooses the CPU, under `auto` in bfloat16 where the CPU multiplies it, else in float32.
 ///
 /// # Errors
 /// [`ConfigError`] names the key whose value needs libtorch.
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_libtorch_trains_on_the_cpu_in_float32_or_on_matrix_tiles() {
+    fn a_program_without_libtorch_trains_on_the_cpu_in_bfloat16_where_that_multiplies_it() {
         let automatic = Cpu::this().automatic_precision();
         for (precision, expected) in [(TrainingPrecision::Auto, automatic), (TrainingPrecision::F32, Precision::F32)] {
             let chosen = chosen(|config| config.learner.precision = precision).unwrap();

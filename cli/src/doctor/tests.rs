@@ -30,7 +30,7 @@ fn without_gpu() -> Facts {
         system: "linux x86_64".to_owned(),
         cpu: "A CPU".to_owned(),
         variants: vec![KernelVariant::Avx2F32, KernelVariant::Avx512F32],
-        training: Cpu { path: Path::Avx512, has_bf16: true, has_matrix_tiles: false },
+        training: Cpu { path: Path::Avx512, has_bf16: true },
         cores: 8,
         memory: Some(Memory { bytes: 16_000_000_000, available_bytes: 12_000_000_000 }),
         container: Container::default(),
@@ -200,9 +200,9 @@ fn a_learner_without_libtorch_is_fine_where_the_kernels_train_and_a_fault_or_a_n
     assert!(found.iter().all(|finding| finding.verdict == Verdict::Fine), "{found:#?}");
     assert!(of(&found, "libtorch").text.starts_with("none: "), "{found:#?}");
 
-    facts.training.has_matrix_tiles = true;
+    facts.training.has_bf16 = false;
     assert!(complaints(&facts, "learner").is_empty());
-    facts.training = Cpu { path: Path::Portable, has_bf16: false, has_matrix_tiles: false };
+    facts.training = Cpu { path: Path::Portable, has_bf16: false };
     let [note] = &complaints(&facts, "learner")[..] else { panic!("one note") };
     assert!(note.verdict == Verdict::Note && note.text.contains("neither AVX2"), "{note:?}");
     facts.plan.as_mut().unwrap().config.learner.kernel = TrainingKernel::Libtorch;

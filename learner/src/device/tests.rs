@@ -10,9 +10,9 @@ fn under_auto_a_cpu_whose_kernels_train_takes_their_precision_and_a_configured_o
     assert_eq!(chosen(TrainingPrecision::Bf16), (Precision::Bf16, false));
     assert_eq!(chosen(TrainingPrecision::F32), (Precision::F32, false));
     if let Some(precision) = precision_of_kernels(&LearnerSection::default()) {
-        let has_tiles = Cpu::this().has_matrix_tiles;
-        assert_eq!(precision, if has_tiles { Precision::Bf16 } else { Precision::F32 });
-        assert_eq!(chosen(TrainingPrecision::Auto), (precision, has_tiles));
+        let has_bf16 = Cpu::this().has_bf16;
+        assert_eq!(precision, if has_bf16 { Precision::Bf16 } else { Precision::F32 });
+        assert_eq!(chosen(TrainingPrecision::Auto), (precision, has_bf16));
     }
 }
 

@@ -135,9 +135,12 @@ mod tests {
         let architecture = Architecture { channels: 64, blocks: 3, ..plain(6, 7) };
         let Some(mut trainer) = adaptive(&architecture) else { return };
         let stated = trainer.memory(48, 0);
-        assert!(
-            stated.activations > Trainer::new(&architecture, settings(false), 1, 2).unwrap().memory(48, 0).activations
-        );
+        let unchecked = Trainer::new(&architecture, settings(false), 1, 2).unwrap().memory(48, 0).activations;
+        // Values lie in memory as bfloat16 on matrix tiles alone, and then a check widens them.
+        match trainer.path() {
+            Path::Amx => assert!(stated.activations > unchecked),
+            _ => assert_eq!(stated.activations, unchecked),
+        }
         let examples = Examples::Positions(batch(&architecture, 48, 3));
         trainer.begin_check_if_due();
         trainer.model.graph(&examples).store_in_float32();
