@@ -47,6 +47,9 @@ const STEPS: &str = "zerofleet_learner_steps_total";
 const VERSION: &str = "zerofleet_learner_weights_version";
 const HELD: &str = "zerofleet_replay_trajectories";
 const INSERTS: &str = "zerofleet_replay_inserts_total";
+const MEMBERS: &str = "zerofleet_learner_group_members";
+/// The addresses of the learners, as docs/cluster.md names them.
+const LEARNERS: &str = "https://learner@learner-0:7002,https://learner@learner-1:7002";
 const RAW_LOST: &str = r#"zerofleet_arena_exhaustive_lost{search="raw"}"#;
 
 fn metric(cluster: &Compose, service: &str, name: &str) -> f64 {
@@ -185,6 +188,7 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     assert!(again[0] >= version && again[1] >= steps, "{again:?} after {version} and {steps}");
     assert!(metric(&cluster, "replay", HELD) >= held.len() as f64, "the replay server holds what it held");
     wait_until("training goes on", LEARN, || Ok(metric(&cluster, "learner", STEPS) > again[1])).unwrap();
+    a_second_learner_joins_and_goes_on_alone(&mut cluster);
 
     let logs = logs + &cluster.logs();
     let secrets = secrets(&cluster.secrets());
@@ -195,6 +199,28 @@ async fn a_cluster_in_containers_learns_scales_without_a_lost_game_and_goes_on_w
     let looked_for = [&there[..], &secrets].concat();
     let in_images = cluster.in_images(&IMAGES, &looked_for).unwrap();
     assert_eq!(in_images, there.iter().map(String::as_str).collect(), "secrets, or less than all that is in images");
+}
+
+/// Adds the profile `learners` to a running cluster, and then stops its first learner.
+fn a_second_learner_joins_and_goes_on_alone(cluster: &mut Compose) {
+    let steps = metric(cluster, "learner", STEPS);
+    cluster.set("COMPOSE_PROFILES", "cpu,learners");
+    cluster.set("ZEROFLEET__LEARNER__GROUP", LEARNERS);
+    cluster.run(&["up", "--detach"]).unwrap();
+    cluster.healthy("learner-1", 1, START).unwrap();
+    wait_until("both learners train in one group", START, || {
+        Ok(["learner", "learner-1"].iter().all(|learner| metric(cluster, learner, MEMBERS) == 2.0))
+    })
+    .unwrap();
+    let together = metric(cluster, "learner-1", STEPS);
+    assert!(together >= steps, "the second learner has the {steps} steps of the first: {together}");
+    wait_until("they take steps", LEARN, || Ok(metric(cluster, "learner-1", STEPS) > together)).unwrap();
+    cluster.run(&["stop", "learner"]).unwrap();
+    let alone = metric(cluster, "learner-1", STEPS);
+    wait_until("the second learner goes on alone", LEARN, || {
+        Ok(metric(cluster, "learner-1", MEMBERS) == 1.0 && metric(cluster, "learner-1", STEPS) > alone)
+    })
+    .unwrap();
 }
 
 /// Returns the folder of the compose files.
