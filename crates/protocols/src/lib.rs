@@ -12,6 +12,7 @@ mod board;
 mod color;
 pub mod doubles;
 mod engine;
+pub mod gomocup;
 pub mod gtp;
 mod host;
 mod input;
