@@ -16,6 +16,7 @@ pub mod gomocup;
 pub mod gtp;
 mod host;
 mod input;
+pub mod katago;
 mod notation;
 mod record;
 mod result;
