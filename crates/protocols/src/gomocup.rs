@@ -1,7 +1,8 @@
 //! The [protocol of Gomocup](https://plastovicka.github.io/protocl2en.htm) (Piskvork) for Gomoku: [`serve`].
 //!
 //! The mandatory commands are answered, and of the optional ones `RESTART`, `TAKEBACK` and `ABOUT`. `RECTSTART` and
-//! `SWAP2BOARD` are refused with `ERROR`, everything else with `UNKNOWN`. A `MESSAGE` with the win rate precedes a move.
+//! `SWAP2BOARD` are refused with `ERROR`, everything else with `UNKNOWN`. A `MESSAGE` with the win rate precedes each
+//! move.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow::{Break, Continue};

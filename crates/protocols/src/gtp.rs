@@ -17,7 +17,7 @@ mod response;
 mod session;
 
 pub use command_line::{CommandLineError, split_words};
-pub use controller::{Controller, ControllerError, Fault};
+pub use controller::{Controller, Error, Fault};
 pub use session::{LINE_BYTES_MAX, serve};
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Game records in [SGF](https://www.red-bean.com/sgf/), version 4: [`read`] and [`write`].
+//! Game records in [SGF](https://www.red-bean.com/sgf/), version 4: [`read`] and [`write()`].
 //!
 //! Go, Othello, Gomoku and Hex (`GM` 1, 2, 4 and 11) are read and written. A file may hold variations, of which the
 //! main line is the record; [`Tree`] holds the whole tree with all properties. Input is limited to [`BYTES_MAX`] bytes

@@ -51,8 +51,8 @@ impl Controller {
     ///
     /// # Errors
     /// If the program cannot be started.
-    pub fn start(name: &str, command: &mut Command) -> Result<Self, ControllerError> {
-        let error = |fault| ControllerError { engine: name.into(), command: "start".into(), fault };
+    pub fn start(name: &str, command: &mut Command) -> Result<Self, Error> {
+        let error = |fault| Error { engine: name.into(), command: "start".into(), fault };
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(|source| error(Fault::Pipe(source)))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
@@ -78,9 +78,8 @@ impl Controller {
         name: &str,
         input: impl Write + Send + 'static,
         output: impl Read + Send + 'static,
-    ) -> Result<Self, ControllerError> {
-        let error =
-            |source| ControllerError { engine: name.into(), command: "start".into(), fault: Fault::Pipe(source) };
+    ) -> Result<Self, Error> {
+        let error = |source| Error { engine: name.into(), command: "start".into(), fault: Fault::Pipe(source) };
         let (sender, events) = sync_channel(RESPONSES_AHEAD);
         let reader =
             thread::Builder::new().name("engine".into()).spawn(move || read(output, &sender)).map_err(error)?;
@@ -93,12 +92,12 @@ impl Controller {
     /// # Errors
     /// [`Fault::Refused`] if the command failed in the engine, which can go on. After every other fault but
     /// [`Fault::Command`] the engine has ended.
-    pub fn send(&mut self, command: &str, timeout: Duration) -> Result<String, ControllerError> {
+    pub fn send(&mut self, command: &str, timeout: Duration) -> Result<String, Error> {
         self.exchange(command, timeout).map_err(|fault| {
             if !matches!(fault, Fault::Refused { .. } | Fault::Command) {
                 self.end();
             }
-            ControllerError { engine: self.name.clone(), command: command.into(), fault }
+            Error { engine: self.name.clone(), command: command.into(), fault }
         })
     }
 
@@ -132,7 +131,7 @@ impl Controller {
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
-    pub fn play(&mut self, game: BoardGame, size: Size, ply: Ply, timeout: Duration) -> Result<(), ControllerError> {
+    pub fn play(&mut self, game: BoardGame, size: Size, ply: Ply, timeout: Duration) -> Result<(), Error> {
         let command = format!("play {} {}", ply.color.letter(), game.move_name(size, ply.played));
         self.send(&command, timeout).map(|_| ())
     }
@@ -141,16 +140,10 @@ impl Controller {
     ///
     /// # Errors
     /// Those of [`send`](Self::send), and [`Fault::Move`] for a response that is no move; the engine can go on.
-    pub fn genmove(
-        &mut self,
-        game: BoardGame,
-        size: Size,
-        color: Color,
-        timeout: Duration,
-    ) -> Result<Move, ControllerError> {
+    pub fn genmove(&mut self, game: BoardGame, size: Size, color: Color, timeout: Duration) -> Result<Move, Error> {
         let command = format!("genmove {}", color.letter());
         let text = self.send(&command, timeout)?;
-        game.parse_move(size, &text).ok_or_else(|| ControllerError {
+        game.parse_move(size, &text).ok_or_else(|| Error {
             engine: self.name.clone(),
             command,
             fault: Fault::Move { text },
@@ -209,7 +202,7 @@ fn read(output: impl Read, events: &SyncSender<Event>) {
 /// The error of a command to an engine.
 #[derive(Debug, thiserror::Error)]
 #[error("{engine} at `{command}`: {fault}")]
-pub struct ControllerError {
+pub struct Error {
     /// The name of the engine.
     pub engine: String,
     /// The command.
