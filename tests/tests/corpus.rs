@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+#[path = "../../fuzz/checks/analysis.rs"]
+mod analysis;
 #[path = "../../fuzz/checks/checkpoint.rs"]
 mod checkpoint;
 #[path = "../../fuzz/checks/crash.rs"]
 mod crash;
 #[path = "../../fuzz/checks/evaluations.rs"]
 mod evaluations;
+#[path = "../../fuzz/checks/gtp.rs"]
+mod gtp;
 #[path = "../../fuzz/checks/infer.rs"]
 mod infer;
 #[path = "../../fuzz/checks/inserts.rs"]
@@ -28,6 +32,8 @@ mod record;
 mod run_file;
 #[path = "../../fuzz/checks/segments.rs"]
 mod segments;
+#[path = "../../fuzz/checks/sgf.rs"]
+mod sgf;
 #[path = "../../fuzz/checks/spool.rs"]
 mod spool;
 #[path = "../../fuzz/checks/tokens.rs"]
@@ -146,15 +152,18 @@ fn trajectories() -> Vec<experience::Trajectory> {
 /// The seeds of every target.
 fn all_seeds() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     vec![
+        ("analysis", analysis::seeds()),
         ("checkpoint", checkpoint::seeds()),
         ("crash", crash::seeds()),
         ("evaluations", evaluations::seeds()),
+        ("gtp", gtp::seeds()),
         ("infer", infer::seeds()),
         ("inserts", inserts::seeds(&trajectories())),
         ("operator", operator::seeds(&record::trajectory(0))),
         ("record", record::seeds()),
         ("run_file", run_file::seeds()),
         ("segments", segments::seeds(&record::seeds())),
+        ("sgf", sgf::seeds()),
         ("spool", spool::seeds(&trajectories())),
         ("tokens", tokens::seeds()),
         ("trace", trace::seeds()),
@@ -224,6 +233,21 @@ fn any_bytes_are_a_file_of_tokens_or_are_refused_without_a_quote() {
 #[test]
 fn any_text_is_a_trace_context_or_is_ignored() {
     run("trace", seeds("trace"), 10_000, trace::check);
+}
+
+#[test]
+fn any_bytes_are_commands_of_which_each_has_one_response() {
+    run("gtp", seeds("gtp"), 1500, gtp::check);
+}
+
+#[test]
+fn any_bytes_are_a_game_record_that_is_read_as_it_is_written_or_are_refused() {
+    run("sgf", seeds("sgf"), 4000, sgf::check);
+}
+
+#[test]
+fn any_bytes_are_analysis_queries_with_a_response_for_each_position_or_an_error() {
+    run("analysis", seeds("analysis"), 1500, analysis::check);
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl Counts {
             Row {
                 name: "code lines outside tests, examples and fuzz",
                 value: code as f64,
-                limit: Max(95_500.0),
+                limit: Max(97_500.0),
                 target: 72_000.0,
             },
             Row { name: "folders that hold Rust files", value: folders(&files), limit: Max(220.0), target: 170.0 },

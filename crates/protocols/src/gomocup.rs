@@ -1,0 +1,409 @@
+//! The [protocol of Gomocup](https://plastovicka.github.io/protocl2en.htm) (Piskvork) for Gomoku: [`serve`].
+//!
+//! The mandatory commands are answered, and of the optional ones `RESTART`, `TAKEBACK` and `ABOUT`. `RECTSTART` and
+//! `SWAP2BOARD` are refused with `ERROR`, everything else with `UNKNOWN`. A `MESSAGE` with the win rate precedes each
+//! move.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
+
+use crate::{
+    Analysis, BoardGame, Cell, Clock, Color, Engine, GomokuRule, Host, Input, Line, Move, Ply, Record, Rules, Search,
+    Settings, Setup, Size, TimeControl, winrate,
+};
+
+/// The most bytes of a line of input.
+pub const LINE_BYTES_MAX: usize = 4096;
+/// The value of `INFO time_left` without a limit.
+const UNLIMITED_MS: i64 = 2_147_483_647;
+
+/// The lines of a response, or the reason of an `ERROR`. A command without a response has no lines.
+type Answer = Result<Vec<String>, String>;
+
+/// Answers commands until `END` or the end of the input.
+///
+/// # Errors
+/// If the output cannot be written, or the engine plays another game.
+pub fn serve(
+    engine: &mut dyn Engine,
+    input: &mut dyn Input,
+    output: &mut dyn Write,
+    host: &Host<'_>,
+    settings: &Settings,
+) -> io::Result<()> {
+    let identity = engine.identity();
+    if identity.game != BoardGame::Gomoku {
+        return Err(io::Error::other(format!("the protocol of Gomocup is for Gomoku, not for {:?}", identity.game)));
+    }
+    let rules = identity.rules;
+    let limits = Limits::default();
+    Session { engine, input, output, host, settings, rules, record: None, limits, refused_rules: None }.run()
+}
+
+/// The limits of time that the manager sets.
+#[derive(Debug, Clone, Copy, Default)]
+struct Limits {
+    /// The time of each move.
+    turn: Option<Duration>,
+    /// The time of the whole game.
+    game: Option<Duration>,
+    /// The time that is left of it.
+    left: Option<Duration>,
+}
+
+impl Limits {
+    /// Returns the time for the next move, of `moves_left` own ones; `None` without a limit.
+    fn budget(&self, moves_left: u32, lag: Duration) -> Option<Duration> {
+        let share = |left: Duration| {
+            let mut clock = Clock::new(TimeControl::Absolute { main: self.game.unwrap_or(left) });
+            clock.set_left(left, 0);
+            clock.budget(moves_left, lag)
+        };
+        let (turn, share) = (self.turn.map(|turn| turn.saturating_sub(lag)), self.left.and_then(share));
+        turn.into_iter().chain(share).min()
+    }
+}
+
+/// A connection.
+struct Session<'a> {
+    engine: &'a mut dyn Engine,
+    input: &'a mut dyn Input,
+    output: &'a mut dyn Write,
+    host: &'a Host<'a>,
+    settings: &'a Settings,
+    rules: Rules,
+    /// The game, once there is one.
+    record: Option<Record>,
+    limits: Limits,
+    /// The reason for which the rules of the last `INFO rule` are not played. `INFO` has no response, so it is one of
+    /// the next command that requests a move.
+    refused_rules: Option<String>,
+}
+
+impl Session<'_> {
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            let line = match self.input.next() {
+                Line::Text(line) => line,
+                Line::TooLong => {
+                    self.respond(Err("the line is too long".into()))?;
+                    continue;
+                }
+                Line::End => return Ok(()),
+            };
+            let line = line.trim();
+            let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let rest = rest.trim();
+            let answer = match name.to_ascii_uppercase().as_str() {
+                "" => Ok(Vec::new()),
+                "END" => return Ok(()),
+                "START" => self.start(rest),
+                "RESTART" => self.restart(),
+                "BEGIN" => self.think(),
+                "TURN" => self.turn(rest),
+                "BOARD" => self.board(),
+                "INFO" => {
+                    self.info(rest);
+                    Ok(Vec::new())
+                }
+                "TAKEBACK" => self.take_back(rest),
+                "ABOUT" => Ok(vec![self.about()]),
+                "RECTSTART" => Err("boards are square".into()),
+                "SWAP2BOARD" => {
+                    let lines = self.lines_until_done();
+                    lines.and(Err("the opening SWAP2 is not supported".into()))
+                }
+                _ => Ok(vec!["UNKNOWN command".into()]),
+            };
+            self.respond(answer)?;
+        }
+    }
+
+    fn respond(&mut self, answer: Answer) -> io::Result<()> {
+        match answer {
+            Ok(lines) => {
+                for line in lines {
+                    writeln!(self.output, "{}", one_line(&line))?;
+                }
+            }
+            Err(reason) => writeln!(self.output, "ERROR {}", one_line(&reason))?,
+        }
+        self.output.flush()
+    }
+
+    fn start(&mut self, size: &str) -> Answer {
+        let size = size.parse().ok().and_then(Size::square).ok_or_else(|| format!("`{size}` is not a size"))?;
+        self.begin_game(size)
+    }
+
+    fn restart(&mut self) -> Answer {
+        let size = self.record.as_ref().ok_or("there is no game: START first")?.setup.size;
+        self.begin_game(size)
+    }
+
+    fn begin_game(&mut self, size: Size) -> Answer {
+        let record = Record::new(Setup { rules: self.rules, ..Setup::empty(size) });
+        // After a refusal there is no game: the one before is not continued.
+        self.record = None;
+        record.replay(self.engine, 0).map_err(|error| error.to_string())?;
+        self.record = Some(record);
+        self.limits.left = self.limits.game;
+        Ok(vec!["OK".into()])
+    }
+
+    fn turn(&mut self, cell: &str) -> Answer {
+        let color = self.engine.to_move();
+        let record = self.record.as_mut().ok_or("there is no game: START first")?;
+        let played = parse_cell(cell, record.setup.size)?;
+        let ply = Ply { color, played: Move::Place(played) };
+        record.play(self.engine, ply).map_err(|error| format!("{cell}: {error}"))?;
+        self.think()
+    }
+
+    /// Searches a move of the player to move, plays it and returns it. The move is not needed any more if the manager
+    /// has sent `END`.
+    fn think(&mut self) -> Answer {
+        if let Some(reason) = &self.refused_rules {
+            return Err(reason.clone());
+        }
+        let color = self.engine.to_move();
+        let record = self.record.as_mut().ok_or("there is no game: START first")?;
+        let started = (self.host.clock)();
+        let expected = BoardGame::Gomoku.plies_expected(record.setup.size).saturating_sub(record.plies.len());
+        let moves_left = u32::try_from(expected.div_ceil(2)).unwrap_or(u32::MAX);
+        let time = self.limits.budget(moves_left, self.settings.lag);
+        let visits = time.is_none().then_some(self.settings.visits);
+        let (host, input) = (self.host, &mut *self.input);
+        let searched = self.engine.search(&Search { color, visits, time, restrictions: &[] }, &mut |_| {
+            let is_late = time.is_some_and(|time| (host.clock)().saturating_sub(started) >= time);
+            if is_late || is_end(input.waiting()) { Break(()) } else { Continue(()) }
+        });
+        let elapsed = (host.clock)().saturating_sub(started);
+        self.limits.left = self.limits.left.map(|left| left.saturating_sub(elapsed));
+        if is_end(input.waiting()) {
+            return Ok(Vec::new());
+        }
+        let analysis = searched.map_err(|error| error.to_string())?;
+        let choice = analysis.choice;
+        let Move::Place(cell) = choice else { return Err("there is no move".into()) };
+        record.play(self.engine, Ply { color, played: choice }).map_err(|error| error.to_string())?;
+        Ok(vec![message(&analysis), format!("{},{}", cell.column, cell.row)])
+    }
+
+    fn board(&mut self) -> Answer {
+        let lines = self.lines_until_done();
+        let setup = self.record.as_ref().ok_or("there is no game: START first")?.setup.clone();
+        let plies = plies_of_board(&lines?, setup.size)?;
+        let record = self.record.as_mut().ok_or("there is no game: START first")?;
+        record.replace(self.engine, Record { setup, plies }).map_err(|error| error.to_string())?;
+        self.think()
+    }
+
+    /// Reads the lines up to `DONE` or the end of the input; an error if there are more than cells on any board.
+    fn lines_until_done(&mut self) -> Result<Vec<String>, String> {
+        let mut lines = Vec::new();
+        let mut is_refused = false;
+        loop {
+            match self.input.next() {
+                Line::End => break,
+                Line::Text(line) if line.trim().eq_ignore_ascii_case("DONE") => break,
+                Line::Text(line) if line.trim().is_empty() => {}
+                Line::Text(line) if lines.len() < Size::SIDE_MAX * Size::SIDE_MAX => lines.push(line),
+                Line::Text(_) | Line::TooLong => is_refused = true,
+            }
+        }
+        if is_refused { Err("the board has too many or too long lines".into()) } else { Ok(lines) }
+    }
+
+    fn take_back(&mut self, cell: &str) -> Answer {
+        let record = self.record.as_mut().ok_or("there is no game: START first")?;
+        let taken = Move::Place(parse_cell(cell, record.setup.size)?);
+        if record.plies.last().map(|ply| ply.played) != Some(taken) {
+            return Err(format!("{cell} is not the last move"));
+        }
+        record.undo(self.engine).map_err(|error| error.to_string())?;
+        Ok(vec!["OK".into()])
+    }
+
+    /// Reads an `INFO`. Unknown keys and values are ignored, as the protocol prescribes.
+    fn info(&mut self, text: &str) {
+        let Some((key, value)) = text.split_once(char::is_whitespace) else { return };
+        let Ok(value) = value.trim().parse::<i64>() else { return };
+        let duration = Duration::from_millis(u64::try_from(value).unwrap_or(0));
+        let is_limited = value != UNLIMITED_MS;
+        match key.to_ascii_lowercase().as_str() {
+            "timeout_turn" => self.limits.turn = is_limited.then_some(duration),
+            "timeout_match" => {
+                self.limits.game = Some(duration).filter(|_| is_limited && value > 0);
+                self.limits.left = self.limits.game;
+            }
+            "time_left" => self.limits.left = is_limited.then_some(duration),
+            "rule" => self.set_rule(value),
+            _ => {}
+        }
+    }
+
+    fn set_rule(&mut self, rule: i64) {
+        let rule = match rule {
+            0 => GomokuRule::Freestyle,
+            1 => GomokuRule::ExactlyFive,
+            4 => GomokuRule::Renju,
+            _ => {
+                self.refused_rules = Some(format!("rule {rule} is not supported"));
+                return;
+            }
+        };
+        self.rules = Rules::Gomoku(rule);
+        self.refused_rules = None;
+        if let Some(record) = &mut self.record {
+            let new =
+                Record { setup: Setup { rules: self.rules, ..record.setup.clone() }, plies: record.plies.clone() };
+            self.refused_rules = record.replace(self.engine, new).err().map(|error| error.to_string());
+        }
+    }
+
+    fn about(&self) -> String {
+        let identity = self.engine.identity();
+        let quoted = |text: &str| text.replace('"', "'");
+        format!("name=\"{}\", version=\"{}\"", quoted(&identity.name), quoted(&identity.version))
+    }
+}
+
+/// Returns a line for the log of the manager.
+fn message(analysis: &Analysis) -> String {
+    format!("MESSAGE {} simulations, win rate {:.1} %", analysis.visits, 100.0 * winrate(analysis.value))
+}
+
+fn is_end(line: Option<&Line>) -> bool {
+    matches!(line, Some(Line::Text(line)) if line.trim().eq_ignore_ascii_case("END"))
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Parses `X,Y`, counted from 0 at the top left.
+fn parse_cell(text: &str, size: Size) -> Result<Cell, String> {
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    let cell = text.split_once(',').and_then(|(x, y)| size.cell(number(x)?, number(y)?));
+    cell.ok_or_else(|| format!("`{text}` is not a cell of the board"))
+}
+
+/// Returns the moves that lead to a board of lines `X,Y,FIELD`, with FIELD 1 for own stones and 2 for those of the
+/// opponent. The stones may be listed in any order: those of each player are played in theirs.
+fn plies_of_board(lines: &[String], size: Size) -> Result<Vec<Ply>, String> {
+    let (mut own, mut opponent) = (Vec::new(), Vec::new());
+    for line in lines {
+        let (cell, field) = line.trim().rsplit_once(',').ok_or_else(|| format!("`{line}` is not X,Y,FIELD"))?;
+        let cell = parse_cell(cell, size)?;
+        match field.trim() {
+            "1" => own.push(cell),
+            "2" => opponent.push(cell),
+            field => return Err(format!("the field `{field}` is not supported")),
+        }
+    }
+    // The own side is to move.
+    let (first, second) = match opponent.len().checked_sub(own.len()) {
+        Some(0) => (own, opponent),
+        Some(1) => (opponent, own),
+        _ => {
+            return Err(format!(
+                "{} own stones and {} of the opponent: the engine is not to move",
+                own.len(),
+                opponent.len()
+            ));
+        }
+    };
+    let ply = |index: usize| {
+        let (color, stones) = if index.is_multiple_of(2) { (Color::Black, &first) } else { (Color::White, &second) };
+        Ply { color, played: Move::Place(stones[index / 2]) }
+    };
+    Ok((0..lines.len()).map(ply).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell as Shared;
+
+    use super::*;
+    use crate::doubles::{FirstCell, Script};
+
+    /// The lines that an engine answers, without its messages; the clock advances by a millisecond with every look.
+    fn answers(text: &str) -> Vec<String> {
+        let now = Shared::new(0);
+        let clock = || {
+            now.set(now.get() + 1);
+            Duration::from_millis(now.get())
+        };
+        let host = Host { clock: &clock, read_file: &|_, _| Err(io::ErrorKind::NotFound.into()) };
+        let settings = Settings { visits: 50, lag: Duration::from_millis(10) };
+        let (mut engine, mut output) = (FirstCell::new(BoardGame::Gomoku), Vec::new());
+        serve(&mut engine, &mut Script::new(text, 100), &mut output, &host, &settings).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        let is_answer = |line: &&str| *line != "MESSAGE 50 simulations, win rate 62.5 %";
+        text.lines().filter(is_answer).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_game_is_played_taken_back_and_continued() {
+        let text = "START 15\r\nBEGIN\r\nTURN 7,7\r\nTAKEBACK 1,0\r\nTAKEBACK 7,7\r\nTURN 1,0\r\nRESTART\r\nbegin\r\n";
+        assert_eq!(answers(text), ["OK", "0,0", "1,0", "OK", "OK", "2,0", "OK", "0,0"]);
+    }
+
+    #[test]
+    fn a_board_in_any_order_is_set_up_for_either_side() {
+        let first = "START 5\nBOARD\n1,0,2\n2,0,2\n0,0,1\n3,0,1\nDONE\nTURN 0,1\n";
+        assert_eq!(answers(first), ["OK", "4,0", "1,1"]);
+        let second = "START 5\nBOARD\n0,0,2\nDONE\nBOARD\nDONE\nEND\n";
+        assert_eq!(answers(second), ["OK", "1,0", "0,0"]);
+    }
+
+    #[test]
+    fn what_is_wrong_or_unsupported_is_an_error_and_the_session_goes_on() {
+        let text = "BEGIN\nRESTART\nSTART 99\nSTART x\nSTART 19\nRECTSTART 10,20\nTURN 20,0\nTURN 3\nTURN 0,0\nTURN 0,0\n\
+                    BOARD\n0,0,1\nDONE\nBOARD\n0,0,3\nDONE\nTAKEBACK 5,5\nSWAP2BOARD\n1,1\nDONE\nPLAY 1,1\n\nABOUT\n";
+        let expected = [
+            "ERROR there is no game: START first",
+            "ERROR there is no game: START first",
+            "ERROR `99` is not a size",
+            "ERROR `x` is not a size",
+            "OK",
+            "ERROR boards are square",
+            "ERROR `20,0` is not a cell of the board",
+            "ERROR `3` is not a cell of the board",
+            "1,0",
+            "ERROR 0,0: the cell is not empty",
+            "ERROR 1 own stones and 0 of the opponent: the engine is not to move",
+            "ERROR the field `3` is not supported",
+            "ERROR 5,5 is not the last move",
+            "ERROR the opening SWAP2 is not supported",
+            "UNKNOWN command",
+            "name=\"first-cell\", version=\"1.0\"",
+        ];
+        assert_eq!(answers(text), expected);
+    }
+
+    #[test]
+    fn an_unsupported_rule_is_reported_when_a_move_is_requested() {
+        let text = "START 9\nINFO rule 2\nINFO unknown 3\nINFO folder x\nINFO\nBEGIN\nINFO rule 1\nBEGIN\n";
+        assert_eq!(answers(text), ["OK", "ERROR rule 2 is not supported", "0,0"]);
+    }
+
+    #[test]
+    fn a_move_gets_the_smaller_of_its_own_limit_and_its_share_of_the_game() {
+        let ms = Duration::from_millis;
+        let budget =
+            |turn, left| Limits { turn, left, game: None }.budget(20, ms(100)).map(|budget| budget.as_millis());
+        assert_eq!(budget(None, None), None);
+        assert_eq!(budget(Some(ms(0)), None), Some(0));
+        assert_eq!(budget(Some(ms(5000)), None), Some(4900));
+        assert_eq!(budget(Some(ms(5000)), Some(ms(40_000))), Some(1400));
+        assert_eq!(budget(Some(ms(1000)), Some(ms(400_000))), Some(900));
+    }
+
+    #[test]
+    fn the_end_of_the_session_ends_a_search_without_a_move() {
+        assert_eq!(answers("START 9\nINFO timeout_turn 100000\nBEGIN\nEND\nTURN 1,1\n"), ["OK"]);
+    }
+}

@@ -1,0 +1,142 @@
+//! The options and the lines of the analysis commands of Leela Zero and KataGo: [`Options`], [`info_line`].
+
+use std::time::Duration;
+
+use crate::{Analysis, BoardGame, Candidate, Color, Move, Restriction, RestrictionKind, Size, winrate};
+
+use super::failure::Failure;
+
+/// The most restrictions of a command.
+const RESTRICTIONS_MAX: usize = 64;
+
+/// The form of a line of analysis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// Leela Zero: shares are integers in units of 1/10000.
+    LeelaZero,
+    /// KataGo and Sabaki: shares are decimal numbers.
+    KataGo,
+}
+
+/// The options of an analysis command.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Options {
+    /// The player for whom moves are searched.
+    pub(super) color: Color,
+    /// The time between lines; `None` for a line at the end only.
+    pub(super) interval: Option<Duration>,
+    /// The fewest moves of a line, where there are as many.
+    moves_min: usize,
+    /// The most moves of a line.
+    moves_max: usize,
+    /// Whether the expected owners of all cells are reported.
+    has_ownership: bool,
+    /// Whether the visits of each ply of a variation are reported.
+    has_variation_visits: bool,
+    /// Restrictions of the search.
+    pub(super) restrictions: Vec<Restriction>,
+}
+
+impl Options {
+    /// Parses `[color] [interval] {key value}`.
+    ///
+    /// # Errors
+    /// [`Failure::Syntax`].
+    pub(super) fn parse(arguments: &[&str], game: BoardGame, size: Size, to_move: Color) -> Result<Self, Failure> {
+        let mut words = arguments.iter().copied().peekable();
+        let mut next_if = |is_next: &dyn Fn(&str) -> bool| words.next_if(|word| is_next(word));
+        let color = next_if(&|word| Color::parse(word).is_some()).and_then(Color::parse);
+        let interval = next_if(&|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+        let mut options = Self {
+            color: color.unwrap_or(to_move),
+            interval: interval.map(centiseconds).transpose()?,
+            moves_min: 0,
+            moves_max: usize::MAX,
+            has_ownership: false,
+            has_variation_visits: false,
+            restrictions: Vec::new(),
+        };
+        while let Some(key) = words.next() {
+            let mut value = || words.next().ok_or(Failure::Syntax);
+            match key {
+                "interval" => options.interval = Some(centiseconds(value()?)?),
+                "minmoves" => options.moves_min = number(value()?)?,
+                "maxmoves" => options.moves_max = number(value()?)?,
+                "ownership" => options.has_ownership = boolean(value()?)?,
+                "pvVisits" => options.has_variation_visits = boolean(value()?)?,
+                // They describe what no engine here predicts, and are accepted for the user interfaces that send them.
+                "ownershipStdev" | "movesOwnership" | "movesOwnershipStdev" | "rootInfo" | "noResultValue" => {
+                    boolean(value()?)?;
+                }
+                "avoid" | "allow" if options.restrictions.len() < RESTRICTIONS_MAX => {
+                    let kind = if key == "allow" { RestrictionKind::Allow } else { RestrictionKind::Avoid };
+                    let color = Color::parse(value()?).ok_or(Failure::Syntax)?;
+                    let moves = value()?.split(',').map(|name| game.parse_move(size, name));
+                    let moves: Option<Vec<Move>> = moves.collect();
+                    let until_depth = number(value()?)?;
+                    let moves = moves.ok_or(Failure::Syntax)?;
+                    options.restrictions.push(Restriction { color, kind, moves, until_depth });
+                }
+                _ => return Err(Failure::Syntax),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|_| Failure::Syntax)
+}
+
+fn boolean(text: &str) -> Result<bool, Failure> {
+    text.to_ascii_lowercase().parse().map_err(|_| Failure::Syntax)
+}
+
+fn centiseconds(text: &str) -> Result<Duration, Failure> {
+    Ok(Duration::from_millis(10 * u64::from(number::<u32>(text)?)))
+}
+
+/// Returns the line of an analysis: an `info` for each move, the best first. It is empty if there is no move.
+pub(super) fn info_line(analysis: &Analysis, style: Style, options: &Options, game: BoardGame, size: Size) -> String {
+    let reported = analysis.reported(options.moves_min, options.moves_max);
+    let infos = reported.map(|(order, candidate)| {
+        let numbers = match style {
+            Style::LeelaZero => leela_zero(candidate, order),
+            Style::KataGo => katago(candidate, order),
+        };
+        let mut info = format!("info move {} {numbers} pv", game.move_name(size, candidate.played));
+        for ply in &candidate.variation {
+            info.push_str(&format!(" {}", game.move_name(size, ply.played)));
+        }
+        if options.has_variation_visits {
+            info.push_str(" pvVisits");
+            candidate.variation.iter().for_each(|ply| info.push_str(&format!(" {}", ply.visits)));
+        }
+        info
+    });
+    let mut line = infos.collect::<Vec<_>>().join(" ");
+    if let Some(ownership) = analysis.ownership.as_ref().filter(|_| options.has_ownership) {
+        line.push_str(" ownership");
+        ownership.iter().for_each(|owner| line.push_str(&format!(" {owner:.3}")));
+    }
+    line
+}
+
+fn leela_zero(candidate: &Candidate, order: usize) -> String {
+    let share = |share: f64| (10_000.0 * share).round();
+    let (winrate, lcb) = (share(winrate(candidate.value)), share(candidate.winrate_lower_bound()));
+    let Candidate { visits, prior, .. } = candidate;
+    format!("visits {visits} winrate {winrate} prior {} lcb {lcb} order {order}", share(f64::from(*prior)))
+}
+
+/// The utility is the value, −1 to 1. A score that is not predicted is 0, as is its deviation, which none predicts.
+fn katago(candidate: &Candidate, order: usize) -> String {
+    let Candidate { visits, prior, value, .. } = candidate;
+    let (winrate, lcb) = (winrate(*value), candidate.winrate_lower_bound());
+    let (score, utility_lcb) = (candidate.score_lead.unwrap_or(0.0), 2.0 * lcb - 1.0);
+    format!(
+        "visits {visits} edgeVisits {visits} utility {value:.6} winrate {winrate:.6} scoreMean {score:.6} \
+         scoreStdev 0.0 scoreLead {score:.6} scoreSelfplay {score:.6} prior {prior:.6} lcb {lcb:.6} \
+         utilityLcb {utility_lcb:.6} weight {visits} order {order}"
+    )
+}

@@ -1,0 +1,362 @@
+//! The commands and their answers: [`find`].
+
+use std::time::Duration;
+
+use crate::{BoardGame, Cell, Color, GoRules, Move, Record, Rules, Setup, Size, Status, Stone, TimeControl, sgf};
+
+use super::analyze::Style;
+use super::failure::Failure;
+use super::handicap;
+use super::session::{Purpose, Session};
+
+/// The longest time of a time control, in seconds: that which KataGo requires.
+const SECONDS_MAX: f64 = 2_147_483_647.0;
+
+/// The way in which a command is executed.
+#[derive(Clone, Copy)]
+pub(super) enum Action {
+    /// Returns the text of its response.
+    Answer(fn(&mut Session<'_>, &[&str]) -> Answer),
+    /// Searches and writes lines of analysis.
+    Stream(Style, Purpose),
+    /// Ends the session.
+    Quit,
+}
+
+/// The text of a response, or the failure.
+type Answer = Result<String, Failure>;
+
+/// The games in which a command is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Games {
+    All,
+    Only(BoardGame),
+}
+
+use Action::{Answer as A, Stream};
+use Games::{All, Only};
+const GO: Games = Only(BoardGame::Go);
+
+/// All commands, by name.
+const COMMANDS: &[(&str, Games, Action)] = &[
+    ("analyze", All, Stream(Style::KataGo, Purpose::Watch)),
+    ("boardsize", All, A(boardsize)),
+    ("clear_board", All, A(clear_board)),
+    ("clear_cache", All, A(clear_cache)),
+    ("final_score", All, A(final_score)),
+    ("final_status_list", GO, A(final_status_list)),
+    ("fixed_handicap", GO, A(fixed_handicap)),
+    ("genmove", All, A(genmove)),
+    ("genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
+    ("hexgui-analyze_commands", Only(BoardGame::Hex), A(hexgui_analyze_commands)),
+    ("kata-analyze", All, Stream(Style::KataGo, Purpose::Watch)),
+    ("kata-genmove_analyze", All, Stream(Style::KataGo, Purpose::Play)),
+    ("kata-get-rules", GO, A(get_rules)),
+    ("kata-set-rules", GO, A(set_rules)),
+    ("kgs-time_settings", All, A(kgs_time_settings)),
+    ("known_command", All, A(known_command)),
+    ("komi", GO, A(komi)),
+    ("list_commands", All, A(list_commands)),
+    ("loadsgf", All, A(loadsgf)),
+    ("lz-analyze", All, Stream(Style::LeelaZero, Purpose::Watch)),
+    ("lz-genmove_analyze", All, Stream(Style::LeelaZero, Purpose::Play)),
+    ("name", All, A(name)),
+    ("place_free_handicap", GO, A(place_free_handicap)),
+    ("play", All, A(play)),
+    ("protocol_version", All, A(protocol_version)),
+    ("quit", All, Action::Quit),
+    ("rectangular_boardsize", All, A(boardsize)),
+    ("reg_genmove", All, A(reg_genmove)),
+    ("set_free_handicap", GO, A(set_free_handicap)),
+    ("showboard", All, A(showboard)),
+    ("time_left", All, A(time_left)),
+    ("time_settings", All, A(time_settings)),
+    ("undo", All, A(undo)),
+    ("version", All, A(version)),
+];
+
+/// Returns the action of a command that is known in this game.
+pub(super) fn find(name: &str, game: BoardGame) -> Option<Action> {
+    known(game).find(|(known, _)| *known == name).map(|(_, action)| action)
+}
+
+/// Returns true if the command plays a move of the engine, behind which it may ponder.
+pub(super) fn is_move(name: &str) -> bool {
+    name == "genmove" || name.ends_with("genmove_analyze")
+}
+
+/// The names and actions of the commands of a game.
+fn known(game: BoardGame) -> impl Iterator<Item = (&'static str, Action)> {
+    let is_known = move |games: Games| games == All || games == Only(game);
+    COMMANDS.iter().filter(move |(_, games, _)| is_known(*games)).map(|(name, _, action)| (*name, *action))
+}
+
+/// Returns the arguments if there are exactly N.
+fn exactly<'a, const N: usize>(arguments: &[&'a str]) -> Result<[&'a str; N], Failure> {
+    arguments.try_into().map_err(|_| Failure::Syntax)
+}
+
+fn none(arguments: &[&str]) -> Result<(), Failure> {
+    exactly::<0>(arguments).map(|_| ())
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|_| Failure::Syntax)
+}
+
+fn color(text: &str) -> Result<Color, Failure> {
+    Color::parse(text).ok_or(Failure::Syntax)
+}
+
+fn seconds(text: &str) -> Result<Duration, Failure> {
+    let seconds: f64 = number(text)?;
+    let is_valid = (0.0..=SECONDS_MAX).contains(&seconds);
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| is_valid).ok_or(Failure::Syntax)
+}
+
+fn protocol_version(_: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    Ok("2".into())
+}
+
+fn name(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    Ok(session.engine.identity().name.clone())
+}
+
+fn version(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    Ok(session.engine.identity().version.clone())
+}
+
+fn known_command(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [name] = exactly(arguments)?;
+    Ok(find(name, session.game()).is_some().to_string())
+}
+
+fn list_commands(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    Ok(known(session.game()).map(|(name, _)| name).collect::<Vec<_>>().join("\n"))
+}
+
+fn boardsize(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let (width, height) = match *arguments {
+        [side] => (side, side),
+        [width, height] => (width, height),
+        _ => return Err(Failure::Syntax),
+    };
+    let size = Size::new(number(width)?, number(height)?).ok_or(Failure::Size)?;
+    session.start(Record::new(Setup { size, ..without_stones(session) }), Failure::Size)?;
+    Ok(String::new())
+}
+
+fn clear_board(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    session.start(Record::new(without_stones(session)), Failure::Size)?;
+    Ok(String::new())
+}
+
+/// The setup of the game without its stones.
+fn without_stones(session: &Session<'_>) -> Setup {
+    Setup { stones: Vec::new(), to_move: None, ..session.record.setup.clone() }
+}
+
+fn clear_cache(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    session.engine.clear_cache();
+    Ok(String::new())
+}
+
+fn komi(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [komi] = exactly(arguments)?;
+    let komi = Some(number::<f32>(komi)?).filter(|komi| komi.is_finite()).ok_or(Failure::Syntax)?;
+    change(session, |setup| setup.komi = komi, Failure::Komi)
+}
+
+/// Changes the setup of the game under way.
+fn change(session: &mut Session<'_>, change: impl FnOnce(&mut Setup), refused: Failure) -> Answer {
+    let mut record = session.record.clone();
+    change(&mut record.setup);
+    session.replace(record, refused)?;
+    Ok(String::new())
+}
+
+fn get_rules(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    let Rules::Go(rules) = session.record.setup.rules else { return Err(Failure::Rules) };
+    serde_json::to_string(&rules).map_err(|_| Failure::Rules)
+}
+
+fn set_rules(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let rules = GoRules::parse(&arguments.join(" ")).ok_or(Failure::Syntax)?;
+    change(session, |setup| setup.rules = Rules::Go(rules), Failure::Rules)
+}
+
+fn play(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [side, played] = exactly(arguments)?;
+    let color = color(side)?;
+    match session.game().parse_move(session.size(), played) {
+        // HexGui reports that the opponent has resigned; nothing is played then.
+        Some(Move::Resign) if session.game() == BoardGame::Hex => {}
+        Some(Move::Resign) | None => return Err(Failure::Syntax),
+        Some(played) => session.play(color, played)?,
+    }
+    Ok(String::new())
+}
+
+fn genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [side] = exactly(arguments)?;
+    let color = color(side)?;
+    let choice = session.choose(color)?;
+    session.play_choice(color, choice)?;
+    Ok(session.game().move_name(session.size(), choice))
+}
+
+fn reg_genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [side] = exactly(arguments)?;
+    let choice = session.choose(color(side)?)?;
+    Ok(session.game().move_name(session.size(), choice))
+}
+
+fn undo(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    session.record.undo(session.engine).map_err(|error| Failure::of(error, Failure::Undo))?;
+    Ok(String::new())
+}
+
+fn time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [main, period, moves] = exactly(arguments)?;
+    let control = TimeControl::from_time_settings(seconds(main)?, seconds(period)?, number(moves)?);
+    session.set_time(control);
+    Ok(String::new())
+}
+
+fn kgs_time_settings(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let control = match *arguments {
+        ["none"] => TimeControl::Unlimited,
+        ["absolute", main] => TimeControl::Absolute { main: seconds(main)? },
+        ["canadian", main, period, moves] => {
+            TimeControl::Canadian { main: seconds(main)?, period: seconds(period)?, moves: at_least_one(moves)? }
+        }
+        ["byoyomi", main, period, periods] => {
+            TimeControl::ByoYomi { main: seconds(main)?, period: seconds(period)?, periods: at_least_one(periods)? }
+        }
+        _ => return Err(Failure::Syntax),
+    };
+    session.set_time(control);
+    Ok(String::new())
+}
+
+fn at_least_one(text: &str) -> Result<u32, Failure> {
+    number(text).and_then(|count| if count > 0 { Ok(count) } else { Err(Failure::Syntax) })
+}
+
+fn time_left(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [side, left, count] = exactly(arguments)?;
+    let color = color(side)?;
+    session.clocks[color.index()].set_left(seconds(left)?, number(count)?);
+    Ok(String::new())
+}
+
+fn final_score(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    let result = session.engine.result().map_err(|error| Failure::of(error, Failure::Score))?;
+    Ok(result.to_string())
+}
+
+fn final_status_list(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [status] = exactly(arguments)?;
+    let status = match status {
+        "alive" => Status::Alive,
+        "seki" => Status::Seki,
+        "dead" => Status::Dead,
+        _ => return Err(Failure::Syntax),
+    };
+    let strings = session.engine.status(status).map_err(|error| Failure::of(error, Failure::Score))?;
+    Ok(strings.iter().map(|string| vertices(session, string)).collect::<Vec<_>>().join("\n"))
+}
+
+fn vertices(session: &Session<'_>, cells: &[Cell]) -> String {
+    let names = cells.iter().map(|cell| session.game().cell_name(session.size(), *cell));
+    names.collect::<Vec<_>>().join(" ")
+}
+
+fn fixed_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [count] = exactly(arguments)?;
+    let cells = handicap::fixed(session.size(), number(count)?).ok_or(Failure::StoneCount)?;
+    place_handicap(session, &cells)
+}
+
+/// Places the fixed stones, or as many as have fixed places: the engine may place fewer than requested.
+fn place_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let [count] = exactly(arguments)?;
+    let size = session.size();
+    let count = Some(number::<usize>(count)?).filter(|count| (2..size.len()).contains(count));
+    let count = count.ok_or(Failure::StoneCount)?.min(handicap::fixed_max(size));
+    let cells = handicap::fixed(size, count).ok_or(Failure::StoneCount)?;
+    place_handicap(session, &cells)
+}
+
+fn set_free_handicap(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let (game, size) = (session.game(), session.size());
+    let cells: Option<Vec<Cell>> = arguments.iter().map(|name| game.parse_cell(size, name)).collect();
+    let cells = cells.filter(|cells| (2..size.len()).contains(&cells.len())).ok_or(Failure::VertexList)?;
+    let is_repeated = |(index, cell): (usize, &Cell)| cells[..index].contains(cell);
+    if cells.iter().enumerate().any(is_repeated) {
+        return Err(Failure::VertexList);
+    }
+    place_handicap(session, &cells)?;
+    Ok(String::new())
+}
+
+fn place_handicap(session: &mut Session<'_>, cells: &[Cell]) -> Answer {
+    let Record { setup, plies } = &session.record;
+    if !setup.stones.is_empty() || !plies.is_empty() {
+        return Err(Failure::BoardNotEmpty);
+    }
+    let stones = cells.iter().map(|&cell| Stone { color: Color::Black, cell }).collect();
+    let set = |setup: &mut Setup| (setup.stones, setup.to_move) = (stones, Some(Color::White));
+    change(session, set, Failure::StoneCount)?;
+    Ok(vertices(session, cells))
+}
+
+fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    let (path, plies) = match *arguments {
+        [path] => (path, usize::MAX),
+        [path, number_of_move] => (path, number::<usize>(number_of_move)?.saturating_sub(1)),
+        _ => return Err(Failure::Syntax),
+    };
+    let failure = |reason: String| Failure::File { reason };
+    let bytes = (session.host.read_file)(path, sgf::BYTES_MAX as u64).map_err(|error| failure(error.to_string()))?;
+    let file = sgf::read(&bytes).map_err(|error| failure(error.to_string()))?;
+    if file.game != session.game() {
+        return Err(failure(format!("it is a record of {:?}", file.game)));
+    }
+    let current = &session.record.setup;
+    let (komi, rules) = (file.komi.unwrap_or(current.komi), current.rules);
+    let mut record = Record { setup: Setup { komi, rules, ..file.record.setup }, plies: file.record.plies };
+    record.plies.truncate(plies);
+    session.start(record, failure("its moves or its board are not possible".into()))?;
+    Ok(String::new())
+}
+
+fn showboard(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    Ok(format!("\n{}", session.engine.render()))
+}
+
+/// Lists what HexGui offers in its menu, as `type/label/command`.
+fn hexgui_analyze_commands(_: &mut Session<'_>, arguments: &[&str]) -> Answer {
+    none(arguments)?;
+    Ok("string/Show Board/showboard\nstring/Final Score/final_score\nstring/Best Move/reg_genmove %m".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_sorted_and_differ() {
+        assert!(COMMANDS.is_sorted_by(|(a, ..), (b, ..)| a < b));
+    }
+}

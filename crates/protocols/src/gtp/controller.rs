@@ -1,0 +1,258 @@
+//! The side of a connection that drives an engine: [`Controller`].
+
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::{BoardGame, Color, Move, Ply, Size};
+
+use super::response::{self, Event};
+
+/// The most bytes of a command: a pipe holds them, so that an engine that reads nothing does not block the controller.
+const COMMAND_BYTES_MAX: usize = 4096;
+/// The most bytes of a response, and of a line outside of one.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
+/// The responses that are read ahead. An engine that prints more waits.
+const RESPONSES_AHEAD: usize = 2;
+/// The most responses that an engine prints while its end is awaited.
+const EVENTS_AT_END_MAX: usize = 100;
+/// The time in which the output of a killed engine ends.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// An engine that is driven over pipes, one command at a time.
+///
+/// An engine that does not respond in time, or does not keep to the protocol, is killed with the processes that it
+/// started in its process group; every later command is then an error. It is killed when the controller is dropped,
+/// too.
+pub struct Controller {
+    name: String,
+    input: Box<dyn Write + Send>,
+    events: Receiver<Event>,
+    reader: Option<JoinHandle<()>>,
+    child: Option<Child>,
+    is_ended: bool,
+    next_id: u32,
+}
+
+impl std::fmt::Debug for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller").field("name", &self.name).field("is_ended", &self.is_ended).finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    /// Starts a program with pipes to its input and output. Its standard error stays that of the command. `name` stands
+    /// in errors.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn start(name: &str, command: &mut Command) -> Result<Self, Error> {
+        let error = |fault| Error { engine: name.into(), command: "start".into(), fault };
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(|source| error(Fault::Pipe(source)))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (input, output) = (input.expect("the input is piped"), output.expect("the output is piped"));
+        match Self::over(name, input, output) {
+            Ok(mut controller) => {
+                controller.child = Some(child);
+                Ok(controller)
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Drives an engine over any pipes.
+    ///
+    /// # Errors
+    /// If the thread that reads cannot be started.
+    pub fn over(
+        name: &str,
+        input: impl Write + Send + 'static,
+        output: impl Read + Send + 'static,
+    ) -> Result<Self, Error> {
+        let error = |source| Error { engine: name.into(), command: "start".into(), fault: Fault::Pipe(source) };
+        let (sender, events) = sync_channel(RESPONSES_AHEAD);
+        let reader =
+            thread::Builder::new().name("engine".into()).spawn(move || read(output, &sender)).map_err(error)?;
+        let input = Box::new(input);
+        Ok(Self { name: name.into(), input, events, reader: Some(reader), child: None, is_ended: false, next_id: 1 })
+    }
+
+    /// Sends a command and returns the text of its response.
+    ///
+    /// # Errors
+    /// [`Fault::Refused`] if the command failed in the engine, which can go on. After every other fault but
+    /// [`Fault::Command`] the engine has ended.
+    pub fn send(&mut self, command: &str, timeout: Duration) -> Result<String, Error> {
+        self.exchange(command, timeout).map_err(|fault| {
+            if !matches!(fault, Fault::Refused { .. } | Fault::Command) {
+                self.end();
+            }
+            Error { engine: self.name.clone(), command: command.into(), fault }
+        })
+    }
+
+    fn exchange(&mut self, command: &str, timeout: Duration) -> Result<String, Fault> {
+        if command.len() > COMMAND_BYTES_MAX || command.trim().is_empty() || command.contains(|c: char| c.is_control())
+        {
+            return Err(Fault::Command);
+        }
+        if self.is_ended {
+            return Err(Fault::Ended);
+        }
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+        let sent = writeln!(self.input, "{id} {command}").and_then(|()| self.input.flush());
+        sent.map_err(
+            |source| if source.kind() == io::ErrorKind::BrokenPipe { Fault::Ended } else { Fault::Pipe(source) },
+        )?;
+        let response = match self.events.recv_timeout(timeout) {
+            Ok(Event::Response(response)) => response,
+            Ok(Event::TooLong) => return Err(Fault::TooLong { bytes_max: RESPONSE_BYTES_MAX }),
+            Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => return Err(Fault::Ended),
+            Err(RecvTimeoutError::Timeout) => return Err(Fault::Timeout { timeout }),
+        };
+        if response.id != Some(id) {
+            return Err(Fault::Id { expected: id, found: response.id });
+        }
+        if response.is_success { Ok(response.text) } else { Err(Fault::Refused { message: response.text }) }
+    }
+
+    /// Sends a move of a player.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub fn play(&mut self, game: BoardGame, size: Size, ply: Ply, timeout: Duration) -> Result<(), Error> {
+        let command = format!("play {} {}", ply.color.letter(), game.move_name(size, ply.played));
+        self.send(&command, timeout).map(|_| ())
+    }
+
+    /// Requests a move, which the engine plays.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send), and [`Fault::Move`] for a response that is no move; the engine can go on.
+    pub fn genmove(&mut self, game: BoardGame, size: Size, color: Color, timeout: Duration) -> Result<Move, Error> {
+        let command = format!("genmove {}", color.letter());
+        let text = self.send(&command, timeout)?;
+        game.parse_move(size, &text).ok_or_else(|| Error {
+            engine: self.name.clone(),
+            command,
+            fault: Fault::Move { text },
+        })
+    }
+
+    /// Requests the end of the engine, and kills it if it does not end by itself.
+    pub fn quit(mut self, timeout: Duration) {
+        // An engine that refuses to quit is killed below.
+        let _ = self.send("quit", timeout);
+        if !self.is_ended {
+            self.await_end(timeout);
+        }
+    }
+
+    /// Waits until the output has ended. Returns false if it has not within the time.
+    fn await_end(&mut self, timeout: Duration) -> bool {
+        let mut events = (0..EVENTS_AT_END_MAX).map(|_| self.events.recv_timeout(timeout));
+        events.find_map(Result::err) == Some(RecvTimeoutError::Disconnected)
+    }
+
+    /// Kills the engine and waits for its end.
+    fn end(&mut self) {
+        self.is_ended = true;
+        self.input = Box::new(io::sink());
+        let Some(mut child) = self.child.take() else { return };
+        // The group is gone if the engine has ended by itself.
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.end();
+        // A process outside of the group may still hold the pipe: the thread is then left to it.
+        if self.await_end(ENDING) {
+            let _ = self.reader.take().map(JoinHandle::join);
+        }
+    }
+}
+
+/// Reads responses until the output ends or the controller is gone.
+fn read(output: impl Read, events: &SyncSender<Event>) {
+    let mut output = BufReader::new(output);
+    loop {
+        let event = response::read(&mut output, RESPONSE_BYTES_MAX);
+        let is_last = matches!(event, Event::End | Event::TooLong);
+        if events.send(event).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// The error of a command to an engine.
+#[derive(Debug, thiserror::Error)]
+#[error("{engine} at `{command}`: {fault}")]
+pub struct Error {
+    /// The name of the engine.
+    pub engine: String,
+    /// The command.
+    pub command: String,
+    /// The reason.
+    pub fault: Fault,
+}
+
+/// The reason for which a command to an engine failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The engine answered with an error.
+    #[error("the engine answered `{message}`")]
+    Refused {
+        /// Its message.
+        message: String,
+    },
+    /// The command is empty, too long, or contains control characters. It was not sent.
+    #[error("a command is one line of 1 to {} bytes", COMMAND_BYTES_MAX)]
+    Command,
+    /// The engine answered `genmove` with something else.
+    #[error("`{text}` is no move")]
+    Move {
+        /// The answer.
+        text: String,
+    },
+    /// The engine did not respond in time.
+    #[error("no response within {timeout:?}")]
+    Timeout {
+        /// The time.
+        timeout: Duration,
+    },
+    /// The engine has ended.
+    #[error("the engine has ended")]
+    Ended,
+    /// The response is too long.
+    #[error("a response of more than {bytes_max} bytes")]
+    TooLong {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The response has the id of another command.
+    #[error("a response with the id {found:?} instead of {expected}")]
+    Id {
+        /// The id of the command.
+        expected: u32,
+        /// The id of the response.
+        found: Option<u32>,
+    },
+    /// The pipes failed, or the program could not be started.
+    #[error("{0}")]
+    Pipe(io::Error),
+}

@@ -1,0 +1,268 @@
+//! The engine's side of a connection: [`serve`].
+
+use std::io::{self, Write};
+use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
+
+use crate::{
+    Analysis, BoardGame, Clock, Color, Engine, Host, Input, Line, Move, Ply, Record, Search, Settings, Setup, Size,
+    TimeControl,
+};
+
+use super::analyze::{Options, Style, info_line};
+use super::command::Command;
+use super::commands::{self, Action};
+use super::failure::Failure;
+
+/// The most bytes of a line of input: a list of handicap stones on a full board takes 2,000.
+pub const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// The purpose of a search whose lines of analysis are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It ends with the next line of input, as `lz-analyze`.
+    Watch,
+    /// It ends by itself, and its move is played, as `lz-genmove_analyze`.
+    Play,
+}
+
+/// Answers commands until `quit` or the end of the input.
+///
+/// # Errors
+/// If the output cannot be written, or the engine does not start the game of its own [`Identity`](crate::Identity).
+pub fn serve(
+    engine: &mut dyn Engine,
+    input: &mut dyn Input,
+    output: &mut dyn Write,
+    host: &Host<'_>,
+    settings: &Settings,
+) -> io::Result<()> {
+    let identity = engine.identity();
+    let record = Record::new(Setup { rules: identity.rules, ..Setup::empty(identity.size) });
+    record.replay(engine, 0).map_err(io::Error::other)?;
+    let clock = Clock::new(TimeControl::Unlimited);
+    let mut session =
+        Session { engine, input, output, host, settings, record, control: TimeControl::Unlimited, clocks: [clock; 2] };
+    session.run()
+}
+
+/// A connection: the game, the clocks and the ends of the connection.
+pub(super) struct Session<'a> {
+    pub(super) engine: &'a mut dyn Engine,
+    input: &'a mut dyn Input,
+    output: &'a mut dyn Write,
+    pub(super) host: &'a Host<'a>,
+    settings: &'a Settings,
+    pub(super) record: Record,
+    control: TimeControl,
+    /// The time left of Black and White.
+    pub(super) clocks: [Clock; 2],
+}
+
+impl Session<'_> {
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            let line = match self.input.next() {
+                Line::Text(line) => line,
+                Line::TooLong => {
+                    self.respond(None, Err(Failure::LineTooLong))?;
+                    continue;
+                }
+                Line::End => return Ok(()),
+            };
+            let Some(command) = Command::parse(&line) else { continue };
+            let id = command.id.as_deref();
+            let arguments: Vec<&str> = command.arguments.iter().map(String::as_str).collect();
+            match commands::find(&command.name, self.game()) {
+                None => self.respond(id, Err(Failure::UnknownCommand))?,
+                Some(Action::Quit) => return self.respond(id, Ok(String::new())),
+                Some(Action::Answer(answer)) => {
+                    let answer = answer(self, &arguments);
+                    self.respond(id, answer)?;
+                }
+                Some(Action::Stream(style, purpose)) => self.stream(id, &arguments, style, purpose)?,
+            }
+            if commands::is_move(&command.name) {
+                self.ponder();
+            }
+        }
+    }
+
+    pub(super) fn game(&self) -> BoardGame {
+        self.engine.identity().game
+    }
+
+    pub(super) fn size(&self) -> Size {
+        self.record.setup.size
+    }
+
+    fn respond(&mut self, id: Option<&str>, answer: Result<String, Failure>) -> io::Result<()> {
+        let (mark, text) = match answer {
+            Ok(text) => ('=', text),
+            Err(failure) => ('?', failure.to_string()),
+        };
+        let (id, body) = (id.unwrap_or(""), body(&text));
+        let space = if body.is_empty() || body.starts_with('\n') { "" } else { " " };
+        write!(self.output, "{mark}{id}{space}{body}\n\n")?;
+        self.output.flush()
+    }
+
+    /// Replaces the game; `refused` is the failure if the engine refuses it. Both players get their whole time.
+    pub(super) fn start(&mut self, record: Record, refused: Failure) -> Result<(), Failure> {
+        self.replace(record, refused)?;
+        self.set_time(self.control);
+        Ok(())
+    }
+
+    /// Replaces the game while the clocks go on.
+    pub(super) fn replace(&mut self, record: Record, refused: Failure) -> Result<(), Failure> {
+        self.record.replace(self.engine, record).map_err(|error| Failure::of(error, refused))
+    }
+
+    /// Plays a move and appends it to the game.
+    pub(super) fn play(&mut self, color: Color, played: Move) -> Result<(), Failure> {
+        let ply = Ply { color, played };
+        self.record.play(self.engine, ply).map_err(|error| Failure::of(error, Failure::IllegalMove))
+    }
+
+    pub(super) fn set_time(&mut self, control: TimeControl) {
+        self.control = control;
+        self.clocks = [Clock::new(control); 2];
+    }
+
+    /// Returns the time for a move of `color`; `None` for any time.
+    fn budget(&self, color: Color) -> Option<Duration> {
+        let expected = self.game().plies_expected(self.size());
+        let moves_left = expected.saturating_sub(self.record.plies.len()).div_ceil(2);
+        let moves_left = u32::try_from(moves_left).unwrap_or(u32::MAX);
+        self.clocks[color.index()].budget(moves_left, self.settings.lag)
+    }
+
+    /// Searches a move of `color` within its time, and subtracts the time that it took. Does not play it.
+    pub(super) fn choose(&mut self, color: Color) -> Result<Move, Failure> {
+        let (started, time) = ((self.host.clock)(), self.budget(color));
+        let visits = time.is_none().then_some(self.settings.visits);
+        let search = Search { color, visits, time, restrictions: &[] };
+        let (host, mut end_in_time) = (self.host, end_at(self.host, started, time));
+        let analysis = self.engine.search(&search, &mut |_| if end_in_time() { Break(()) } else { Continue(()) })?;
+        self.clocks[color.index()].spend((host.clock)().saturating_sub(started));
+        Ok(analysis.choice)
+    }
+
+    /// Plays a chosen move, unless it resigns.
+    pub(super) fn play_choice(&mut self, color: Color, choice: Move) -> Result<(), Failure> {
+        if choice == Move::Resign { Ok(()) } else { self.play(color, choice) }
+    }
+
+    /// Searches and writes lines of analysis. A failure before the first line is a failed response, and one behind it
+    /// ends the response.
+    fn stream(&mut self, id: Option<&str>, arguments: &[&str], style: Style, purpose: Purpose) -> io::Result<()> {
+        let (game, size) = (self.game(), self.size());
+        let options = match Options::parse(arguments, game, size, self.engine.to_move()) {
+            Ok(options) => options,
+            Err(failure) => return self.respond(id, Err(failure)),
+        };
+        let (started, color) = ((self.host.clock)(), options.color);
+        let time = if purpose == Purpose::Play { self.budget(color) } else { None };
+        let visits = (purpose == Purpose::Play && time.is_none()).then_some(self.settings.visits);
+        let search = Search { color, visits, time, restrictions: &options.restrictions };
+        let line = |analysis: &Analysis| info_line(analysis, style, &options, game, size);
+        let mut lines = StreamedResponse { output: &mut *self.output, id, is_open: false, failure: None };
+        let (host, input) = (self.host, &mut *self.input);
+        let mut end_in_time = end_at(host, started, time);
+        let mut report_at = options.interval.map(|interval| started + interval);
+        let searched = self.engine.search(&search, &mut |analysis| {
+            let now = (host.clock)();
+            if report_at.is_some_and(|at| now >= at) {
+                report_at = options.interval.map(|interval| now + interval);
+                lines.write(&line(analysis));
+            }
+            let is_over = match purpose {
+                Purpose::Watch => input.waiting().is_some(),
+                Purpose::Play => end_in_time(),
+            };
+            if is_over || lines.failure.is_some() { Break(()) } else { Continue(()) }
+        });
+        let analysis = match searched {
+            Ok(analysis) => analysis,
+            Err(_) if lines.is_open => return lines.end(),
+            Err(error) => return self.respond(id, Err(error.into())),
+        };
+        lines.write(&line(&analysis));
+        if purpose == Purpose::Watch {
+            // A search that ended by itself keeps its response open, as one without an end.
+            input.peek();
+            return lines.end();
+        }
+        self.clocks[color.index()].spend((host.clock)().saturating_sub(started));
+        let ply = Ply { color, played: analysis.choice };
+        let played = if analysis.choice == Move::Resign { Ok(()) } else { self.record.play(&mut *self.engine, ply) };
+        if played.is_ok() {
+            lines.write(&format!("play {}", game.move_name(size, analysis.choice)));
+        }
+        lines.end()
+    }
+
+    /// Searches until the next line of input, if the engine ponders. Failures are those of the next move, too.
+    fn ponder(&mut self) {
+        if !self.engine.ponders() || self.input.waiting().is_some() {
+            return;
+        }
+        let search = Search { color: self.engine.to_move(), visits: None, time: None, restrictions: &[] };
+        let input = &mut *self.input;
+        let mut progress = |_: &Analysis| if input.waiting().is_some() { Break(()) } else { Continue(()) };
+        let _ = self.engine.search(&search, &mut progress);
+    }
+}
+
+/// Returns a function that is true once the time has passed.
+fn end_at<'a>(host: &'a Host<'a>, started: Duration, time: Option<Duration>) -> impl FnMut() -> bool + 'a {
+    move || time.is_some_and(|time| (host.clock)().saturating_sub(started) >= time)
+}
+
+/// Returns the text of a response: without control characters, blank lines and white space at line ends, but for a line
+/// feed at its beginning.
+fn body(text: &str) -> String {
+    let clean = |line: &str| line.chars().filter(|c| !c.is_ascii_control() || *c == '\t').collect::<String>();
+    let lines = text.lines().map(|line| clean(line.trim_end())).filter(|line| !line.is_empty());
+    let first = if text.starts_with('\n') { "\n" } else { "" };
+    format!("{first}{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// A response that is written line by line.
+struct StreamedResponse<'a> {
+    output: &'a mut dyn Write,
+    id: Option<&'a str>,
+    /// True once the first line of the response is written.
+    is_open: bool,
+    /// The first failure to write.
+    failure: Option<io::Error>,
+}
+
+impl StreamedResponse<'_> {
+    /// Writes a line, unless it is empty; keeps a failure for [`end`](Self::end).
+    fn write(&mut self, line: &str) {
+        let write = |output: &mut dyn Write, is_open: bool| {
+            if !is_open {
+                writeln!(output, "={}", self.id.unwrap_or(""))?;
+            }
+            if !line.is_empty() {
+                writeln!(output, "{line}")?;
+            }
+            output.flush()
+        };
+        if self.failure.is_none() {
+            self.failure = write(self.output, self.is_open).err();
+            self.is_open = true;
+        }
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        self.write("");
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        writeln!(self.output)?;
+        self.output.flush()
+    }
+}

@@ -1,0 +1,19 @@
+//! The clock and the files of a session, which are arguments: [`Host`].
+
+use std::io;
+use std::time::Duration;
+
+/// The clock and the files that a session may use.
+#[derive(Clone, Copy)]
+pub struct Host<'a> {
+    /// Returns the time since any fixed moment; it never runs backwards.
+    pub clock: &'a dyn Fn() -> Duration,
+    /// Reads a file of at most this many bytes, for `loadsgf`; a longer one is an error.
+    pub read_file: &'a dyn Fn(&str, u64) -> io::Result<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Host<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}

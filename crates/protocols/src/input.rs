@@ -1,0 +1,179 @@
+//! Lines of input with a limit of length: [`Line`], [`Input`], of files [`Lines`], of pipes [`Background`].
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread;
+
+/// The lines that are read ahead. The other side waits when there are more.
+const LINES_AHEAD: usize = 16;
+
+/// A line of input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// The text without its line feed. Bytes that are not UTF-8 are replaced.
+    Text(String),
+    /// A line that was longer than the limit, and was skipped.
+    TooLong,
+    /// The end of the input, or a failure to read it. It is returned again and again.
+    End,
+}
+
+/// Lines of input that a session reads, also while it searches.
+pub trait Input {
+    /// Waits for the next line and returns it.
+    fn next(&mut self) -> Line;
+
+    /// Waits for the next line and returns it without removing it.
+    fn peek(&mut self) -> &Line;
+
+    /// Returns the line that [`next`](Self::next) would return without waiting; `None` if it has not arrived.
+    fn waiting(&mut self) -> Option<&Line>;
+}
+
+/// Lines of a file, all of which have arrived.
+#[derive(Debug)]
+pub struct Lines<R> {
+    source: R,
+    bytes_max: usize,
+    waiting: Option<Line>,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Returns the lines of a source, of at most `bytes_max` bytes each.
+    pub const fn new(source: R, bytes_max: usize) -> Self {
+        Self { source, bytes_max, waiting: None }
+    }
+}
+
+impl<R: BufRead> Input for Lines<R> {
+    fn next(&mut self) -> Line {
+        self.waiting.take().unwrap_or_else(|| read_line(&mut self.source, self.bytes_max))
+    }
+
+    fn peek(&mut self) -> &Line {
+        let Self { source, bytes_max, waiting } = self;
+        waiting.get_or_insert_with(|| read_line(source, *bytes_max))
+    }
+
+    fn waiting(&mut self) -> Option<&Line> {
+        Some(self.peek())
+    }
+}
+
+/// Lines that a thread reads from a pipe or a socket.
+///
+/// The thread ends with its source. It is not joined: a session may end by a command while the thread waits for input
+/// that never comes.
+#[derive(Debug)]
+pub struct Background {
+    lines: Receiver<Line>,
+    waiting: Option<Line>,
+}
+
+impl Background {
+    /// Starts a thread that reads lines of at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn start(source: impl Read + Send + 'static, bytes_max: usize) -> io::Result<Self> {
+        let (sender, lines) = sync_channel(LINES_AHEAD);
+        let read = move || {
+            let mut source = BufReader::new(source);
+            loop {
+                let line = read_line(&mut source, bytes_max);
+                let is_last = line == Line::End;
+                if sender.send(line).is_err() || is_last {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name("input".into()).spawn(read)?;
+        Ok(Self { lines, waiting: None })
+    }
+}
+
+impl Input for Background {
+    fn next(&mut self) -> Line {
+        // The thread drops its sender behind the end of the input.
+        self.waiting.take().unwrap_or_else(|| self.lines.recv().unwrap_or(Line::End))
+    }
+
+    fn peek(&mut self) -> &Line {
+        let lines = &self.lines;
+        self.waiting.get_or_insert_with(|| lines.recv().unwrap_or(Line::End))
+    }
+
+    fn waiting(&mut self) -> Option<&Line> {
+        if self.waiting.is_none() {
+            self.waiting = match self.lines.try_recv() {
+                Ok(line) => Some(line),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => Some(Line::End),
+            };
+        }
+        self.waiting.as_ref()
+    }
+}
+
+/// Reads a line of at most `bytes_max` bytes without its line feed; the rest of a longer one is skipped.
+pub(crate) fn read_line(source: &mut impl BufRead, bytes_max: usize) -> Line {
+    let (mut bytes, mut is_long, mut is_end) = (Vec::new(), false, true);
+    loop {
+        let chunk: &[u8] = match source.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => &[],
+        };
+        if chunk.is_empty() {
+            break;
+        }
+        is_end = false;
+        let line_feed = chunk.iter().position(|&byte| byte == b'\n');
+        let part = &chunk[..line_feed.unwrap_or(chunk.len())];
+        is_long |= bytes.len() + part.len() > bytes_max;
+        if !is_long {
+            bytes.extend_from_slice(part);
+        }
+        let used = part.len() + usize::from(line_feed.is_some());
+        source.consume(used);
+        if line_feed.is_some() {
+            break;
+        }
+    }
+    match (is_end, is_long) {
+        (true, _) => Line::End,
+        (_, true) => Line::TooLong,
+        _ => Line::Text(String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_within_the_limit_are_read_and_longer_ones_skipped() {
+        let text = |line: &str| Line::Text(line.into());
+        let mut input = Background::start(&b"one\n\n12345678\n123456789\nlast"[..], 8).unwrap();
+        assert_eq!(input.next(), text("one"));
+        assert_eq!(input.next(), text(""));
+        assert_eq!(input.next(), text("12345678"));
+        assert_eq!(input.next(), Line::TooLong);
+        assert_eq!(input.next(), text("last"));
+        assert_eq!([input.next(), input.next()], [Line::End, Line::End]);
+        assert_eq!(input.waiting(), Some(&Line::End));
+    }
+
+    #[test]
+    fn a_line_that_waits_is_the_next_one() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let mut input = Background::start(reader, 8).unwrap();
+        assert_eq!(input.waiting(), None);
+        io::Write::write_all(&mut writer, b"a\n").unwrap();
+        while input.waiting().is_none() {
+            thread::yield_now();
+        }
+        assert_eq!(input.next(), Line::Text("a".into()));
+        assert_eq!(input.waiting(), None);
+    }
+}

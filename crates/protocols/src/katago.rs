@@ -1,0 +1,18 @@
+//! KataGo's [JSON analysis protocol](https://github.com/lightvector/KataGo/blob/master/docs/Analysis_Engine.md):
+//! [`serve`], with [`Query`] and [`Response`] for both directions.
+//!
+//! Positions are searched one at a time, by priority and then in their order; queries and actions that arrive during a
+//! search are taken at once. An engine without a network for scores gives 0 for every score and its deviation; the
+//! utility is the value of the position, −1 to 1, and `lcb` is that of [`Candidate`](crate::Candidate).
+
+mod job;
+mod query;
+mod response;
+mod session;
+
+pub use query::{MoveRestriction, Query};
+pub use response::{MoveInfo, Response, RootInfo};
+pub use session::{LINE_BYTES_MAX, Perspective, Settings, serve};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! A query whose fields are valid: [`Job`].
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    Cell, Color, GoRules, HandicapBonus, Identity, Move, Ply, Record, Restriction, RestrictionKind, Rules, Setup, Size,
+    Stone,
+};
+
+use super::query::{FieldMessage, MoveRestriction, Query};
+
+/// The most positions of a query.
+const TURNS_MAX: usize = 10_000;
+/// The largest komi.
+const KOMI_MAX: f32 = 150.0;
+
+/// A query whose fields are valid. Whether its moves are legal is found when they are played.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Job {
+    pub(super) id: String,
+    pub(super) record: Record,
+    /// The numbers of plies before the positions, and their priorities.
+    pub(super) turns: Vec<Turn>,
+    pub(super) visits: Option<u32>,
+    pub(super) restrictions: Vec<Restriction>,
+    pub(super) report_every: Option<Duration>,
+    pub(super) has_policy: bool,
+    pub(super) has_ownership: bool,
+    pub(super) has_variation_visits: bool,
+    /// The length of the line of the query, by which the memory of waiting queries is limited.
+    pub(super) bytes: usize,
+}
+
+/// A position of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) number: usize,
+    pub(super) priority: i64,
+}
+
+impl Job {
+    /// Checks the fields of a query whose line has `bytes` bytes.
+    ///
+    /// # Errors
+    /// The first invalid field.
+    pub(super) fn new(query: Query, identity: &Identity, bytes: usize) -> Result<Self, FieldMessage> {
+        let size = Size::new(query.board_x_size, query.board_y_size).ok_or_else(|| {
+            FieldMessage::new("boardXSize", format!("a board has 1 to {} cells a side", Size::SIDE_MAX))
+        })?;
+        let board = Board { identity, size };
+        let plies = query.moves.iter().map(|pair| board.ply(pair)).collect::<Result<Vec<Ply>, _>>()?;
+        let stones = query.initial_stones.iter().map(|pair| board.stone(pair)).collect::<Result<Vec<Stone>, _>>()?;
+        let first = query.initial_player.as_deref().map(|player| color("initialPlayer", player)).transpose()?;
+        let rules = rules(&query, identity)?;
+        let setup = Setup {
+            size,
+            komi: komi(query.komi, &rules)?,
+            rules,
+            stones,
+            to_move: first.or(plies.first().map(|ply| ply.color)),
+        };
+        let restrictions = board.restrictions(&query)?;
+        let report_every = query.report_during_search_every.map(interval).transpose()?;
+        if query.max_visits == Some(0) {
+            return Err(FieldMessage::new("maxVisits", "expected at least 1"));
+        }
+        Ok(Self {
+            turns: turns(&query)?,
+            id: query.id,
+            record: Record { setup, plies },
+            visits: query.max_visits,
+            restrictions,
+            report_every,
+            has_policy: query.include_policy,
+            has_ownership: query.include_ownership,
+            has_variation_visits: query.include_pv_visits,
+            bytes,
+        })
+    }
+}
+
+fn color(field: &str, text: &str) -> Result<Color, FieldMessage> {
+    Color::parse(text).ok_or_else(|| FieldMessage::new(field, format!("`{text}` is no player: expected B or W")))
+}
+
+fn interval(seconds: f64) -> Result<Duration, FieldMessage> {
+    let interval = Duration::try_from_secs_f64(seconds).ok().filter(|interval| !interval.is_zero());
+    interval.ok_or_else(|| FieldMessage::new("reportDuringSearchEvery", "expected a positive number of seconds"))
+}
+
+/// The rules of a query; in games but Go those of the engine.
+fn rules(query: &Query, identity: &Identity) -> Result<Rules, FieldMessage> {
+    if !matches!(identity.rules, Rules::Go(_)) {
+        return Ok(identity.rules);
+    }
+    let rules = match &query.rules {
+        None => return Err(FieldMessage::new("rules", "the field is required")),
+        Some(Value::String(name)) => GoRules::named(name),
+        Some(object) => serde_json::from_value(object.clone()).ok(),
+    };
+    let mut rules = rules.ok_or_else(|| FieldMessage::new("rules", "the rules are unknown"))?;
+    if let Some(bonus) = &query.white_handicap_bonus {
+        rules.white_handicap_bonus = match bonus.as_str() {
+            "0" => HandicapBonus::Zero,
+            "N-1" => HandicapBonus::StonesLessOne,
+            "N" => HandicapBonus::Stones,
+            _ => return Err(FieldMessage::new("whiteHandicapBonus", "expected 0, N-1 or N")),
+        };
+    }
+    Ok(Rules::Go(rules))
+}
+
+fn komi(komi: Option<f32>, rules: &Rules) -> Result<f32, FieldMessage> {
+    let usual = if let Rules::Go(rules) = rules { rules.komi_usual() } else { 0.0 };
+    let komi = komi.unwrap_or(usual);
+    if komi.abs() <= KOMI_MAX && (2.0 * komi).fract() == 0.0 {
+        Ok(komi)
+    } else {
+        Err(FieldMessage::new("komi", format!("expected a multiple of 0.5 from -{KOMI_MAX} to {KOMI_MAX}")))
+    }
+}
+
+fn turns(query: &Query) -> Result<Vec<Turn>, FieldMessage> {
+    let last = query.moves.len();
+    let numbers = query.analyze_turns.clone().unwrap_or_else(|| vec![last]);
+    if let Some(number) = numbers.iter().find(|number| **number > last) {
+        return Err(FieldMessage::new("analyzeTurns", format!("there is no turn {number}: there are {last} moves")));
+    }
+    if numbers.len() > TURNS_MAX {
+        return Err(FieldMessage::new("analyzeTurns", format!("a query has at most {TURNS_MAX} turns")));
+    }
+    let priorities = query.priorities.clone().unwrap_or_else(|| vec![query.priority; numbers.len()]);
+    if priorities.len() != numbers.len() {
+        return Err(FieldMessage::new("priorities", "expected as many as analyzeTurns"));
+    }
+    Ok(numbers.into_iter().zip(priorities).map(|(number, priority)| Turn { number, priority }).collect())
+}
+
+/// The board on which the moves of a query are read.
+struct Board<'a> {
+    identity: &'a Identity,
+    size: Size,
+}
+
+impl Board<'_> {
+    fn ply(&self, (player, location): &(String, String)) -> Result<Ply, FieldMessage> {
+        Ok(Ply { color: color("moves", player)?, played: self.played("moves", location)? })
+    }
+
+    fn stone(&self, (player, location): &(String, String)) -> Result<Stone, FieldMessage> {
+        let field = "initialStones";
+        let Move::Place(cell) = self.played(field, location)? else {
+            return Err(FieldMessage::new(field, format!("`{location}` is no place of a stone")));
+        };
+        Ok(Stone { color: color(field, player)?, cell })
+    }
+
+    /// Parses the name of a move, or coordinates from the top left: `(0,13)`.
+    fn played(&self, field: &str, text: &str) -> Result<Move, FieldMessage> {
+        let coordinates = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        let played = match coordinates {
+            Some(pair) => self.coordinates(pair).map(Move::Place),
+            None => self.identity.game.parse_move(self.size, text).filter(|played| *played != Move::Resign),
+        };
+        played.ok_or_else(|| FieldMessage::new(field, format!("`{text}` is no move on this board")))
+    }
+
+    fn coordinates(&self, pair: &str) -> Option<Cell> {
+        let (x, y) = pair.split_once(',')?;
+        self.size.cell(x.trim().parse().ok()?, y.trim().parse().ok()?)
+    }
+
+    fn restrictions(&self, query: &Query) -> Result<Vec<Restriction>, FieldMessage> {
+        if query.allow_moves.len() > 1 {
+            return Err(FieldMessage::new("allowMoves", "expected one entry"));
+        }
+        let lists = [
+            ("avoidMoves", RestrictionKind::Avoid, &query.avoid_moves),
+            ("allowMoves", RestrictionKind::Allow, &query.allow_moves),
+        ];
+        let mut restrictions = Vec::new();
+        for (field, kind, list) in lists {
+            for MoveRestriction { player, moves, until_depth } in list {
+                let moves = moves.iter().map(|text| self.played(field, text)).collect::<Result<Vec<Move>, _>>()?;
+                restrictions.push(Restriction { color: color(field, player)?, kind, moves, until_depth: *until_depth });
+            }
+        }
+        Ok(restrictions)
+    }
+}

@@ -1,0 +1,163 @@
+//! A query as it is written in JSON: [`Query`].
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Fields that a query may have and that change nothing here.
+const IGNORED: [&str; 5] = [
+    "overrideSettings",
+    "rootPolicyTemperature",
+    "rootFpuReductionMax",
+    "includeMovesOwnership",
+    "includeNoResultValue",
+];
+
+/// A request for the analysis of positions of a game. Fields have the names and meanings of KataGo's protocol.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Query {
+    /// Any text, which the responses repeat.
+    pub id: String,
+    /// Stones on the board before the first move, as `["B", "Q4"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub initial_stones: Vec<(String, String)>,
+    /// The moves, as `["W", "P5"]`.
+    pub moves: Vec<(String, String)>,
+    /// The player of the first move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_player: Option<String>,
+    /// The rules of Go: a name, or an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Value>,
+    /// The komi, a multiple of 0.5 from −150 to 150.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub komi: Option<f32>,
+    /// The points of White in handicap games, which take precedence over those of the rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub white_handicap_bonus: Option<String>,
+    /// The number of columns.
+    pub board_x_size: usize,
+    /// The number of rows.
+    pub board_y_size: usize,
+    /// The numbers of moves before the positions to analyse; without them the last position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub analyze_turns: Option<Vec<usize>>,
+    /// The most simulations of a position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_visits: Option<u32>,
+    /// Whether the expected owners of all cells are reported.
+    #[serde(default)]
+    pub include_ownership: bool,
+    /// Whether the network's priors are reported.
+    #[serde(default)]
+    pub include_policy: bool,
+    /// Whether the visits of each ply of a variation are reported.
+    #[serde(default, rename = "includePVVisits")]
+    pub include_pv_visits: bool,
+    /// Moves that are not searched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoid_moves: Vec<MoveRestriction>,
+    /// Moves that alone are searched, at most one entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_moves: Vec<MoveRestriction>,
+    /// The seconds between reports during a search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_during_search_every: Option<f64>,
+    /// The priority; positions of a higher one are searched first.
+    #[serde(default)]
+    pub priority: i64,
+    /// The priority of each of `analyze_turns`, in place of `priority`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priorities: Option<Vec<i64>>,
+}
+
+/// A restriction of the moves of a player.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MoveRestriction {
+    /// The player, `B` or `W`.
+    pub player: String,
+    /// The moves.
+    pub moves: Vec<String>,
+    /// The number of plies within which the restriction applies.
+    pub until_depth: u32,
+}
+
+/// A message about a field of a query: an error or a warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FieldMessage {
+    pub(super) field: String,
+    pub(super) message: String,
+}
+
+impl FieldMessage {
+    pub(super) fn new(field: &str, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+/// Takes a field out of an object, if it is there and not null.
+pub(super) fn take<T: DeserializeOwned>(
+    object: &mut Map<String, Value>,
+    field: &str,
+) -> Result<Option<T>, FieldMessage> {
+    match object.remove(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            serde_json::from_value(value).map(Some).map_err(|error| FieldMessage::new(field, error.to_string()))
+        }
+    }
+}
+
+/// Takes a field that must be there.
+pub(super) fn require<T: DeserializeOwned>(object: &mut Map<String, Value>, field: &str) -> Result<T, FieldMessage> {
+    take(object, field)?.ok_or_else(|| FieldMessage::new(field, "the field is required"))
+}
+
+impl Query {
+    /// Reads a query, and returns it with warnings about the fields that have no effect.
+    ///
+    /// # Errors
+    /// The first field that is missing or has another type.
+    pub(super) fn from_object(mut object: Map<String, Value>) -> Result<(Self, Vec<FieldMessage>), FieldMessage> {
+        let object = &mut object;
+        let query = Self {
+            id: require(object, "id")?,
+            initial_stones: take(object, "initialStones")?.unwrap_or_default(),
+            moves: require(object, "moves")?,
+            initial_player: take(object, "initialPlayer")?,
+            rules: take(object, "rules")?,
+            komi: take(object, "komi")?,
+            white_handicap_bonus: take_bonus(object)?,
+            board_x_size: require(object, "boardXSize")?,
+            board_y_size: require(object, "boardYSize")?,
+            analyze_turns: take(object, "analyzeTurns")?,
+            max_visits: take(object, "maxVisits")?,
+            include_ownership: take(object, "includeOwnership")?.unwrap_or_default(),
+            include_policy: take(object, "includePolicy")?.unwrap_or_default(),
+            include_pv_visits: take(object, "includePVVisits")?.unwrap_or_default(),
+            avoid_moves: take(object, "avoidMoves")?.unwrap_or_default(),
+            allow_moves: take(object, "allowMoves")?.unwrap_or_default(),
+            report_during_search_every: take(object, "reportDuringSearchEvery")?,
+            priority: take(object, "priority")?.unwrap_or_default(),
+            priorities: take(object, "priorities")?,
+        };
+        let warning = |field: &String| {
+            let is_known = IGNORED.contains(&field.as_str());
+            FieldMessage::new(field, if is_known { "the field is ignored" } else { "the field is unknown" })
+        };
+        Ok((query, object.keys().map(warning).collect()))
+    }
+}
+
+/// Takes the bonus, which may also be the number 0.
+fn take_bonus(object: &mut Map<String, Value>) -> Result<Option<String>, FieldMessage> {
+    let field = "whiteHandicapBonus";
+    let Some(bonus) = take::<Value>(object, field)? else { return Ok(None) };
+    match bonus {
+        Value::String(bonus) => Ok(Some(bonus)),
+        Value::Number(bonus) => Ok(Some(bonus.to_string())),
+        _ => Err(FieldMessage::new(field, "expected 0, N-1 or N")),
+    }
+}

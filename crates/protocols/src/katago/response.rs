@@ -1,0 +1,213 @@
+//! The analysis of a position as it is written in JSON: [`Response`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Analysis, BoardGame, Candidate, Move, Size, winrate};
+
+use super::job::Job;
+
+/// The analysis of a position. Fields have the names and meanings of KataGo's protocol; values are in the perspective
+/// of the session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Response {
+    /// The id of the query.
+    pub id: String,
+    /// The number of moves before the position.
+    pub turn_number: usize,
+    /// True for a report during the search. Each position has exactly one response with false.
+    pub is_during_search: bool,
+    /// True if the query was terminated before its first simulation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_results: Option<bool>,
+    /// The searched moves, the best first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub move_infos: Option<Vec<MoveInfo>>,
+    /// The position.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_info: Option<RootInfo>,
+    /// The priors of all cells, row-major from the top left, and of the pass; −1 for illegal moves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Vec<f64>>,
+    /// The expected owners of all cells, row-major from the top left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ownership: Option<Vec<f64>>,
+}
+
+/// A searched move.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MoveInfo {
+    /// The move.
+    #[serde(rename = "move")]
+    pub played: String,
+    /// Its visits.
+    pub visits: u32,
+    /// Its visits: there is one path to each position.
+    pub edge_visits: u32,
+    /// Its visits: all have one weight.
+    pub weight: f64,
+    /// Its visits: all have one weight.
+    pub edge_weight: f64,
+    /// The win rate, 0 to 1; a draw counts half.
+    pub winrate: f64,
+    /// The expected lead in points; 0 if none is predicted.
+    pub score_mean: f64,
+    /// 0: no deviation is predicted.
+    pub score_stdev: f64,
+    /// The expected lead in points; 0 if none is predicted.
+    pub score_lead: f64,
+    /// The expected lead in points; 0 if none is predicted.
+    pub score_selfplay: f64,
+    /// The value, −1 to 1.
+    pub utility: f64,
+    /// The bound of the win rate that is cautious for the player to move.
+    pub lcb: f64,
+    /// The bound of the value that is cautious for the player to move.
+    pub utility_lcb: f64,
+    /// The network's prior.
+    pub prior: f64,
+    /// The rank, 0 for the best.
+    pub order: usize,
+    /// The principal variation, beginning with the move.
+    pub pv: Vec<String>,
+    /// The visits behind each of its plies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pv_visits: Option<Vec<u32>>,
+    /// The visits of each of its plies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pv_edge_visits: Option<Vec<u32>>,
+}
+
+/// The position as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RootInfo {
+    /// The player to move, `B` or `W`.
+    pub current_player: String,
+    /// The simulations.
+    pub visits: u32,
+    /// The simulations: all have one weight.
+    pub weight: f64,
+    /// The win rate, 0 to 1; a draw counts half.
+    pub winrate: f64,
+    /// The win rate by the network alone.
+    pub raw_winrate: f64,
+    /// The expected lead in points; 0 if none is predicted.
+    pub score_lead: f64,
+    /// The expected lead in points; 0 if none is predicted.
+    pub score_selfplay: f64,
+    /// 0: no deviation is predicted.
+    pub score_stdev: f64,
+    /// The value, −1 to 1.
+    pub utility: f64,
+    /// A hash of the position, 16 hexadecimal digits.
+    pub this_hash: String,
+    /// A hash that symmetric positions share, 16 hexadecimal digits.
+    pub sym_hash: String,
+}
+
+/// The side for which values are reported, relative to the player to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// Values are those of the player to move.
+    Own,
+    /// Values are those of the opponent.
+    Opponent,
+}
+
+impl View {
+    fn winrate(self, winrate: f64) -> f64 {
+        if self == Self::Own { winrate } else { 1.0 - winrate }
+    }
+
+    fn signed(self, value: f64) -> f64 {
+        // Adding 0 turns −0 into 0.
+        if self == Self::Own { value } else { 0.0 - value }
+    }
+}
+
+impl Response {
+    /// Returns the response for a position that was terminated before its first simulation.
+    pub(super) fn without_results(id: &str, turn_number: usize) -> Self {
+        Self { id: id.into(), turn_number, no_results: Some(true), ..Self::default() }
+    }
+
+    /// Returns the response of an analysis, not during the search.
+    pub(super) fn new(job: &Job, turn_number: usize, game: BoardGame, analysis: &Analysis, view: View) -> Self {
+        let size = job.record.setup.size;
+        let info = |(order, candidate)| move_info(job, game, order, candidate, view);
+        let ownership = analysis.ownership.as_ref().filter(|_| job.has_ownership);
+        let ownership = ownership.map(|owners| owners.iter().map(|&owner| view.signed(f64::from(owner))).collect());
+        Self {
+            id: job.id.clone(),
+            turn_number,
+            is_during_search: false,
+            no_results: None,
+            move_infos: Some(analysis.reported(0, usize::MAX).map(info).collect()),
+            root_info: Some(root_info(analysis, view)),
+            policy: job.has_policy.then(|| policy(analysis, size)),
+            ownership,
+        }
+    }
+}
+
+fn root_info(analysis: &Analysis, view: View) -> RootInfo {
+    let score = view.signed(f64::from(analysis.score_lead.unwrap_or(0.0)));
+    RootInfo {
+        current_player: analysis.to_move.letter().into(),
+        visits: analysis.visits,
+        weight: f64::from(analysis.visits),
+        winrate: view.winrate(winrate(analysis.value)),
+        raw_winrate: view.winrate(winrate(analysis.network_value)),
+        score_lead: score,
+        score_selfplay: score,
+        score_stdev: 0.0,
+        utility: view.signed(f64::from(analysis.value)),
+        this_hash: format!("{:016X}", analysis.hash),
+        sym_hash: format!("{:016X}", analysis.symmetric_hash),
+    }
+}
+
+fn move_info(job: &Job, game: BoardGame, order: usize, candidate: &Candidate, view: View) -> MoveInfo {
+    let size = job.record.setup.size;
+    let Candidate { played, visits, value, prior, variation, .. } = candidate;
+    let score = view.signed(f64::from(candidate.score_lead.unwrap_or(0.0)));
+    let lower_bound = candidate.winrate_lower_bound();
+    let variation_visits = job.has_variation_visits.then(|| variation.iter().map(|ply| ply.visits).collect::<Vec<_>>());
+    MoveInfo {
+        played: game.move_name(size, *played),
+        visits: *visits,
+        edge_visits: *visits,
+        weight: f64::from(*visits),
+        edge_weight: f64::from(*visits),
+        winrate: view.winrate(winrate(*value)),
+        score_mean: score,
+        score_stdev: 0.0,
+        score_lead: score,
+        score_selfplay: score,
+        utility: view.signed(f64::from(*value)),
+        lcb: view.winrate(lower_bound),
+        utility_lcb: view.signed(2.0 * lower_bound - 1.0),
+        prior: f64::from(*prior),
+        order,
+        pv: variation.iter().map(|ply| game.move_name(size, ply.played)).collect(),
+        pv_visits: variation_visits.clone(),
+        pv_edge_visits: variation_visits,
+    }
+}
+
+/// The priors `[H · W + 1]`.
+fn policy(analysis: &Analysis, size: Size) -> Vec<f64> {
+    let mut policy = vec![-1.0; size.len() + 1];
+    for candidate in &analysis.candidates {
+        let index = match candidate.played {
+            Move::Place(cell) if size.contains(cell) => size.index(cell),
+            Move::Pass => size.len(),
+            // The array has no place for other moves.
+            Move::Place(_) | Move::Swap | Move::Resign => continue,
+        };
+        policy[index] = f64::from(candidate.prior);
+    }
+    policy
+}

@@ -1,0 +1,304 @@
+//! The engine's side of a connection: [`serve`].
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::ops::ControlFlow::{Break, Continue};
+use std::rc::Rc;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Analysis, Color, Engine, Host, Identity, Input, Line, Search};
+
+use super::job::Job;
+use super::query::{FieldMessage, Query, require, take};
+use super::response::{Response, View};
+
+/// The most bytes of a line of input: the moves of a long game take 10,000.
+pub const LINE_BYTES_MAX: usize = 256 << 10;
+/// The positions that may wait, and the bytes of their queries. Beyond them no lines are read until some are searched.
+const WAITING_MAX: usize = 10_000;
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// The most requests to clear the cache that wait for the end of a search.
+const CLEARINGS_MAX: usize = 100;
+
+/// The settings of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The simulations of a position whose query has no `maxVisits`.
+    pub visits: u32,
+    /// The side for which values are reported.
+    pub perspective: Perspective,
+}
+
+/// The side for which values are reported, KataGo's `reportAnalysisWinratesAs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Perspective {
+    /// This side; Black in KataGo's example configuration.
+    Of(Color),
+    /// The player to move.
+    SideToMove,
+}
+
+/// Answers queries until the input ends and all their positions are searched.
+///
+/// # Errors
+/// If the output cannot be written.
+pub fn serve(
+    engine: &mut dyn Engine,
+    input: &mut dyn Input,
+    output: &mut dyn Write,
+    host: &Host<'_>,
+    settings: &Settings,
+) -> io::Result<()> {
+    let identity = engine.identity().clone();
+    let mut desk = Desk {
+        input,
+        output,
+        identity,
+        settings,
+        waiting: BTreeMap::new(),
+        waiting_bytes: 0,
+        next_number: 0,
+        running: None,
+        is_terminated: false,
+        clearings: Vec::new(),
+        is_input_over: false,
+        failure: None,
+    };
+    loop {
+        desk.read_arrived();
+        for echo in std::mem::take(&mut desk.clearings) {
+            engine.clear_cache();
+            desk.write(&echo);
+        }
+        if let Some(failure) = desk.failure.take() {
+            return Err(failure);
+        }
+        if let Some((_, task)) = desk.waiting.pop_first() {
+            analyse(engine, &mut desk, host, &task);
+            desk.release(task);
+        } else if desk.is_input_over {
+            return Ok(());
+        } else {
+            let line = desk.input.next();
+            desk.take_line(line);
+        }
+    }
+}
+
+/// A position that is to be searched.
+#[derive(Debug, Clone)]
+struct Task {
+    job: Rc<Job>,
+    turn: usize,
+}
+
+/// Searches a position and writes its responses. If its moves are illegal, the query has one error for all its
+/// positions.
+fn analyse(engine: &mut dyn Engine, desk: &mut Desk<'_>, host: &Host<'_>, task: &Task) {
+    let Task { job, turn } = task;
+    if let Err(error) = job.record.replay(engine, *turn) {
+        let others = desk.discard(|waiting| Rc::ptr_eq(&waiting.job, job));
+        others.into_iter().for_each(|other| desk.release(other));
+        desk.report("error", Some(&job.id), &FieldMessage::new("moves", error.to_string()));
+        return;
+    }
+    (desk.running, desk.is_terminated) = (Some(task.clone()), false);
+    let visits = Some(job.visits.unwrap_or(desk.settings.visits));
+    let search = Search { color: engine.to_move(), visits, time: None, restrictions: &job.restrictions };
+    let mut report_at = job.report_every.map(|interval| (host.clock)().saturating_add(interval));
+    let searched = engine.search(&search, &mut |analysis| {
+        desk.read_arrived();
+        let now = (host.clock)();
+        if report_at.is_some_and(|at| now >= at) {
+            report_at = job.report_every.map(|interval| now.saturating_add(interval));
+            let response = desk.response(task, analysis);
+            desk.write(&Response { is_during_search: true, ..response });
+        }
+        if desk.is_terminated || desk.failure.is_some() { Break(()) } else { Continue(()) }
+    });
+    desk.running = None;
+    match searched {
+        Ok(analysis) if analysis.visits == 0 => desk.write(&Response::without_results(&job.id, *turn)),
+        Ok(analysis) => {
+            let response = desk.response(task, &analysis);
+            desk.write(&response);
+        }
+        Err(error) => desk.report("error", Some(&job.id), &FieldMessage::new("analyzeTurns", error.to_string())),
+    }
+}
+
+/// The state of a connection apart from the engine, so that it can change during a search.
+struct Desk<'a> {
+    input: &'a mut dyn Input,
+    output: &'a mut dyn Write,
+    identity: Identity,
+    settings: &'a Settings,
+    /// The positions that wait: the highest priority first, then in their order.
+    waiting: BTreeMap<(Reverse<i64>, u64), Task>,
+    waiting_bytes: usize,
+    next_number: u64,
+    /// The position that is searched.
+    running: Option<Task>,
+    /// True if its search is to end.
+    is_terminated: bool,
+    /// The requests to clear the cache, which are answered when it is cleared.
+    clearings: Vec<Value>,
+    is_input_over: bool,
+    /// The first failure to write.
+    failure: Option<io::Error>,
+}
+
+impl Desk<'_> {
+    /// Takes all lines that have arrived, while there is room for more positions.
+    fn read_arrived(&mut self) {
+        while !self.is_input_over && !self.is_full() && self.input.waiting().is_some() {
+            let line = self.input.next();
+            self.take_line(line);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX || self.waiting_bytes >= WAITING_BYTES_MAX
+    }
+
+    fn take_line(&mut self, line: Line) {
+        match line {
+            Line::Text(line) if line.trim().is_empty() => {}
+            Line::Text(line) => {
+                if let Err(error) = self.handle(&line) {
+                    self.report("error", error.id.as_deref(), &error.message);
+                }
+            }
+            Line::TooLong => self.write(&json!({ "error": format!("a line has at most {LINE_BYTES_MAX} bytes") })),
+            Line::End => self.is_input_over = true,
+        }
+    }
+
+    fn handle(&mut self, line: &str) -> Result<(), QueryError> {
+        let object: Map<String, Value> = serde_json::from_str(line)
+            .map_err(|error| FieldMessage::new("", format!("the line is no object in JSON: {error}")))?;
+        let id = object.get("id").and_then(Value::as_str).map(str::to_owned);
+        let handled = if object.contains_key("action") { self.act(object) } else { self.enqueue(object, line.len()) };
+        handled.map_err(|message| QueryError { id, message })
+    }
+
+    fn enqueue(&mut self, object: Map<String, Value>, bytes: usize) -> Result<(), FieldMessage> {
+        let (query, warnings) = Query::from_object(object)?;
+        let job = Job::new(query, &self.identity, bytes)?;
+        for warning in &warnings {
+            self.report("warning", Some(&job.id), warning);
+        }
+        let job = Rc::new(job);
+        for turn in &job.turns {
+            self.next_number += 1;
+            let task = Task { job: Rc::clone(&job), turn: turn.number };
+            self.waiting.insert((Reverse(turn.priority), self.next_number), task);
+        }
+        self.waiting_bytes += if job.turns.is_empty() { 0 } else { bytes };
+        Ok(())
+    }
+
+    fn act(&mut self, mut object: Map<String, Value>) -> Result<(), FieldMessage> {
+        let mut echo = object.clone();
+        let _: String = require(&mut object, "id")?;
+        let action: String = require(&mut object, "action")?;
+        match action.as_str() {
+            "query_version" => {
+                echo.insert("version".into(), self.identity.version.clone().into());
+                echo.insert("git_hash".into(), "<omitted>".into());
+            }
+            "query_models" => {
+                let name = format!("{} {}", self.identity.name, self.identity.version);
+                let model = json!({ "name": name, "internalName": name, "usesHumanSLProfile": false });
+                echo.insert("models".into(), json!([model]));
+            }
+            "clear_cache" if self.clearings.len() < CLEARINGS_MAX => {
+                self.clearings.push(echo.into());
+                return Ok(());
+            }
+            "clear_cache" => return Err(FieldMessage::new("action", "too many requests are waiting")),
+            "terminate" => {
+                let id: String = require(&mut object, "terminateId")?;
+                self.terminate(Some(&id), take(&mut object, "turnNumbers")?);
+            }
+            "terminate_all" => self.terminate(None, take(&mut object, "turnNumbers")?),
+            _ => return Err(FieldMessage::new("action", format!("`{action}` is no action"))),
+        }
+        self.write(&echo);
+        Ok(())
+    }
+
+    /// Ends the positions of the query of this id, or of all queries, that have one of these turn numbers, or any.
+    fn terminate(&mut self, id: Option<&str>, turns: Option<Vec<usize>>) {
+        let is_meant = |task: &Task| {
+            id.is_none_or(|id| id == task.job.id) && turns.as_ref().is_none_or(|turns| turns.contains(&task.turn))
+        };
+        self.is_terminated |= self.running.as_ref().is_some_and(is_meant);
+        for task in self.discard(is_meant) {
+            self.write(&Response::without_results(&task.job.id, task.turn));
+            self.release(task);
+        }
+    }
+
+    /// Removes waiting positions and returns them, for [`release`](Self::release).
+    fn discard(&mut self, is_meant: impl Fn(&Task) -> bool) -> Vec<Task> {
+        self.waiting.extract_if(.., |_, task| is_meant(task)).map(|(_, task)| task).collect()
+    }
+
+    /// Drops a position; the last one of a query frees its bytes.
+    fn release(&mut self, task: Task) {
+        if let Some(job) = Rc::into_inner(task.job) {
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(job.bytes);
+        }
+    }
+
+    fn response(&self, task: &Task, analysis: &Analysis) -> Response {
+        let view = match self.settings.perspective {
+            Perspective::Of(color) if color != analysis.to_move => View::Opponent,
+            Perspective::Of(_) | Perspective::SideToMove => View::Own,
+        };
+        Response::new(&task.job, task.turn, self.identity.game, analysis, view)
+    }
+
+    /// Writes an error or a warning.
+    fn report(&mut self, kind: &str, id: Option<&str>, message: &FieldMessage) {
+        let mut object = Map::new();
+        object.insert(kind.into(), message.message.clone().into());
+        if !message.field.is_empty() {
+            object.insert("field".into(), message.field.clone().into());
+        }
+        if let Some(id) = id {
+            object.insert("id".into(), id.into());
+        }
+        self.write(&object);
+    }
+
+    /// Writes a line; the first failure is kept and ends the session.
+    fn write(&mut self, message: &impl Serialize) {
+        let mut write = || {
+            let text = serde_json::to_string(message).map_err(io::Error::other)?;
+            writeln!(self.output, "{text}")?;
+            self.output.flush()
+        };
+        if self.failure.is_none() {
+            self.failure = write().err();
+        }
+    }
+}
+
+/// An error of a query, with its id if it has one.
+#[derive(Debug)]
+struct QueryError {
+    id: Option<String>,
+    message: FieldMessage,
+}
+
+/// An error before the id is known.
+impl From<FieldMessage> for QueryError {
+    fn from(message: FieldMessage) -> Self {
+        Self { id: None, message }
+    }
+}

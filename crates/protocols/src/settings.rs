@@ -1,0 +1,12 @@
+//! The settings of a session in which an engine plays: [`Settings`].
+
+use std::time::Duration;
+
+/// The settings of a session in which an engine plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The simulations of a move without a limit of time.
+    pub visits: u32,
+    /// The time that a move takes beyond its search, by which its share of the time is reduced.
+    pub lag: Duration,
+}

@@ -1,0 +1,232 @@
+//! A game record, read from the main line of a tree: [`GameFile`].
+
+use crate::{BoardGame, Cell, Color, GameResult, Ply, Record, Rules, Setup, Size, Stone};
+
+use super::parse::{Error, Problem};
+use super::point::{cell_value, move_value, parse_cells, parse_move};
+use super::tree::{Node, Property, Tree};
+
+/// The most cells that properties of stones list, rectangles included.
+const LISTED_CELLS_MAX: usize = 100_000;
+/// The most characters of a value that an error quotes.
+const QUOTED_CHARACTERS_MAX: usize = 40;
+
+/// A game record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GameFile {
+    /// The game.
+    pub game: BoardGame,
+    /// The komi, if there is one; the setup of the record has 0 otherwise.
+    pub komi: Option<f32>,
+    /// The start and the moves of the main line. The rules of the setup are [`Rules::Usual`].
+    pub record: Record,
+    /// The result, if it is known.
+    pub result: Option<GameResult>,
+    /// The name of Black.
+    pub black: Option<String>,
+    /// The name of White.
+    pub white: Option<String>,
+    /// The name of the rules.
+    pub rules: Option<String>,
+}
+
+/// Reads the main line of the first game of a file.
+///
+/// # Errors
+/// Those of [`Tree::parse`], and [`Problem::Value`] for an unknown game, an invalid size, komi, point or move, and for
+/// stones that are placed behind a move.
+pub fn read(bytes: &[u8]) -> Result<GameFile, Error> {
+    GameFile::from_tree(&Tree::parse(bytes)?)
+}
+
+/// Returns the text of a file in UTF-8. Resigning is written in Hex alone: in other games it is only a result.
+#[must_use]
+pub fn write(file: &GameFile) -> String {
+    file.to_tree().to_string()
+}
+
+impl GameFile {
+    /// Returns the record of a game without names.
+    #[must_use]
+    pub const fn new(game: BoardGame, record: Record, result: Option<GameResult>) -> Self {
+        Self { game, komi: Some(record.setup.komi), record, result, black: None, white: None, rules: None }
+    }
+
+    /// Reads the main line of a tree.
+    ///
+    /// # Errors
+    /// [`Problem::Value`], with the offset of the node.
+    pub fn from_tree(tree: &Tree) -> Result<Self, Error> {
+        let root = &tree.nodes()[0];
+        let game = game(root)?;
+        let size = size(root, game)?;
+        let komi = komi(root)?;
+        let mut board = Board { game, size, stones: vec![None; size.len()], listed: 0, plies: Vec::new() };
+        let mut to_move = None;
+        for node in tree.main_line() {
+            board.add(node)?;
+            if let Some(value) = node.value("PL") {
+                let color = Color::parse(value.trim()).ok_or_else(|| invalid(node, "PL", value, "B or W"))?;
+                to_move = to_move.or(Some(color).filter(|_| board.plies.is_empty()));
+            }
+        }
+        let has_handicap = root.value("HA").is_some_and(|value| value.trim().parse::<u32>().is_ok_and(|n| n >= 2));
+        let usual_first = match board.plies.first() {
+            Some(ply) => Some(ply.color).filter(|color| *color == Color::White),
+            None => Some(Color::White).filter(|_| has_handicap),
+        };
+        let stone = |cell: Cell| board.stones[size.index(cell)].map(|color| Stone { color, cell });
+        let setup = Setup {
+            size,
+            komi: komi.unwrap_or(0.0),
+            rules: Rules::Usual,
+            stones: size.cells().filter_map(stone).collect(),
+            to_move: to_move.or(usual_first),
+        };
+        let text = |name| root.value(name).filter(|value| !value.is_empty()).map(str::to_owned);
+        Ok(Self {
+            game,
+            komi,
+            result: root.value("RE").and_then(GameResult::parse),
+            black: text("PB"),
+            white: text("PW"),
+            rules: text("RU"),
+            record: Record { setup, plies: board.plies },
+        })
+    }
+
+    /// Returns a tree of one variation.
+    #[must_use]
+    pub fn to_tree(&self) -> Tree {
+        let Record { setup, plies } = &self.record;
+        let mut tree = Tree::new(Node::new(self.root_properties()));
+        let mut last = 0;
+        for ply in plies {
+            if let Some(value) = move_value(self.game, setup.size, ply.played) {
+                last = tree.add(last, vec![Property::new(&ply.color.letter().to_string(), value)]);
+            }
+        }
+        tree
+    }
+
+    fn root_properties(&self) -> Vec<Property> {
+        let Setup { size, stones, to_move, .. } = &self.record.setup;
+        let side =
+            if size.is_square() { size.width().to_string() } else { format!("{}:{}", size.width(), size.height()) };
+        let mut properties = vec![
+            Property::new("FF", "4"),
+            Property::new("CA", "UTF-8"),
+            Property::new("GM", self.game.sgf_number().to_string()),
+            Property::new("SZ", side),
+        ];
+        let of_color = |color: Color| stones.iter().filter(move |stone| stone.color == color);
+        let handicap = of_color(Color::Black).count();
+        let has_handicap = self.game == BoardGame::Go && handicap >= 2 && *to_move == Some(Color::White);
+        let optional = [
+            ("KM", self.komi.map(|komi| komi.to_string())),
+            ("HA", has_handicap.then(|| handicap.to_string())),
+            ("PB", self.black.clone()),
+            ("PW", self.white.clone()),
+            ("RU", self.rules.clone()),
+            ("RE", self.result.map(|result| result.to_string())),
+            ("PL", to_move.map(|color| color.letter().to_string())),
+        ];
+        properties.extend(optional.into_iter().filter_map(|(name, value)| Some(Property::new(name, value?))));
+        for (name, color) in [("AB", Color::Black), ("AW", Color::White)] {
+            let values: Vec<String> = of_color(color).map(|stone| cell_value(self.game, *size, stone.cell)).collect();
+            if !values.is_empty() {
+                properties.push(Property { name: name.into(), values });
+            }
+        }
+        properties
+    }
+}
+
+/// The stones and moves of the nodes so far.
+struct Board {
+    game: BoardGame,
+    size: Size,
+    /// The stones before the first move.
+    stones: Vec<Option<Color>>,
+    /// The number of cells that properties of stones have listed.
+    listed: usize,
+    plies: Vec<Ply>,
+}
+
+impl Board {
+    fn add(&mut self, node: &Node) -> Result<(), Error> {
+        for Property { name, values } in &node.properties {
+            match name.as_str() {
+                "AB" => self.place(node, name, values, Some(Color::Black))?,
+                "AW" => self.place(node, name, values, Some(Color::White))?,
+                "AE" => self.place(node, name, values, None)?,
+                "B" => self.play(node, name, values, Color::Black)?,
+                "W" => self.play(node, name, values, Color::White)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, node: &Node, name: &str, values: &[String], stone: Option<Color>) -> Result<(), Error> {
+        for value in values {
+            if !self.plies.is_empty() {
+                return Err(invalid(node, name, value, "stones before the first move only"));
+            }
+            let cells = parse_cells(self.game, self.size, value);
+            let cells = cells.ok_or_else(|| invalid(node, name, value, "a point of the board, or a rectangle"))?;
+            self.listed += cells.len();
+            if self.listed > LISTED_CELLS_MAX {
+                let problem = Problem::TooMany { what: "listed points", max: LISTED_CELLS_MAX };
+                return Err(Error { offset: node.offset, problem });
+            }
+            for cell in cells {
+                self.stones[self.size.index(cell)] = stone;
+            }
+        }
+        Ok(())
+    }
+
+    fn play(&mut self, node: &Node, name: &str, values: &[String], color: Color) -> Result<(), Error> {
+        let [value] = values else { return Err(invalid(node, name, &values.join("]["), "one move")) };
+        let played = parse_move(self.game, self.size, value);
+        let played = played.ok_or_else(|| invalid(node, name, value, "a point of the board, or a pass"))?;
+        self.plies.push(Ply { color, played });
+        Ok(())
+    }
+}
+
+fn invalid(node: &Node, name: &str, value: &str, expected: &str) -> Error {
+    let value = value.chars().take(QUOTED_CHARACTERS_MAX).collect();
+    let problem = Problem::Value { name: name.into(), value, expected: expected.into() };
+    Error { offset: node.offset, problem }
+}
+
+/// The game of a file; Go if it names none.
+fn game(root: &Node) -> Result<BoardGame, Error> {
+    let Some(value) = root.value("GM") else { return Ok(BoardGame::Go) };
+    let number = value.trim().parse().ok();
+    let game = BoardGame::ALL.into_iter().find(|game| Some(game.sgf_number()) == number);
+    game.ok_or_else(|| invalid(root, "GM", value, "1 (Go), 2 (Othello), 4 (Gomoku) or 11 (Hex)"))
+}
+
+/// The size of the board; the usual one of the game if the file has none.
+fn size(root: &Node, game: BoardGame) -> Result<Size, Error> {
+    let usual = match game {
+        BoardGame::Go => "19",
+        BoardGame::Othello => "8",
+        BoardGame::Gomoku => "15",
+        BoardGame::Hex => "11",
+    };
+    let value = root.value("SZ").unwrap_or(usual).trim();
+    let (width, height) = value.split_once(':').unwrap_or((value, value));
+    let side = |text: &str| text.trim().parse::<usize>().ok();
+    let size = side(width).zip(side(height)).and_then(|(width, height)| Size::new(width, height));
+    size.ok_or_else(|| invalid(root, "SZ", value, "a number from 1 to 52, or two with a colon"))
+}
+
+fn komi(root: &Node) -> Result<Option<f32>, Error> {
+    let Some(value) = root.value("KM").map(str::trim).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let komi = value.parse().ok().filter(|komi: &f32| komi.is_finite());
+    komi.map(Some).ok_or_else(|| invalid(root, "KM", value, "a number of points"))
+}

@@ -1,0 +1,241 @@
+//! The parser of files: [`Tree::parse`].
+
+use super::tree::{BYTES_MAX, Node, Property, Tree};
+
+/// The most nodes of a tree.
+const NODES_MAX: usize = 100_000;
+/// The most variations within each other.
+const DEPTH_MAX: usize = 1_000;
+/// The most values of all properties.
+const VALUES_MAX: usize = 200_000;
+/// The most letters of the name of a property.
+const NAME_LETTERS_MAX: usize = 64;
+
+/// The error for a text that is no record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at byte {offset}: {problem}")]
+pub struct Error {
+    /// The number of bytes before the problem.
+    pub offset: usize,
+    /// The problem.
+    pub problem: Problem,
+}
+
+/// The problem of a text that is no record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The file has more bytes, nodes, values or variations within each other than are allowed.
+    #[error("more than {max} {what}")]
+    TooMany {
+        /// The things that are counted.
+        what: &'static str,
+        /// The limit.
+        max: usize,
+    },
+    /// Something else was expected.
+    #[error("expected {expected}")]
+    Expected {
+        /// A description of it.
+        expected: &'static str,
+    },
+    /// The value of a property is invalid, or it contradicts another one.
+    #[error("{name}[{value}]: expected {expected}")]
+    Value {
+        /// The name of the property.
+        name: String,
+        /// The value, or its beginning.
+        value: String,
+        /// A description of valid values.
+        expected: String,
+    },
+}
+
+impl Tree {
+    /// Parses the first tree of a file. Text before it is skipped, and so are further trees.
+    ///
+    /// # Errors
+    /// [`Error`] for text that is no tree, that has more than 100,000 nodes, 200,000 values or 1,000 variations within
+    /// each other, or more than [`BYTES_MAX`] bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let mut parser = Parser { bytes, at: 0, values: 0 };
+        if bytes.len() > BYTES_MAX {
+            return Err(Error { offset: BYTES_MAX, problem: Problem::TooMany { what: "bytes", max: BYTES_MAX } });
+        }
+        parser.skip_to_tree()?;
+        parser.tree()
+    }
+}
+
+/// The position in a file.
+struct Parser<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// The number of values so far.
+    values: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn error(&self, problem: Problem) -> Error {
+        Error { offset: self.at, problem }
+    }
+
+    fn expected(&self, expected: &'static str) -> Error {
+        self.error(Problem::Expected { expected })
+    }
+
+    fn limit(&self, count: usize, max: usize, what: &'static str) -> Result<(), Error> {
+        if count > max { Err(self.error(Problem::TooMany { what, max })) } else { Ok(()) }
+    }
+
+    fn skip_space(&mut self) {
+        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace() || byte == 0x0b) {
+            self.at += 1;
+        }
+    }
+
+    /// Skips to the first `(` that a `;` follows.
+    fn skip_to_tree(&mut self) -> Result<(), Error> {
+        while let Some(offset) = self.bytes[self.at..].iter().position(|&byte| byte == b'(') {
+            let open = self.at + offset;
+            self.at = open + 1;
+            self.skip_space();
+            if self.peek() == Some(b';') {
+                self.at = open;
+                return Ok(());
+            }
+        }
+        self.at = self.bytes.len();
+        Err(self.expected("`(;`"))
+    }
+
+    /// Parses a tree; the position is at its `(`.
+    fn tree(&mut self) -> Result<Tree, Error> {
+        let mut nodes: Vec<Node> = Vec::new();
+        // The nodes at which the open variations began, and the last node.
+        let (mut open, mut last): (Vec<Option<usize>>, Option<usize>) = (Vec::new(), None);
+        loop {
+            self.skip_space();
+            let byte = self.peek();
+            match byte {
+                Some(b'(') if open.is_empty() || last.is_some() => {
+                    open.push(last);
+                    self.limit(open.len(), DEPTH_MAX, "variations within each other")?;
+                    self.at += 1;
+                    self.skip_space();
+                    if self.peek() != Some(b';') {
+                        return Err(self.expected("`;` behind `(`"));
+                    }
+                }
+                Some(b';') => {
+                    let offset = self.at;
+                    self.at += 1;
+                    self.limit(nodes.len() + 1, NODES_MAX, "nodes")?;
+                    let properties = self.properties()?;
+                    if let Some(parent) = last {
+                        let child = nodes.len();
+                        nodes[parent].children.push(child);
+                    }
+                    last = Some(nodes.len());
+                    nodes.push(Node { properties, children: Vec::new(), offset });
+                }
+                Some(b')') => {
+                    self.at += 1;
+                    last = open.pop().flatten();
+                    if open.is_empty() {
+                        return Ok(Tree { nodes });
+                    }
+                }
+                _ => return Err(self.expected("`;`, `(` or `)`")),
+            }
+        }
+    }
+
+    fn properties(&mut self) -> Result<Vec<Property>, Error> {
+        let mut properties = Vec::new();
+        loop {
+            self.skip_space();
+            if !self.peek().is_some_and(|byte| byte.is_ascii_alphabetic()) {
+                return Ok(properties);
+            }
+            let name = self.name()?;
+            let mut values = Vec::new();
+            self.skip_space();
+            while self.peek() == Some(b'[') {
+                self.values += 1;
+                self.limit(self.values, VALUES_MAX, "values")?;
+                values.push(self.value()?);
+                self.skip_space();
+            }
+            if values.is_empty() {
+                return Err(self.expected("`[` behind the name of a property"));
+            }
+            properties.push(Property { name, values });
+        }
+    }
+
+    /// Parses a name. Small letters do not count: earlier versions of SGF wrote `AddBlack` for `AB`.
+    fn name(&mut self) -> Result<String, Error> {
+        let start = self.at;
+        let mut name = String::new();
+        while let Some(byte) = self.peek().filter(u8::is_ascii_alphanumeric) {
+            if !byte.is_ascii_lowercase() {
+                name.push(char::from(byte));
+            }
+            self.at += 1;
+        }
+        if name.is_empty() || self.at - start > NAME_LETTERS_MAX {
+            self.at = start;
+            return Err(self.expected("the name of a property in capital letters"));
+        }
+        Ok(name)
+    }
+
+    /// Parses a value; the position is at its `[`. Escapes are resolved, line breaks become line feeds, other white
+    /// space becomes spaces.
+    fn value(&mut self) -> Result<String, Error> {
+        let start = self.at;
+        self.at += 1;
+        let mut text = Vec::new();
+        while let Some(byte) = self.peek() {
+            self.at += 1;
+            match byte {
+                b']' => return Ok(String::from_utf8_lossy(&text).into_owned()),
+                b'\\' => match self.peek() {
+                    Some(b'\n' | b'\r') => self.skip_line_break(),
+                    Some(escaped) => {
+                        self.at += 1;
+                        text.push(if is_space(escaped) { b' ' } else { escaped });
+                    }
+                    None => {}
+                },
+                b'\n' | b'\r' => {
+                    self.at -= 1;
+                    self.skip_line_break();
+                    text.push(b'\n');
+                }
+                byte => text.push(if is_space(byte) { b' ' } else { byte }),
+            }
+        }
+        self.at = start;
+        Err(self.expected("`]` behind a value"))
+    }
+
+    /// Skips a line feed, a carriage return, or both in any order.
+    fn skip_line_break(&mut self) {
+        let first = self.peek();
+        self.at += 1;
+        let is_break = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        if self.peek().filter(is_break).is_some_and(|second| Some(second) != first) {
+            self.at += 1;
+        }
+    }
+}
+
+/// Returns true for white space that is no line break.
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b'\t' | 0x0b | 0x0c)
+}

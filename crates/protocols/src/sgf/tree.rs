@@ -1,0 +1,152 @@
+//! A game tree with its properties, and its text: [`Tree`].
+
+use std::fmt::{self, Write as _};
+
+/// The most bytes of a file.
+pub const BYTES_MAX: usize = 1 << 20;
+
+/// A tree of nodes. Node 0 is the root; a child has a larger index than its parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A node of a tree.
+#[derive(Debug, Clone, Default)]
+pub struct Node {
+    /// The properties, in the order of the file.
+    pub properties: Vec<Property>,
+    /// The indices of the children; the first continues the main line.
+    pub(super) children: Vec<usize>,
+    /// The number of bytes of the file before the node.
+    pub(super) offset: usize,
+}
+
+/// Compares properties and children; the places in their files may differ.
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.properties == other.properties && self.children == other.children
+    }
+}
+
+impl Eq for Node {}
+
+/// A property of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Property {
+    /// The name, in capital letters.
+    pub name: String,
+    /// The values without escapes, at least one.
+    pub values: Vec<String>,
+}
+
+impl Property {
+    /// Returns a property with one value.
+    #[must_use]
+    pub fn new(name: &str, value: impl Into<String>) -> Self {
+        Self { name: name.into(), values: vec![value.into()] }
+    }
+}
+
+impl Node {
+    /// Returns a node with these properties.
+    #[must_use]
+    pub fn new(properties: Vec<Property>) -> Self {
+        Self { properties, ..Self::default() }
+    }
+
+    /// Returns the values of the first property of this name; none if there is no such property.
+    #[must_use]
+    pub fn values(&self, name: &str) -> &[String] {
+        self.properties.iter().find(|property| property.name == name).map_or(&[], |property| &property.values)
+    }
+
+    /// Returns the first value of the first property of this name.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.values(name).first().map(String::as_str)
+    }
+
+    /// Returns the indices of the children.
+    #[must_use]
+    pub fn children(&self) -> &[usize] {
+        &self.children
+    }
+}
+
+impl Tree {
+    /// Returns a tree of one node.
+    #[must_use]
+    pub fn new(root: Node) -> Self {
+        Self { nodes: vec![root] }
+    }
+
+    /// Appends a node below another one and returns its index.
+    ///
+    /// # Panics
+    /// If there is no node `parent`, which is a bug of the caller.
+    pub fn add(&mut self, parent: usize, properties: Vec<Property>) -> usize {
+        let index = self.nodes.len();
+        self.nodes[parent].children.push(index);
+        self.nodes.push(Node::new(properties));
+        index
+    }
+
+    /// Returns all nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Returns the root and the first children below it.
+    pub fn main_line(&self) -> impl Iterator<Item = &Node> {
+        std::iter::successors(self.nodes.first(), move |node| node.children.first().map(|&child| &self.nodes[child]))
+    }
+}
+
+/// Formats the tree as a file: one line per node.
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// A piece of the text that is still to be written.
+        enum Piece {
+            Node(usize),
+            Open,
+            Close,
+        }
+        // A stack instead of recursion: a main line may have thousands of nodes.
+        let mut pieces = vec![Piece::Close, Piece::Node(0), Piece::Open];
+        while let Some(piece) = pieces.pop() {
+            match piece {
+                Piece::Open => f.write_char('(')?,
+                Piece::Close => f.write_str(")\n")?,
+                Piece::Node(index) => {
+                    let node = &self.nodes[index];
+                    writeln!(f, "{node}")?;
+                    match *node.children {
+                        [child] => pieces.push(Piece::Node(child)),
+                        ref children => {
+                            for &child in children.iter().rev() {
+                                pieces.extend([Piece::Close, Piece::Node(child), Piece::Open]);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Formats a node: `;B[dd]C[a comment]`.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char(';')?;
+        for property in &self.properties {
+            f.write_str(&property.name)?;
+            for value in &property.values {
+                write!(f, "[{}]", value.replace('\\', "\\\\").replace(']', "\\]"))?;
+            }
+        }
+        Ok(())
+    }
+}

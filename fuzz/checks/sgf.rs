@@ -1,0 +1,38 @@
+//! Game records in SGF.
+
+use protocols::sgf::{Tree, read, write};
+
+/// Checks that any bytes are a tree that is read as it is written, and whose main line is a record that is read as it
+/// is written; or are refused with a place within them.
+pub(crate) fn check(bytes: &[u8]) {
+    let tree = match Tree::parse(bytes) {
+        Ok(tree) => tree,
+        Err(error) => {
+            assert!(error.offset <= bytes.len(), "{error}");
+            assert_eq!(read(bytes), Err(error));
+            return;
+        }
+    };
+    let text = tree.to_string();
+    let again = Tree::parse(text.as_bytes()).expect("a tree that was written is read");
+    assert_eq!(again.nodes().len(), tree.nodes().len());
+    assert_eq!(again.to_string(), text);
+    match read(bytes) {
+        Ok(file) => assert_eq!(read(write(&file).as_bytes()), Ok(file)),
+        Err(error) => assert!(error.offset <= bytes.len(), "{error}"),
+    }
+}
+
+/// Records of every game.
+#[allow(dead_code, reason = "used by the test of the corpus alone")]
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let files = [
+        "(;FF[4]CA[UTF-8]GM[1]SZ[9]KM[6.5]HA[2]AB[cc][gg]PB[A \\] b]PW[]RE[W+3.5]PL[W];W[gc](;B[cg];W[];B[tt])(;B[aa]))",
+        "(;GM[2]SZ[8]RE[0];B[dc];W[])",
+        "(;GM[4]SZ[15:20]RE[B+];B[hh]C[a\\\r\nb:\\: \t];W[ii])",
+        "(;GM[11]RE[?];B[a2];W[swap-pieces];B[D1];W[resign])",
+        "(;AddBlack[aa:cc]AE[bb]AW[bb:bb];B[]N[x](;W[dd](;B[ee]))(;W[ff]))",
+        "junk (;)",
+    ];
+    files.iter().map(|file| file.as_bytes().to_vec()).collect()
+}
