@@ -87,9 +87,9 @@ const WORD_KEYS: [u64; 3 * Cells::WORDS] = {
 /// - the empty cells that superko forbids;
 /// - the stone that the opponent has just placed, and all ones if the opponent has just passed, behind which a pass
 ///   ends the game;
-/// - all ones if Black is to move, and all ones if White is, because White has komi. Together they mark the board, whose
-///   edge the zeros that convolutions read around it do not distinguish from empty cells (as in Leela Zero). There is no
-///   plane of komi: a run trains with one komi.
+/// - all ones if Black is to move, and all ones if White is, because White has komi. Together they mark the board: the
+///   zeros that convolutions read around it are those of empty cells in the other planes (as in Leela Zero). There is
+///   no plane of komi: a run trains with one komi.
 ///
 /// AlphaZero observes 8 earlier boards, from which its network derives what superko forbids. Here that is a plane, and
 /// of the order of moves only the last one is observed, so that one evaluation serves all orders that end alike.
@@ -272,7 +272,8 @@ impl Go {
 
     /// Returns the cells at which a stone of the player to move would recreate an earlier board.
     ///
-    /// That board has a stone of the player there, which has been captured since: in most positions, few cells are such.
+    /// That board has a stone of the player there, which has been captured since: in most positions, few cells are
+    /// such.
     fn recreating(&self, position: &Position) -> Cells {
         let mover = self.to_move(position);
         let emptied = position.captured[mover.index()];
@@ -425,9 +426,9 @@ impl Game for Go {
 
     /// Hashes what the observation shows, the number of plies and what is legal.
     ///
-    /// Earlier boards count as far as they forbid a move now. Two positions with the same hash may still differ in moves
-    /// that superko forbids later, in positions that then have hashes of their own. With all earlier boards in the hash,
-    /// no two orders of moves would have the same one, and no evaluation would serve both.
+    /// Earlier boards count as far as they forbid a move now. Two positions with the same hash may still differ in
+    /// moves that superko forbids later, in positions that then have hashes of their own. With all earlier boards in
+    /// the hash, no two orders of moves would have the same one, and no evaluation would serve both.
     fn hash(&self, position: &Position) -> u64 {
         let [first, second] = position.stones;
         let sets = [first, second, position.forbidden];

@@ -2,11 +2,11 @@
 //!
 //! [`TicTacToe`], [`ConnectFour`], [`Hex`] and [`Go`] are board games. [`Catch`], [`CartPole`], [`Pendulum`],
 //! [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are environments: for one player, and
-//! scored by rewards. All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
-//! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
-//! process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of them,
-//! [`with_game!`] compiles code for each game's concrete rules where that is faster, and [`preset`] returns the preset
-//! of a run. The guides are `docs/games.md` and `docs/environments.md`.
+//! scored by rewards. All implement [`game::Game`], each in its own module, which also describes the game in an
+//! [`Entry`]: name, [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the
+//! arena and every process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of
+//! them, [`with_game!`] compiles code for each game's concrete rules where that is faster, and [`preset`] returns the
+//! preset of a run. The guides are `docs/games.md` and `docs/environments.md`.
 
 pub mod breakout;
 pub mod cartpole;

@@ -14,8 +14,8 @@ thread_local! {
 
 /// Holds the hashes of the earlier boards of a game, in the order in which they arose.
 ///
-/// A search copies positions at every node. The newest boards are inside the position; the others are in segments, which
-/// a position shares with its copies and with the positions that follow from them.
+/// A search copies positions at every node. The newest boards are inside the position; the others are in segments,
+/// which a position shares with its copies and with the positions that follow from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Past {
     /// The newest full segment.

@@ -152,6 +152,30 @@ fn the_numbers_of_boards_on_which_every_chain_has_a_liberty_are_the_published_on
     }
 }
 
+/// Van der Werf, "AI techniques for the game of Go", 2005: with area scoring and positional superko, Black wins by one
+/// point on 2x2.
+#[test]
+fn best_play_on_2x2_wins_by_one_point() {
+    /// Returns whether the player to move gets a difference of areas of at least `points`.
+    fn gets(game: &Go, position: &Position, points: i32) -> bool {
+        if game.outcome(position).is_some() {
+            let (area, mover) = (game.area(position), game.to_move(position));
+            let [own, opponent] = [mover, mover.opponent()].map(|player| i32::from(narrow(area.points(player))));
+            return own - opponent >= points;
+        }
+        // A pass may end the game at once, so it comes first.
+        legal(game, position).into_iter().rev().any(|action| {
+            let mut position = position.clone();
+            game.play(&mut position, Action(narrow(action)));
+            !gets(game, &position, 1 - points)
+        })
+    }
+    let game = go(2);
+    for points in -4..=4 {
+        assert_eq!(gets(&game, &game.start(), points), points <= 1, "{points} points");
+    }
+}
+
 /// The liberties of every chain are counted again from scratch.
 #[test]
 fn liberties_that_are_updated_with_each_stone_are_those_of_the_whole_board() {
