@@ -54,6 +54,7 @@ macro_rules! registry {
         }
 
         /// A position of [`AnyGame`].
+        #[allow(clippy::large_enum_variant, reason = "in a box, each position would be an allocation")]
         #[derive(Debug, Clone, PartialEq)]
         pub enum AnyPosition {
             $(

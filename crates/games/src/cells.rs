@@ -1,0 +1,134 @@
+//! Sets of the cells of a board as bits, for boards that do not fit one word.
+
+use std::ops::{BitAnd, BitOr, Shl, Shr};
+
+/// The number of cells of the largest board, of 19 cells a side.
+pub(crate) const CELLS_MAX: usize = 19 * 19;
+const WORDS: usize = CELLS_MAX.div_ceil(64);
+
+/// Holds a set of cells, numbered row by row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Cells([u64; WORDS]);
+
+impl Cells {
+    /// The set without a cell.
+    pub(crate) const EMPTY: Self = Self([0; WORDS]);
+    /// The number of [words](Self::words).
+    pub(crate) const WORDS: usize = WORDS;
+
+    pub(crate) fn contains(&self, cell: usize) -> bool {
+        self.0[cell / 64] >> (cell % 64) & 1 == 1
+    }
+
+    pub(crate) fn insert(&mut self, cell: usize) {
+        self.0[cell / 64] |= 1 << (cell % 64);
+    }
+
+    pub(crate) fn remove(&mut self, cell: usize) {
+        self.0[cell / 64] &= !(1 << (cell % 64));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // Without branches, as the words are few.
+        self.0.iter().fold(0, |bits, word| bits | word) == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Returns the lowest cell of the set.
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.iter().next()
+    }
+
+    /// Iterates over the cells of the set in ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(word, &bits)| {
+            std::iter::successors(Some(bits), |rest| Some(rest & rest.wrapping_sub(1)))
+                .take_while(|&rest| rest != 0)
+                .map(move |rest| word * 64 + rest.trailing_zeros() as usize)
+        })
+    }
+
+    /// Returns the cells of this set that are not in `other`.
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    /// Returns the words of the set, cell 0 in the lowest bit of the first.
+    pub(crate) fn words(&self) -> &[u64; WORDS] {
+        &self.0
+    }
+}
+
+impl FromIterator<usize> for Cells {
+    fn from_iter<I: IntoIterator<Item = usize>>(cells: I) -> Self {
+        let mut set = Self::EMPTY;
+        cells.into_iter().for_each(|cell| set.insert(cell));
+        set
+    }
+}
+
+impl BitAnd for Cells {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+}
+
+impl BitOr for Cells {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+}
+
+/// Adds 1 to 63 to the number of every cell. Numbers beyond the last word leave the set.
+impl Shl<usize> for Cells {
+    type Output = Self;
+
+    fn shl(self, cells: usize) -> Self {
+        let carried = |i: usize| if i > 0 { self.0[i - 1] >> (64 - cells) } else { 0 };
+        Self(std::array::from_fn(|i| self.0[i] << cells | carried(i)))
+    }
+}
+
+/// Subtracts 1 to 63 from the number of every cell. Numbers below 0 leave the set.
+impl Shr<usize> for Cells {
+    type Output = Self;
+
+    fn shr(self, cells: usize) -> Self {
+        let carried = |i: usize| if i + 1 < WORDS { self.0[i + 1] << (64 - cells) } else { 0 };
+        Self(std::array::from_fn(|i| self.0[i] >> cells | carried(i)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shift_moves_every_cell_across_the_words() {
+        for cell in 0..CELLS_MAX {
+            for shift in [1, 19, 63] {
+                let set = Cells::from_iter([cell]);
+                let (up, down) = (set << shift, set >> shift);
+                assert_eq!(up.first(), Some(cell + shift).filter(|&cell| cell < 64 * WORDS), "{cell} << {shift}");
+                assert_eq!(down.first(), cell.checked_sub(shift), "{cell} >> {shift}");
+                assert!(up.len() <= 1 && down.len() <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_holds_the_cells_that_were_inserted_and_not_removed() {
+        let mut set = Cells::from_iter([0, 63, 64, 127, 360]);
+        set.remove(64);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 127, 360]);
+        assert_eq!(set.without(Cells::from_iter([63, 5])), Cells::from_iter([0, 127, 360]));
+        assert!(set.contains(127) && !set.contains(64) && !set.is_empty() && Cells::EMPTY.is_empty());
+    }
+}
