@@ -18,6 +18,8 @@ use crate::matches;
 const EPISODES_MIN: usize = 2;
 /// All episodes of a version advance together.
 const EPISODES_MAX: usize = 65_536;
+/// An action of a deeper search could take minutes, during which a drain waits.
+const ALPHABETA_DEPTH_MAX: u8 = 8;
 
 /// The sections of the run file that the arena reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -55,6 +57,9 @@ pub struct ArenaSection {
     pub opening_plies_max: u16,
     /// The simulations per move of the opponents that search with random playouts, in any order.
     pub playouts: Vec<u32>,
+    /// The depths, in plies, of the opponents that search with alpha-beta and the heuristic value of the game, in any
+    /// order.
+    pub alphabeta: Vec<u8>,
     /// The number of earlier versions kept as opponents.
     pub past_versions: usize,
     /// The shortest time between the starts of two versions' measurements.
@@ -84,6 +89,8 @@ impl Default for ArenaSection {
             episodes: 32,
             opening_plies_max: 4,
             playouts: vec![50, 200, 1000],
+            // Most games have no heuristic value; the presets of those that have one name depths.
+            alphabeta: Vec::new(),
             past_versions: 4,
             version_interval_seconds: 30.0,
             // Training has priority over measurement.
@@ -107,8 +114,8 @@ pub struct Settings {
     pub run: RunSection,
     /// The search settings of a weights version.
     pub search: SearchSettings,
-    /// The settings of strength measurement, in range. `positions` is `usize::MAX` if all are measured, and `playouts`
-    /// are ascending without duplicates.
+    /// The settings of strength measurement, in range. `positions` is `usize::MAX` if all are measured; `playouts` and
+    /// `alphabeta` are ascending without duplicates.
     pub arena: ArenaSection,
     /// The shortest time between the starts of two versions' measurements.
     pub version_interval: Duration,
@@ -133,6 +140,11 @@ impl Config {
         arena.playouts.dedup();
         if let Some(&least) = arena.playouts.first() {
             at_least_one("arena.playouts", least.into())?;
+        }
+        arena.alphabeta.sort_unstable();
+        arena.alphabeta.dedup();
+        for &depth in &arena.alphabeta {
+            ConfigError::within("arena.alphabeta", depth, 1..=ALPHABETA_DEPTH_MAX)?;
         }
         if !(arena.cpu_share > 0.0 && arena.cpu_share <= 1.0) {
             return Err(ConfigError::invalid("arena.cpu_share", "must be above 0 and at most 1"));
@@ -196,10 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn opponents_by_playouts_are_as_many_as_there_are_budgets_from_the_smallest_to_the_greatest() {
+    fn opponents_are_as_many_as_there_are_budgets_or_depths_from_the_smallest_to_the_greatest() {
         let mut config = Config::default();
         config.arena.playouts = vec![200, 50, 200];
-        assert_eq!(config.settings().unwrap().arena.playouts, [50, 200]);
+        config.arena.alphabeta = vec![3, 1, 3];
+        let arena = config.settings().unwrap().arena;
+        assert_eq!((arena.playouts, arena.alphabeta), (vec![50, 200], vec![1, 3]));
     }
 
     #[test]
@@ -212,6 +226,8 @@ mod tests {
         assert_eq!(arena(|arena| arena.simulations = 0), "arena.simulations: must be at least 1");
         assert_eq!(arena(|arena| arena.openings_per_match = 0), "arena.openings_per_match: must be at least 1");
         assert_eq!(arena(|arena| arena.playouts = vec![50, 0]), "arena.playouts: must be at least 1");
+        assert_eq!(arena(|arena| arena.alphabeta = vec![2, 9]), "arena.alphabeta: is 9, must be from 1 to 8");
+        assert_eq!(arena(|arena| arena.alphabeta = vec![0]), "arena.alphabeta: is 0, must be from 1 to 8");
         assert!(arena(|arena| arena.episodes = 1).starts_with("arena.episodes: "));
         for discount in [0.0, 1.5, f32::NAN] {
             assert!(refusal(|config| config.run.discount = discount).starts_with("run.discount: must be above 0"));

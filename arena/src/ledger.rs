@@ -156,6 +156,11 @@ pub enum Player {
         /// The simulations per move.
         simulations: u32,
     },
+    /// An alpha-beta search with the heuristic value of the game.
+    AlphaBeta {
+        /// The depth of the search, in plies.
+        depth: u8,
+    },
     /// A weights version of this run, with the arena's search.
     Version(WeightsVersion),
 }
@@ -167,6 +172,7 @@ impl fmt::Display for Player {
         match self {
             Self::Random => f.write_str("random"),
             Self::Playouts { simulations } => write!(f, "playouts-{simulations}"),
+            Self::AlphaBeta { depth } => write!(f, "alphabeta-{depth}"),
             Self::Version(version) => version.fmt(f),
         }
     }
@@ -177,7 +183,10 @@ impl FromStr for Player {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let unknown = || {
-            format!("`{name}` is not a player: expected `random`, `playouts-200` or a weights version such as `v12`")
+            format!(
+                "`{name}` is not a player: expected `random`, `playouts-200`, `alphabeta-3` or a weights version such as \
+                 `v12`"
+            )
         };
         if name == "random" {
             return Ok(Self::Random);
@@ -185,6 +194,10 @@ impl FromStr for Player {
         if let Some(simulations) = name.strip_prefix("playouts-") {
             let simulations = simulations.parse().ok().filter(|&simulations: &u32| simulations > 0);
             return simulations.map(|simulations| Self::Playouts { simulations }).ok_or_else(unknown);
+        }
+        if let Some(depth) = name.strip_prefix("alphabeta-") {
+            let depth = depth.parse().ok().filter(|&depth: &u8| depth > 0);
+            return depth.map(|depth| Self::AlphaBeta { depth }).ok_or_else(unknown);
         }
         let version = name.strip_prefix('v').and_then(|version| version.parse().ok());
         version.map(|version| Self::Version(WeightsVersion(version))).ok_or_else(unknown)
@@ -337,14 +350,17 @@ mod tests {
 
     #[test]
     fn every_player_is_read_back_from_its_name() {
-        for player in [Player::Random, Player::Playouts { simulations: 200 }, Player::Version(WeightsVersion(12))] {
+        let without_network = [Player::Random, Player::Playouts { simulations: 200 }, Player::AlphaBeta { depth: 3 }];
+        for player in without_network.into_iter().chain([Player::Version(WeightsVersion(12))]) {
             assert_eq!(player.to_string().parse(), Ok(player));
         }
     }
 
     #[test]
     fn other_names_are_rejected_and_named() {
-        for name in ["", "Random", "playouts-", "playouts-0", "playouts--1", "v", "vx", "12"] {
+        for name in
+            ["", "Random", "playouts-", "playouts-0", "playouts--1", "alphabeta-0", "alphabeta-256", "v", "vx", "12"]
+        {
             let error = name.parse::<Player>().unwrap_err();
             assert!(error.starts_with(&format!("`{name}` is not a player")), "{error}");
         }

@@ -79,7 +79,7 @@ pub(crate) fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games:
             }
             // Earlier versions change, so a series for each would grow without bound.
             Player::Version(_) => {}
-            Player::Random | Player::Playouts { .. } => {
+            Player::Random | Player::Playouts { .. } | Player::AlphaBeta { .. } => {
                 gauge!("zerofleet_arena_opponent_elo", "opponent" => player.to_string()).set(*elo);
             }
         }

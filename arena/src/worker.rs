@@ -14,6 +14,7 @@ use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use weights::WeightsVersion;
 
+use crate::alpha_beta::AlphaBetaMover;
 use crate::config::Settings;
 use crate::contestant::{BATCHED, Contestant, PlayoutMover, RandomMover, analysis, draws, searcher};
 use crate::ledger::{Ledger, Player, Rated, Tally};
@@ -343,10 +344,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
         tracing::info!(%player, %opponent, points, games, elo, "match");
     }
 
-    /// Returns random play, then random playouts by ascending budget.
+    /// Returns random play, then random playouts by ascending budget, then alpha-beta by ascending depth.
     fn fixed_opponents(&self) -> impl Iterator<Item = Player> + '_ {
-        let playouts = self.setup.settings.arena.playouts.iter().map(|&simulations| Player::Playouts { simulations });
-        [Player::Random].into_iter().chain(playouts)
+        let arena = &self.setup.settings.arena;
+        let playouts = arena.playouts.iter().map(|&simulations| Player::Playouts { simulations });
+        let alpha_beta = arena.alphabeta.iter().map(|&depth| Player::AlphaBeta { depth });
+        [Player::Random].into_iter().chain(playouts).chain(alpha_beta)
     }
 
     /// Plays one match of the current version against the most informative opponent.
@@ -458,6 +461,7 @@ fn try_again_later(kept: anyhow::Result<()>) {
 fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Box<dyn Contestant<G>> {
     match player {
         Player::Playouts { simulations } => Box::new(PlayoutMover::new(simulations, rng)),
+        Player::AlphaBeta { depth } => Box::new(AlphaBetaMover::new(depth, rng)),
         Player::Random | Player::Version(_) => Box::new(RandomMover { rng }),
     }
 }

@@ -18,6 +18,8 @@ mod checkpoint;
 mod crash;
 #[path = "../../fuzz/checks/evaluations.rs"]
 mod evaluations;
+#[path = "../../fuzz/checks/games.rs"]
+mod games_check;
 #[path = "../../fuzz/checks/gtp.rs"]
 mod gtp;
 #[path = "../../fuzz/checks/infer.rs"]
@@ -156,6 +158,7 @@ fn all_seeds() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("checkpoint", checkpoint::seeds()),
         ("crash", crash::seeds()),
         ("evaluations", evaluations::seeds()),
+        ("games", games_check::seeds()),
         ("gtp", gtp::seeds()),
         ("infer", infer::seeds()),
         ("inserts", inserts::seeds(&trajectories())),
@@ -198,6 +201,11 @@ fn any_bytes_are_a_stream_of_valid_inserts_or_end_it() {
 #[test]
 fn any_bytes_are_a_stream_of_valid_evaluation_requests_or_end_it() {
     run("evaluations", seeds("evaluations"), 2000, evaluations::check);
+}
+
+#[test]
+fn any_moves_of_a_board_game_are_legal_by_slow_rules_too() {
+    run("games", seeds("games"), 150, games_check::check);
 }
 
 #[test]

@@ -107,11 +107,13 @@ impl Environment for Script {
 
 struct Stage {
     folder: TempDir,
+    /// The depths of opponents that search with alpha-beta.
+    alphabeta: Vec<u8>,
 }
 
 impl Stage {
     fn new() -> Self {
-        Self { folder: TempDir::new().unwrap() }
+        Self { folder: TempDir::new().unwrap(), alphabeta: Vec::new() }
     }
 
     fn ledger(&self) -> Ledger {
@@ -138,6 +140,7 @@ impl Stage {
             openings_per_match: 2,
             opening_plies_max: 2,
             playouts: vec![10],
+            alphabeta: self.alphabeta.clone(),
             past_versions: 2,
             cpu_share: 0.5,
             ..ArenaSection::default()
@@ -180,6 +183,18 @@ fn fixed_opponents_meet_their_neighbours_once_so_that_the_scale_does_not_hang_on
     stage.run([version(1)], FOR_EVER);
     stage.run([version(1)], FOR_EVER);
     assert_eq!(stage.ledger().games_between(Player::Random, Player::Playouts { simulations: 10 }), 4);
+}
+
+#[test]
+fn opponents_by_alpha_beta_are_rated_beside_the_others() {
+    let stage = Stage { alphabeta: vec![1, 2], ..Stage::new() };
+    stage.run([version(1)], FOR_EVER);
+    let ledger = stage.ledger();
+    let depth = |depth| Player::AlphaBeta { depth };
+    let playouts = Player::Playouts { simulations: 10 };
+    assert_eq!((ledger.games_between(playouts, depth(1)), ledger.games_between(depth(1), depth(2))), (4, 4));
+    assert_eq!(ledger.games(), 3 * 4 + 12, "{ledger:?}");
+    assert!(ledger.ratings().iter().any(|rated| rated.player == depth(2)), "{ledger:?}");
 }
 
 #[test]

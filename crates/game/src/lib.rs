@@ -25,6 +25,9 @@ pub use rules_environments::{RulesEnvironments, stored_seed};
 pub use spec::{Dynamics, ObservationRange, ObservationShape, Players, Recording, Scoring, Spec};
 pub use symmetry::Symmetry;
 
+/// The largest [heuristic value](Game::heuristic_value).
+pub const HEURISTIC_MAX: i32 = 100_000;
+
 /// Implements the rules of one game.
 ///
 /// A value of the implementing type holds the options of a run, such as the board size; [`Game::Position`] holds one
@@ -111,6 +114,14 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
 
     /// Returns the image of a position under the symmetry of this index: the position after the images of its actions.
     fn image(&self, position: &Self::Position, symmetry: usize) -> Self::Position;
+
+    /// Returns a heuristic value of a position that is not over, for the player to move: a fast estimate of which player
+    /// will win, for a search without a network. It is on a scale of the game's own, 0 for an even position, and at most
+    /// [`HEURISTIC_MAX`] in absolute value; 0 everywhere in games without one. Images have the value of their position.
+    fn heuristic_value(&self, position: &Self::Position) -> i32 {
+        let _ = position;
+        0
+    }
 
     /// Returns the action in the notation of players.
     fn action_name(&self, position: &Self::Position, action: Action) -> String;

@@ -77,6 +77,10 @@ impl Game for AnyGame {
         with_position!(self, position, |game, at| as_position(game.image(at, symmetry)))
     }
 
+    fn heuristic_value(&self, position: &AnyPosition) -> i32 {
+        with_position!(self, position, |game, at| game.heuristic_value(at))
+    }
+
     fn action_name(&self, position: &AnyPosition, action: Action) -> String {
         with_position!(self, position, |game, at| game.action_name(at, action))
     }

@@ -117,11 +117,13 @@ impl Entry {
 
     /// Returns the names of the smallest, the usual and the largest size, or all names of a game without sizes.
     pub fn examples(&self) -> impl Iterator<Item = String> {
-        let variants: Vec<usize> = match self.variants {
+        let mut variants: Vec<usize> = match self.variants {
             Variants::One => vec![0],
             Variants::Sizes(sizes) => [sizes.min, sizes.usual, sizes.max].map(usize::from).to_vec(),
             Variants::Named(names) => (0..names.len()).collect(),
         };
+        // The usual size may be the largest one.
+        variants.dedup();
         variants.into_iter().map(|variant| self.name_of(variant))
     }
 

@@ -259,8 +259,7 @@ impl Game for Hex {
         if action == self.swap() {
             return "swap".into();
         }
-        let cell = self.framed(action.index(), self.to_move(position));
-        format!("{}{}", column_letter(cell % self.size), cell / self.size + 1)
+        grid::cell_name(self.framed(action.index(), self.to_move(position)), self.size)
     }
 
     fn parse_action(&self, position: &Position, text: &str) -> Result<Action, Error> {
@@ -268,8 +267,8 @@ impl Game for Hex {
         if trimmed.eq_ignore_ascii_case("swap") {
             return Ok(self.swap());
         }
-        let cell = board::parse_cell(trimmed, self.size).ok_or_else(|| {
-            let last = format!("{}{}", column_letter(self.size - 1), self.size);
+        let cell = grid::parse_cell(trimmed, self.size).ok_or_else(|| {
+            let last = grid::cell_name(self.cells() - 1, self.size);
             Error::Notation { text: text.into(), expected: format!("a cell from a1 to {last}, or swap") }
         })?;
         Ok(Action(narrow(self.framed(cell, self.to_move(position)))))
@@ -283,11 +282,6 @@ impl Game for Hex {
             _ => '.',
         })
     }
-}
-
-/// Returns the letter of a column.
-fn column_letter(column: usize) -> char {
-    char::from(b'a' + u8::try_from(column).expect("boards have at most 19 columns"))
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! The rules of the games and environments that can be trained, and their registry.
 //!
-//! [`TicTacToe`], [`ConnectFour`], [`Hex`] and [`Go`] are board games. [`Catch`], [`CartPole`], [`Pendulum`],
-//! [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are environments: for one player, and
-//! scored by rewards. All implement [`game::Game`], each in its own module, which also describes the game in an
-//! [`Entry`]: name, [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the
-//! arena and every process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of
-//! them, [`with_game!`] compiles code for each game's concrete rules where that is faster, and [`preset`] returns the
-//! preset of a run. The guides are `docs/games.md` and `docs/environments.md`.
+//! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`] and [`Go`] are board games. [`Catch`],
+//! [`CartPole`], [`Pendulum`], [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are
+//! environments: for one player, and scored by rewards.
+//! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
+//! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
+//! process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of them,
+//! [`with_game!`] compiles code for each game's concrete rules where that is faster, and [`preset`] returns the preset
+//! of a run. The guides are `docs/games.md` and `docs/environments.md`.
 
+mod bitboard;
 pub mod breakout;
+pub mod breakthrough;
 pub mod cartpole;
 pub mod catch;
 mod cells;
@@ -21,6 +24,7 @@ mod grid;
 pub mod hex;
 pub mod keys_and_doors;
 pub mod market_making;
+pub mod othello;
 pub mod pendulum;
 pub mod recorded;
 #[macro_use]
@@ -36,6 +40,8 @@ registry! { $
     tic_tac_toe::TicTacToe,
     connect_four::ConnectFour,
     hex::Hex { size: hex::Size },
+    othello::Othello { size: othello::Size },
+    breakthrough::Breakthrough { size: breakthrough::Size },
     go::Go { size: go::Size },
     catch::Catch,
     cartpole::CartPole { version: cartpole::Version },
@@ -126,6 +132,7 @@ mod tests {
             ("conect-four", "connect_four"),
             ("TicTacToe", "tic_tac_toe"),
             ("hex", "hex-11"),
+            ("othello", "othello-8"),
             ("cartpole", "cartpole-v1"),
         ];
         for (name, expected) in cases {
@@ -135,7 +142,8 @@ mod tests {
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, hex-3 to hex-19, go-5 to go-19, catch, cartpole-v0, cartpole-v1, \
+             the games are tic_tac_toe, connect_four, hex-3 to hex-19, othello-6, othello-8, \
+             breakthrough-5 to breakthrough-8, go-5 to go-19, catch, cartpole-v0, cartpole-v1, \
              pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
              keys_and_doors-5 to keys_and_doors-16, market_making, gym:NAME"
         );

@@ -2,9 +2,8 @@ use std::fmt::Write as _;
 
 use game::Player;
 
-use super::column_letter;
 use crate::cells::{CELLS_MAX, Cells};
-use crate::grid::narrow;
+use crate::grid::{column_letter, narrow};
 
 /// Returns whether the group of the stone on `cell` connects both edges of `player`.
 ///
@@ -51,15 +50,6 @@ fn neighbours(cell: usize, size: usize) -> impl Iterator<Item = usize> {
         (row + 1 < size).then(|| cell + size),
     ];
     steps.into_iter().flatten()
-}
-
-/// Parses `c7`: a letter for the column, a number from 1 for the row.
-pub(super) fn parse_cell(text: &str, size: usize) -> Option<usize> {
-    let (&letter, row) = text.as_bytes().split_first()?;
-    let column = letter.to_ascii_lowercase().checked_sub(b'a')? as usize;
-    let row = std::str::from_utf8(row).ok().filter(|row| row.bytes().all(|byte| byte.is_ascii_digit()))?;
-    let row = row.parse::<usize>().ok()?.checked_sub(1)?;
-    (row < size && column < size).then_some(row * size + column)
 }
 
 /// Renders the rhombus, each row half a cell further to the right than the one above it.

@@ -1,6 +1,6 @@
 //! Tests of the suite itself, with games that each violate the contract in one way.
 
-use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry};
+use game::{Action, Error, Game, HEURISTIC_MAX, ObservationShape, Outcome, Player, Spec, Symmetry};
 
 use super::{all_actions, run};
 
@@ -31,6 +31,8 @@ enum Flaw {
     WinnerDependsOnPile,
     TryPlayTakesAnyway,
     NotRendered,
+    HeuristicOfOnePile,
+    HeuristicTooLarge,
 }
 
 /// Two piles of three: a move takes one to three from one pile, and the player who takes the last one wins. Its
@@ -163,6 +165,15 @@ impl Game for Nim {
         Piles { left, ..position.clone() }
     }
 
+    fn heuristic_value(&self, position: &Piles) -> i32 {
+        let [first, second] = position.left.map(i32::from);
+        match self.flaw {
+            Flaw::HeuristicOfOnePile => first,
+            Flaw::HeuristicTooLarge => HEURISTIC_MAX + 1,
+            _ => first + second,
+        }
+    }
+
     fn action_name(&self, _: &Piles, action: Action) -> String {
         let pile = if self.is(Flaw::NamesShared) { 0 } else { action.0 / TAKE_MAX };
         format!("{}{}", ["left", "right"][usize::from(pile)], action.0 % TAKE_MAX + 1)
@@ -260,6 +271,12 @@ fn flaws_of_symmetries_are_found() {
     check(Flaw::SymmetryOfActionsWrong, "symmetry 1 does not commute");
     check(Flaw::SymmetryOfCellsWrong, "symmetry 1 does not commute with observe");
     check(Flaw::ImageOfNothing, "the image under symmetry 1 is another position");
+}
+
+#[test]
+fn flaws_of_the_heuristic_value_are_found() {
+    check(Flaw::HeuristicOfOnePile, "the image under symmetry 1 has another heuristic value");
+    check(Flaw::HeuristicTooLarge, "the heuristic value is 100001");
 }
 
 #[test]

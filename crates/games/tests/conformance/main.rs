@@ -2,17 +2,20 @@
 //! every registered game.
 //!
 //! The suite is independent of any particular game; perft counts, solved positions and the agreement of an environment
-//! with its published implementation belong to other tests. A seed determines every run. A violation of the contract
-//! panics with the game, the seed and the actions that lead to it. Start with [`run`].
+//! with its published implementation belong to other tests. `references` compares games with slow rules. A seed
+//! determines every run. A violation of the contract panics with the game, the seed and the actions that lead to it.
+//! Start with [`run`].
 
 mod chances;
 mod environment_flaws;
 mod flaws;
+mod references;
 
 use std::collections::HashMap;
 
 use game::{
-    Action, Dynamics, Error, Game, ObservationRange, ObservationShape, Outcome, Player, Players, Scoring, Symmetry,
+    Action, Dynamics, Error, Game, HEURISTIC_MAX, ObservationRange, ObservationShape, Outcome, Player, Players,
+    Scoring, Symmetry,
 };
 use games::{GAMES, GameKind};
 use rand::{Rng, RngExt, SeedableRng};
@@ -252,6 +255,8 @@ impl<'a, G: Game> Walk<'a, G> {
         let values_in_range = self.observation.iter().all(|&value| in_range(value));
         promise!(self, values_in_range, "the observation is not written whole with {range}");
         promise!(self, !self.game.render(&self.position).trim().is_empty(), "nothing is rendered");
+        let heuristic = self.game.heuristic_value(&self.position);
+        promise!(self, heuristic.abs() <= HEURISTIC_MAX, "the heuristic value is {heuristic}");
         self.check_hash();
         for index in 0..self.images.len() {
             self.check_image(index);
@@ -353,6 +358,9 @@ impl<'a, G: Game> Walk<'a, G> {
         let made = self.game.image(&self.position, index);
         let is_image = self.game.hash(&made) == self.game.hash(image) && self.observe(&made) == self.observe(image);
         promise!(self, is_image, "the image under symmetry {index} is another position");
+        let heuristics = [&self.position, image].map(|position| self.game.heuristic_value(position));
+        let same_heuristic = outcomes[0].is_some() || heuristics[0] == heuristics[1];
+        promise!(self, same_heuristic, "the image under symmetry {index} has another heuristic value: {heuristics:?}");
     }
 
     fn check_notation(&self, rng: &mut impl Rng) {
