@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use game::{Action, ObservationShape, Symmetry};
 
 /// The coordinates of a cell: row from the top, column from the left, both from 0.
@@ -28,7 +30,69 @@ pub(crate) fn symmetry(
     symmetry
 }
 
+/// Builds the eight symmetries of a square board, the identity first. The action of a cell has the index of the cell;
+/// actions behind those of the cells are their own images.
+pub(crate) fn square_symmetries(shape: ObservationShape, actions: usize) -> [Symmetry; 8] {
+    let side = shape.height;
+    let last = side - 1;
+    let images: [fn(Cell, usize) -> Cell; 8] = [
+        |c, _| c,
+        |c, last| Cell { row: c.column, column: last - c.row },
+        |c, last| Cell { row: last - c.row, column: last - c.column },
+        |c, last| Cell { row: last - c.column, column: c.row },
+        |c, last| Cell { row: c.row, column: last - c.column },
+        |c, last| Cell { row: last - c.row, column: c.column },
+        |c, _| Cell { row: c.column, column: c.row },
+        |c, last| Cell { row: last - c.column, column: last - c.row },
+    ];
+    images.map(|image| {
+        let image_of_action = |action: Action| {
+            if action.index() >= side * side {
+                return action;
+            }
+            let to = image(Cell { row: action.index() / side, column: action.index() % side }, last);
+            Action(narrow(to.row * side + to.column))
+        };
+        symmetry(shape, actions, |cell| image(cell, last), image_of_action)
+    })
+}
+
 /// Converts an index of a cell or an action to 16 bits.
 pub(crate) fn narrow(index: usize) -> u16 {
     u16::try_from(index).expect("boards have fewer than 65,536 cells")
+}
+
+/// Returns the letter of a column, `a` for the first.
+pub(crate) fn column_letter(column: usize) -> char {
+    char::from(b'a' + u8::try_from(column).expect("boards have at most 26 columns"))
+}
+
+/// Returns the name of a cell on a square board, given row by row from the row of number 1: `c7`.
+pub(crate) fn cell_name(cell: usize, size: usize) -> String {
+    format!("{}{}", column_letter(cell % size), cell / size + 1)
+}
+
+/// Parses `c7`, a letter for the column and a number from 1 for the row, to a cell as in [`cell_name`].
+pub(crate) fn parse_cell(text: &str, size: usize) -> Option<usize> {
+    let (&letter, row) = text.as_bytes().split_first()?;
+    let column = letter.to_ascii_lowercase().checked_sub(b'a')? as usize;
+    let row = std::str::from_utf8(row).ok().filter(|row| row.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let row = row.parse::<usize>().ok()?.checked_sub(1)?;
+    (row < size && column < size).then_some(row * size + column)
+}
+
+/// Renders a square board with its coordinates; `number` returns the number of a row, counted from 0 at the top, and
+/// `stone` the character of a cell.
+pub(crate) fn render(size: usize, number: impl Fn(usize) -> usize, stone: impl Fn(usize) -> char) -> String {
+    let mut text = String::from("  ");
+    for column in 0..size {
+        write!(text, " {}", column_letter(column)).expect("a string takes all text");
+    }
+    for row in 0..size {
+        write!(text, "\n{:>2}", number(row)).expect("a string takes all text");
+        for column in 0..size {
+            write!(text, " {}", stone(row * size + column)).expect("a string takes all text");
+        }
+    }
+    text
 }

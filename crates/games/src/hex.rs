@@ -7,9 +7,9 @@ mod board;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
+use crate::cells::Cells;
 use crate::entry::{Entry, Exhaustive, Sizes, Variants};
 use crate::grid::{self, Cell, narrow};
-use board::Stones;
 
 /// The registry entry of Hex.
 pub const ENTRY: Entry = Entry {
@@ -65,7 +65,7 @@ pub struct Hex {
 /// Holds a position of Hex, in the frame of the rendered board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
-    stones: [Stones; 2],
+    stones: [Cells; 2],
     plies: u16,
     winner: Option<Player>,
     /// The hash of the stones, updated incrementally as stones are placed and removed.
@@ -162,7 +162,7 @@ impl Game for Hex {
     }
 
     fn start(&self) -> Position {
-        Position { stones: [Stones::default(); 2], plies: 0, winner: None, hash: mix(1 << 32 | self.size as u64) }
+        Position { stones: [Cells::EMPTY; 2], plies: 0, winner: None, hash: mix(1 << 32 | self.size as u64) }
     }
 
     fn to_move(&self, position: &Position) -> Player {
@@ -208,7 +208,7 @@ impl Game for Hex {
             let mover = self.to_move(position);
             let cell = self.framed(action.index(), mover);
             self.place(position, mover, cell);
-            if position.stones[mover.index()].connects(self.size, mover, cell) {
+            if board::connects(&position.stones[mover.index()], self.size, mover, cell) {
                 position.winner = Some(mover);
             }
         }
@@ -245,7 +245,7 @@ impl Game for Hex {
         if symmetry == 0 {
             return *position;
         }
-        let mut image = Position { stones: [Stones::default(); 2], ..*position };
+        let mut image = Position { stones: [Cells::EMPTY; 2], ..*position };
         for player in [Player::First, Player::Second] {
             for cell in position.stones[player.index()].iter() {
                 image.hash ^= stone_key(player, cell);
@@ -259,8 +259,7 @@ impl Game for Hex {
         if action == self.swap() {
             return "swap".into();
         }
-        let cell = self.framed(action.index(), self.to_move(position));
-        format!("{}{}", column_letter(cell % self.size), cell / self.size + 1)
+        grid::cell_name(self.framed(action.index(), self.to_move(position)), self.size)
     }
 
     fn parse_action(&self, position: &Position, text: &str) -> Result<Action, Error> {
@@ -268,8 +267,8 @@ impl Game for Hex {
         if trimmed.eq_ignore_ascii_case("swap") {
             return Ok(self.swap());
         }
-        let cell = board::parse_cell(trimmed, self.size).ok_or_else(|| {
-            let last = format!("{}{}", column_letter(self.size - 1), self.size);
+        let cell = grid::parse_cell(trimmed, self.size).ok_or_else(|| {
+            let last = grid::cell_name(self.cells() - 1, self.size);
             Error::Notation { text: text.into(), expected: format!("a cell from a1 to {last}, or swap") }
         })?;
         Ok(Action(narrow(self.framed(cell, self.to_move(position)))))
@@ -283,11 +282,6 @@ impl Game for Hex {
             _ => '.',
         })
     }
-}
-
-/// Returns the letter of a column.
-fn column_letter(column: usize) -> char {
-    char::from(b'a' + u8::try_from(column).expect("boards have at most 19 columns"))
 }
 
 #[cfg(test)]
@@ -354,9 +348,8 @@ mod tests {
     fn full_boards_have_exactly_one_winner() {
         const SIZE: usize = 3;
         let wins = |cells: u32, player| {
-            let mut stones = Stones::default();
-            (0..SIZE * SIZE).filter(|cell| cells >> cell & 1 == 1).for_each(|cell| stones.insert(cell));
-            stones.iter().any(|cell| stones.connects(SIZE, player, cell))
+            let stones: Cells = (0..SIZE * SIZE).filter(|cell| cells >> cell & 1 == 1).collect();
+            stones.iter().any(|cell| board::connects(&stones, SIZE, player, cell))
         };
         for first in 0..1_u32 << (SIZE * SIZE) {
             let second = !first & ((1 << (SIZE * SIZE)) - 1);

@@ -1,7 +1,8 @@
 //! The rules of the games and environments that can be trained, and their registry.
 //!
-//! [`TicTacToe`], [`ConnectFour`] and [`Hex`] are board games. [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`],
-//! [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are environments: for one player, and scored by rewards.
+//! [`TicTacToe`], [`ConnectFour`], [`Hex`] and [`Gomoku`] are board games. [`Catch`], [`CartPole`], [`Pendulum`],
+//! [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are environments: for one player, and
+//! scored by rewards.
 //! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
 //! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
 //! process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of them,
@@ -11,10 +12,12 @@
 pub mod breakout;
 pub mod cartpole;
 pub mod catch;
+mod cells;
 pub mod connect_four;
 mod entry;
 mod environment;
 mod generator;
+pub mod gomoku;
 mod grid;
 pub mod hex;
 pub mod keys_and_doors;
@@ -34,6 +37,7 @@ registry! { $
     tic_tac_toe::TicTacToe,
     connect_four::ConnectFour,
     hex::Hex { size: hex::Size },
+    gomoku::Gomoku { size: gomoku::Size },
     catch::Catch,
     cartpole::CartPole { version: cartpole::Version },
     pendulum::Pendulum { torques: pendulum::Torques },
@@ -132,8 +136,8 @@ mod tests {
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, hex-3 to hex-19, catch, cartpole-v0, cartpole-v1, \
-             pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
+             the games are tic_tac_toe, connect_four, hex-3 to hex-19, gomoku-7 to gomoku-20, catch, \
+             cartpole-v0, cartpole-v1, pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
              keys_and_doors-5 to keys_and_doors-16, market_making, gym:NAME"
         );
     }

@@ -2,75 +2,40 @@ use std::fmt::Write as _;
 
 use game::Player;
 
-use super::{Size, column_letter};
-use crate::grid::narrow;
+use crate::cells::{CELLS_MAX, Cells};
+use crate::grid::{column_letter, narrow};
 
-const CELLS_MAX: usize = Size::MAX.get() * Size::MAX.get();
-const WORDS: usize = CELLS_MAX.div_ceil(64);
-
-/// Holds a set of cells, numbered row by row.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Stones([u64; WORDS]);
-
-impl Stones {
-    pub(super) fn contains(&self, cell: usize) -> bool {
-        self.0[cell / 64] >> (cell % 64) & 1 == 1
-    }
-
-    pub(super) fn insert(&mut self, cell: usize) {
-        self.0[cell / 64] |= 1 << (cell % 64);
-    }
-
-    pub(super) fn remove(&mut self, cell: usize) {
-        self.0[cell / 64] &= !(1 << (cell % 64));
-    }
-
-    /// Returns the lowest cell of the set.
-    pub(super) fn first(&self) -> Option<usize> {
-        self.iter().next()
-    }
-
-    /// Iterates over the cells of the set in ascending order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().flat_map(|(word, &bits)| {
-            std::iter::successors(Some(bits), |rest| Some(rest & rest.wrapping_sub(1)))
-                .take_while(|&rest| rest != 0)
-                .map(move |rest| word * 64 + rest.trailing_zeros() as usize)
-        })
-    }
-
-    /// Returns whether the group of the stone on `cell` connects both edges of `player`.
-    ///
-    /// Floods from the newest stone, which is the only one that can complete a connection.
-    pub(super) fn connects(&self, size: usize, player: Player, cell: usize) -> bool {
-        let mut unseen = *self;
-        unseen.remove(cell);
-        let mut to_visit = [0_u16; CELLS_MAX];
-        to_visit[0] = narrow(cell);
-        let mut waiting = 1;
-        let mut reached = [false; 2];
-        while waiting > 0 {
-            waiting -= 1;
-            let cell = to_visit[waiting] as usize;
-            let distance = match player {
-                Player::First => cell / size,
-                Player::Second => cell % size,
-            };
-            reached[0] |= distance == 0;
-            reached[1] |= distance == size - 1;
-            if reached == [true; 2] {
-                return true;
-            }
-            for neighbour in neighbours(cell, size) {
-                if unseen.contains(neighbour) {
-                    unseen.remove(neighbour);
-                    to_visit[waiting] = narrow(neighbour);
-                    waiting += 1;
-                }
+/// Returns whether the group of the stone on `cell` connects both edges of `player`.
+///
+/// Floods from the newest stone, which is the only one that can complete a connection.
+pub(super) fn connects(stones: &Cells, size: usize, player: Player, cell: usize) -> bool {
+    let mut unseen = *stones;
+    unseen.remove(cell);
+    let mut to_visit = [0_u16; CELLS_MAX];
+    to_visit[0] = narrow(cell);
+    let mut waiting = 1;
+    let mut reached = [false; 2];
+    while waiting > 0 {
+        waiting -= 1;
+        let cell = to_visit[waiting] as usize;
+        let distance = match player {
+            Player::First => cell / size,
+            Player::Second => cell % size,
+        };
+        reached[0] |= distance == 0;
+        reached[1] |= distance == size - 1;
+        if reached == [true; 2] {
+            return true;
+        }
+        for neighbour in neighbours(cell, size) {
+            if unseen.contains(neighbour) {
+                unseen.remove(neighbour);
+                to_visit[waiting] = narrow(neighbour);
+                waiting += 1;
             }
         }
-        false
     }
+    false
 }
 
 /// Iterates over the two to six cells that share an edge with `cell`.
@@ -85,15 +50,6 @@ fn neighbours(cell: usize, size: usize) -> impl Iterator<Item = usize> {
         (row + 1 < size).then(|| cell + size),
     ];
     steps.into_iter().flatten()
-}
-
-/// Parses `c7`: a letter for the column, a number from 1 for the row.
-pub(super) fn parse_cell(text: &str, size: usize) -> Option<usize> {
-    let (&letter, row) = text.as_bytes().split_first()?;
-    let column = letter.to_ascii_lowercase().checked_sub(b'a')? as usize;
-    let row = std::str::from_utf8(row).ok().filter(|row| row.bytes().all(|byte| byte.is_ascii_digit()))?;
-    let row = row.parse::<usize>().ok()?.checked_sub(1)?;
-    (row < size && column < size).then_some(row * size + column)
 }
 
 /// Renders the rhombus, each row half a cell further to the right than the one above it.
