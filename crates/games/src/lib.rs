@@ -14,6 +14,7 @@ pub mod cartpole;
 pub mod catch;
 mod cells;
 pub mod connect_four;
+pub mod connect_four_boards;
 mod entry;
 mod environment;
 mod generator;
@@ -29,13 +30,14 @@ mod registry;
 pub mod tic_tac_toe;
 pub mod twenty_forty_eight;
 
-pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
+pub use entry::{BoardSize, Boards, Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
 pub use generator::Generator;
 pub use recorded::Recorded;
 
 registry! { $
     tic_tac_toe::TicTacToe,
     connect_four::ConnectFour,
+    connect_four_boards::ConnectFourBoards { size: connect_four_boards::Size },
     hex::Hex { size: hex::Size },
     gomoku::Gomoku { size: gomoku::Size },
     catch::Catch,
@@ -114,7 +116,8 @@ mod tests {
     fn names_of_games_differ_and_are_listed_by_the_guide() {
         let guide = include_str!("../../../docs/games.md");
         for (index, entry) in GAMES.iter().enumerate() {
-            assert!(!GAMES[..index].iter().any(|other| other.name == entry.name), "{} is registered twice", entry.name);
+            let is_registered = |other: &&Entry| other.to_string() == entry.to_string();
+            assert!(!GAMES[..index].iter().any(is_registered), "{entry} is registered twice");
             assert!(guide.contains(&format!("`{}", entry.name)), "docs/games.md does not list {}", entry.name);
             let one_form = entry.variants == Variants::One;
             assert!(entry.solved.is_none() || one_form, "{}: solved positions are of one form", entry.name);
@@ -136,8 +139,9 @@ mod tests {
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, hex-3 to hex-19, gomoku-7 to gomoku-20, catch, \
-             cartpole-v0, cartpole-v1, pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
+             the games are tic_tac_toe, connect_four, connect_four-COLUMNSxROWS (4 to 9 columns, at least 4 rows, \
+             columns * (rows + 1) at most 64), hex-3 to hex-19, gomoku-7 to gomoku-20, catch, cartpole-v0, \
+             cartpole-v1, pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
              keys_and_doors-5 to keys_and_doors-16, market_making, gym:NAME"
         );
     }
