@@ -45,7 +45,8 @@ pub struct ArenaSection {
     pub weights: String,
     /// The simulations per move of a weights version, in matches and on solved positions.
     pub simulations: u32,
-    /// The maximum number of solved positions measured per version, spread evenly over all; 0 measures all.
+    /// The maximum number of solved positions measured per version, spread evenly over those that are bundled with the
+    /// game; 0 measures all. In other games with an oracle, up to 300 are drawn from the seed of the run.
     pub positions: usize,
     /// The number of rated games per version.
     pub games_per_version: u64,

@@ -6,12 +6,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evaluators::{Backend, Network};
 use game::Game;
+use games::GameKind;
 use weights::{Manifest, WeightsVersion};
 
 use crate::config::Settings;
 use crate::contestant::{Contestant, SEQUENTIAL, analysis, draws, searcher};
 use crate::solved::{self, SolvedPosition};
 use crate::{accuracy, metrics};
+
+/// The largest number of positions that are drawn, which is also the usual one: an oracle solves them in seconds.
+const DRAWN_MAX: usize = 300;
 
 /// The parts that the worker and its pacer share.
 pub(crate) struct Setup<G> {
@@ -26,9 +30,18 @@ pub(crate) struct Setup<G> {
 }
 
 impl<G: Game> Setup<G> {
-    /// Selects the solved positions that are bundled with the game, at most as many as are configured.
+    /// Selects the solved positions that are bundled with the game, at most as many as are configured. Where none are
+    /// bundled, an oracle may score positions that the seed of the run determines.
     pub(crate) fn new(game: G, settings: Settings, backend: Arc<dyn Backend>) -> Self {
-        let positions = accuracy::subset(solved::bundled(&game).unwrap_or_default(), settings.arena.positions);
+        let count_max = settings.arena.positions;
+        let positions = match solved::bundled(&game) {
+            Some(bundled) => accuracy::subset(bundled, count_max),
+            None => {
+                let game = game.spec().name.parse::<GameKind>().ok().filter(solved::is_measured);
+                let draw = |game| solved::drawn(&game, settings.run.seed, count_max.min(DRAWN_MAX));
+                game.and_then(draw).unwrap_or_default()
+            }
+        };
         Self { game, settings, backend, positions }
     }
 

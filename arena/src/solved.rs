@@ -6,10 +6,13 @@
 //! negative if they lose, and larger is better. Moves are separated by spaces, or concatenated in games whose every
 //! move is one character.
 //!
+//! Where a game has an [oracle](oracles), positions can also be [drawn] from a seed.
+//!
 //! This module does not search or evaluate: the caller chooses the moves. Start with [`parse`] and [`Accuracy`].
 
 use game::{Action, Game};
-use games::{GameKind, SolvedPositions};
+use games::{Exhaustive, GameKind, SolvedPositions};
+use oracles::LabelledPosition;
 use serde::{Serialize, Serializer};
 
 /// A position with the exact score of every move. It is not final; every legal action has a score, and no other action.
@@ -99,6 +102,25 @@ pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
     Some(parse(game, file, csv).expect("a test reads the bundled positions of every game"))
 }
 
+/// Returns up to `count` positions with the scores of the game's oracle, drawn from a seed; `None` if the game has no
+/// oracle. Fewer are returned where a game has fewer, as described at [`oracles::draw`].
+#[must_use]
+pub fn drawn(game: &GameKind, seed: u64, count: usize) -> Option<Vec<SolvedPosition>> {
+    let solved = |LabelledPosition { actions, band, scores }: LabelledPosition| {
+        let best = best_of(&scores);
+        SolvedPosition { moves: actions, band: band.into(), scores, best }
+    };
+    Some(oracles::draw(game, seed, count)?.into_iter().map(solved).collect())
+}
+
+/// Returns true if the arena measures accuracy in a game: on bundled positions, or on drawn ones, unless it plays every
+/// line of the game instead.
+#[must_use]
+pub fn is_measured(game: &GameKind) -> bool {
+    let entry = game.entry();
+    entry.solved.is_some() || (entry.exhaustive == Exhaustive::Skip && oracles::has_oracle(game))
+}
+
 /// The notation of the `moves` column of a file.
 #[derive(Debug, Clone, Copy)]
 enum Notation {
@@ -135,8 +157,12 @@ fn parse_position<G: Game>(game: &G, notation: Notation, fields: &[&str]) -> Res
         let legal = game.is_legal(&position, action);
         scores.push(parse_score(field, legal).map_err(|problem| (column, problem))?);
     }
-    let best = scores.iter().flatten().copied().max().expect("a position that goes on has a legal action");
+    let best = best_of(&scores);
     Ok(SolvedPosition { moves, band: fields[1].into(), scores, best })
+}
+
+fn best_of(scores: &[Option<i32>]) -> i32 {
+    scores.iter().flatten().copied().max().expect("a position that goes on has a legal action")
 }
 
 fn parse_moves<G: Game>(game: &G, notation: Notation, text: &str) -> Result<(Vec<Action>, G::Position), String> {
@@ -432,6 +458,23 @@ mod tests {
         let count = |band| positions.iter().filter(|position| position.band() == band).count();
         assert_eq!(["early", "middle", "late"].map(count), [304, 484, 472]);
         assert_eq!(bundled(&TicTacToe::new()), None);
+    }
+
+    #[test]
+    fn drawn_positions_are_scored_like_those_of_a_file_and_only_games_with_an_oracle_have_them() {
+        let hex: GameKind = "hex-3".parse().unwrap();
+        let positions = drawn(&hex, 1, 20).unwrap();
+        assert_eq!(positions.len(), 20);
+        for position in &positions {
+            let board = position.position(&hex.rules());
+            let mut legal = Vec::new();
+            hex.rules().legal_actions(&board, &mut legal);
+            let outcomes = legal.iter().map(|&action| score(action, position).outcome_preserving);
+            assert!(outcomes.clone().any(|preserved| preserved) && !outcomes.clone().all(|preserved| preserved));
+        }
+        let is_measured = |name: &str| is_measured(&name.parse().unwrap());
+        assert!(drawn(&"hex-6".parse().unwrap(), 1, 20).is_none() && !is_measured("hex-6"));
+        assert!(is_measured("hex-5") && is_measured("connect_four") && !is_measured("tic_tac_toe"));
     }
 
     /// A uniformly random player preserves the outcome in 37.5 % of the bundled positions, a known property of the

@@ -2,7 +2,8 @@
 //! small as tic-tac-toe; or the mean return in games that are scored by their rewards.
 //!
 //! [`Args`] is its command line. [`measure`] takes the network, the rules and the positions as arguments;
-//! [`arena::solved`], [`arena::exhaustive`] and [`arena::returns`] define the measures.
+//! [`arena::solved`], [`arena::exhaustive`] and [`arena::returns`] define the measures. Solved positions come from a
+//! file, from the game, or from its oracle.
 
 mod lines;
 
@@ -11,11 +12,11 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, ensure};
 use arena::contestant::{Contestant, searcher};
 use arena::outside;
 use arena::returns::{self, EpisodeReturn, Returns};
-use arena::solved::{self, Accuracy, Tally};
+use arena::solved::{self, Accuracy, SolvedPosition, Tally};
 use bridge::EnvironmentSection;
 use evaluators::Network;
 use game::{Game, Scoring};
@@ -33,8 +34,13 @@ const BATCH: usize = 256;
 /// The seed of random choices in the search.
 const SEED: u64 = 0;
 
+/// The value of `--positions` for positions that the game's oracle scores.
+const ORACLE: &str = "oracle";
+
 /// The number of evaluation episodes without `--episodes`.
 const EPISODES_DEFAULT: usize = 100;
+/// More than this take hours to solve.
+const COUNT_MAX: usize = 100_000;
 /// All episodes advance together.
 const EPISODES_MAX: usize = 65_536;
 
@@ -45,17 +51,23 @@ pub(crate) struct Args {
     #[command(flatten)]
     trained: trained::Args,
 
-    /// Solved positions (CSV: moves, band, one score per action) [default: those bundled with the game; without any,
-    /// every line of play of a small game].
+    /// Solved positions: a file (CSV: moves, band, one score per action), or `oracle` for positions that are drawn from
+    /// the seed and solved, in games where that is possible [default: those bundled with the game; without any, every
+    /// line of play of a small game, or `oracle`].
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
+
+    /// The number of positions that `--positions oracle` draws.
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    count: usize,
 
     /// Evaluation episodes, played with the best action of each search, in games that are scored by their rewards
     /// [default: 100].
     #[arg(long, value_name = "N", conflicts_with = "positions")]
     episodes: Option<usize>,
 
-    /// The seed of the evaluation episodes, none of which self-play or the arena ever plays.
+    /// The seed of the evaluation episodes, none of which self-play or the arena ever plays, and of `--positions
+    /// oracle`.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
 
@@ -85,8 +97,8 @@ impl Args {
                 self.write(&report, lines::write, &mut output)?;
                 return output.flush().context("write the report");
             }
-            let (file, text) = self.text(&game)?;
-            let report = measure(&game.rules(), &file, &text, player)?;
+            let (source, positions) = self.positions(&game)?;
+            let report = measure(&game.rules(), &source, &positions, player)?;
             self.write(&report, write_table, &mut output)?;
         }
         output.flush().context("write the report")
@@ -129,19 +141,28 @@ impl Args {
         measure_returns(&rules, episodes, self.seed, player)
     }
 
-    /// Returns the text of the positions and its source.
-    fn text(&self, game: &GameKind) -> anyhow::Result<(String, String)> {
-        match &self.positions {
-            Some(path) => {
+    /// Returns the solved positions and their source.
+    fn positions(&self, game: &GameKind) -> anyhow::Result<(String, Vec<SolvedPosition>)> {
+        let rules = game.rules();
+        match (&self.positions, game.entry().solved) {
+            (Some(path), _) if path.as_os_str() == ORACLE => self.drawn(game),
+            (Some(path), _) => {
                 let file = path.display().to_string();
                 let text = fs::read_to_string(path).with_context(|| format!("read the positions {file}"))?;
-                Ok((file, text))
+                let positions = solved::parse(&rules, &file, &text)?;
+                Ok((file, positions))
             }
-            None => match game.entry().solved {
-                Some(solved) => Ok((solved.file.to_owned(), solved.csv.to_owned())),
-                None => Err(anyhow!("no solved positions of {game} are bundled; use --positions")),
-            },
+            (None, Some(bundled)) => Ok((bundled.file.to_owned(), solved::parse(&rules, bundled.file, bundled.csv)?)),
+            (None, None) => self.drawn(game),
         }
+    }
+
+    /// Returns positions that the game's oracle scores, and their source.
+    fn drawn(&self, game: &GameKind) -> anyhow::Result<(String, Vec<SolvedPosition>)> {
+        ensure!((1..=COUNT_MAX).contains(&self.count), "--count: must be from 1 to {COUNT_MAX}, not {}", self.count);
+        let positions = solved::drawn(game, self.seed, self.count)
+            .with_context(|| format!("{game} has no solved positions and no oracle; use --positions FILE"))?;
+        Ok((format!("the {ORACLE}, seed {}", self.seed), positions))
     }
 }
 
@@ -252,18 +273,22 @@ pub(crate) struct Report {
     pub without_search: Accuracy,
 }
 
-/// Measures the player's moves in the solved positions of `file`, whose contents are `text`, with search and without.
+/// Measures the player's moves in solved positions, with search and without. `source` is the origin of the positions.
 ///
 /// # Errors
-/// The positions are invalid, or the network failed.
-pub(crate) fn measure<G: Game>(game: &G, file: &str, text: &str, mut player: Player) -> anyhow::Result<Report> {
-    let positions = solved::parse(game, file, text)?;
+/// The network failed.
+pub(crate) fn measure<G: Game>(
+    game: &G,
+    source: &str,
+    positions: &[SolvedPosition],
+    mut player: Player,
+) -> anyhow::Result<Report> {
     let version = player.network.attributes().weights_version;
     let simulations = player.simulations;
     let boards: Vec<G::Position> = positions.iter().map(|position| position.position(game)).collect();
     let mut accuracy = |simulations| -> anyhow::Result<Accuracy> {
         let chosen = player.contestant(simulations).choose(game, &boards).context("evaluate the positions")?;
-        Ok(Accuracy::of(&positions, chosen))
+        Ok(Accuracy::of(positions, chosen))
     };
     let without_search = accuracy(0)?;
     let with_search = if simulations > 0 { Some(accuracy(simulations)?) } else { None };
@@ -272,7 +297,7 @@ pub(crate) fn measure<G: Game>(game: &G, file: &str, text: &str, mut player: Pla
     ensure!(now == version, "the server replaced weights version {version} by {now} meanwhile; evaluate again");
     Ok(Report {
         game: game.spec().name.clone(),
-        positions: file.into(),
+        positions: source.into(),
         evaluator: attributes.name.to_string(),
         weights_version: attributes.weights_version,
         simulations,
@@ -340,7 +365,8 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
 
     fn eval(text: &str, simulations: u32, evaluator: impl Evaluator + 'static) -> anyhow::Result<Report> {
         let (network, search) = (Network::Evaluator(Box::new(evaluator)), SearchSettings::default());
-        measure(&ConnectFour::new(), "some.csv", text, Player { network, simulations, search, discount: 1.0 })
+        let positions = solved::parse(&ConnectFour::new(), "some.csv", text)?;
+        measure(&ConnectFour::new(), "some.csv", &positions, Player { network, simulations, search, discount: 1.0 })
     }
 
     fn table(report: &Report) -> String {
@@ -393,6 +419,27 @@ moves,band,c1,c2,c3,c4,c5,c6,c7
         let report = eval(text, 64, Uniform::new(ConnectFour::new().spec().observation)).unwrap();
         assert_eq!(report.with_search.unwrap().overall.optimal, 1);
         assert_eq!(report.without_search.overall.optimal, 0);
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn positions_of_the_oracle_are_drawn_from_the_seed_and_refused_in_games_without_one() {
+        let positions = |game: &str, seed: &str| {
+            let line = ["eval", "--run", "first", "--positions", "oracle", "--count", "8", "--seed", seed];
+            let Line { args } = clap::Parser::try_parse_from(line).unwrap();
+            args.positions(&game.parse().unwrap())
+        };
+        let (source, drawn) = positions("hex-3", "5").unwrap();
+        assert_eq!((source.as_str(), drawn.len()), ("the oracle, seed 5", 8));
+        assert_eq!(positions("hex-3", "5").unwrap().1, drawn);
+        assert_ne!(positions("hex-3", "6").unwrap().1, drawn);
+        let error = positions("hex-11", "5").unwrap_err().to_string();
+        assert_eq!(error, "hex-11 has no solved positions and no oracle; use --positions FILE");
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Objective {
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
             Ok(kind) => {
                 let scoring = with_game!(kind, |game| game.spec().scoring);
-                (scoring == Scoring::Rewards, kind.entry().solved.is_some())
+                (scoring == Scoring::Rewards, arena::solved::is_measured(&kind))
             }
             Err(_) => (true, false),
         };
@@ -129,6 +129,7 @@ mod tests {
         for (metric, game) in [
             ("elo/current", "tic_tac_toe"),
             ("accuracy/search/optimal/late", "connect_four"),
+            ("accuracy/search/optimal/late", "hex-5"),
             ("return/mean", "catch"),
             ("return/mean", "gym:CartPole-v1"),
             ("loss/total", "catch"),

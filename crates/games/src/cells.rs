@@ -2,8 +2,8 @@
 
 use std::ops::{BitAnd, BitOr, Shl, Shr};
 
-/// The number of cells of the largest board, of 19 cells a side.
-pub(crate) const CELLS_MAX: usize = 19 * 19;
+/// The number of cells of the largest board, of 20 cells a side.
+pub(crate) const CELLS_MAX: usize = 20 * 20;
 const WORDS: usize = CELLS_MAX.div_ceil(64);
 
 /// Holds a set of cells, numbered row by row.

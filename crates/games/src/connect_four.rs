@@ -1,10 +1,14 @@
-//! Connect Four: 7 columns, 6 rows, four in a line.
+//! Connect Four: four in a line, on the usual board of 7 columns and 6 rows and on other boards.
 //!
-//! A position is two 64-bit words. Column `c` owns bits `7c` to `7c + 5`, bottom cell first; the bit above each column
-//! stays clear, so that a shift never carries a line from one column into the next. Start with [`ConnectFour`].
+//! A position is two 64-bit words. With R rows, column `c` owns the R bits from `c · (R + 1)`, bottom cell first; the
+//! bit above each column stays clear, so that a shift never carries a line from one column into the next. [`Rules`] are
+//! generic over the [`Board`], so that the numbers of columns and rows of the usual board are constants of the
+//! compiler. Start with [`ConnectFour`]; `connect_four_boards.rs` registers the other boards.
 
 #[cfg(test)]
 mod tests;
+
+use std::fmt;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
@@ -20,25 +24,65 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-const COLUMNS: usize = 7;
-const ROWS: usize = 6;
-const CELLS: usize = COLUMNS * ROWS;
-/// The number of bits from one column to the next: its cells and the clear bit above them.
-const STRIDE: usize = ROWS + 1;
+/// A board of Connect Four: at most 9 columns, each of which takes one bit more than it has rows, and at most 64 bits.
+pub trait Board: Copy + fmt::Debug + Send + Sync + 'static {
+    /// Returns the name of the game on this board.
+    fn name(self) -> String;
 
-/// The lowest cell of every column, a geometric series of 2^STRIDE.
-const BOTTOM: u64 = ((1 << (COLUMNS * STRIDE)) - 1) / ((1 << STRIDE) - 1);
-/// Every cell of the board.
-const BOARD: u64 = BOTTOM * ((1 << ROWS) - 1);
+    /// Returns the number of columns.
+    fn columns(self) -> usize;
 
-/// Implements the rules of Connect Four.
+    /// Returns the number of rows.
+    fn rows(self) -> usize;
+
+    /// Returns the number of bits from one column to the next: its cells and the clear bit above them.
+    fn stride(self) -> usize {
+        self.rows() + 1
+    }
+
+    /// Returns the number of cells.
+    fn cells(self) -> usize {
+        self.columns() * self.rows()
+    }
+
+    /// Returns the cells of a column.
+    fn column(self, column: usize) -> u64 {
+        ((1 << self.rows()) - 1) << (column * self.stride())
+    }
+}
+
+/// The usual board: 7 columns and 6 rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usual;
+
+impl Board for Usual {
+    fn name(self) -> String {
+        ENTRY.name.into()
+    }
+
+    fn columns(self) -> usize {
+        7
+    }
+
+    fn rows(self) -> usize {
+        6
+    }
+}
+
+/// Implements the rules of Connect Four on the usual board.
+pub type ConnectFour = Rules<Usual>;
+
+/// Implements the rules of Connect Four on one board.
 ///
-/// Action `c` drops a stone into column `c`, from the left; players call the columns `1` to `7`. Observation planes,
+/// Action `c` drops a stone into column `c`, from the left; players call the columns from `1`. Observation planes,
 /// top row first: the stones of the player to move, those of the opponent, and all ones if the player to move made the
 /// first move of the game, which matters for zugzwang and is hard to derive from the stones.
 #[derive(Debug, Clone)]
-pub struct ConnectFour {
+pub struct Rules<B> {
     spec: Spec,
+    board: B,
+    /// The lowest cell of every column.
+    bottom: u64,
     symmetries: Vec<Symmetry>,
 }
 
@@ -55,15 +99,7 @@ impl ConnectFour {
     /// Returns the rules.
     #[must_use]
     pub fn new() -> Self {
-        let observation = ObservationShape { planes: 3, height: ROWS, width: COLUMNS };
-        let spec = Spec::board(ENTRY.name.into(), COLUMNS, observation, CELLS);
-        let mirror = grid::symmetry(
-            observation,
-            COLUMNS,
-            |cell| Cell { column: COLUMNS - 1 - cell.column, ..cell },
-            |action| Action(narrow(COLUMNS - 1) - action.0),
-        );
-        Self { spec, symmetries: vec![Symmetry::identity(observation, COLUMNS), mirror] }
+        Self::on(Usual)
     }
 }
 
@@ -73,48 +109,72 @@ impl Default for ConnectFour {
     }
 }
 
-impl Position {
-    /// Returns the lowest empty cell of each open column; none once the game is over.
-    fn landings(self) -> u64 {
-        if has_four(self.own ^ self.occupied) { 0 } else { (self.occupied + BOTTOM) & BOARD }
+impl<B: Board> Rules<B> {
+    /// Returns the rules on a board.
+    #[must_use]
+    pub fn on(board: B) -> Self {
+        let columns = board.columns();
+        let observation = ObservationShape { planes: 3, height: board.rows(), width: columns };
+        let spec = Spec::board(board.name(), columns, observation, board.cells());
+        let mirror = grid::symmetry(
+            observation,
+            columns,
+            |cell| Cell { column: columns - 1 - cell.column, ..cell },
+            |action| Action(narrow(columns - 1) - action.0),
+        );
+        let bottom = (0..columns).fold(0, |bottom, column| bottom | 1 << (column * board.stride()));
+        Self { spec, board, bottom, symmetries: vec![Symmetry::identity(observation, columns), mirror] }
     }
-}
 
-const fn column_mask(column: usize) -> u64 {
-    ((1 << ROWS) - 1) << (column * STRIDE)
-}
+    /// Returns every cell of the board.
+    fn full(&self) -> u64 {
+        self.bottom * ((1 << self.board.rows()) - 1)
+    }
 
-/// Returns whether `stones` contain four in a line.
-const fn has_four(stones: u64) -> bool {
-    let up = stones & (stones >> 1);
-    let across = stones & (stones >> STRIDE);
-    let falling = stones & (stones >> (STRIDE - 1));
-    let rising = stones & (stones >> (STRIDE + 1));
-    (up & (up >> 2))
-        | (across & (across >> (2 * STRIDE)))
-        | (falling & (falling >> (2 * (STRIDE - 1))))
-        | (rising & (rising >> (2 * (STRIDE + 1))))
-        != 0
-}
+    /// Returns the lowest empty cell of each open column; none once the game is over.
+    fn landings(&self, position: Position) -> u64 {
+        if self.has_four(position.own ^ position.occupied) {
+            0
+        } else {
+            (position.occupied + self.bottom) & self.full()
+        }
+    }
 
-/// Reverses the order of the columns.
-fn mirrored(stones: u64) -> u64 {
-    const COLUMN: u64 = (1 << STRIDE) - 1;
-    (0..COLUMNS)
-        .fold(0, |image, column| image | (stones >> (column * STRIDE) & COLUMN) << ((COLUMNS - 1 - column) * STRIDE))
-}
+    /// Returns whether `stones` contain four in a line.
+    fn has_four(&self, stones: u64) -> bool {
+        let stride = self.board.stride();
+        let up = stones & (stones >> 1);
+        let across = stones & (stones >> stride);
+        let falling = stones & (stones >> (stride - 1));
+        let rising = stones & (stones >> (stride + 1));
+        (up & (up >> 2))
+            | (across & (across >> (2 * stride)))
+            | (falling & (falling >> (2 * (stride - 1))))
+            | (rising & (rising >> (2 * (stride + 1))))
+            != 0
+    }
 
-/// Writes one plane `[H, W]` of zeros and ones, top row first.
-fn write_plane(stones: u64, plane: &mut [f32]) {
-    for (row, values) in plane.chunks_exact_mut(COLUMNS).enumerate() {
-        for (column, value) in values.iter_mut().enumerate() {
-            let bit = stones >> (column * STRIDE + ROWS - 1 - row) & 1;
-            *value = if bit == 1 { 1.0 } else { 0.0 };
+    /// Reverses the order of the columns.
+    fn mirrored(&self, stones: u64) -> u64 {
+        let (columns, stride) = (self.board.columns(), self.board.stride());
+        (0..columns).fold(0, |image, column| {
+            image | (stones & self.board.column(column)) >> (column * stride) << ((columns - 1 - column) * stride)
+        })
+    }
+
+    /// Writes one plane `[H, W]` of zeros and ones, top row first.
+    fn write_plane(&self, stones: u64, plane: &mut [f32]) {
+        let (rows, stride) = (self.board.rows(), self.board.stride());
+        for (row, values) in plane.chunks_exact_mut(self.board.columns()).enumerate() {
+            for (column, value) in values.iter_mut().enumerate() {
+                let bit = stones >> (column * stride + rows - 1 - row) & 1;
+                *value = if bit == 1 { 1.0 } else { 0.0 };
+            }
         }
     }
 }
 
-impl Game for ConnectFour {
+impl<B: Board> Game for Rules<B> {
     type Position = Position;
 
     fn spec(&self) -> &Spec {
@@ -131,19 +191,19 @@ impl Game for ConnectFour {
     }
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
-        let landings = position.landings();
+        let landings = self.landings(*position);
         // The loop is branchless because full columns are unpredictable.
-        actions.resize(COLUMNS, Action(0));
+        actions.resize(self.board.columns(), Action(0));
         let mut len = 0;
-        for (column, bottom) in (0..COLUMNS).zip((0..).step_by(STRIDE)) {
+        for column in 0..self.board.columns() {
             actions[len] = Action(narrow(column));
-            len += usize::from(landings & (((1 << ROWS) - 1) << bottom) != 0);
+            len += usize::from(landings & self.board.column(column) != 0);
         }
         actions.truncate(len);
     }
 
     fn is_legal(&self, position: &Position, action: Action) -> bool {
-        action.index() < COLUMNS && position.landings() & column_mask(action.index()) != 0
+        action.index() < self.board.columns() && self.landings(*position) & self.board.column(action.index()) != 0
     }
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
@@ -151,29 +211,29 @@ impl Game for ConnectFour {
         // The players change sides before the stone lands: a stone set in `occupied` only belongs to the opponent of
         // the next player to move.
         position.own ^= position.occupied;
-        position.occupied |= position.occupied + (1 << (action.index() * STRIDE));
+        position.occupied |= position.occupied + (1 << (action.index() * self.board.stride()));
         0.0
     }
 
     fn outcome(&self, position: &Position) -> Option<Outcome> {
-        if has_four(position.own ^ position.occupied) {
+        if self.has_four(position.own ^ position.occupied) {
             return Some(Outcome::Win(self.to_move(position).opponent()));
         }
-        (position.occupied == BOARD).then_some(Outcome::Draw)
+        (position.occupied == self.full()).then_some(Outcome::Draw)
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
-        let (own, rest) = planes.split_at_mut(CELLS);
-        let (opponent, began) = rest.split_at_mut(CELLS);
-        write_plane(position.own, own);
-        write_plane(position.own ^ position.occupied, opponent);
+        let (own, rest) = planes.split_at_mut(self.board.cells());
+        let (opponent, began) = rest.split_at_mut(self.board.cells());
+        self.write_plane(position.own, own);
+        self.write_plane(position.own ^ position.occupied, opponent);
         began.fill(if self.to_move(position) == Player::First { 1.0 } else { 0.0 });
     }
 
     /// The sum of both words is unique for every position: in each column it sets the bit above the topmost stone and
     /// keeps the owners of the stones below (Pons, "Solving Connect 4", part 6).
     fn hash(&self, position: &Position) -> u64 {
-        mix(position.own + position.occupied + BOTTOM)
+        mix(position.own + position.occupied + self.bottom)
     }
 
     fn symmetries(&self) -> &[Symmetry] {
@@ -183,7 +243,7 @@ impl Game for ConnectFour {
     fn image(&self, position: &Position, symmetry: usize) -> Position {
         match symmetry {
             0 => *position,
-            _ => Position { own: mirrored(position.own), occupied: mirrored(position.occupied) },
+            _ => Position { own: self.mirrored(position.own), occupied: self.mirrored(position.occupied) },
         }
     }
 
@@ -192,9 +252,10 @@ impl Game for ConnectFour {
     }
 
     fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
+        let columns = self.board.columns();
         match text.trim().as_bytes() {
-            [digit @ b'1'..=b'7'] => Ok(Action(u16::from(digit - b'1'))),
-            _ => Err(Error::Notation { text: text.into(), expected: "a column from 1 to 7".into() }),
+            [digit @ b'1'..=b'9'] if usize::from(digit - b'1') < columns => Ok(Action(u16::from(digit - b'1'))),
+            _ => Err(Error::Notation { text: text.into(), expected: format!("a column from 1 to {columns}") }),
         }
     }
 
@@ -204,10 +265,11 @@ impl Game for ConnectFour {
             Player::First => position.own,
             Player::Second => position.own ^ position.occupied,
         };
-        let mut text = String::with_capacity((ROWS + 1) * 2 * COLUMNS);
-        for row in (0..ROWS).rev() {
-            for column in 0..COLUMNS {
-                let bit = 1 << (column * STRIDE + row);
+        let (columns, rows) = (self.board.columns(), self.board.rows());
+        let mut text = String::with_capacity((rows + 1) * 2 * columns);
+        for row in (0..rows).rev() {
+            for column in 0..columns {
+                let bit = 1 << (column * self.board.stride() + row);
                 let stone = if position.occupied & bit == 0 {
                     '.'
                 } else if first & bit != 0 {
@@ -216,9 +278,10 @@ impl Game for ConnectFour {
                     'O'
                 };
                 text.push(stone);
-                text.push(if column + 1 < COLUMNS { ' ' } else { '\n' });
+                text.push(if column + 1 < columns { ' ' } else { '\n' });
             }
         }
-        text + "1 2 3 4 5 6 7"
+        let names: Vec<String> = (1..=columns).map(|column| column.to_string()).collect();
+        text + &names.join(" ")
     }
 }

@@ -23,6 +23,9 @@ pub enum Variants {
     One,
     /// A variant for each size; it is written `NAME-SIZE`: `hex-11`.
     Sizes(Sizes),
+    /// A variant for each board of columns and rows but the usual one, which another entry has; it is written
+    /// `NAME-COLUMNSxROWS`: `connect_four-6x5`.
+    Boards(Boards),
     /// A few variants, each with its whole name; the registry identifies one by its index: `cartpole-v0`.
     Named(&'static [&'static str]),
 }
@@ -36,6 +39,51 @@ pub struct Sizes {
     pub usual: u8,
     /// The largest size.
     pub max: u8,
+}
+
+/// The boards of a game that has columns and rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boards {
+    /// The board that has the name of the game alone.
+    pub usual: BoardSize,
+    /// Boards of this entry for tests and suggestions, the smallest first.
+    pub examples: &'static [BoardSize],
+    /// The condition that all boards fulfil, in words.
+    pub condition: &'static str,
+}
+
+/// The size of a board with columns and rows, at most 15 of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoardSize {
+    /// The number of columns.
+    pub columns: u8,
+    /// The number of rows.
+    pub rows: u8,
+}
+
+impl BoardSize {
+    /// Parses `6x5`. A size has exactly one form: `06x5` and `+6x5` are rejected.
+    fn parse(text: &str) -> Option<Self> {
+        let (columns, rows) = text.split_once('x')?;
+        let size = Self { columns: columns.parse().ok()?, rows: rows.parse().ok()? };
+        (size.columns < 16 && size.rows < 16 && size.to_string() == text).then_some(size)
+    }
+
+    /// Returns the number by which the registry identifies the board.
+    pub(crate) const fn variant(self) -> u8 {
+        self.columns << 4 | self.rows
+    }
+
+    /// Returns the board that the registry identifies by this number.
+    pub(crate) const fn of_variant(variant: u8) -> Self {
+        Self { columns: variant >> 4, rows: variant & 15 }
+    }
+}
+
+impl fmt::Display for BoardSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.columns, self.rows)
+    }
 }
 
 /// Positions with the score of every move, bundled with a game. `data/README.md` describes the format.
@@ -76,6 +124,14 @@ pub enum Error {
         /// The entry of the game.
         entry: &'static Entry,
     },
+    /// The board is the usual one, which has the name of the game alone.
+    #[error("`{name}` is called `{}`", entry.name)]
+    UsualBoard {
+        /// The given name.
+        name: String,
+        /// The entry of the game.
+        entry: &'static Entry,
+    },
     /// The environment runs outside this program, which knows it only by a description.
     #[error("`{name}` runs outside this program: the section [environment] of a run file describes it")]
     Undescribed {
@@ -85,13 +141,18 @@ pub enum Error {
 }
 
 impl Entry {
-    /// Reads the variant in `name` if it names this game: the size, or the index of the name; 0 for a game of one form.
+    /// Reads the variant in `name` if it names this game: the size, the number of the board, or the index of the name;
+    /// 0 for a game of one form.
     pub(crate) fn variant_in(&'static self, name: &str) -> Option<Result<u8, Error>> {
         let sizes = match self.variants {
             Variants::One => return (name == self.name).then_some(Ok(0)),
             Variants::Named(names) => {
                 let index = names.iter().position(|&other| other == name)?;
                 return Some(Ok(u8::try_from(index).expect("a game has a few names")));
+            }
+            Variants::Boards(boards) => {
+                let text = name.strip_prefix(self.name)?.strip_prefix('-')?;
+                return Some(self.board_in(name, text, boards));
             }
             Variants::Sizes(sizes) => sizes,
         };
@@ -102,24 +163,39 @@ impl Entry {
         Some(size.ok_or_else(|| self.wrong_size(name)))
     }
 
+    /// Reads the size of a board in `text`, the end of `name`.
+    fn board_in(&'static self, name: &str, text: &str, boards: Boards) -> Result<u8, Error> {
+        match BoardSize::parse(text) {
+            None => Err(self.wrong_size(name)),
+            Some(size) if size == boards.usual => Err(Error::UsualBoard { name: name.to_owned(), entry: self }),
+            Some(size) => Ok(size.variant()),
+        }
+    }
+
     pub(crate) fn wrong_size(&'static self, name: &str) -> Error {
         Error::Size { name: name.to_owned(), entry: self }
     }
 
-    /// Returns the name of a variant: of the size, or of the index of the name.
+    /// Returns the name of a variant: of the size, of the number of the board, or of the index of the name.
     pub(crate) fn name_of(&self, variant: usize) -> String {
         match self.variants {
             Variants::One => self.name.to_owned(),
             Variants::Sizes(_) => format!("{}-{variant}", self.name),
+            Variants::Boards(_) => {
+                let variant = u8::try_from(variant).expect("the number of a board fits 8 bits");
+                format!("{}-{}", self.name, BoardSize::of_variant(variant))
+            }
             Variants::Named(names) => names[variant].to_owned(),
         }
     }
 
-    /// Returns the names of the smallest, the usual and the largest size, or all names of a game without sizes.
+    /// Returns the names of the smallest, the usual and the largest size, of some boards, or all names of a game
+    /// without sizes.
     pub fn examples(&self) -> impl Iterator<Item = String> {
         let mut variants: Vec<usize> = match self.variants {
             Variants::One => vec![0],
             Variants::Sizes(sizes) => [sizes.min, sizes.usual, sizes.max].map(usize::from).to_vec(),
+            Variants::Boards(Boards { examples, .. }) => examples.iter().map(|size| size.variant().into()).collect(),
             Variants::Named(names) => (0..names.len()).collect(),
         };
         // The usual size may be the largest one.
@@ -131,17 +207,19 @@ impl Entry {
     pub(crate) fn suggestions(&self) -> Vec<String> {
         match self.variants {
             Variants::Sizes(sizes) => vec![self.name_of(usize::from(sizes.usual))],
-            Variants::One | Variants::Named(_) => self.examples().collect(),
+            Variants::One | Variants::Boards(_) | Variants::Named(_) => self.examples().collect(),
         }
     }
 }
 
-/// Formats the names of the game: `connect_four`, `hex-3 to hex-19`, `cartpole-v0, cartpole-v1`.
+/// Formats the names of the game: `connect_four`, `hex-3 to hex-19`, `connect_four-COLUMNSxROWS` with the condition,
+/// `cartpole-v0, cartpole-v1`.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.variants {
             Variants::One => f.write_str(self.name),
             Variants::Sizes(Sizes { min, max, .. }) => write!(f, "{name}-{min} to {name}-{max}", name = self.name),
+            Variants::Boards(boards) => write!(f, "{}-COLUMNSxROWS ({})", self.name, boards.condition),
             Variants::Named(names) => f.write_str(&names.join(", ")),
         }
     }

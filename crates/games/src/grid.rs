@@ -30,6 +30,33 @@ pub(crate) fn symmetry(
     symmetry
 }
 
+/// Builds the eight symmetries of a square board, the identity first. The action of a cell has the index of the cell;
+/// actions behind those of the cells are their own images.
+pub(crate) fn square_symmetries(shape: ObservationShape, actions: usize) -> [Symmetry; 8] {
+    let side = shape.height;
+    let last = side - 1;
+    let images: [fn(Cell, usize) -> Cell; 8] = [
+        |c, _| c,
+        |c, last| Cell { row: c.column, column: last - c.row },
+        |c, last| Cell { row: last - c.row, column: last - c.column },
+        |c, last| Cell { row: last - c.column, column: c.row },
+        |c, last| Cell { row: c.row, column: last - c.column },
+        |c, last| Cell { row: last - c.row, column: c.column },
+        |c, _| Cell { row: c.column, column: c.row },
+        |c, last| Cell { row: last - c.column, column: last - c.row },
+    ];
+    images.map(|image| {
+        let image_of_action = |action: Action| {
+            if action.index() >= side * side {
+                return action;
+            }
+            let to = image(Cell { row: action.index() / side, column: action.index() % side }, last);
+            Action(narrow(to.row * side + to.column))
+        };
+        symmetry(shape, actions, |cell| image(cell, last), image_of_action)
+    })
+}
+
 /// Converts an index of a cell or an action to 16 bits.
 pub(crate) fn narrow(index: usize) -> u16 {
     u16::try_from(index).expect("boards have fewer than 65,536 cells")

@@ -1,7 +1,7 @@
 //! The rules of the games and environments that can be trained, and their registry.
 //!
-//! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`] and [`Go`] are board games. [`Catch`],
-//! [`CartPole`], [`Pendulum`], [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are
+//! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`], [`Gomoku`] and [`Go`] are board games.
+//! [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are
 //! environments: for one player, and scored by rewards.
 //! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
 //! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
@@ -16,10 +16,12 @@ pub mod cartpole;
 pub mod catch;
 mod cells;
 pub mod connect_four;
+pub mod connect_four_boards;
 mod entry;
 mod environment;
 mod generator;
 pub mod go;
+pub mod gomoku;
 mod grid;
 pub mod hex;
 pub mod keys_and_doors;
@@ -32,17 +34,19 @@ mod registry;
 pub mod tic_tac_toe;
 pub mod twenty_forty_eight;
 
-pub use entry::{Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
+pub use entry::{BoardSize, Boards, Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
 pub use generator::Generator;
 pub use recorded::Recorded;
 
 registry! { $
     tic_tac_toe::TicTacToe,
     connect_four::ConnectFour,
+    connect_four_boards::ConnectFourBoards { size: connect_four_boards::Size },
     hex::Hex { size: hex::Size },
     othello::Othello { size: othello::Size },
     breakthrough::Breakthrough { size: breakthrough::Size },
     go::Go { size: go::Size },
+    gomoku::Gomoku { size: gomoku::Size },
     catch::Catch,
     cartpole::CartPole { version: cartpole::Version },
     pendulum::Pendulum { torques: pendulum::Torques },
@@ -119,7 +123,8 @@ mod tests {
     fn names_of_games_differ_and_are_listed_by_the_guide() {
         let guide = include_str!("../../../docs/games.md");
         for (index, entry) in GAMES.iter().enumerate() {
-            assert!(!GAMES[..index].iter().any(|other| other.name == entry.name), "{} is registered twice", entry.name);
+            let is_registered = |other: &&Entry| other.to_string() == entry.to_string();
+            assert!(!GAMES[..index].iter().any(is_registered), "{entry} is registered twice");
             assert!(guide.contains(&format!("`{}", entry.name)), "docs/games.md does not list {}", entry.name);
             let one_form = entry.variants == Variants::One;
             assert!(entry.solved.is_none() || one_form, "{}: solved positions are of one form", entry.name);
@@ -142,9 +147,10 @@ mod tests {
         assert_eq!(
             preset("conect_four").unwrap_err().to_string(),
             "`conect_four` is not a game (did you mean `connect_four`?): \
-             the games are tic_tac_toe, connect_four, hex-3 to hex-19, othello-6, othello-8, \
-             breakthrough-5 to breakthrough-8, go-5 to go-19, catch, cartpole-v0, cartpole-v1, \
-             pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
+             the games are tic_tac_toe, connect_four, connect_four-COLUMNSxROWS (4 to 9 columns, at least 4 rows, \
+             columns * (rows + 1) at most 64), hex-3 to hex-19, othello-6, othello-8, \
+             breakthrough-5 to breakthrough-8, go-5 to go-19, gomoku-7 to gomoku-20, catch, cartpole-v0, \
+             cartpole-v1, pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
              keys_and_doors-5 to keys_and_doors-16, market_making, gym:NAME"
         );
     }

@@ -17,7 +17,7 @@ macro_rules! registry {
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum GameKind {
             $(
-                #[doc = concat!("Plays by the rules of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
+                #[doc = concat!("Plays by the rules of [`", stringify!($Rules), "`](type@", stringify!($Rules), ").")]
                 $Rules $({
                     /// The variant.
                     $size: $Size,
@@ -46,7 +46,7 @@ macro_rules! registry {
         #[derive(Debug, Clone)]
         pub enum AnyGame {
             $(
-                #[doc = concat!("The rules of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
+                #[doc = concat!("The rules of [`", stringify!($Rules), "`](type@", stringify!($Rules), ").")]
                 $Rules($Rules),
             )+
             /// The constants of an environment that runs outside this program.
@@ -58,7 +58,7 @@ macro_rules! registry {
         #[derive(Debug, Clone, PartialEq)]
         pub enum AnyPosition {
             $(
-                #[doc = concat!("A position of [`", stringify!($Rules), "`](struct@", stringify!($Rules), ").")]
+                #[doc = concat!("A position of [`", stringify!($Rules), "`](type@", stringify!($Rules), ").")]
                 $Rules(<$Rules as ::game::Game>::Position),
             )+
             /// A position of an environment that runs outside this program.

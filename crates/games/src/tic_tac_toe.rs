@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::entry::{Entry, Exhaustive, Variants};
-use crate::grid::{self, Cell, narrow};
+use crate::grid::{self, narrow};
 
 /// The registry entry of tic-tac-toe.
 pub const ENTRY: Entry = Entry {
@@ -55,14 +55,7 @@ impl TicTacToe {
     pub fn new() -> Self {
         let observation = ObservationShape { planes: 2, height: SIDE, width: SIDE };
         let spec = Spec::board(ENTRY.name.into(), CELLS, observation, CELLS);
-        let symmetries = dihedral().map(|image| {
-            let image_of_action = |action: Action| {
-                let to = image(Cell { row: action.index() / SIDE, column: action.index() % SIDE });
-                Action(narrow(to.row * SIDE + to.column))
-            };
-            grid::symmetry(observation, CELLS, image, image_of_action)
-        });
-        Self { spec, symmetries: symmetries.into() }
+        Self { spec, symmetries: grid::square_symmetries(observation, CELLS).into() }
     }
 
     /// Returns the empty cells; none once the game is over.
@@ -75,21 +68,6 @@ impl Default for TicTacToe {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Returns the eight symmetries of the square, the identity first.
-fn dihedral() -> [fn(Cell) -> Cell; 8] {
-    const LAST: usize = SIDE - 1;
-    [
-        |c| c,
-        |c| Cell { row: c.column, column: LAST - c.row },
-        |c| Cell { row: LAST - c.row, column: LAST - c.column },
-        |c| Cell { row: LAST - c.column, column: c.row },
-        |c| Cell { row: c.row, column: LAST - c.column },
-        |c| Cell { row: LAST - c.row, column: c.column },
-        |c| Cell { row: c.column, column: c.row },
-        |c| Cell { row: LAST - c.column, column: LAST - c.row },
-    ]
 }
 
 impl Position {

@@ -4,6 +4,9 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
+const COLUMNS: usize = 7;
+const CELLS: usize = 42;
+
 fn actions(moves: &str) -> Vec<Action> {
     let game = ConnectFour::new();
     moves.chars().map(|column| game.parse_action(&game.start(), &column.to_string()).unwrap()).collect()

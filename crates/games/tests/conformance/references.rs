@@ -8,11 +8,12 @@ use reference_games::{compare, reference};
 /// The approximate number of plies of all games on a board: dozens of games on small ones.
 const PLIES: usize = 1_500;
 
-/// Returns the names of all boards of a game.
+/// Returns the names of all boards of a game; of a few where both sides vary.
 fn names(entry: &Entry) -> Vec<String> {
     match entry.variants {
         Variants::One => vec![entry.name.to_owned()],
         Variants::Sizes(sizes) => (sizes.min..=sizes.max).map(|size| format!("{}-{size}", entry.name)).collect(),
+        Variants::Boards(_) => entry.examples().collect(),
         Variants::Named(names) => names.iter().map(|&name| name.to_owned()).collect(),
     }
 }

@@ -1,0 +1,232 @@
+//! Free-style Gomoku on boards of 7 to 20 cells a side: five or more stones in a row win.
+//!
+//! Free-style is the form without restrictions on the first player, who wins from the empty board of 15 cells a side
+//! (Allis, "Searching for Solutions in Games and Artificial Intelligence", 1994). Start with [`Gomoku`].
+
+#[cfg(test)]
+mod tests;
+
+use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
+
+use crate::cells::Cells;
+use crate::entry::{Entry, Exhaustive, Sizes, Variants};
+use crate::grid::{self, narrow};
+
+/// The registry entry of Gomoku.
+pub const ENTRY: Entry = Entry {
+    name: "gomoku",
+    variants: Variants::Sizes(Sizes { min: Size::MIN.0, usual: 15, max: Size::MAX.0 }),
+    preset: include_str!("../presets/gomoku.toml"),
+    solved: None,
+    exhaustive: Exhaustive::Skip,
+};
+
+/// The number of stones in a row that wins.
+const ROW: usize = 5;
+
+/// The directions of rows, as steps down and to the right.
+const DIRECTIONS: [(isize, isize); 4] = [(0, 1), (1, 0), (1, 1), (1, -1)];
+
+/// The number of cells along a side of the board, 7 to 20.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(u8);
+
+impl Size {
+    /// The smallest board.
+    pub const MIN: Self = Self(7);
+    /// The largest board.
+    pub const MAX: Self = Self(20);
+
+    /// Returns a size if `cells` lies in the range.
+    #[must_use]
+    pub fn new(cells: u8) -> Option<Self> {
+        (Self::MIN.0..=Self::MAX.0).contains(&cells).then_some(Self(cells))
+    }
+
+    /// Returns the number of cells along a side.
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Implements the rules of free-style Gomoku on one board size.
+///
+/// Action `row · size + column` places a stone on that cell, row 0 at the top. Players call a cell by the letter of its
+/// column and the number of its row, counted from the bottom: `h8` is the centre of 15 cells a side. No letter is left
+/// out.
+///
+/// Observation planes: the stones of the player to move, then those of the opponent. Both players have the same winning
+/// rows and no stone is ever removed, so neither the colour of the mover nor the last move would add anything; a plane
+/// of the last move would give equal boards different hashes.
+#[derive(Debug, Clone)]
+pub struct Gomoku {
+    spec: Spec,
+    size: usize,
+    /// Every cell of the board.
+    board: Cells,
+    symmetries: Vec<Symmetry>,
+}
+
+/// Holds a position of Gomoku.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Position {
+    stones: [Cells; 2],
+    plies: u16,
+    winner: Option<Player>,
+    /// The hash of the stones, updated incrementally as stones are placed.
+    hash: u64,
+}
+
+impl Gomoku {
+    /// Returns the rules on a board of `size`.
+    #[must_use]
+    pub fn new(size: Size) -> Self {
+        let size = size.get();
+        let cells = size * size;
+        let observation = ObservationShape { planes: 2, height: size, width: size };
+        let spec = Spec::board(ENTRY.name_of(size), cells, observation, cells);
+        let symmetries = grid::square_symmetries(observation, cells).into();
+        Self { spec, size, board: (0..cells).collect(), symmetries }
+    }
+
+    fn cells(&self) -> usize {
+        self.size * self.size
+    }
+
+    /// Returns the cell of the same column in the row with the same distance from the opposite edge.
+    fn upside_down(&self, cell: usize) -> usize {
+        (self.size - 1 - cell / self.size) * self.size + cell % self.size
+    }
+
+    fn place(position: &mut Position, player: Player, cell: usize) {
+        position.stones[player.index()].insert(cell);
+        position.hash ^= stone_key(player, cell);
+    }
+
+    /// Returns whether the stone on `cell` completes a row. It looks at the cells around the stone only, because every
+    /// other row was complete before.
+    fn completes_row(&self, stones: &Cells, cell: usize) -> bool {
+        DIRECTIONS.iter().any(|&(down, right)| {
+            1 + self.stones_beside(stones, cell, down, right) + self.stones_beside(stones, cell, -down, -right) >= ROW
+        })
+    }
+
+    /// Counts the stones without a gap beside `cell` in one direction, at most as many as a row needs.
+    fn stones_beside(&self, stones: &Cells, cell: usize, down: isize, right: isize) -> usize {
+        let step = |(row, column): (usize, usize)| {
+            let row = row.checked_add_signed(down).filter(|&row| row < self.size)?;
+            let column = column.checked_add_signed(right).filter(|&column| column < self.size)?;
+            Some((row, column))
+        };
+        let beside = std::iter::successors(step((cell / self.size, cell % self.size)), |&at| step(at));
+        beside.take(ROW - 1).take_while(|&(row, column)| stones.contains(row * self.size + column)).count()
+    }
+}
+
+/// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
+const fn stone_key(player: Player, cell: usize) -> u64 {
+    mix((cell as u64) << 1 | player.index() as u64)
+}
+
+impl Game for Gomoku {
+    type Position = Position;
+
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn start(&self) -> Position {
+        Position { stones: [Cells::EMPTY; 2], plies: 0, winner: None, hash: mix(1 << 32 | self.size as u64) }
+    }
+
+    fn to_move(&self, position: &Position) -> Player {
+        if position.plies.is_multiple_of(2) { Player::First } else { Player::Second }
+    }
+
+    fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
+        actions.clear();
+        if position.winner.is_none() {
+            let empty = self.board.without(position.stones[0]).without(position.stones[1]);
+            actions.extend(empty.iter().map(|cell| Action(narrow(cell))));
+        }
+    }
+
+    fn is_legal(&self, position: &Position, action: Action) -> bool {
+        action.index() < self.cells()
+            && position.winner.is_none()
+            && !position.stones.iter().any(|stones| stones.contains(action.index()))
+    }
+
+    fn play(&self, position: &mut Position, action: Action) -> f32 {
+        debug_assert!(self.is_legal(position, action), "{action} is not legal");
+        let mover = self.to_move(position);
+        Self::place(position, mover, action.index());
+        if self.completes_row(&position.stones[mover.index()], action.index()) {
+            position.winner = Some(mover);
+        }
+        position.plies += 1;
+        0.0
+    }
+
+    fn outcome(&self, position: &Position) -> Option<Outcome> {
+        match position.winner {
+            Some(winner) => Some(Outcome::Win(winner)),
+            None => (usize::from(position.plies) == self.cells()).then_some(Outcome::Draw),
+        }
+    }
+
+    fn observe(&self, position: &Position, planes: &mut [f32]) {
+        let mover = self.to_move(position);
+        for (plane, player) in planes.chunks_exact_mut(self.cells()).zip([mover, mover.opponent()]) {
+            plane.fill(0.0);
+            for cell in position.stones[player.index()].iter() {
+                plane[cell] = 1.0;
+            }
+        }
+    }
+
+    fn hash(&self, position: &Position) -> u64 {
+        position.hash
+    }
+
+    fn symmetries(&self) -> &[Symmetry] {
+        &self.symmetries
+    }
+
+    fn image(&self, position: &Position, symmetry: usize) -> Position {
+        let cells = &self.symmetries[symmetry].actions;
+        let mut image = Position { plies: position.plies, winner: position.winner, ..self.start() };
+        for player in [Player::First, Player::Second] {
+            for cell in position.stones[player.index()].iter() {
+                Self::place(&mut image, player, cells[cell].into());
+            }
+        }
+        image
+    }
+
+    fn action_name(&self, _: &Position, action: Action) -> String {
+        grid::cell_name(self.upside_down(action.index()), self.size)
+    }
+
+    fn parse_action(&self, _: &Position, text: &str) -> Result<Action, Error> {
+        let cell = grid::parse_cell(text.trim(), self.size).ok_or_else(|| {
+            let last = grid::cell_name(self.cells() - 1, self.size);
+            Error::Notation { text: text.into(), expected: format!("a cell from a1 to {last}") }
+        })?;
+        Ok(Action(narrow(self.upside_down(cell))))
+    }
+
+    /// Renders the board; stones are `X` (first player) and `O` (second player).
+    fn render(&self, position: &Position) -> String {
+        grid::render(
+            self.size,
+            |row| self.size - row,
+            |cell| match position.stones.map(|stones| stones.contains(cell)) {
+                [true, _] => 'X',
+                [_, true] => 'O',
+                _ => '.',
+            },
+        )
+    }
+}

@@ -1,0 +1,101 @@
+use game::Game as _;
+use games::{AnyPosition, ConnectFour, ConnectFourBoards, GameKind, Hex, TicTacToe};
+
+use crate::{ConnectFourOracle, FullSearch, HexOracle, Oracle, planes};
+
+/// The number of last plies of Connect Four that a search of every line plays in milliseconds.
+const LATE_PLIES: usize = 14;
+
+/// An oracle of one game behind the positions of any.
+struct Behind<O: Oracle> {
+    oracle: O,
+    /// Returns the position, if it is one of the game.
+    of_game: fn(&AnyPosition) -> Option<&O::Position>,
+}
+
+impl<O: Oracle> Behind<O> {
+    fn position<'a>(&self, position: &'a AnyPosition) -> &'a O::Position {
+        (self.of_game)(position).expect("the position is one of the game of this oracle")
+    }
+}
+
+impl<O: Oracle> Oracle for Behind<O> {
+    type Position = AnyPosition;
+
+    fn covers(&self, position: &AnyPosition) -> bool {
+        self.oracle.covers(self.position(position))
+    }
+
+    fn scores(&mut self, position: &AnyPosition) -> Vec<Option<i32>> {
+        self.oracle.scores(self.position(position))
+    }
+}
+
+/// Wraps an oracle whose game has this name in [`AnyPosition`].
+macro_rules! behind {
+    ($game:ident, $oracle:expr) => {
+        Box::new(Behind {
+            oracle: $oracle,
+            of_game: |position| match position {
+                AnyPosition::$game(position) => Some(position),
+                _ => None,
+            },
+        })
+    };
+}
+
+/// Returns the oracle of a game; `None` if the game has none. A position of another game is a bug of the caller, and
+/// the oracle then panics.
+///
+/// | game | covered positions | solved by |
+/// |---|---|---|
+/// | tic-tac-toe | all | search of every line |
+/// | Connect Four, 7 columns and 6 rows | those from 12 stones on | the crate `connect-four-ai` |
+/// | Connect Four on other boards | those with at most 14 empty cells | search of every line |
+/// | Hex on 3 and 4 cells a side | all | [`HexOracle`] |
+/// | Hex on 5 cells a side | those from 3 stones on | [`HexOracle`] |
+#[must_use]
+pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>> {
+    match *game {
+        GameKind::TicTacToe => {
+            let rules = TicTacToe::new();
+            let plies = rules.spec().max_plies;
+            Some(behind!(TicTacToe, FullSearch::new(rules, planes::count, plies)))
+        }
+        GameKind::ConnectFour => Some(behind!(ConnectFour, ConnectFourOracle::new(ConnectFour::new()))),
+        GameKind::ConnectFourBoards { size } => {
+            let rules = ConnectFourBoards::new(size);
+            Some(behind!(ConnectFourBoards, FullSearch::new(rules, planes::count, LATE_PLIES)))
+        }
+        GameKind::Hex { size } => {
+            let oracle = HexOracle::new(Hex::new(size))?;
+            Some(behind!(Hex, oracle))
+        }
+        _ => None,
+    }
+}
+
+/// Returns true if a game has an oracle.
+#[must_use]
+pub fn has_oracle(game: &GameKind) -> bool {
+    match *game {
+        GameKind::TicTacToe | GameKind::ConnectFour | GameKind::ConnectFourBoards { .. } => true,
+        GameKind::Hex { size } => size.get() <= HexOracle::SIZE_MAX,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use games::GAMES;
+
+    use super::*;
+
+    #[test]
+    fn the_games_with_an_oracle_are_those_that_have_one() {
+        for name in GAMES.iter().flat_map(|entry| entry.examples()).chain(["hex-5".into(), "hex-6".into()]) {
+            let game: GameKind = name.parse().unwrap();
+            assert_eq!(oracle(&game).is_some(), has_oracle(&game), "{name}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+use connect_four_ai::Solver;
+use game::Game;
+use games::{ConnectFour, connect_four};
+
+use crate::{Oracle, planes};
+
+/// The number of stones from which a position is covered: with fewer, the solver takes up to seconds for one position.
+const STONES_MIN: usize = 12;
+
+/// Scores positions of Connect Four on the usual board, by an alpha-beta search to the end with a table of positions,
+/// which the crate `connect-four-ai` implements.
+pub struct ConnectFourOracle {
+    game: ConnectFour,
+    solver: Solver,
+}
+
+impl ConnectFourOracle {
+    /// Creates the oracle.
+    #[must_use]
+    pub fn new(game: ConnectFour) -> Self {
+        Self { game, solver: Solver::new() }
+    }
+}
+
+impl Oracle for ConnectFourOracle {
+    type Position = connect_four::Position;
+
+    fn covers(&self, position: &connect_four::Position) -> bool {
+        planes::count(&self.game, position) >= STONES_MIN
+    }
+
+    fn scores(&mut self, position: &connect_four::Position) -> Vec<Option<i32>> {
+        let [own, opponent] = planes::stones(&self.game, position);
+        // Row by row from the top, as in the planes, with `x` for the player to move.
+        let cell = |cell: usize| match [own, opponent].map(|stones| stones >> cell & 1) {
+            [1, _] => 'x',
+            [_, 1] => 'o',
+            _ => '.',
+        };
+        let board: String = (0..self.game.spec().max_plies).map(cell).collect();
+        let position = connect_four_ai::Position::from_board_string(&board).expect("the board has 42 cells");
+        self.solver.get_all_move_scores(&position).map(|score| score.map(i32::from)).to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bundled scores come from two other solvers.
+    #[test]
+    fn late_positions_have_the_bundled_scores() {
+        let game = ConnectFour::new();
+        let mut oracle = ConnectFourOracle::new(game.clone());
+        let lines = connect_four::ENTRY.solved.unwrap().csv.lines().filter(|line| line.contains(",late,"));
+        let mut count = 0;
+        for line in lines.skip(5).step_by(10) {
+            let mut fields = line.split(',');
+            let mut position = game.start();
+            for text in fields.next().unwrap().split("").filter(|text| !text.is_empty()) {
+                let action = game.parse_action(&position, text).unwrap();
+                game.try_play(&mut position, action).unwrap();
+            }
+            let scores: Vec<Option<i32>> = fields.skip(1).map(|score| score.parse().ok()).collect();
+            assert!(oracle.covers(&position));
+            assert_eq!(oracle.scores(&position), scores, "{line}");
+            count += 1;
+        }
+        assert!(count > 40, "{count} positions");
+    }
+}

@@ -1,0 +1,37 @@
+//! Exact scores of every move, in games and positions that are small enough to solve.
+//!
+//! An [`Oracle`] scores positions; [`oracle`] returns that of a game. [`draw`] draws positions of a game and labels
+//! them with their scores, for measurements of accuracy. Solvers read no clock: the positions that an oracle
+//! [covers](Oracle::covers) bound its work. The crate is independent of search, networks and processes. Start with
+//! [`Oracle`].
+
+mod any;
+mod connect_four;
+mod full_search;
+mod hex;
+mod planes;
+mod positions;
+mod value;
+
+pub use any::{has_oracle, oracle};
+pub use connect_four::ConnectFourOracle;
+pub use full_search::FullSearch;
+pub use hex::HexOracle;
+pub use positions::{LabelledPosition, draw};
+
+/// Returns exact scores of positions of one game.
+///
+/// A score is that of the solved positions in `crates/games/data/README.md`: positive if the player to move then wins
+/// under perfect play, 0 for a draw, negative if they lose. Its size is one more than the number of stones that the
+/// winner still has in hand when the game ends, so that the sooner win and the later loss are larger.
+pub trait Oracle {
+    /// A position of the game.
+    type Position;
+
+    /// Returns true if the oracle scores this position, which is not over.
+    fn covers(&self, position: &Self::Position) -> bool;
+
+    /// Returns the scores of all actions in a position that the oracle [covers](Self::covers), `[A]`; `None` for
+    /// illegal actions.
+    fn scores(&mut self, position: &Self::Position) -> Vec<Option<i32>>;
+}

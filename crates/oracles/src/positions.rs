@@ -1,0 +1,141 @@
+use std::collections::HashSet;
+
+use game::{Action, Game, Outcome};
+use games::{AnyGame, AnyPosition, GameKind, Generator};
+
+use crate::oracle;
+
+/// The random games per position after which a game has no more positions to draw.
+const ATTEMPTS_PER_POSITION: usize = 200;
+
+/// A position with the exact score of every action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelledPosition {
+    /// The actions from the start to the position.
+    pub actions: Vec<Action>,
+    /// `early`, `middle` or `late`: the third of the actions that fill the board in which it lies.
+    pub band: &'static str,
+    /// The [scores](crate::Oracle::scores) of all actions, `[A]`.
+    pub scores: Vec<Option<i32>>,
+}
+
+/// Draws positions of a game from a seed and labels them with the scores of its oracle; `None` if it has no oracle.
+///
+/// A position is reached by uniformly random play to a random ply. None is over, none has a win in one action, in each
+/// at least one action changes the outcome, and none is the image of another. Where a game has few such positions, or
+/// they are rare, fewer than `count` are returned: the number of random games is limited.
+#[must_use]
+pub fn draw(game: &GameKind, seed: u64, count: usize) -> Option<Vec<LabelledPosition>> {
+    let mut oracle = oracle(game)?;
+    let game = game.rules();
+    let mut random = Generator::new(seed);
+    let (mut seen, mut drawn) = (HashSet::new(), Vec::new());
+    for _ in 0..count.saturating_mul(ATTEMPTS_PER_POSITION) {
+        if drawn.len() == count {
+            break;
+        }
+        let Some((actions, position)) = random_position(&game, &mut random) else { continue };
+        let is_covered = oracle.covers(&position) && !wins_at_once(&game, &position);
+        if !is_covered || !seen.insert(canonical_hash(&game, &position)) {
+            continue;
+        }
+        let scores = oracle.scores(&position);
+        if has_choice(&scores) {
+            drawn.push(LabelledPosition { band: band(&game, actions.len()), actions, scores });
+        }
+    }
+    Some(drawn)
+}
+
+/// Plays random actions up to a random ply; `None` if the game is over there.
+fn random_position(game: &AnyGame, random: &mut Generator) -> Option<(Vec<Action>, AnyPosition)> {
+    let plies = random.below(game.spec().max_plies);
+    let (mut position, mut actions, mut legal) = (game.start(), Vec::with_capacity(plies), Vec::new());
+    loop {
+        game.legal_actions(&position, &mut legal);
+        if legal.is_empty() {
+            return None;
+        }
+        if actions.len() == plies {
+            return Some((actions, position));
+        }
+        let action = legal[random.below(legal.len())];
+        game.play(&mut position, action);
+        actions.push(action);
+    }
+}
+
+/// Returns whether the player to move wins with one action.
+fn wins_at_once(game: &AnyGame, position: &AnyPosition) -> bool {
+    let mut legal = Vec::new();
+    game.legal_actions(position, &mut legal);
+    legal.into_iter().any(|action| {
+        let mut next = position.clone();
+        game.play(&mut next, action);
+        game.outcome(&next) == Some(Outcome::Win(game.to_move(position)))
+    })
+}
+
+/// Returns the smallest hash among the images of a position.
+fn canonical_hash(game: &AnyGame, position: &AnyPosition) -> u64 {
+    let hashes = (0..game.symmetries().len()).map(|symmetry| game.hash(&game.image(position, symmetry)));
+    hashes.min().expect("a game has at least the identity")
+}
+
+/// Returns whether two actions lead to different outcomes.
+fn has_choice(scores: &[Option<i32>]) -> bool {
+    let mut outcomes = scores.iter().flatten().map(|score| score.signum());
+    outcomes.next().is_some_and(|first| outcomes.any(|outcome| outcome != first))
+}
+
+/// Returns the third of a game in which a position after this number of plies lies. Passes and swaps do not make a game
+/// longer here than the board has cells.
+fn band(game: &AnyGame, plies: usize) -> &'static str {
+    let shape = game.spec().observation;
+    let thirds = 3 * plies / game.spec().max_plies.min(shape.height * shape.width);
+    ["early", "middle", "late"][thirds.min(2)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(game: &str, seed: u64, count: usize) -> Vec<LabelledPosition> {
+        draw(&game.parse().unwrap(), seed, count).unwrap()
+    }
+
+    #[test]
+    fn a_seed_determines_the_positions_and_another_gives_others() {
+        let positions = drawn("hex-4", 1, 50);
+        assert_eq!(positions.len(), 50);
+        assert_eq!(positions, drawn("hex-4", 1, 50));
+        let others = drawn("hex-4", 2, 50);
+        let repeated = others.iter().filter(|other| positions.contains(other)).count();
+        assert!(repeated < 25, "{repeated} of 50 positions occur again");
+    }
+
+    #[test]
+    fn drawn_positions_have_a_score_for_each_legal_action_and_actions_of_different_outcomes() {
+        for game in ["tic_tac_toe", "connect_four", "hex-3"] {
+            let rules = game.parse::<GameKind>().unwrap().rules();
+            let mut hashes = HashSet::new();
+            for LabelledPosition { actions, band, scores } in drawn(game, 3, 12) {
+                let position = rules.replay(&actions).unwrap();
+                for (index, score) in scores.iter().enumerate() {
+                    let is_legal = rules.is_legal(&position, Action(u16::try_from(index).unwrap()));
+                    assert_eq!(is_legal, score.is_some(), "{game}, {band}, {actions:?}: {scores:?}");
+                }
+                assert!(has_choice(&scores) && !wins_at_once(&rules, &position), "{game}, {actions:?}: {scores:?}");
+                assert!(hashes.insert(canonical_hash(&rules, &position)), "{game}, {actions:?} occurs twice");
+            }
+            assert!(hashes.len() == 12, "{game} has {} positions", hashes.len());
+        }
+    }
+
+    #[test]
+    fn a_game_without_an_oracle_has_no_positions_and_a_small_one_few() {
+        assert_eq!(draw(&"hex-6".parse().unwrap(), 1, 10), None);
+        let positions = drawn("tic_tac_toe", 1, 1000);
+        assert!((20..765).contains(&positions.len()), "{} positions", positions.len());
+    }
+}
