@@ -13,6 +13,7 @@ use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
 use crate::matches;
+use crate::past_versions::Limits;
 
 /// A single episode has no confidence interval.
 const EPISODES_MIN: usize = 2;
@@ -55,8 +56,10 @@ pub struct ArenaSection {
     pub opening_plies_max: u16,
     /// The simulations per move of the opponents that search with random playouts, in any order.
     pub playouts: Vec<u32>,
-    /// The number of earlier versions kept as opponents.
+    /// The number of earlier versions kept as opponents, spread over the run.
     pub past_versions: usize,
+    /// The number of best rated versions kept in addition, also as opponents.
+    pub best_versions: usize,
     /// The shortest time between the starts of two versions' measurements.
     pub version_interval_seconds: f64,
     /// The share of one core that measuring may use, on average.
@@ -85,6 +88,8 @@ impl Default for ArenaSection {
             opening_plies_max: 4,
             playouts: vec![50, 200, 1000],
             past_versions: 4,
+            // The best version stays available after the learner has replaced it.
+            best_versions: 1,
             version_interval_seconds: 30.0,
             // Training has priority over measurement.
             cpu_share: 0.1,
@@ -155,6 +160,11 @@ impl Settings {
     pub(crate) fn matches(&self) -> matches::Settings {
         let ArenaSection { openings_per_match, opening_plies_max, .. } = self.arena;
         matches::Settings { openings: openings_per_match, opening_plies_max }
+    }
+
+    /// The numbers of earlier versions that are kept.
+    pub(crate) fn kept(&self) -> Limits {
+        Limits { spread_max: self.arena.past_versions, best_max: self.arena.best_versions }
     }
 }
 

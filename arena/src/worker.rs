@@ -15,12 +15,14 @@ use rand_chacha::ChaCha8Rng;
 use weights::WeightsVersion;
 
 use crate::config::Settings;
-use crate::contestant::{BATCHED, Contestant, PlayoutMover, RandomMover, analysis, draws, searcher};
+use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
 use crate::ledger::{Ledger, Player, Rated, Tally};
+use crate::matches::{Opening, Played};
 use crate::outside::Outside;
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
 use crate::rating::expected_score;
+use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
 use crate::returns::{self, Returns};
 use crate::setup::Setup;
@@ -40,6 +42,9 @@ const INFORMATION_MIN: f64 = 0.01;
 
 /// The file of all games in the run directory.
 const RATINGS: &str = "ratings.json";
+
+/// The folder of earlier versions in the run directory.
+const PAST_VERSIONS: &str = "arena";
 
 /// The file of all mean returns in the run directory.
 const RETURNS: &str = "returns.json";
@@ -108,7 +113,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let directory = &settings.run.directory;
         let ledger = Ledger::load(&directory.join(RATINGS), &game.spec().name)?;
         let returns = ReturnLedger::load(&directory.join(RETURNS), &game.spec().name)?;
-        let (past, unreadable) = PastVersions::open(&directory.join("arena"), settings.arena.past_versions)?;
+        let (past, unreadable) = PastVersions::open(&directory.join(PAST_VERSIONS), settings.kept())?;
         for path in unreadable {
             tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
         }
@@ -129,6 +134,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// If ratings or earlier versions cannot be written. Unusable weights are reported and skipped.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         self.publish_ratings();
+        metrics::regression(None);
         metrics::episodes(self.returns.episodes());
         loop {
             let flow = if let Some(published) = self.due() {
@@ -190,7 +196,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Makes `published` the version being measured, and runs all measurements except its games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
         if let Some(Current { published, .. }) = self.current.take() {
-            try_again_later(self.past.keep(&published.manifest, &published.bytes).context("keep an earlier version"));
+            let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
+            try_again_later(kept.context("keep an earlier version"));
         }
         let version = published.manifest.version;
         let network = match self.setup.network(&published.manifest, &published.bytes) {
@@ -305,7 +312,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Plays one match between two fixed opponents, once per run.
     fn anchor(&mut self, weaker: Player, stronger: Player) -> anyhow::Result<ControlFlow<()>> {
         let draws = self.draws_of_match(WeightsVersion(0));
-        let contestants = [fixed_contestant(weaker, draws(1)), fixed_contestant(stronger, draws(2))];
+        let contestants = [(weaker, draws(1)), (stronger, draws(2))]
+            .map(|(player, rng)| fixed_contestant(player, rng).expect("fixed opponents need no weights"));
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), 0, &mut draws(3));
         match self.play(contestants, &openings).context("play between fixed opponents")? {
             None => Ok(ControlFlow::Break(())),
@@ -322,15 +330,18 @@ impl<G: Game, O: Environment> Worker<G, O> {
         move |stream| draws(seed, version, first.wrapping_add(stream))
     }
 
-    /// Plays a match; `None` if the process drains.
+    /// Plays a match; `None` if the process drains. Repeated games count: the next match of a version continues the
+    /// sequence of openings by their number.
     fn play(
         &mut self,
         [mut a, mut b]: [Box<dyn Contestant<G> + '_>; 2],
-        openings: &[G::Position],
+        openings: &[Opening<G::Position>],
     ) -> Result<Option<Tally>, matches::Error> {
-        let tally = matches::play(&self.setup.game, [&mut *a, &mut *b], openings, &mut || self.pacer.take());
+        let mut played = Played::default();
+        let contestants: [&mut dyn Contestant<G>; 2] = [&mut *a, &mut *b];
+        let flow = matches::play(&self.setup.game, contestants, openings, &mut played, &mut |_| self.pacer.take());
         metrics::busy(self.pacer.busy());
-        tally
+        Ok(flow?.is_continue().then(|| played.tally_with_repetitions()))
     }
 
     /// Adds a match to the ledger and writes the file; after a failed write, the next write includes both matches.
@@ -357,7 +368,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let played = self.play_against(&mut current, opponent);
         self.current = Some(current);
         match played {
-            Ok(tally) => self.enter(player, opponent, tally),
+            Ok(tally) => {
+                self.enter(player, opponent, tally);
+                self.report_regression(player);
+            }
             Err(Stop::Opponent(error)) => self.give_up(opponent, error)?,
             Err(stop) => return Ok(self.settle(stop)),
         }
@@ -415,7 +429,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let player = searcher(&mut current.network, settings(), draws(1));
         let other: Box<dyn Contestant<G> + '_> = match &mut network {
             Some(network) => searcher(network, settings(), draws(2)),
-            None => fixed_contestant(opponent, draws(2)),
+            None => fixed_contestant(opponent, draws(2)).expect("opponents without a network need no weights"),
         };
         self.play([player, other], &openings)?.ok_or(Stop::Drain)
     }
@@ -435,6 +449,19 @@ impl<G: Game, O: Environment> Worker<G, O> {
         ControlFlow::Continue(())
     }
 
+    /// Warns after the last game of a version if it is significantly weaker than the best one before. A check after
+    /// every match would be a test with many chances to err.
+    fn report_regression(&self, player: Player) {
+        if self.games_left() > 0 {
+            return;
+        }
+        let found = regression(&self.ledger, &self.ratings, player);
+        metrics::regression(found.as_ref());
+        if let Some(Regression { best, difference: Rated { elo, low, high, .. } }) = found {
+            tracing::warn!(%player, %best, elo, low, high, "this version is weaker than an earlier one");
+        }
+    }
+
     fn publish_ratings(&self) {
         let current = self.current.as_ref().map(|current| current.published.manifest.version);
         metrics::ratings(&self.ratings, current, self.ledger.games());
@@ -451,14 +478,6 @@ impl Current {
 fn try_again_later(kept: anyhow::Result<()>) {
     if let Err(error) = kept {
         tracing::error!("measuring goes on: {error:#}");
-    }
-}
-
-/// Returns an opponent that needs no weights.
-fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Box<dyn Contestant<G>> {
-    match player {
-        Player::Playouts { simulations } => Box::new(PlayoutMover::new(simulations, rng)),
-        Player::Random | Player::Version(_) => Box::new(RandomMover { rng }),
     }
 }
 

@@ -18,7 +18,7 @@ use super::Worker;
 use crate::config::{ArenaSection, Config};
 use crate::ledger::{Ledger, Player};
 use crate::pacer::Environment;
-use crate::past_versions::PastVersions;
+use crate::past_versions::{Limits, PastVersions};
 
 mod learned;
 
@@ -119,7 +119,7 @@ impl Stage {
     }
 
     fn past(&self) -> PastVersions {
-        PastVersions::open(&self.folder.path().join("arena"), 2).unwrap().0
+        PastVersions::open(&self.folder.path().join("arena"), Limits { spread_max: 2, best_max: 0 }).unwrap().0
     }
 
     /// Runs a worker through these versions until it drains.
@@ -139,6 +139,7 @@ impl Stage {
             opening_plies_max: 2,
             playouts: vec![10],
             past_versions: 2,
+            best_versions: 0,
             cpu_share: 0.5,
             ..ArenaSection::default()
         };
@@ -211,7 +212,7 @@ fn weights_that_return_nan_are_skipped_and_the_next_are_taken() {
 fn an_earlier_version_that_returns_nan_is_removed_and_its_opponent_plays_all_its_games() {
     let stage = Stage::new();
     let earlier = version(13);
-    stage.past().keep(&earlier.manifest, &earlier.bytes).unwrap();
+    stage.past().keep(&earlier.manifest, &earlier.bytes, &[]).unwrap();
     stage.run([version(14)], FOR_EVER);
     assert_eq!(stage.games_of(14), 12);
     assert!(stage.past().manifests().is_empty(), "{:?}", stage.past().manifests());
