@@ -130,6 +130,12 @@ impl Ledger {
         self.results.get(&(a.min(b), a.max(b))).map_or(0, Tally::games)
     }
 
+    /// Returns all results of `a` against `b`.
+    pub(crate) fn results(&self, a: Player, b: Player) -> Tally {
+        let tally = self.results.get(&(a.min(b), a.max(b))).copied().unwrap_or_default();
+        if a < b { tally } else { tally.reversed() }
+    }
+
     /// Returns the players with games, and random play, with their ratings from all games.
     pub fn ratings(&self) -> Vec<Rated> {
         self.ratings_over(Player::Random)

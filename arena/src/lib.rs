@@ -9,7 +9,7 @@
 //! are scored by their rewards it [plays](returns::play) evaluation episodes in place of matches, whose mean return has
 //! a confidence interval; environments outside this process it [plays](outside::play) in Python processes of its own.
 //! The work is limited to a small share of one core; the arena plays no training games, and no other process waits for
-//! it. Start with `worker`.
+//! it, unless a `gate` decides here which versions actors play with. Start with `worker`.
 
 mod accuracy;
 #[cfg(test)]
@@ -17,6 +17,7 @@ mod chain;
 pub mod config;
 pub mod contestant;
 pub mod exhaustive;
+mod gate;
 pub mod ledger;
 pub mod matches;
 mod metrics;

@@ -24,6 +24,7 @@ pub(crate) fn describe() {
         "zerofleet_arena_regression",
         "1 if the version measured last is significantly weaker than the best one before, else 0"
     );
+    describe_gauge!("zerofleet_arena_accepted_version", "The weights version that has passed the gate");
     describe_counter!("zerofleet_arena_games_total", "Rated games since the run began");
     describe_gauge!(
         "zerofleet_arena_return_mean",
@@ -89,6 +90,11 @@ pub(crate) fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games:
             }
         }
     }
+}
+
+/// Publishes the version that has passed the gate.
+pub(crate) fn accepted(version: WeightsVersion) {
+    gauge!("zerofleet_arena_accepted_version").set(version.0 as f64);
 }
 
 /// Publishes whether the version measured last is significantly weaker than the best one before.

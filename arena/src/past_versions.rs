@@ -20,6 +20,8 @@ pub struct PastVersions {
     limits: Limits,
     /// The manifests by ascending version.
     manifests: Vec<Manifest>,
+    /// A version that is not removed, whatever its rating.
+    protected: Option<WeightsVersion>,
 }
 
 /// The numbers of versions that are kept.
@@ -39,7 +41,7 @@ impl PastVersions {
     pub(crate) fn open(folder: &Path, limits: Limits) -> anyhow::Result<(Self, Vec<PathBuf>)> {
         fs::create_dir_all(folder).with_context(|| cannot_use(folder))?;
         let (manifests, unreadable) = list(folder)?;
-        Ok((Self { folder: folder.to_owned(), limits, manifests }, unreadable))
+        Ok((Self { folder: folder.to_owned(), limits, manifests, protected: None }, unreadable))
     }
 
     /// Finds the versions that the arena of a run has kept in this folder, which need not exist, and changes nothing.
@@ -48,7 +50,7 @@ impl PastVersions {
     /// If the folder cannot be listed.
     pub fn read(folder: &Path) -> anyhow::Result<Self> {
         let limits = Limits { spread_max: usize::MAX, best_max: 0 };
-        Ok(Self { folder: folder.to_owned(), limits, manifests: list(folder)?.0 })
+        Ok(Self { folder: folder.to_owned(), limits, manifests: list(folder)?.0, protected: None })
     }
 
     /// Returns the manifests of the kept versions, ascending.
@@ -76,6 +78,11 @@ impl PastVersions {
         self.path(version, "json")
     }
 
+    /// Protects a version from removal, and no other any longer.
+    pub(crate) fn protect(&mut self, version: WeightsVersion) {
+        self.protected = Some(version);
+    }
+
     /// Keeps a version. If there are too many beside the best rated ones, removes those whose removal leaves the
     /// smallest gap.
     ///
@@ -83,7 +90,8 @@ impl PastVersions {
     /// If a file cannot be written or removed.
     pub(crate) fn keep(&mut self, manifest: &Manifest, bytes: &[u8], ratings: &[Rated]) -> anyhow::Result<()> {
         let is_known = self.manifests.iter().any(|kept| kept.version == manifest.version);
-        if is_known || self.limits == (Limits { spread_max: 0, best_max: 0 }) {
+        let is_protected = self.protected == Some(manifest.version);
+        if is_known || (self.limits == Limits { spread_max: 0, best_max: 0 } && !is_protected) {
             return Ok(());
         }
         let write = |extension, contents: &[u8]| replace(&self.path(manifest.version, extension), contents);
@@ -92,7 +100,8 @@ impl PastVersions {
         write("json", &serde_json::to_vec_pretty(manifest).expect("a manifest has a form in JSON"))?;
         let place = self.manifests.partition_point(|kept| kept.version < manifest.version);
         self.manifests.insert(place, manifest.clone());
-        let best = best(&self.manifests, ratings, self.limits.best_max);
+        let mut best = best(&self.manifests, ratings, self.limits.best_max);
+        best.extend(self.protected);
         while let Some(index) = most_dispensable(&self.manifests, &best, self.limits.spread_max) {
             self.remove_at(index)?;
         }

@@ -16,6 +16,7 @@ use weights::WeightsVersion;
 
 use crate::config::Settings;
 use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
+use crate::gate::{Gate, Verdict};
 use crate::ledger::{Ledger, Player, Rated, Tally};
 use crate::matches::{Opening, Played};
 use crate::outside::Outside;
@@ -46,6 +47,9 @@ const RATINGS: &str = "ratings.json";
 /// The folder of earlier versions in the run directory.
 const PAST_VERSIONS: &str = "arena";
 
+/// The file of the accepted version in the run directory.
+const GATE: &str = "gate.json";
+
 /// The file of all mean returns in the run directory.
 const RETURNS: &str = "returns.json";
 
@@ -57,6 +61,8 @@ pub(crate) struct Worker<G: Game, O> {
     /// The environments of evaluation episodes, if the game runs outside this process.
     outside: Option<Outside<G>>,
     past: PastVersions,
+    /// The rule by which versions reach the actors, if the arena decides that.
+    gate: Option<Gate>,
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
     current: Option<Current>,
@@ -117,10 +123,14 @@ impl<G: Game, O: Environment> Worker<G, O> {
         for path in unreadable {
             tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
         }
+        let gate = settings.gate.map(|rule| Gate::open(rule, &directory.join(GATE))).transpose()?;
         let setup = Arc::new(Setup::new(game, settings, backend));
         tracing::info!(games = ledger.games(), positions = setup.positions.len(), "measuring");
         let (pacer, ratings) = (Pacer::new(environment, Arc::clone(&setup)), ledger.ratings());
-        Ok(Self { setup, ledger, returns, outside: None, past, pacer, ratings, current: None, refused: None })
+        let mut worker =
+            Self { setup, ledger, returns, outside: None, past, gate, pacer, ratings, current: None, refused: None };
+        worker.accept_again();
+        Ok(worker)
     }
 
     /// Plays evaluation episodes in environments outside this process.
@@ -135,6 +145,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         self.publish_ratings();
         metrics::regression(None);
+        metrics::accepted(self.gate.as_ref().and_then(Gate::accepted).unwrap_or_default());
         metrics::episodes(self.returns.episodes());
         loop {
             let flow = if let Some(published) = self.due() {
@@ -143,7 +154,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 if self.publish_returns(Player::Random) { self.idle() } else { self.measure_random_play()? }
             } else if let Some((weaker, stronger)) = self.unanchored() {
                 self.anchor(weaker, stronger)?
-            } else if self.games_left() > 0 {
+            } else if self.games_left() > 0 || self.is_pending() {
                 self.play_match()?
             } else {
                 self.idle()
@@ -167,6 +178,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         let (adopted, interval) = (current.adopted, self.setup.settings.version_interval);
         let measured = self.pacer.now().saturating_duration_since(adopted);
+        if self.is_pending() {
+            return None;
+        }
         let is_done = self.games_left() == 0 && measured >= interval;
         (is_done || measured >= interval.saturating_mul(PATIENCE)).then_some(newest)
     }
@@ -183,6 +197,56 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let Some(current) = &self.current else { return 0 };
         let played = self.ledger.games_of(current.player());
         self.setup.settings.arena.games_per_version.saturating_sub(played)
+    }
+
+    /// Returns true while the gate needs more games of the current version.
+    fn is_pending(&self) -> bool {
+        let (Some(gate), Some(current)) = (&self.gate, &self.current) else { return false };
+        gate.verdict(&self.ledger, current.published.manifest.version) == Verdict::Pending
+    }
+
+    fn judge_current(&mut self) {
+        if let Some(published) = self.current.as_ref().map(|current| Arc::clone(&current.published)) {
+            self.judge(&published);
+        }
+    }
+
+    /// Serves a version to the actors if it passes the gate and is not the one that they play with.
+    fn judge(&mut self, published: &Arc<Published>) {
+        let version = published.manifest.version;
+        let Some(gate) = &mut self.gate else { return };
+        match gate.verdict(&self.ledger, version) {
+            Verdict::Pending => return,
+            Verdict::Fails => {
+                let accepted = gate.accepted().unwrap_or_default();
+                tracing::info!(%version, %accepted, "the gate holds this version back");
+                return;
+            }
+            Verdict::Passes if gate.accepted() == Some(version) => return,
+            Verdict::Passes => {}
+        }
+        // The version is kept before it is named in the file: a restart serves it again.
+        self.past.protect(version);
+        let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
+        try_again_later(kept.and_then(|()| gate.accept(version)).context("keep the accepted version"));
+        tracing::info!(%version, "the gate passes this version");
+        metrics::accepted(version);
+        self.pacer.accept(published);
+    }
+
+    /// Serves the version again that an earlier process accepted. Without its bytes the next version passes.
+    fn accept_again(&mut self) {
+        let Some(gate) = &mut self.gate else { return };
+        let Some(version) = gate.accepted() else { return };
+        let manifest = self.past.manifests().iter().find(|manifest| manifest.version == version);
+        let kept = manifest.map(|manifest| (manifest.clone(), self.past.bytes(manifest)));
+        let Some((manifest, Ok(bytes))) = kept else {
+            tracing::error!(%version, "the accepted version is missing or damaged: the next one is accepted");
+            gate.forget();
+            return;
+        };
+        self.past.protect(version);
+        self.pacer.accept(&Published { manifest, bytes: bytes.into() });
     }
 
     /// Waits until newer weights arrive or the interval of the current ones is over.
@@ -212,6 +276,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         metrics::version(version);
         metrics::evaluator(&network.attributes().name, version);
         let mut current = Current { published, network, adopted };
+        self.judge(&current.published);
         let measured = self.measure(&mut current);
         self.current = Some(current);
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
@@ -362,15 +427,19 @@ impl<G: Game, O: Environment> Worker<G, O> {
 
     /// Plays one match of the current version against the most informative opponent.
     fn play_match(&mut self) -> anyhow::Result<ControlFlow<()>> {
-        let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
-        let player = current.player();
+        let was_pending = self.is_pending();
+        let Some(player) = self.current.as_ref().map(Current::player) else { return Ok(ControlFlow::Continue(())) };
         let opponent = self.opponent_of(player);
+        let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
         let played = self.play_against(&mut current, opponent);
         self.current = Some(current);
         match played {
             Ok(tally) => {
                 self.enter(player, opponent, tally);
                 self.report_regression(player);
+                if was_pending {
+                    self.judge_current();
+                }
             }
             Err(Stop::Opponent(error)) => self.give_up(opponent, error)?,
             Err(stop) => return Ok(self.settle(stop)),
@@ -382,11 +451,23 @@ impl<G: Game, O: Environment> Worker<G, O> {
     fn give_up(&mut self, opponent: Player, error: anyhow::Error) -> anyhow::Result<()> {
         let Player::Version(version) = opponent else { return Err(error.context(format!("play against {opponent}"))) };
         tracing::warn!(%version, error = service::chain(&error), "an earlier version cannot be used");
-        self.past.drop_version(version).context("give up an earlier version")
+        self.past.drop_version(version).context("give up an earlier version")?;
+        if let Some(gate) = &mut self.gate
+            && gate.accepted() == Some(version)
+        {
+            gate.forget();
+            self.judge_current();
+        }
+        Ok(())
     }
 
-    /// Returns the opponent whose next match is the most informative: of similar strength, and with few games so far.
+    /// Returns the opponent whose next match is the most informative: that which the gate demands, or else one of similar
+    /// strength with few games so far.
     fn opponent_of(&self, player: Player) -> Player {
+        let demanded = self.gate.as_ref().filter(|_| self.is_pending()).and_then(Gate::opponent);
+        if let Some(opponent) = demanded {
+            return opponent;
+        }
         // A version without games is assumed to be as strong as the one before it.
         let before = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
         let elo = self.elo_of(player).or(before.map(|rated| rated.elo)).unwrap_or(0.0);
