@@ -98,8 +98,8 @@ impl Gate {
         self.accepted = None;
     }
 
-    /// Judges a version. The first one passes, and the accepted one has passed; an older one fails, since versions never
-    /// go backwards.
+    /// Judges a version. The first one passes, and the accepted one has passed; an older one fails, since versions
+    /// never go backwards.
     pub(crate) fn verdict(&self, ledger: &Ledger, version: WeightsVersion) -> Verdict {
         let Some(accepted) = self.accepted.filter(|&accepted| accepted != version) else { return Verdict::Passes };
         if version < accepted {

@@ -1,5 +1,5 @@
-//! Storage of earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the best
-//! rated ones.
+//! Storage of earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the
+//! best rated ones.
 //!
 //! Each version has a manifest and a file of weights in a dedicated folder, which survive a restart. The weights are
 //! read when a match needs them. Start with [`PastVersions`].
@@ -173,8 +173,8 @@ fn cannot_use(path: &Path) -> String {
     format!("cannot use {}", path.display())
 }
 
-/// If more than `spread_max` versions are not among the best, returns the one of them between the two neighbours that are
-/// closest in ratio; never the newest, unless none is to be kept.
+/// If more than `spread_max` versions are not among the best, returns the one of them between the two neighbours that
+/// are closest in ratio; never the newest, unless none is to be kept.
 fn most_dispensable(manifests: &[Manifest], best: &[WeightsVersion], spread_max: usize) -> Option<usize> {
     // Versions start at 1; adding one keeps the logarithm finite in any case.
     let place = |index: usize| manifests.get(index).map_or(f64::INFINITY, |kept| (kept.version.0 as f64 + 1.0).ln());

@@ -461,8 +461,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         Ok(())
     }
 
-    /// Returns the opponent whose next match is the most informative: that which the gate demands, or else one of similar
-    /// strength with few games so far.
+    /// Returns the opponent whose next match is the most informative: that which the gate demands, or else one of
+    /// similar strength with few games so far.
     fn opponent_of(&self, player: Player) -> Player {
         let demanded = self.gate.as_ref().filter(|_| self.is_pending()).and_then(Gate::opponent);
         if let Some(opponent) = demanded {

@@ -1,7 +1,7 @@
 //! The weights versions that a run keeps, and `zerofleet weights`, which lists them.
 //!
-//! The learner keeps the newest ones in `weights/`, the arena others in `arena/`: some spread over the run, and the best
-//! rated. [`KeptVersions`] reads both; `play`, `eval` and `match` load a version from it.
+//! The learner keeps the newest ones in `weights/`, the arena others in `arena/`: some spread over the run, and the
+//! best rated. [`KeptVersions`] reads both; `play`, `eval` and `match` load a version from it.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Loads the newest weights of a run, or another version that it keeps, with its game and search settings, for evaluation
-//! here or by an inference server.
+//! Loads the newest weights of a run, or another version that it keeps, with its game and search settings, for
+//! evaluation here or by an inference server.
 //!
 //! The commands that evaluate a network use it. Start with [`Trained::open`].
 
