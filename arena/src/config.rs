@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bridge::EnvironmentSection;
+use game::{Game as _, Scoring};
 use games::GameKind;
 use inference::{DevicePreference, PrecisionPreference};
 use network_cpu::KernelPreference;
@@ -12,8 +13,13 @@ use serde::{Deserialize, Serialize};
 use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
+use crate::gate;
 use crate::matches;
+use crate::past_versions::Limits;
+use crate::sprt::{self, Sprt};
 
+/// The probabilities of the two errors of a gate's sequential test.
+const GATE_ERROR_RATE: f64 = 0.05;
 /// A single episode has no confidence interval.
 const EPISODES_MIN: usize = 2;
 /// All episodes of a version advance together.
@@ -61,8 +67,19 @@ pub struct ArenaSection {
     /// The depths, in plies, of the opponents that search with alpha-beta and the heuristic value of the game, in any
     /// order.
     pub alphabeta: Vec<u8>,
-    /// The number of earlier versions kept as opponents.
+    /// The number of earlier versions kept as opponents, spread over the run.
     pub past_versions: usize,
+    /// The number of best rated versions kept in addition, also as opponents.
+    pub best_versions: usize,
+    /// The rule by which a version reaches actors and inference servers that fetch their weights from the arena:
+    /// `none`, by which every version does, and the arena serves none; `elo` or `sprt`.
+    pub gate: GateKind,
+    /// With `gate = "sprt"`: the Elo difference to the accepted version under H0, by which a version is held back.
+    pub gate_elo0: f64,
+    /// With `gate = "sprt"`: the Elo difference under H1, by which a version passes.
+    pub gate_elo1: f64,
+    /// With `gate = "sprt"`: the number of games after which an undecided version is held back.
+    pub gate_games_max: u64,
     /// The shortest time between the starts of two versions' measurements.
     pub version_interval_seconds: f64,
     /// The share of one core that measuring may use, on average.
@@ -74,6 +91,18 @@ pub struct ArenaSection {
     pub precision: PrecisionPreference,
     /// The engine on a CPU: `auto`, `libtorch`, or a variant of the CPU kernel such as `avx512-bf16`.
     pub kernel: KernelPreference,
+}
+
+/// The setting `arena.gate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateKind {
+    /// Every version passes: actors fetch the newest weights from the learner.
+    None,
+    /// A version passes if its rating after its games is at least that of the accepted version.
+    Elo,
+    /// A version passes once a sequential test finds it stronger than the accepted version.
+    Sprt,
 }
 
 impl Default for ArenaSection {
@@ -93,6 +122,14 @@ impl Default for ArenaSection {
             // Most games have no heuristic value; the presets of those that have one name depths.
             alphabeta: Vec::new(),
             past_versions: 4,
+            // The best version stays available after the learner has replaced it.
+            best_versions: 1,
+            // Versions of a run that learns are stronger than those before, and games to prove it take time.
+            gate: GateKind::None,
+            // A test of 50 points takes some hundred games; a version of equal strength passes half of the time.
+            gate_elo0: -25.0,
+            gate_elo1: 25.0,
+            gate_games_max: 1000,
             version_interval_seconds: 30.0,
             // Training has priority over measurement.
             cpu_share: 0.1,
@@ -120,6 +157,8 @@ pub struct Settings {
     pub arena: ArenaSection,
     /// The shortest time between the starts of two versions' measurements.
     pub version_interval: Duration,
+    /// The rule by which versions pass; `None` if all do.
+    pub(crate) gate: Option<gate::Rule>,
 }
 
 impl Config {
@@ -155,11 +194,16 @@ impl Config {
         if arena.positions == 0 {
             arena.positions = usize::MAX;
         }
+        let gate = gate(&arena)?;
+        if gate.is_some() && game.rules().spec().scoring == Scoring::Rewards {
+            let reason = format!("{} is scored by its rewards and has no rated games", self.run.game);
+            return Err(ConfigError::invalid("arena.gate", reason));
+        }
         let environment = match game {
             GameKind::Recorded(_) => Some(self.environment.settings(&self.run, arena.episodes)?),
             _ => None,
         };
-        Ok(Settings { game, environment, run: self.run.clone(), search, arena, version_interval })
+        Ok(Settings { game, environment, run: self.run.clone(), search, arena, version_interval, gate })
     }
 }
 
@@ -168,6 +212,25 @@ impl Settings {
     pub(crate) fn matches(&self) -> matches::Settings {
         let ArenaSection { openings_per_match, opening_plies_max, .. } = self.arena;
         matches::Settings { openings: openings_per_match, opening_plies_max }
+    }
+
+    /// The numbers of earlier versions that are kept.
+    pub(crate) fn kept(&self) -> Limits {
+        Limits { spread_max: self.arena.past_versions, best_max: self.arena.best_versions }
+    }
+}
+
+/// Returns the rule by which versions pass.
+fn gate(arena: &ArenaSection) -> Result<Option<gate::Rule>, ConfigError> {
+    match arena.gate {
+        GateKind::None => Ok(None),
+        GateKind::Elo => Ok(Some(gate::Rule::Elo { games: arena.games_per_version })),
+        GateKind::Sprt => {
+            let (elo0, elo1) = (arena.gate_elo0, arena.gate_elo1);
+            let test = sprt::Settings { elo0, elo1, alpha: GATE_ERROR_RATE, beta: GATE_ERROR_RATE };
+            let sprt = Sprt::new(test).map_err(|error| ConfigError::invalid("arena.gate_elo0", error))?;
+            Ok(Some(gate::Rule::Sprt { sprt, games_max: arena.gate_games_max }))
+        }
     }
 }
 
@@ -182,7 +245,7 @@ fn at_least_one(key: &str, value: u64) -> Result<(), ConfigError> {
 mod tests {
     //! Tests the configuration.
 
-    use super::{ArenaSection, Config};
+    use super::{ArenaSection, Config, GateKind};
 
     fn refusal(change: impl FnOnce(&mut Config)) -> String {
         let mut config = Config::default();
@@ -230,6 +293,13 @@ mod tests {
         assert_eq!(arena(|arena| arena.alphabeta = vec![2, 9]), "arena.alphabeta: is 9, must be from 1 to 8");
         assert_eq!(arena(|arena| arena.alphabeta = vec![0]), "arena.alphabeta: is 0, must be from 1 to 8");
         assert!(arena(|arena| arena.episodes = 1).starts_with("arena.episodes: "));
+        let hypotheses = arena(|arena| (arena.gate, arena.gate_elo0) = (GateKind::Sprt, 30.0));
+        assert!(hypotheses.starts_with("arena.gate_elo0: the hypotheses 30 and 25"), "{hypotheses}");
+        let rewards = refusal(|config| {
+            config.run.game = "catch".into();
+            config.arena.gate = GateKind::Elo;
+        });
+        assert_eq!(rewards, "arena.gate: catch is scored by its rewards and has no rated games");
         for discount in [0.0, 1.5, f32::NAN] {
             assert!(refusal(|config| config.run.discount = discount).starts_with("run.discount: must be above 0"));
         }

@@ -11,6 +11,9 @@ use selfplay::{
 };
 use weights::WeightsVersion;
 
+use crate::alpha_beta::AlphaBetaMover;
+use crate::ledger::Player;
+
 /// The largest number of positions evaluated together; larger batches gain nothing on a CPU.
 const BATCH: usize = 256;
 
@@ -132,6 +135,16 @@ pub fn searcher<'a, G: Game>(
     match network {
         Network::Evaluator(evaluator) => Box::new(Searcher { evaluator: &mut **evaluator, settings, rng }),
         Network::Latent(model) => Box::new(LatentSearcher { model: &mut **model, settings, rng }),
+    }
+}
+
+/// Returns a player that needs no weights, the anchors of the Elo scale; `None` for a weights version.
+pub fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Option<Box<dyn Contestant<G>>> {
+    match player {
+        Player::Random => Some(Box::new(RandomMover { rng })),
+        Player::Playouts { simulations } => Some(Box::new(PlayoutMover::new(simulations, rng))),
+        Player::AlphaBeta { depth } => Some(Box::new(AlphaBetaMover::new(depth, rng))),
+        Player::Version(_) => None,
     }
 }
 

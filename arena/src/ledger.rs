@@ -61,7 +61,7 @@ struct ResultLine {
 
 impl Ledger {
     /// Returns a ledger without games.
-    fn new(game: &str) -> Self {
+    pub(crate) fn new(game: &str) -> Self {
         Self { game: game.to_owned(), results: BTreeMap::new() }
     }
 
@@ -130,15 +130,34 @@ impl Ledger {
         self.results.get(&(a.min(b), a.max(b))).map_or(0, Tally::games)
     }
 
+    /// Returns all results of `a` against `b`.
+    pub(crate) fn results(&self, a: Player, b: Player) -> Tally {
+        let tally = self.results.get(&(a.min(b), a.max(b))).copied().unwrap_or_default();
+        if a < b { tally } else { tally.reversed() }
+    }
+
     /// Returns the players with games, and random play, with their ratings from all games.
     pub fn ratings(&self) -> Vec<Rated> {
+        self.ratings_over(Player::Random)
+    }
+
+    /// Returns the strength of `player` relative to `other` from all games; `None` if one of them has no games.
+    pub fn difference(&self, player: Player, other: Player) -> Option<Rated> {
+        if self.games_of(other) == 0 {
+            return None;
+        }
+        self.ratings_over(other).into_iter().find(|rated| rated.player == player && rated.games > 0)
+    }
+
+    /// Returns the players with games, and the anchor, whose rating is 0, with their ratings from all games.
+    fn ratings_over(&self, anchor: Player) -> Vec<Rated> {
         let took_part = self.results.keys().flat_map(|&(a, b)| [a, b]);
-        let players: BTreeSet<Player> = took_part.chain([Player::Random]).collect();
+        let players: BTreeSet<Player> = took_part.chain([anchor]).collect();
         let players: Vec<Player> = players.into_iter().collect();
         let index = |player: Player| players.binary_search(&player).expect("every player that took part is listed");
         let pairing = |(&(a, b), &tally): (&(Player, Player), &Tally)| Pairing { a: index(a), b: index(b), tally };
         let pairings: Vec<Pairing> = self.results.iter().map(pairing).collect();
-        let ratings = rate(players.len(), index(Player::Random), &pairings, Prior::WEAK);
+        let ratings = rate(players.len(), index(anchor), &pairings, Prior::WEAK);
         let rated =
             |(&player, Rating { elo, low, high })| Rated { player, elo, low, high, games: self.games_of(player) };
         players.iter().zip(ratings).map(rated).collect()

@@ -7,6 +7,7 @@ use weights::WeightsVersion;
 
 use crate::exhaustive::Report;
 use crate::ledger::{Player, Rated};
+use crate::regression::Regression;
 use crate::returns::Returns;
 use crate::solved::{Accuracy, Tally};
 
@@ -19,6 +20,11 @@ pub(crate) fn describe() {
     describe_gauge!("zerofleet_arena_elo_low", "Lower end of its 95 % confidence interval");
     describe_gauge!("zerofleet_arena_elo_high", "Upper end of its 95 % confidence interval");
     describe_gauge!("zerofleet_arena_opponent_elo", "Elo of each opponent");
+    describe_gauge!(
+        "zerofleet_arena_regression",
+        "1 if the version measured last is significantly weaker than the best one before, else 0"
+    );
+    describe_gauge!("zerofleet_arena_accepted_version", "The weights version that has passed the gate");
     describe_counter!("zerofleet_arena_games_total", "Rated games since the run began");
     describe_gauge!(
         "zerofleet_arena_return_mean",
@@ -84,6 +90,16 @@ pub(crate) fn ratings(ratings: &[Rated], current: Option<WeightsVersion>, games:
             }
         }
     }
+}
+
+/// Publishes the version that has passed the gate.
+pub(crate) fn accepted(version: WeightsVersion) {
+    gauge!("zerofleet_arena_accepted_version").set(version.0 as f64);
+}
+
+/// Publishes whether the version measured last is significantly weaker than the best one before.
+pub(crate) fn regression(found: Option<&Regression>) {
+    gauge!("zerofleet_arena_regression").set(if found.is_some() { 1.0 } else { 0.0 });
 }
 
 /// Publishes the mean return of a player.

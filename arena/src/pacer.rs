@@ -34,6 +34,9 @@ pub(crate) trait Environment {
     /// Sleeps; stops early when the process drains.
     fn sleep(&mut self, duration: Duration) -> ControlFlow<()>;
 
+    /// Serves weights that have passed the gate to actors.
+    fn accept(&mut self, published: &Published);
+
     /// Waits for newer weights up to a time limit; stops early when the process drains.
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()>;
 }
@@ -89,6 +92,11 @@ impl<G: Game, O: Environment> Pacer<G, O> {
     /// Returns the newest weights, if any have arrived.
     pub(crate) fn newest(&mut self) -> Option<Arc<Published>> {
         self.environment.newest()
+    }
+
+    /// Serves weights that have passed the gate to actors.
+    pub(crate) fn accept(&mut self, published: &Published) {
+        self.environment.accept(published);
     }
 
     /// Returns the current time.

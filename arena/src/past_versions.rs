@@ -1,4 +1,5 @@
-//! Storage of earlier weights versions as opponents, spread evenly over the run on a logarithmic scale.
+//! Storage of earlier weights versions as opponents: some spread evenly over the run on a logarithmic scale, and the
+//! best rated ones.
 //!
 //! Each version has a manifest and a file of weights in a dedicated folder, which survive a restart. The weights are
 //! read when a match needs them. Start with [`PastVersions`].
@@ -10,13 +11,26 @@ use anyhow::Context as _;
 use service::directory::{if_exists, replace};
 use weights::{Digest, Manifest, WeightsVersion};
 
+use crate::ledger::{Player, Rated};
+
 /// The kept versions and their folder.
 #[derive(Debug)]
-pub(crate) struct PastVersions {
+pub struct PastVersions {
     folder: PathBuf,
-    kept_max: usize,
+    limits: Limits,
     /// The manifests by ascending version.
     manifests: Vec<Manifest>,
+    /// A version that is not removed, whatever its rating.
+    protected: Option<WeightsVersion>,
+}
+
+/// The numbers of versions that are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The number of versions that are spread over the run.
+    pub spread_max: usize,
+    /// The number of best rated versions that are kept in addition.
+    pub best_max: usize,
 }
 
 impl PastVersions {
@@ -24,28 +38,24 @@ impl PastVersions {
     ///
     /// # Errors
     /// If the folder cannot be created or listed.
-    pub(crate) fn open(folder: &Path, kept_max: usize) -> anyhow::Result<(Self, Vec<PathBuf>)> {
-        let refused = || format!("cannot use {}", folder.display());
-        fs::create_dir_all(folder).with_context(refused)?;
-        let mut manifests = Vec::new();
-        let mut unreadable = Vec::new();
-        for entry in fs::read_dir(folder).with_context(refused)? {
-            let path = entry.with_context(refused)?.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
-            let manifest = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
-            match manifest {
-                Some(manifest) if path == Self::path(folder, manifest.version, "json") => manifests.push(manifest),
-                _ => unreadable.push(path),
-            }
-        }
-        manifests.sort_by_key(|manifest| manifest.version);
-        Ok((Self { folder: folder.to_owned(), kept_max, manifests }, unreadable))
+    pub(crate) fn open(folder: &Path, limits: Limits) -> anyhow::Result<(Self, Vec<PathBuf>)> {
+        fs::create_dir_all(folder).with_context(|| cannot_use(folder))?;
+        let (manifests, unreadable) = list(folder)?;
+        Ok((Self { folder: folder.to_owned(), limits, manifests, protected: None }, unreadable))
+    }
+
+    /// Finds the versions that the arena of a run has kept in this folder, which need not exist, and changes nothing.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub fn read(folder: &Path) -> anyhow::Result<Self> {
+        let limits = Limits { spread_max: usize::MAX, best_max: 0 };
+        Ok(Self { folder: folder.to_owned(), limits, manifests: list(folder)?.0, protected: None })
     }
 
     /// Returns the manifests of the kept versions, ascending.
-    pub(crate) fn manifests(&self) -> &[Manifest] {
+    #[must_use]
+    pub fn manifests(&self) -> &[Manifest] {
         &self.manifests
     }
 
@@ -53,33 +63,46 @@ impl PastVersions {
     ///
     /// # Errors
     /// If the file cannot be read, or is damaged.
-    pub(crate) fn bytes(&self, manifest: &Manifest) -> anyhow::Result<Vec<u8>> {
-        let path = Self::path(&self.folder, manifest.version, "safetensors");
+    pub fn bytes(&self, manifest: &Manifest) -> anyhow::Result<Vec<u8>> {
+        let path = self.path(manifest.version, "safetensors");
         let (file, expected) = (path.display(), manifest.digest);
-        let bytes = fs::read(&path).with_context(|| format!("cannot use {file}"))?;
+        let bytes = fs::read(&path).with_context(|| cannot_use(&path))?;
         let got = Digest::of(&bytes);
         anyhow::ensure!(got == expected, "{file} is damaged: its digest is {got} instead of {expected}");
         Ok(bytes)
     }
 
-    /// Keeps a version; if there are too many, removes the one whose removal leaves the smallest gap.
+    /// Returns the path of the manifest of a version.
+    #[must_use]
+    pub fn manifest_path(&self, version: WeightsVersion) -> PathBuf {
+        self.path(version, "json")
+    }
+
+    /// Protects a version from removal, and no other any longer.
+    pub(crate) fn protect(&mut self, version: WeightsVersion) {
+        self.protected = Some(version);
+    }
+
+    /// Keeps a version. If there are too many beside the best rated ones, removes those whose removal leaves the
+    /// smallest gap.
     ///
     /// # Errors
     /// If a file cannot be written or removed.
-    pub(crate) fn keep(&mut self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
-        let known = self.manifests.iter().any(|kept| kept.version == manifest.version);
-        if known || self.kept_max == 0 {
+    pub(crate) fn keep(&mut self, manifest: &Manifest, bytes: &[u8], ratings: &[Rated]) -> anyhow::Result<()> {
+        let is_known = self.manifests.iter().any(|kept| kept.version == manifest.version);
+        let is_protected = self.protected == Some(manifest.version);
+        if is_known || (self.limits == Limits { spread_max: 0, best_max: 0 } && !is_protected) {
             return Ok(());
         }
-        let write =
-            |extension, contents: &[u8]| replace(&Self::path(&self.folder, manifest.version, extension), contents);
+        let write = |extension, contents: &[u8]| replace(&self.path(manifest.version, extension), contents);
         write("safetensors", bytes)?;
         // The manifest is written last: a version exists once its manifest does.
         write("json", &serde_json::to_vec_pretty(manifest).expect("a manifest has a form in JSON"))?;
         let place = self.manifests.partition_point(|kept| kept.version < manifest.version);
         self.manifests.insert(place, manifest.clone());
-        while self.manifests.len() > self.kept_max {
-            let index = most_dispensable(&self.manifests);
+        let mut best = best(&self.manifests, ratings, self.limits.best_max);
+        best.extend(self.protected);
+        while let Some(index) = most_dispensable(&self.manifests, &best, self.limits.spread_max) {
             self.remove_at(index)?;
         }
         Ok(())
@@ -99,24 +122,67 @@ impl PastVersions {
     fn remove_at(&mut self, index: usize) -> anyhow::Result<()> {
         let version = self.manifests.remove(index).version;
         for extension in ["json", "safetensors"] {
-            let path = Self::path(&self.folder, version, extension);
-            if_exists(fs::remove_file(&path)).with_context(|| format!("cannot use {}", path.display()))?;
+            let path = self.path(version, extension);
+            if_exists(fs::remove_file(&path)).with_context(|| cannot_use(&path))?;
         }
         Ok(())
     }
 
-    fn path(folder: &Path, version: WeightsVersion, extension: &str) -> PathBuf {
-        folder.join(format!("{version}.{extension}"))
+    fn path(&self, version: WeightsVersion, extension: &str) -> PathBuf {
+        path(&self.folder, version, extension)
     }
 }
 
-/// Returns the version between the two neighbours that are closest in ratio; never the newest.
-fn most_dispensable(manifests: &[Manifest]) -> usize {
+/// Returns the `best_max` of these versions with the highest lower ends of their intervals: few games prove little.
+#[must_use]
+pub fn best(manifests: &[Manifest], ratings: &[Rated], best_max: usize) -> Vec<WeightsVersion> {
+    let rated = |manifest: &Manifest| {
+        let rated = ratings.iter().find(|rated| rated.player == Player::Version(manifest.version))?;
+        Some((rated.low, manifest.version))
+    };
+    let mut rated: Vec<(f64, WeightsVersion)> = manifests.iter().filter_map(rated).collect();
+    rated.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    rated.into_iter().take(best_max).map(|(_, version)| version).collect()
+}
+
+/// Returns the manifests in a folder by ascending version, and the paths of those that cannot be read; none if there is
+/// no folder.
+fn list(folder: &Path) -> anyhow::Result<(Vec<Manifest>, Vec<PathBuf>)> {
+    let refused = || cannot_use(folder);
+    let (mut manifests, mut unreadable) = (Vec::new(), Vec::new());
+    for entry in if_exists(fs::read_dir(folder)).with_context(refused)?.into_iter().flatten() {
+        let file = entry.with_context(refused)?.path();
+        if file.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let manifest = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
+        match manifest {
+            Some(manifest) if file == path(folder, manifest.version, "json") => manifests.push(manifest),
+            _ => unreadable.push(file),
+        }
+    }
+    manifests.sort_by_key(|manifest| manifest.version);
+    Ok((manifests, unreadable))
+}
+
+fn path(folder: &Path, version: WeightsVersion, extension: &str) -> PathBuf {
+    folder.join(format!("{version}.{extension}"))
+}
+
+fn cannot_use(path: &Path) -> String {
+    format!("cannot use {}", path.display())
+}
+
+/// If more than `spread_max` versions are not among the best, returns the one of them between the two neighbours that
+/// are closest in ratio; never the newest, unless none is to be kept.
+fn most_dispensable(manifests: &[Manifest], best: &[WeightsVersion], spread_max: usize) -> Option<usize> {
     // Versions start at 1; adding one keeps the logarithm finite in any case.
-    let place = |index: usize| (manifests[index].version.0 as f64 + 1.0).ln();
+    let place = |index: usize| manifests.get(index).map_or(f64::INFINITY, |kept| (kept.version.0 as f64 + 1.0).ln());
     let gap = |index: usize| place(index + 1) - if index == 0 { 0.0 } else { place(index - 1) };
-    let candidates = 0..manifests.len().saturating_sub(1);
-    candidates.min_by(|&a, &b| gap(a).total_cmp(&gap(b))).unwrap_or(0)
+    let others: Vec<usize> = (0..manifests.len()).filter(|&index| !best.contains(&manifests[index].version)).collect();
+    // The gap of the newest is infinite.
+    let dispensable = others.iter().copied().min_by(|&a, &b| gap(a).total_cmp(&gap(b)));
+    dispensable.filter(|_| others.len() > spread_max)
 }
 
 #[cfg(test)]
@@ -128,7 +194,8 @@ mod tests {
     use tempfile::TempDir;
     use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-    use super::PastVersions;
+    use super::{Limits, PastVersions};
+    use crate::ledger::{Player, Rated};
 
     fn bytes(version: u64) -> Vec<u8> {
         format!("weights {version}").into_bytes()
@@ -157,11 +224,26 @@ mod tests {
         past.manifests().iter().map(|manifest| manifest.version.0).collect()
     }
 
-    fn keep_upto(folder: &TempDir, kept_max: usize, last: u64) -> PastVersions {
-        let (mut past, unreadable) = PastVersions::open(folder.path(), kept_max).unwrap();
+    fn spread(spread_max: usize) -> Limits {
+        Limits { spread_max, best_max: 0 }
+    }
+
+    fn keep_upto(folder: &TempDir, spread_max: usize, last: u64) -> PastVersions {
+        keep_rated(folder, spread(spread_max), last, &[])
+    }
+
+    /// Keeps all versions to the last, where the versions in `best` are rated above all others, the first the most.
+    fn keep_rated(folder: &TempDir, limits: Limits, last: u64, best: &[u64]) -> PastVersions {
+        let (mut past, unreadable) = PastVersions::open(folder.path(), limits).unwrap();
         assert!(unreadable.is_empty());
         for version in 1..=last {
-            past.keep(&manifest(version), &bytes(version)).unwrap();
+            let rated = |version: u64| {
+                let place = best.iter().position(|&best| best == version);
+                let low = place.map_or(0.0, |place| 500.0 - place as f64);
+                Rated { player: Player::Version(WeightsVersion(version)), elo: 900.0, low, high: 1300.0, games: 8 }
+            };
+            let ratings: Vec<Rated> = (1..=version).map(rated).collect();
+            past.keep(&manifest(version), &bytes(version), &ratings).unwrap();
         }
         past
     }
@@ -179,7 +261,7 @@ mod tests {
     fn a_restart_finds_them_with_their_bytes() {
         let folder = TempDir::new().unwrap();
         let kept = versions(&keep_upto(&folder, 3, 9));
-        let (past, _) = PastVersions::open(folder.path(), 3).unwrap();
+        let (past, _) = PastVersions::open(folder.path(), spread(3)).unwrap();
         assert_eq!(versions(&past), kept);
         assert_eq!(past.bytes(&past.manifests()[2]).unwrap(), bytes(9));
     }
@@ -198,7 +280,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         keep_upto(&folder, 3, 2);
         fs::write(folder.path().join("v2.json"), "{").unwrap();
-        let (past, unreadable) = PastVersions::open(folder.path(), 3).unwrap();
+        let (past, unreadable) = PastVersions::open(folder.path(), spread(3)).unwrap();
         assert_eq!((versions(&past), unreadable), (vec![1], vec![folder.path().join("v2.json")]));
     }
 
@@ -207,6 +289,25 @@ mod tests {
         let folder = TempDir::new().unwrap();
         assert!(versions(&keep_upto(&folder, 0, 5)).is_empty());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_best_rated_versions_are_kept_beside_those_that_are_spread() {
+        let folder = TempDir::new().unwrap();
+        let kept = versions(&keep_rated(&folder, Limits { spread_max: 3, best_max: 2 }, 100, &[52, 53, 51]));
+        assert_eq!(kept.len(), 5, "{kept:?}");
+        assert!([52, 53, 100].iter().all(|version| kept.contains(version)), "{kept:?}");
+        let folder = TempDir::new().unwrap();
+        assert_eq!(versions(&keep_rated(&folder, Limits { spread_max: 0, best_max: 1 }, 9, &[4])), [4]);
+    }
+
+    #[test]
+    fn reading_a_folder_that_is_missing_finds_nothing_and_creates_nothing() {
+        let folder = TempDir::new().unwrap();
+        let missing = folder.path().join("arena");
+        assert!(PastVersions::read(&missing).unwrap().manifests().is_empty() && !missing.exists());
+        keep_upto(&folder, 3, 2);
+        assert_eq!(versions(&PastVersions::read(folder.path()).unwrap()), [1, 2]);
     }
 
     #[test]

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
 use games::{GameKind, Recorded};
-use proto::weights::{Published, Subscriber, SubscriberSettings};
-use service::{ConfigError, Context, Drain, RememberedFile};
+use proto::security::Security;
+use proto::weights::{Published, Publisher, Subscriber, SubscriberSettings, WeightsService};
+use service::{ConfigError, Context, Drain, RememberedFile, SecuritySection};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 use crate::config::{ArenaSection, Config, Settings};
 use crate::metrics;
@@ -21,6 +23,12 @@ use crate::worker::Worker;
 
 /// The largest accepted weights in bytes; larger ones are rejected before any allocation.
 const WEIGHTS_BYTES_MAX: u64 = 1 << 30;
+
+/// The accepted versions that are served: fetches of the one before the newest can end.
+const VERSIONS_SERVED: usize = 2;
+
+/// The longest time that fetches in progress may continue after measuring has ended.
+const SERVE_LAST: Duration = Duration::from_secs(2);
 
 /// Runs the arena until it is drained.
 ///
@@ -37,13 +45,18 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     service::directory::writable(&settings.run.directory)?;
     let Chosen { backend, .. } = choose(&settings)?;
     tracing::info!(evaluator = backend.describe(), "evaluators");
+    let (publisher, server) = serve(&settings, &config.security, &context).await?.unzip();
     let subscriber = Subscriber::start(SubscriberSettings {
         endpoint: settings.arena.weights.clone(),
         name: context.name.to_owned(),
         size_limit_bytes: WEIGHTS_BYTES_MAX,
     });
-    let connections =
-        Connections { runtime: Handle::current(), weights: subscriber.handle(), drain: context.drain.clone() };
+    let connections = Connections {
+        runtime: Handle::current(),
+        weights: subscriber.handle(),
+        publisher,
+        drain: context.drain.clone(),
+    };
     let (done, ended) = oneshot::channel();
     let builder = thread::Builder::new().name("measure".to_owned());
     let outside = match (&settings.game, &settings.environment) {
@@ -59,10 +72,36 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     context.readiness.ready();
     // The worker returns without further signals once the process drains.
     let outcome = ended.await;
+    context.drain.start();
+    // A client that keeps watching the health of this process must not prevent its exit.
+    if let Some(server) = server
+        && let Ok(server) = tokio::time::timeout(SERVE_LAST, server).await
+    {
+        server.context("join the server")??;
+    }
     match thread.join() {
         Ok(()) => outcome.context("wait for the measuring thread")?,
         Err(_) => Err(anyhow!("the measuring thread panicked")),
     }
+}
+
+/// The server of accepted weights.
+type Server = JoinHandle<anyhow::Result<()>>;
+
+/// Starts to serve accepted weights, if the arena decides which weights actors play with.
+async fn serve(
+    settings: &Settings,
+    security: &SecuritySection,
+    context: &Context,
+) -> anyhow::Result<Option<(Publisher, Server)>> {
+    if settings.gate.is_none() {
+        return Ok(None);
+    }
+    let security = Security::open(security, context.listen)?;
+    let listener = service::net::bind(context.listen).await?;
+    let (service, publisher) = WeightsService::new(VERSIONS_SERVED);
+    let serving = proto::weights::serve(service, security, listener, context.drain.token());
+    Ok(Some((publisher, tokio::spawn(async move { serving.await.context("serve weights") }))))
 }
 
 /// Returns the function that starts the evaluation environments.
@@ -99,6 +138,8 @@ fn choose(settings: &Settings) -> Result<Chosen, ConfigError> {
 struct Connections {
     runtime: Handle,
     weights: watch::Receiver<Option<Arc<Published>>>,
+    /// Serves accepted weights, if the arena decides which weights actors play with.
+    publisher: Option<Publisher>,
     drain: Drain,
 }
 
@@ -124,6 +165,13 @@ impl Environment for Connections {
                 () = tokio::time::sleep(duration) => ControlFlow::Continue(()),
             }
         })
+    }
+
+    fn accept(&mut self, Published { manifest, bytes }: &Published) {
+        let Some(publisher) = &self.publisher else { return };
+        if let Err(error) = publisher.publish(manifest.clone(), bytes.clone()) {
+            tracing::error!(version = %manifest.version, "accepted weights are not served: {error}");
+        }
     }
 
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()> {

@@ -24,13 +24,13 @@ const STEPS_MAX: usize = 200;
 
 /// The results of one player against another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pairing {
+pub struct Pairing {
     /// The index of the first player.
-    pub(crate) a: usize,
+    pub a: usize,
     /// The index of the second player.
-    pub(crate) b: usize,
+    pub b: usize,
     /// The results of `a`.
-    pub(crate) tally: Tally,
+    pub tally: Tally,
 }
 
 /// A strength with its 95 % confidence interval, in Elo.
@@ -49,6 +49,16 @@ impl Rating {
     #[must_use]
     pub fn over_opponent(tally: Tally) -> Self {
         rate(2, 1, &[Pairing { a: 0, b: 1, tally }], Prior::WEAK)[0]
+    }
+
+    /// Returns the strengths of all players relative to the first, which is at 0, from all their games under a weak
+    /// prior.
+    ///
+    /// # Panics
+    /// Without players, or if a pairing names one that does not exist, or a player against itself.
+    #[must_use]
+    pub fn over_first(players: usize, pairings: &[Pairing]) -> Vec<Self> {
+        rate(players, 0, pairings, Prior::WEAK)
     }
 }
 

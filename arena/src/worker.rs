@@ -14,14 +14,16 @@ use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
 use weights::WeightsVersion;
 
-use crate::alpha_beta::AlphaBetaMover;
 use crate::config::Settings;
-use crate::contestant::{BATCHED, Contestant, PlayoutMover, RandomMover, analysis, draws, searcher};
+use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
+use crate::gate::{Gate, Verdict};
 use crate::ledger::{Ledger, Player, Rated, Tally};
+use crate::matches::{Opening, Played};
 use crate::outside::Outside;
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
 use crate::rating::expected_score;
+use crate::regression::{Regression, regression};
 use crate::return_ledger::ReturnLedger;
 use crate::returns::{self, Returns};
 use crate::setup::Setup;
@@ -42,6 +44,12 @@ const INFORMATION_MIN: f64 = 0.01;
 /// The file of all games in the run directory.
 const RATINGS: &str = "ratings.json";
 
+/// The folder of earlier versions in the run directory.
+const PAST_VERSIONS: &str = "arena";
+
+/// The file of the accepted version in the run directory.
+const GATE: &str = "gate.json";
+
 /// The file of all mean returns in the run directory.
 const RETURNS: &str = "returns.json";
 
@@ -53,6 +61,8 @@ pub(crate) struct Worker<G: Game, O> {
     /// The environments of evaluation episodes, if the game runs outside this process.
     outside: Option<Outside<G>>,
     past: PastVersions,
+    /// The rule by which versions reach the actors, if the arena decides that.
+    gate: Option<Gate>,
     pacer: Pacer<G, O>,
     ratings: Vec<Rated>,
     current: Option<Current>,
@@ -109,14 +119,18 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let directory = &settings.run.directory;
         let ledger = Ledger::load(&directory.join(RATINGS), &game.spec().name)?;
         let returns = ReturnLedger::load(&directory.join(RETURNS), &game.spec().name)?;
-        let (past, unreadable) = PastVersions::open(&directory.join("arena"), settings.arena.past_versions)?;
+        let (past, unreadable) = PastVersions::open(&directory.join(PAST_VERSIONS), settings.kept())?;
         for path in unreadable {
             tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
         }
+        let gate = settings.gate.map(|rule| Gate::open(rule, &directory.join(GATE))).transpose()?;
         let setup = Arc::new(Setup::new(game, settings, backend));
         tracing::info!(games = ledger.games(), positions = setup.positions.len(), "measuring");
         let (pacer, ratings) = (Pacer::new(environment, Arc::clone(&setup)), ledger.ratings());
-        Ok(Self { setup, ledger, returns, outside: None, past, pacer, ratings, current: None, refused: None })
+        let mut worker =
+            Self { setup, ledger, returns, outside: None, past, gate, pacer, ratings, current: None, refused: None };
+        worker.accept_again();
+        Ok(worker)
     }
 
     /// Plays evaluation episodes in environments outside this process.
@@ -130,6 +144,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// If ratings or earlier versions cannot be written. Unusable weights are reported and skipped.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         self.publish_ratings();
+        metrics::regression(None);
+        metrics::accepted(self.gate.as_ref().and_then(Gate::accepted).unwrap_or_default());
         metrics::episodes(self.returns.episodes());
         loop {
             let flow = if let Some(published) = self.due() {
@@ -138,7 +154,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 if self.publish_returns(Player::Random) { self.idle() } else { self.measure_random_play()? }
             } else if let Some((weaker, stronger)) = self.unanchored() {
                 self.anchor(weaker, stronger)?
-            } else if self.games_left() > 0 {
+            } else if self.games_left() > 0 || self.is_pending() {
                 self.play_match()?
             } else {
                 self.idle()
@@ -162,6 +178,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         let (adopted, interval) = (current.adopted, self.setup.settings.version_interval);
         let measured = self.pacer.now().saturating_duration_since(adopted);
+        if self.is_pending() {
+            return None;
+        }
         let is_done = self.games_left() == 0 && measured >= interval;
         (is_done || measured >= interval.saturating_mul(PATIENCE)).then_some(newest)
     }
@@ -180,6 +199,56 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.setup.settings.arena.games_per_version.saturating_sub(played)
     }
 
+    /// Returns true while the gate needs more games of the current version.
+    fn is_pending(&self) -> bool {
+        let (Some(gate), Some(current)) = (&self.gate, &self.current) else { return false };
+        gate.verdict(&self.ledger, current.published.manifest.version) == Verdict::Pending
+    }
+
+    fn judge_current(&mut self) {
+        if let Some(published) = self.current.as_ref().map(|current| Arc::clone(&current.published)) {
+            self.judge(&published);
+        }
+    }
+
+    /// Serves a version to the actors if it passes the gate and is not the one that they play with.
+    fn judge(&mut self, published: &Arc<Published>) {
+        let version = published.manifest.version;
+        let Some(gate) = &mut self.gate else { return };
+        match gate.verdict(&self.ledger, version) {
+            Verdict::Pending => return,
+            Verdict::Fails => {
+                let accepted = gate.accepted().unwrap_or_default();
+                tracing::info!(%version, %accepted, "the gate holds this version back");
+                return;
+            }
+            Verdict::Passes if gate.accepted() == Some(version) => return,
+            Verdict::Passes => {}
+        }
+        // The version is kept before it is named in the file: a restart serves it again.
+        self.past.protect(version);
+        let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
+        try_again_later(kept.and_then(|()| gate.accept(version)).context("keep the accepted version"));
+        tracing::info!(%version, "the gate passes this version");
+        metrics::accepted(version);
+        self.pacer.accept(published);
+    }
+
+    /// Serves the version again that an earlier process accepted. Without its bytes the next version passes.
+    fn accept_again(&mut self) {
+        let Some(gate) = &mut self.gate else { return };
+        let Some(version) = gate.accepted() else { return };
+        let manifest = self.past.manifests().iter().find(|manifest| manifest.version == version);
+        let kept = manifest.map(|manifest| (manifest.clone(), self.past.bytes(manifest)));
+        let Some((manifest, Ok(bytes))) = kept else {
+            tracing::error!(%version, "the accepted version is missing or damaged: the next one is accepted");
+            gate.forget();
+            return;
+        };
+        self.past.protect(version);
+        self.pacer.accept(&Published { manifest, bytes: bytes.into() });
+    }
+
     /// Waits until newer weights arrive or the interval of the current ones is over.
     fn idle(&mut self) -> ControlFlow<()> {
         let now = self.pacer.now();
@@ -191,7 +260,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Makes `published` the version being measured, and runs all measurements except its games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
         if let Some(Current { published, .. }) = self.current.take() {
-            try_again_later(self.past.keep(&published.manifest, &published.bytes).context("keep an earlier version"));
+            let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
+            try_again_later(kept.context("keep an earlier version"));
         }
         let version = published.manifest.version;
         let network = match self.setup.network(&published.manifest, &published.bytes) {
@@ -206,6 +276,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         metrics::version(version);
         metrics::evaluator(&network.attributes().name, version);
         let mut current = Current { published, network, adopted };
+        self.judge(&current.published);
         let measured = self.measure(&mut current);
         self.current = Some(current);
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
@@ -306,7 +377,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Plays one match between two fixed opponents, once per run.
     fn anchor(&mut self, weaker: Player, stronger: Player) -> anyhow::Result<ControlFlow<()>> {
         let draws = self.draws_of_match(WeightsVersion(0));
-        let contestants = [fixed_contestant(weaker, draws(1)), fixed_contestant(stronger, draws(2))];
+        let contestants = [(weaker, draws(1)), (stronger, draws(2))]
+            .map(|(player, rng)| fixed_contestant(player, rng).expect("fixed opponents need no weights"));
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), 0, &mut draws(3));
         match self.play(contestants, &openings).context("play between fixed opponents")? {
             None => Ok(ControlFlow::Break(())),
@@ -323,15 +395,18 @@ impl<G: Game, O: Environment> Worker<G, O> {
         move |stream| draws(seed, version, first.wrapping_add(stream))
     }
 
-    /// Plays a match; `None` if the process drains.
+    /// Plays a match; `None` if the process drains. Repeated games count: the next match of a version continues the
+    /// sequence of openings by their number.
     fn play(
         &mut self,
         [mut a, mut b]: [Box<dyn Contestant<G> + '_>; 2],
-        openings: &[G::Position],
+        openings: &[Opening<G::Position>],
     ) -> Result<Option<Tally>, matches::Error> {
-        let tally = matches::play(&self.setup.game, [&mut *a, &mut *b], openings, &mut || self.pacer.take());
+        let mut played = Played::default();
+        let contestants: [&mut dyn Contestant<G>; 2] = [&mut *a, &mut *b];
+        let flow = matches::play(&self.setup.game, contestants, openings, &mut played, &mut |_| self.pacer.take());
         metrics::busy(self.pacer.busy());
-        tally
+        Ok(flow?.is_continue().then(|| played.tally_with_repetitions()))
     }
 
     /// Adds a match to the ledger and writes the file; after a failed write, the next write includes both matches.
@@ -354,13 +429,20 @@ impl<G: Game, O: Environment> Worker<G, O> {
 
     /// Plays one match of the current version against the most informative opponent.
     fn play_match(&mut self) -> anyhow::Result<ControlFlow<()>> {
-        let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
-        let player = current.player();
+        let was_pending = self.is_pending();
+        let Some(player) = self.current.as_ref().map(Current::player) else { return Ok(ControlFlow::Continue(())) };
         let opponent = self.opponent_of(player);
+        let Some(mut current) = self.current.take() else { return Ok(ControlFlow::Continue(())) };
         let played = self.play_against(&mut current, opponent);
         self.current = Some(current);
         match played {
-            Ok(tally) => self.enter(player, opponent, tally),
+            Ok(tally) => {
+                self.enter(player, opponent, tally);
+                self.report_regression(player);
+                if was_pending {
+                    self.judge_current();
+                }
+            }
             Err(Stop::Opponent(error)) => self.give_up(opponent, error)?,
             Err(stop) => return Ok(self.settle(stop)),
         }
@@ -371,11 +453,23 @@ impl<G: Game, O: Environment> Worker<G, O> {
     fn give_up(&mut self, opponent: Player, error: anyhow::Error) -> anyhow::Result<()> {
         let Player::Version(version) = opponent else { return Err(error.context(format!("play against {opponent}"))) };
         tracing::warn!(%version, error = service::chain(&error), "an earlier version cannot be used");
-        self.past.drop_version(version).context("give up an earlier version")
+        self.past.drop_version(version).context("give up an earlier version")?;
+        if let Some(gate) = &mut self.gate
+            && gate.accepted() == Some(version)
+        {
+            gate.forget();
+            self.judge_current();
+        }
+        Ok(())
     }
 
-    /// Returns the opponent whose next match is the most informative: of similar strength, and with few games so far.
+    /// Returns the opponent whose next match is the most informative: that which the gate demands, or else one of
+    /// similar strength with few games so far.
     fn opponent_of(&self, player: Player) -> Player {
+        let demanded = self.gate.as_ref().filter(|_| self.is_pending()).and_then(Gate::opponent);
+        if let Some(opponent) = demanded {
+            return opponent;
+        }
         // A version without games is assumed to be as strong as the one before it.
         let before = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
         let elo = self.elo_of(player).or(before.map(|rated| rated.elo)).unwrap_or(0.0);
@@ -418,7 +512,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let player = searcher(&mut current.network, settings(), draws(1));
         let other: Box<dyn Contestant<G> + '_> = match &mut network {
             Some(network) => searcher(network, settings(), draws(2)),
-            None => fixed_contestant(opponent, draws(2)),
+            None => fixed_contestant(opponent, draws(2)).expect("opponents without a network need no weights"),
         };
         self.play([player, other], &openings)?.ok_or(Stop::Drain)
     }
@@ -438,6 +532,19 @@ impl<G: Game, O: Environment> Worker<G, O> {
         ControlFlow::Continue(())
     }
 
+    /// Warns after the last game of a version if it is significantly weaker than the best one before. A check after
+    /// every match would be a test with many chances to err.
+    fn report_regression(&self, player: Player) {
+        if self.games_left() > 0 {
+            return;
+        }
+        let found = regression(&self.ledger, &self.ratings, player);
+        metrics::regression(found.as_ref());
+        if let Some(Regression { best, difference: Rated { elo, low, high, .. } }) = found {
+            tracing::warn!(%player, %best, elo, low, high, "this version is weaker than an earlier one");
+        }
+    }
+
     fn publish_ratings(&self) {
         let current = self.current.as_ref().map(|current| current.published.manifest.version);
         metrics::ratings(&self.ratings, current, self.ledger.games());
@@ -454,15 +561,6 @@ impl Current {
 fn try_again_later(kept: anyhow::Result<()>) {
     if let Err(error) = kept {
         tracing::error!("measuring goes on: {error:#}");
-    }
-}
-
-/// Returns an opponent that needs no weights.
-fn fixed_contestant<G: Game>(player: Player, rng: ChaCha8Rng) -> Box<dyn Contestant<G>> {
-    match player {
-        Player::Playouts { simulations } => Box::new(PlayoutMover::new(simulations, rng)),
-        Player::AlphaBeta { depth } => Box::new(AlphaBetaMover::new(depth, rng)),
-        Player::Random | Player::Version(_) => Box::new(RandomMover { rng }),
     }
 }
 

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
+use arena::config::GateKind;
 use bytes::Bytes;
 use evaluators::{BatchMax, Calibration, Host, Store, Threads};
 use experience::Trajectory;
@@ -189,6 +190,9 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     }
     if !settings.learner.group.is_empty() {
         return refuse("learner.group", "trains together with other processes");
+    }
+    if config.arena.gate != GateKind::None {
+        return refuse("arena.gate", "needs an arena");
     }
     if config.reanalysis.share > 0.0 {
         return refuse("reanalysis.share", "searches again what other processes draw");

@@ -1,22 +1,25 @@
-//! The command line of zerofleet: train, tune, play, eval, match, picture, replay, inference, top, doctor, env.
+//! The command line of zerofleet: train, tune, play, eval, match, weights, picture, replay, inference, top, doctor,
+//! env.
 //!
 //! Start with [`Cli`], which dispatches to the commands. `train` supervises the processes of a run, which the crate
 //! `fleet` starts, through command lines, admin ports and exit statuses: it depends on no game or network. `tune` runs
-//! `train` many times with other settings.
-//! `run_metrics` computes the metrics of a run, `screen` shows them and `record` writes them; `report` writes the
-//! summary of a run, and `picture` draws its metrics, from the files of the run. `play` and `eval` evaluate the newest
-//! weights of a run, `trained`, here or on an inference server, `remote`; `matches` plays those of two runs against
-//! each other; `watch` shows their episode of a game for one player. `replay` and `inference` send requests to live
-//! servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports what a run
-//! would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs libtorch.
+//! `train` many times with other settings. `run_metrics` computes the metrics of a run, `screen` shows them and
+//! `record` writes them; `report` writes the summary of a run, and `picture` draws its metrics, from the files of the
+//! run. `play` and `eval` evaluate the newest weights of a run, or another of its `kept_versions`, which `trained`
+//! loads, here or on an inference server, `remote`; `matches` plays weights of runs against each other; `watch` shows
+//! their episode of a game for one player. `replay` and `inference` send requests to live servers, and `top` shows a
+//! whole fleet. `env` describes environments in Python. `doctor` reports what a run would find on this machine. `bench`
+//! runs another program. `libtorch` answers whether a run needs libtorch. `csv` writes tables.
 
 mod bench;
 mod client_security;
+mod csv;
 mod deterministic;
 mod doctor;
 mod env;
 mod eval;
 mod inference;
+mod kept_versions;
 mod libtorch;
 mod matches;
 mod picture;
@@ -56,6 +59,7 @@ enum Command {
     Play(play::Args),
     Eval(eval::Args),
     Match(matches::Args),
+    Weights(kept_versions::Args),
     Bench(bench::Args),
     Picture(report::Args),
     Replay(replay::Args),
@@ -77,6 +81,7 @@ impl Cli {
             Command::Play(args) => args.run(),
             Command::Eval(args) => args.run(),
             Command::Match(args) => args.run(&mut out),
+            Command::Weights(args) => args.run(&mut out),
             Command::Picture(args) => args.run(),
             Command::Replay(args) => args.run(&mut out),
             Command::Inference(args) => args.run(&mut out),

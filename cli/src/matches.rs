@@ -1,53 +1,68 @@
-//! `zerofleet match`: plays the newest weights of two runs against each other, at equal simulations or at equal time.
+//! `zerofleet match`: plays weights of runs, and opponents without a network, against each other: two players, whose
+//! match a sequential test may end, or a round robin of several.
 //!
 //! [`Args`] is its command line; [`play`] takes rules and players as arguments. [`arena::matches`] defines openings and
-//! games, [`arena::rating`] the Elo of their results.
+//! games, [`arena::rating`] the Elo of their results, [`arena::sprt`] the test.
 
-use std::io::{self, Write};
+mod contender;
+mod picture;
+mod record;
+mod report;
+
+use std::fmt;
+use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use arena::contestant::Contestant;
+use anyhow::{Context as _, bail, ensure};
 use arena::ledger::Tally;
-use arena::matches;
-use arena::rating::Rating;
-use game::{Action, Game, Scoring};
-use games::GameKind;
+use arena::matches::{self, Opening, Played};
+use arena::rating::{Pairing, Rating};
+use arena::sprt::{self, Sprt, State};
+use game::{Game, Scoring};
+use games::{AnyGame, GameKind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
 
-use crate::eval::Player;
+use self::contender::{Contender, Entry, EntryPlayer, Player};
+use self::record::Games;
+use self::report::{MatchPlayer, PairingReport, Report};
+use crate::eval;
+use crate::screen::progress_line;
 use crate::trained::{self, Trained};
 
-/// All games of a match advance together.
+/// All games of two players advance together, unless a test may end them.
 const GAMES_MAX: usize = 16_384;
+/// The number of games without `--games` or `--sprt`.
+const GAMES_DEFAULT: usize = 200;
+/// The number of openings after which a test is evaluated. All their games are played first: if a test counted games as
+/// they end, short ones would decide it.
+const BATCH_OPENINGS: usize = 16;
 /// The largest number of simulations per move.
 const SIMULATIONS_MAX: u32 = 100_000;
 /// The number of openings on which the time of a move is measured.
 const TIMED_POSITIONS_MAX: usize = 128;
-/// The number of times that the simulations of the second player are adapted to the time of the first.
+/// The number of times that the simulations of a player are adapted to the time of the first.
 const ADAPTATIONS: usize = 3;
 
-/// Plays the newest weights of two runs of one game against each other: each opening twice, with sides exchanged. The
-/// runs may have networks of different models, such as AlphaZero and MuZero.
+/// Plays weights of runs of one game, and opponents without a network, against each other: each opening twice, with
+/// sides exchanged. More than two players meet each other in a round robin. The runs may have networks of different
+/// models, such as AlphaZero and MuZero.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Name of the run whose score is reported.
-    #[arg(value_name = "RUN")]
-    run: String,
-
-    /// Name of the run that it plays against.
-    #[arg(value_name = "OPPONENT")]
-    opponent: String,
+    /// Players: a run with its newest weights (first), a version that it keeps (first@12), random, or playouts-N;
+    /// behind a run its simulations per move (first:400). Scores and Elo are from the view of the first player.
+    #[arg(value_name = "PLAYER", required = true, num_args = 2..)]
+    players: Vec<Entry>,
 
     #[command(flatten)]
     options: trained::Options,
 
-    /// Games, an even number.
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    games: usize,
+    /// Games of each two players, an even number [default: 200, with --sprt 16384].
+    #[arg(long, value_name = "N")]
+    games: Option<usize>,
 
     /// The maximum number of random plies of an opening.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -57,65 +72,73 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64)]
     simulations: u32,
 
-    /// Simulations per move of the opponent [default: those of --simulations].
+    /// Simulations per move of all players but the first [default: those of --simulations].
     #[arg(long, value_name = "N", conflicts_with = "equal_time")]
     opponent_simulations: Option<u32>,
 
-    /// Give the opponent as many simulations as take the same time as those of the first run.
+    /// Give the other players as many simulations as take the same time as those of the first.
     #[arg(long)]
     equal_time: bool,
+
+    /// Ends the match of two players as soon as a sequential probability ratio test accepts one of two differences in
+    /// Elo, such as 0,20.
+    #[arg(long, value_name = "ELO0,ELO1", allow_hyphen_values = true)]
+    sprt: Option<Hypotheses>,
+
+    /// The probability that the test accepts ELO1 where ELO0 holds.
+    #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
+    alpha: f64,
+
+    /// The probability that the test accepts ELO0 where ELO1 holds.
+    #[arg(long, value_name = "P", default_value_t = 0.05, requires = "sprt")]
+    beta: f64,
 
     /// The seed of the openings.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
+
+    /// Write every game with its moves to this file.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Draw the ratings with their intervals to this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
 
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
-impl Args {
-    /// Plays the match and prints the report.
-    pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
-        let (games, plies) = (self.games, self.opening_plies_max);
-        let is_possible = games.is_multiple_of(2) && (2..=GAMES_MAX).contains(&games);
-        ensure!(is_possible, "--games: must be an even number from 2 to {GAMES_MAX}, not {games}");
-        let opponent_simulations = self.opponent_simulations.unwrap_or(self.simulations);
-        for (option, simulations) in
-            [("--simulations", self.simulations), ("--opponent-simulations", opponent_simulations)]
-        {
-            ensure!(simulations <= SIMULATIONS_MAX, "{option}: must be at most {SIMULATIONS_MAX}, not {simulations}");
-        }
-        ensure!(!self.equal_time || self.simulations > 0, "--equal-time: raw policies have no simulations to adapt");
-        let (game, player) = self.player(&self.run, self.simulations)?;
-        let (other, opponent) = self.player(&self.opponent, opponent_simulations)?;
-        ensure!(
-            game == other,
-            "run {} is about {game}, and run {} about {other}: a match is of one game",
-            self.run,
-            self.opponent
-        );
-        let settings = matches::Settings { openings: games / 2, opening_plies_max: plies };
-        let pace = if self.equal_time { Pace::EqualTime } else { Pace::AsGiven };
-        let report = play(&game.rules(), [player, opponent], [&self.run, &self.opponent], settings, self.seed, pace)?;
-        if self.json {
-            serde_json::to_writer_pretty(&mut *output, &report)?;
-            writeln!(output)?;
-        } else {
-            write(&report, output)?;
-        }
-        output.flush().context("write the report")
-    }
+/// The hypotheses of a test, written as two differences in Elo: `0,20`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Hypotheses {
+    elo0: f64,
+    elo1: f64,
+}
 
-    /// Loads the player of a run.
-    fn player(&self, run: &str, simulations: u32) -> anyhow::Result<(GameKind, Player)> {
-        let args = trained::Args { run: run.to_owned(), options: self.options.clone() };
-        let Trained { game, search, discount, networks, .. } = Trained::open(&args, 1)?;
-        Ok((game, Player { network: networks.into_first(), simulations, search, discount }))
+impl FromStr for Hypotheses {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once(',').and_then(|(elo0, elo1)| Some((elo0.parse().ok()?, elo1.parse().ok()?)));
+        let (elo0, elo1) = parsed.ok_or_else(|| format!("`{text}` is not two differences in Elo, such as 0,20"))?;
+        Ok(Self { elo0, elo1 })
     }
 }
 
-/// The rule for the simulations of the second player.
+/// The rules of a match or a round robin.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    matches: matches::Settings,
+    /// The seed of the openings and of players without a network.
+    seed: u64,
+    pace: Pace,
+    /// The test that ends the match of two players.
+    sprt: Option<Sprt>,
+}
+
+/// The rule for the simulations of all players but the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// They are given.
@@ -124,97 +147,267 @@ enum Pace {
     EqualTime,
 }
 
-/// The result of a match.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Report {
-    /// The game.
-    game: String,
-    /// The number of openings, each played twice.
-    openings: usize,
-    /// The maximum number of random plies of an opening.
-    opening_plies_max: u16,
-    /// The seed of the openings.
-    seed: u64,
-    /// The players.
-    players: [MatchPlayer; 2],
-    /// The points of the first player: one for a win, half for a draw.
-    points: f64,
-    /// The number of openings by the half points of the first player in their two games, from 0 to 4.
-    pairs: Tally,
-    /// The strength of the first player relative to the second.
-    #[serde(flatten)]
-    rating: Rating,
+/// The progress of the games of two players.
+struct Progress<'a> {
+    names: [&'a str; 2],
+    /// The number of games that are over.
+    over: usize,
+    /// The number of games.
+    games: usize,
+    /// The results of the batches that are complete.
+    tally: Tally,
+    sprt: Option<Sprt>,
 }
 
-/// A player of a match.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct MatchPlayer {
-    /// The name of its run.
-    run: String,
-    /// The weights version.
-    weights_version: u64,
-    /// The name of the evaluator.
-    evaluator: String,
-    /// Simulations per move.
-    simulations: u32,
-    /// The mean time of a move. Moves of all games are computed together.
-    move_ms: f64,
+impl Args {
+    /// Plays all games and prints the report.
+    pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
+        let settings = self.settings()?;
+        let (game, contenders) = self.contenders()?;
+        let (_runtime, drain) = crate::drain_on_signals()?;
+        let line = progress_line();
+        let pause = &mut |progress: &Progress<'_>| {
+            if !line.is_hidden() {
+                line.set_message(progress.to_string());
+            }
+            if drain.started() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let rules = game.rules();
+        let (report, played) = play(&rules, contenders, settings, pause)?;
+        line.finish_and_clear();
+        if self.json {
+            serde_json::to_writer_pretty(&mut *output, &report)?;
+            writeln!(output)?;
+        } else {
+            report.write(output)?;
+        }
+        output.flush().context("write the report")?;
+        self.write_files(&rules, &report, &played)
+    }
+
+    /// Checks the options.
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let games = self.games.unwrap_or(if self.sprt.is_some() { GAMES_MAX } else { GAMES_DEFAULT });
+        let is_possible = games.is_multiple_of(2) && (2..=GAMES_MAX).contains(&games);
+        ensure!(is_possible, "--games: must be an even number from 2 to {GAMES_MAX}, not {games}");
+        for (option, simulations) in
+            [("--simulations", Some(self.simulations)), ("--opponent-simulations", self.opponent_simulations)]
+        {
+            check_simulations(option, simulations)?;
+        }
+        for (option, file) in [("--csv", &self.csv), ("--picture", &self.picture)] {
+            let folder = file.as_ref().and_then(|file| file.parent()).filter(|folder| *folder != Path::new(""));
+            if let Some(folder) = folder {
+                ensure!(folder.is_dir(), "{option}: there is no folder {}", folder.display());
+            }
+        }
+        let sprt = self.sprt.map(|Hypotheses { elo0, elo1 }| {
+            ensure!(self.players.len() == 2, "--sprt: ends the match of two players, not of {}", self.players.len());
+            Sprt::new(sprt::Settings { elo0, elo1, alpha: self.alpha, beta: self.beta }).context("--sprt")
+        });
+        Ok(Settings {
+            matches: matches::Settings { openings: games / 2, opening_plies_max: self.opening_plies_max },
+            seed: self.seed,
+            pace: if self.equal_time { Pace::EqualTime } else { Pace::AsGiven },
+            sprt: sprt.transpose()?,
+        })
+    }
+
+    /// Loads all players, and returns them with the game of their runs.
+    fn contenders(&self) -> anyhow::Result<(GameKind, Vec<Contender>)> {
+        let mut found: Option<(GameKind, &str)> = None;
+        let mut contenders = Vec::new();
+        for (index, Entry { name, player }) in self.players.iter().enumerate() {
+            let player = match player {
+                EntryPlayer::Fixed(fixed) => Player::Fixed(*fixed),
+                EntryPlayer::Run { run, version, simulations } => {
+                    check_simulations(name, *simulations)?;
+                    let usual = if index == 0 { None } else { self.opponent_simulations };
+                    let simulations = simulations.or(usual).unwrap_or(self.simulations);
+                    let args = trained::Args { run: run.clone(), version: *version, options: self.options.clone() };
+                    let Trained { game, search, discount, networks, .. } = Trained::open(&args, 1)?;
+                    if let Some((other, of)) = &found
+                        && *other != game
+                    {
+                        bail!("run {of} is about {other}, and run {run} about {game}: a match is of one game");
+                    }
+                    found = Some((game, run.as_str()));
+                    Player::Network(eval::Player { network: networks.into_first(), simulations, search, discount })
+                }
+            };
+            contenders.push(Contender::new(name, player));
+        }
+        let (game, _) = found.context("one player must be a run, which determines the game")?;
+        Ok((game, contenders))
+    }
+
+    fn write_files(&self, game: &AnyGame, report: &Report, played: &[Played]) -> anyhow::Result<()> {
+        if let Some(path) = &self.csv {
+            let name = |player: usize| report.players[player].name.as_str();
+            let games = report.pairings.iter().zip(played);
+            let games = games.map(|(pairing, played)| Games { names: [name(pairing.a), name(pairing.b)], played });
+            record::write(path, game, &games.collect::<Vec<_>>())?;
+        }
+        if let Some(path) = &self.picture {
+            picture::draw(path, report)?;
+        }
+        Ok(())
+    }
 }
 
-/// Plays a match between two players, whose runs have the names `runs`.
+fn check_simulations(option: &str, simulations: Option<u32>) -> anyhow::Result<()> {
+    let simulations = simulations.unwrap_or(0);
+    ensure!(simulations <= SIMULATIONS_MAX, "{option}: must be at most {SIMULATIONS_MAX}, not {simulations}");
+    Ok(())
+}
+
+impl fmt::Display for Progress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { names: [first, second], over, games, tally, sprt } = self;
+        write!(f, "{first} against {second}: {over} of {games} games")?;
+        if tally.games() > 0 {
+            write!(f, ", {} of {} points", tally.points(), tally.games())?;
+        }
+        if let Some(sprt) = sprt {
+            let (ratio, sprt::Bounds { low, high }) = (sprt.log_likelihood_ratio(*tally), sprt.bounds());
+            write!(f, ", log-likelihood ratio {ratio:.2} ({low:.2} to {high:.2})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Plays all pairings of the players, and returns the report with the games of each pairing. `pause` is called after
+/// every round of moves and may stop everything.
 fn play<G: Game>(
     game: &G,
-    mut players: [Player; 2],
-    runs: [&str; 2],
-    settings: matches::Settings,
-    seed: u64,
-    pace: Pace,
-) -> anyhow::Result<Report> {
+    mut contenders: Vec<Contender>,
+    settings: Settings,
+    pause: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> anyhow::Result<(Report, Vec<Played>)> {
     let spec = game.spec();
     ensure!(
         spec.scoring == Scoring::Outcome,
         "{} is scored by its rewards and has no matches; compare the returns of zerofleet eval",
         spec.name
     );
-    let openings = matches::openings(game, settings, 0, &mut ChaCha8Rng::seed_from_u64(seed));
-    let [a, b] = &mut players;
-    if pace == Pace::EqualTime {
-        let timed = &openings[..openings.len().min(TIMED_POSITIONS_MAX)];
-        b.simulations = simulations_in(
-            time_of_moves(game, a, timed)?,
-            |simulations| {
-                b.simulations = simulations;
-                time_of_moves(game, b, timed)
-            },
-            a.simulations,
-        )?;
+    let openings = matches::openings(game, settings.matches, 0, &mut ChaCha8Rng::seed_from_u64(settings.seed));
+    if settings.pace == Pace::EqualTime {
+        adapt(game, &mut contenders, &openings[..openings.len().min(TIMED_POSITIONS_MAX)])?;
     }
-    let attributes = [a.network.attributes(), b.network.attributes()];
-    let simulations = [a.simulations, b.simulations];
-    let mut timed = [Timed::new(a.contestant(a.simulations)), Timed::new(b.contestant(b.simulations))];
-    let tally = {
-        let [a, b] = &mut timed;
-        matches::play(game, [a, b], &openings, &mut || ControlFlow::Continue(()))
-            .with_context(|| format!("play {} against {}", runs[0], runs[1]))?
-            .expect("a match that is never stopped has a result")
-    };
-    let player = |index: usize| MatchPlayer {
-        run: runs[index].to_owned(),
-        weights_version: attributes[index].weights_version,
-        evaluator: attributes[index].name.to_string(),
-        simulations: simulations[index],
-        move_ms: timed[index].move_ms(),
-    };
-    Ok(Report {
+    let (mut pairings, mut games) = (Vec::new(), Vec::new());
+    let mut flow = ControlFlow::Continue(());
+    let count = contenders.len();
+    let all = (0..count).flat_map(|a| (a + 1..count).map(move |b| [a, b]));
+    for (number, players) in all.enumerate() {
+        let mut played = Played::default();
+        flow = play_pairing(game, &mut contenders, (number as u64, players), &openings, settings, &mut played, pause)?;
+        let [a, b] = players;
+        let pairing = Pairing { a, b, tally: played.tally() };
+        pairings.push(PairingReport::new(pairing, played.repeated_games(), settings.sprt.as_ref()));
+        games.push(played);
+        if flow.is_break() {
+            break;
+        }
+    }
+    let report = Report {
         game: spec.name.clone(),
         openings: openings.len(),
-        opening_plies_max: settings.opening_plies_max,
-        seed,
-        players: [player(0), player(1)],
-        points: tally.points(),
-        pairs: tally,
-        rating: Rating::over_opponent(tally),
-    })
+        opening_plies_max: settings.matches.opening_plies_max,
+        seed: settings.seed,
+        is_interrupted: flow.is_break(),
+        players: players(&contenders, &pairings),
+        pairings,
+    };
+    Ok((report, games))
+}
+
+/// Plays the games of two players, until all are over or a test decides. Breaks if `pause` stopped them.
+fn play_pairing<G: Game>(
+    game: &G,
+    contenders: &mut [Contender],
+    (number, players): (u64, [usize; 2]),
+    openings: &[Opening<G::Position>],
+    settings: Settings,
+    played: &mut Played,
+    pause: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
+) -> anyhow::Result<ControlFlow<()>> {
+    let names = players.map(|player| contenders[player].name.clone());
+    let names = names.each_ref().map(String::as_str);
+    let [one, other] = contenders.get_disjoint_mut(players).context("two players meet")?;
+    let rng = |side: u64| {
+        let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+        // Stream 0 draws the openings.
+        rng.set_stream(1 + 2 * number + side);
+        rng
+    };
+    let (mut one, mut other) = (one.contestant::<G>(rng(0)), other.contestant::<G>(rng(1)));
+    let batch = if settings.sprt.is_some() { BATCH_OPENINGS } else { openings.len() };
+    for batch in openings.chunks(batch) {
+        let (before, tally) = (2 * played.pairs().len(), played.tally());
+        let pause = &mut |left: usize| {
+            let (over, games) = (before + 2 * batch.len() - left, 2 * openings.len());
+            pause(&Progress { names, over, games, tally, sprt: settings.sprt })
+        };
+        let flow = matches::play(game, [&mut one, &mut other], batch, played, pause)
+            .with_context(|| format!("play {} against {}", names[0], names[1]))?;
+        let is_decided = settings.sprt.is_some_and(|sprt| sprt.state(played.tally()) != State::Continue);
+        if flow.is_break() || is_decided {
+            return Ok(flow);
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Returns the players with their scores and ratings in all pairings.
+fn players(contenders: &[Contender], pairings: &[PairingReport]) -> Vec<MatchPlayer> {
+    let results: Vec<Pairing> =
+        pairings.iter().map(|&PairingReport { a, b, pairs, .. }| Pairing { a, b, tally: pairs }).collect();
+    let ratings = Rating::over_first(contenders.len(), &results);
+    let player = |(index, (contender, rating)): (usize, (&Contender, Rating))| {
+        let mut tally = Tally::default();
+        for &Pairing { a, b, tally: of_pairing } in &results {
+            if a == index {
+                tally += of_pairing;
+            } else if b == index {
+                tally += of_pairing.reversed();
+            }
+        }
+        let (attributes, simulations) = match &contender.player {
+            Player::Network(player) => (Some(player.network.attributes()), Some(player.simulations)),
+            Player::Fixed(_) => (None, None),
+        };
+        MatchPlayer {
+            name: contender.name.clone(),
+            weights_version: attributes.as_ref().map(|attributes| attributes.weights_version),
+            evaluator: attributes.map(|attributes| attributes.name.to_string()),
+            simulations,
+            move_ms: contender.clock.move_ms(),
+            games: tally.games(),
+            points: tally.points(),
+            rating,
+        }
+    };
+    contenders.iter().zip(ratings).enumerate().map(player).collect()
+}
+
+/// Gives all players but the first the simulations that take the time of those of the first.
+fn adapt<G: Game>(game: &G, contenders: &mut [Contender], openings: &[Opening<G::Position>]) -> anyhow::Result<()> {
+    let positions: Vec<G::Position> = openings.iter().map(|opening| opening.position.clone()).collect();
+    let mut first: Option<(Duration, u32)> = None;
+    for Contender { name, player, .. } in contenders {
+        let Player::Network(player) = player else { bail!("--equal-time: {name} has no simulations to adapt") };
+        let Some((target, simulations)) = first else {
+            ensure!(player.simulations > 0, "--equal-time: {name} plays its raw policy, without simulations");
+            first = Some((time_of_moves(game, player, &positions)?, player.simulations));
+            continue;
+        };
+        let time_of = |simulations| {
+            player.simulations = simulations;
+            time_of_moves(game, player, &positions)
+        };
+        player.simulations = simulations_in(target, time_of, simulations)?;
+    }
+    Ok(())
 }
 
 /// Returns the simulations for which `time_of` returns about `target`, beginning with `simulations`.
@@ -232,138 +425,13 @@ fn simulations_in(
 }
 
 /// Returns the time in which a player chooses moves in all of `positions`, after a first time that fills caches.
-fn time_of_moves<G: Game>(game: &G, player: &mut Player, positions: &[G::Position]) -> anyhow::Result<Duration> {
+fn time_of_moves<G: Game>(game: &G, player: &mut eval::Player, positions: &[G::Position]) -> anyhow::Result<Duration> {
     let mut contestant = player.contestant(player.simulations);
     contestant.choose(game, positions).context("choose moves")?;
-    let mut timed = Timed::new(contestant);
-    timed.choose(game, positions).context("choose moves")?;
-    Ok(timed.spent)
-}
-
-/// A contestant whose time is measured.
-struct Timed<'a, G: Game> {
-    contestant: Box<dyn Contestant<G> + 'a>,
-    spent: Duration,
-    moves: usize,
-}
-
-impl<'a, G: Game> Timed<'a, G> {
-    fn new(contestant: Box<dyn Contestant<G> + 'a>) -> Self {
-        Self { contestant, spent: Duration::ZERO, moves: 0 }
-    }
-
-    fn move_ms(&self) -> f64 {
-        1e3 * self.spent.as_secs_f64() / self.moves.max(1) as f64
-    }
-}
-
-impl<G: Game> Contestant<G> for Timed<'_, G> {
-    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
-        let start = Instant::now();
-        let chosen = self.contestant.choose(game, positions);
-        self.spent += start.elapsed();
-        self.moves += positions.len();
-        chosen
-    }
-}
-
-fn write(report: &Report, output: &mut impl Write) -> io::Result<()> {
-    let Report { game, openings, opening_plies_max, seed, players, points, pairs, rating } = report;
-    let games = 2 * openings;
-    writeln!(
-        output,
-        "{game}: {games} games, {openings} openings of up to {opening_plies_max} random plies (seed {seed}) from both sides"
-    )?;
-    writeln!(output)?;
-    for MatchPlayer { run, weights_version, evaluator, simulations, move_ms } in players {
-        writeln!(
-            output,
-            "  {run}: weights version {weights_version} ({evaluator}), {simulations} simulations, {move_ms:.2} ms a move"
-        )?;
-    }
-    writeln!(output)?;
-    let [first, second] = players.each_ref().map(|player| &player.run);
-    let share = 100.0 * points / games as f64;
-    writeln!(output, "{first} scores {points} of {games} against {second} ({share:.1} %)")?;
-    let Rating { elo, low, high } = rating;
-    writeln!(output, "Elo difference {elo:+.0} (95 % interval {low:+.0} to {high:+.0})")?;
-    let [none, half, one, one_and_a_half, two] = pairs.pairs;
-    writeln!(
-        output,
-        "openings by points in their two games: 2: {two}, 1.5: {one_and_a_half}, 1: {one}, 0.5: {half}, 0: {none}"
-    )
+    let start = Instant::now();
+    contestant.choose(game, positions).context("choose moves")?;
+    Ok(start.elapsed())
 }
 
 #[cfg(test)]
-mod tests {
-    use evaluator_doubles::{Fault, Faulty, Uniform};
-    use evaluators::Network;
-    use games::{Catch, ConnectFour, TicTacToe};
-    use selfplay::SearchSettings;
-
-    use super::*;
-
-    fn player<G: Game>(game: &G, simulations: u32) -> Player {
-        let network = Network::Evaluator(Box::new(Uniform::new(game.spec().observation)));
-        Player { network, simulations, search: SearchSettings::default(), discount: 1.0 }
-    }
-
-    fn settings(openings: usize) -> matches::Settings {
-        matches::Settings { openings, opening_plies_max: 4 }
-    }
-
-    fn run(simulations: [u32; 2]) -> Report {
-        let game = ConnectFour::new();
-        let players = simulations.map(|simulations| player(&game, simulations));
-        play(&game, players, ["deep", "shallow"], settings(20), 3, Pace::AsGiven).unwrap()
-    }
-
-    #[test]
-    fn the_deeper_search_scores_more_and_its_elo_is_above_that_of_its_opponent() {
-        let report = run([48, 8]);
-        assert!(report.points > 25.0 && report.rating.low > 0.0, "{report:?}");
-        assert_eq!((report.pairs.games(), report.players[0].simulations, report.players[1].simulations), (40, 48, 8));
-        let mirrored = run([8, 48]);
-        assert!(mirrored.points < 15.0 && mirrored.rating.high < 0.0, "{mirrored:?}");
-    }
-
-    #[test]
-    fn the_text_names_both_runs_and_sums_up_the_match() {
-        let mut text = Vec::new();
-        write(&run([8, 8]), &mut text).unwrap();
-        let text = String::from_utf8(text).unwrap();
-        for part in [
-            "connect_four: 40 games, 20 openings",
-            "  deep: weights version",
-            "8 simulations",
-            " of 40 against shallow",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-    }
-
-    #[test]
-    fn simulations_follow_the_time_that_they_take() {
-        // Each simulation of the second player takes twice as long, after an overhead of three.
-        let time = |simulations: u32| Ok(Duration::from_micros(u64::from(3 + 2 * simulations)));
-        assert_eq!(simulations_in(Duration::from_micros(103), time, 100).unwrap(), 50);
-        assert_eq!(simulations_in(Duration::ZERO, time, 100).unwrap(), 1);
-    }
-
-    #[test]
-    fn a_game_that_is_scored_by_rewards_is_refused() {
-        let game = Catch::new();
-        let players = [player(&game, 1), player(&game, 1)];
-        let error = play(&game, players, ["a", "b"], settings(1), 0, Pace::AsGiven).unwrap_err().to_string();
-        assert!(error.contains("catch is scored by its rewards") && error.contains("zerofleet eval"), "{error}");
-    }
-
-    #[test]
-    fn a_network_that_fails_ends_the_match_with_both_names() {
-        let game = TicTacToe::new();
-        let failing = Faulty::new(game.spec().observation, Fault::NotFinite, 0);
-        let failing = Player { network: Network::Evaluator(Box::new(failing)), ..player(&game, 4) };
-        let error = play(&game, [player(&game, 4), failing], ["a", "b"], settings(2), 0, Pace::AsGiven).unwrap_err();
-        assert!(error.to_string().contains("play a against b"), "{error}");
-    }
-}
+mod tests;

@@ -84,6 +84,12 @@ pub(crate) fn redrawn_text() -> ProgressBar {
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout()).with_style(style)
 }
 
+/// Returns a line on standard error that is redrawn in place; it is hidden where there is no terminal.
+pub(crate) fn progress_line() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}").expect("the template is a constant");
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
+}
+
 fn time_line(elapsed_seconds: f64, total: Duration) -> String {
     let left = (total.as_secs_f64() - elapsed_seconds).max(0.0);
     format!("{} of {}, {} left", clock(elapsed_seconds), clock(total.as_secs_f64()), clock(left))

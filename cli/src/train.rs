@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail, ensure};
 use fleet::child::Event;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
 use fleet::{Fleet, Member, Rating, Role};
 use learner::NetworkSize;
+use learner::checkpoint::Checkpoints;
 use learner::libtorch::Cpu;
 use service::Drain;
 
@@ -39,6 +40,10 @@ pub(crate) struct Args {
     /// Episodes that each version plays in a deterministic run: a multiple of 64 [default: 256, or the run's].
     #[arg(long, value_name = "EPISODES", requires = "deterministic")]
     episodes_per_version: Option<u64>,
+
+    /// Continue the run from its checkpoint of this training step; later ones are set aside.
+    #[arg(long, value_name = "STEP", requires = "run", conflicts_with = "deterministic")]
+    from: Option<u64>,
 
     /// Print as JSON whether the learner of the run needs libtorch, and start nothing.
     #[arg(long, hide = true)]
@@ -71,11 +76,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;
+    if let Some(step) = args.from {
+        go_back(&plan, step)?;
+    }
     let (_runtime, drain) = crate::drain_on_signals()?;
     if args.exit_with_parent {
         drain.on_end_of(std::io::stdin())?;
     }
     supervise(&plan, &binaries, &drain)
+}
+
+/// Sets the checkpoints of a run after that of a training step aside.
+fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
+    ensure!(plan.learners == 1, "--from: each of {} learners has checkpoints of its own", plan.learners);
+    // Nothing is written here, so the number of checkpoints to keep is irrelevant.
+    let undone = Checkpoints::new(plan.run.checkpoints(), usize::MAX).undo_after(step).context("--from")?;
+    println!("continuing from the checkpoint of training step {step}");
+    undone.iter().for_each(|name| println!("a later checkpoint is kept as {name}"));
+    Ok(())
 }
 
 fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! Loads the newest weights of a run, with its game and search settings, for evaluation here or by an inference server.
+//! Loads the newest weights of a run, or another version that it keeps, with its game and search settings, for
+//! evaluation here or by an inference server.
 //!
 //! The commands that evaluate a network use it. Start with [`Trained::open`].
 
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use bridge::EnvironmentSection;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads, check_values};
 use game::Game;
@@ -17,8 +18,9 @@ use network_cpu::KernelPreference;
 use proto::security::use_credentials;
 use selfplay::SearchSettings;
 use service::config::{RunSection, Sources};
-use weights::{Architecture, Manifest, Model};
+use weights::{Architecture, Manifest, Model, WeightsVersion};
 
+use crate::kept_versions::KeptVersions;
 use crate::remote;
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
@@ -35,8 +37,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub run: String,
 
+    /// A weights version that the run keeps, as zerofleet weights ls lists them [default: the newest].
+    #[arg(long, value_name = "N", value_parser = version, conflicts_with = "inference")]
+    pub version: Option<WeightsVersion>,
+
     #[command(flatten)]
     pub options: Options,
+}
+
+/// Parses a weights version, written `12` or `v12`.
+///
+/// # Errors
+/// Names the text if it is not one.
+pub(crate) fn version(text: &str) -> Result<WeightsVersion, String> {
+    let number = text.strip_prefix('v').unwrap_or(text).parse().ok().filter(|&number| number > 0);
+    number.map(WeightsVersion).ok_or_else(|| format!("`{text}` is not a weights version such as 12 or v12"))
 }
 
 /// The arguments that hold for every run that a command evaluates.
@@ -133,11 +148,12 @@ impl Networks {
 }
 
 impl Trained {
-    /// Finds the run and loads its newest published weights, once per thread.
+    /// Finds the run and loads its newest published weights, or the given version, once per thread.
     ///
     /// # Errors
-    /// A run that does not exist or has not published weights, or weights that do not fit the run's game.
-    pub(crate) fn open(Args { run, options }: &Args, threads: usize) -> anyhow::Result<Self> {
+    /// A run that does not exist, has not published weights or does not keep the version, or weights that do not fit
+    /// the run's game.
+    pub(crate) fn open(Args { run, version, options }: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&options.runs, run)?;
         let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: options.sets.clone() };
         let config: Fleet = sources.read(games::preset)?.load()?;
@@ -145,6 +161,11 @@ impl Trained {
         let (of_run, environment) = (config.run.clone(), config.environment.clone());
         let (search, discount) = (config.search.settings()?, config.run.discount);
         if let Some(endpoint) = &options.inference {
+            let run = run.name();
+            ensure!(
+                version.is_none(),
+                "--inference: a server evaluates with its own weights, not with a version of {run}"
+            );
             config.security.check_endpoint("--inference", endpoint)?;
             use_credentials(&config.security)?;
             let evaluators = remote::evaluators(endpoint, &game.rules(), threads)?;
@@ -157,7 +178,10 @@ impl Trained {
                 networks: Networks::Evaluators(evaluators),
             });
         }
-        let (manifest, bytes) = newest(&run)?;
+        let (manifest, bytes) = match version {
+            Some(version) => KeptVersions::read(&run)?.bytes(*version)?,
+            None => newest(&run)?,
+        };
         check(&game.rules(), &manifest, &run)?;
         let (backend, bytes) = (options.backend(threads)?, bytes.into());
         let networks = match manifest.architecture.model {
@@ -230,7 +254,7 @@ mod tests {
 
     use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
     use selfplay::SearchAlgorithm;
-    use weights::{Digest, WeightsVersion};
+    use weights::Digest;
 
     use super::*;
     use crate::eval;
@@ -240,7 +264,7 @@ mod tests {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, KernelPreference::Auto);
         let runs = runs.to_owned();
         let options = Options { runs, device, precision, kernel, inference: None, sets: Vec::new() };
-        Args { run: run.to_owned(), options }
+        Args { run: run.to_owned(), version: None, options }
     }
 
     fn refusal(runs: &Path, run: &str) -> String {
@@ -394,8 +418,9 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(&GameKind::TicTacToe) }, 1);
-        let Args { run, options } = args(runs.path(), "noughts");
-        let refused = |options| service::chain(&Trained::open(&Args { run: run.clone(), options }, 1).err().unwrap());
+        let Args { run, options, .. } = args(runs.path(), "noughts");
+        let args = |options| Args { run: run.clone(), version: None, options };
+        let refused = |options| service::chain(&Trained::open(&args(options), 1).err().unwrap());
         let error = refused(options.clone());
         assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
         let error = refused(Options { device: DevicePreference::Cuda(0), ..options.clone() });

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use arena::config::GateKind;
 use serde::{Deserialize, Serialize};
 use service::directory::replace;
 use service::net::{ReservedPort, reserve_wanted};
@@ -108,13 +109,14 @@ impl Fleet {
     /// server keeps the port of the previous session unless it is taken.
     pub fn start(plan: &Plan, binaries: &Path, rating: Rating, now: Instant) -> anyhow::Result<Self> {
         let Plan { run, config, placement, .. } = plan;
-        let others = 1 + plan.learners + 2 + plan.learners + plan.actors + plan.replay.len();
+        let others = 2 + plan.learners + 2 + plan.learners + plan.actors + plan.replay.len();
         let wanted = plan.replay.iter().copied().chain(iter::repeat_n(None, others));
         let reserved = reserve_wanted(wanted).context("find free ports")?;
         let mut ports = reserved.iter().map(ReservedPort::address);
         let replay: Vec<SocketAddr> = ports.by_ref().take(plan.replay.len()).collect();
         let mut next = || ports.next().expect("a port was reserved for every use");
-        let (learners, inference): (Vec<SocketAddr>, _) = ((0..plan.learners).map(|_| next()).collect(), next());
+        let learners: Vec<SocketAddr> = (0..plan.learners).map(|_| next()).collect();
+        let (inference, arena) = (next(), next());
         let is_remote = plan.progress.inference == Inference::Remote;
         let scheme = config.security.scheme();
         let endpoint = |address: &SocketAddr| format!("{scheme}://{address}");
@@ -123,9 +125,13 @@ impl Fleet {
             learner: endpoint(&learners[0]),
             inference: is_remote.then(|| endpoint(&inference)),
         };
+        let is_gated = rating == Rating::On && config.arena.gate != GateKind::None;
+        // Processes that play fetch the weights that the arena has accepted.
+        let of_players = if is_gated { Wiring { learner: endpoint(&arena), ..wiring.clone() } } else { wiring.clone() };
         let mut members = Vec::new();
         let mut start = |role: Role, place: Place, name: String, listen: Option<SocketAddr>, sets: Vec<String>| {
             let (admin, listen) = (next(), listen.map(|address| address.to_string()));
+            let wiring = if matches!(role, Role::Actor | Role::Inference) { &of_players } else { &wiring };
             let sets = sets.into_iter().chain(placement.sets(role, place)).chain(wiring.sets(role));
             let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
@@ -164,7 +170,7 @@ impl Fleet {
             start(Role::Learner, place, name, Some(*listen), sets)?;
         }
         if rating == Rating::On {
-            start(Role::Arena, placement.arena, named(Role::Arena), None, Vec::new())?;
+            start(Role::Arena, placement.arena, named(Role::Arena), is_gated.then_some(arena), Vec::new())?;
         }
         if let Some(place) = placement.inference {
             let sets = vec![format!("inference.threads={}", placement.inference_threads)];

@@ -83,6 +83,23 @@ pub enum Error {
         /// Each with its reason.
         damaged: Vec<String>,
     },
+    /// There is no checkpoint of a training step.
+    #[error("no checkpoint of training step {step} in {}; existing ones: {}", directory.display(), listed(steps))]
+    NoSuchStep {
+        /// The step.
+        step: u64,
+        /// The directory of the checkpoints.
+        directory: PathBuf,
+        /// The steps of the checkpoints that are there, ascending.
+        steps: Vec<u64>,
+    },
+}
+
+fn listed(steps: &[u64]) -> String {
+    if steps.is_empty() {
+        return "none".to_owned();
+    }
+    steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The file that makes a checkpoint complete: it lists every other with its digest.
@@ -109,6 +126,9 @@ const PREFIX: &str = "step-";
 const INTERRUPTED: &str = ".partial";
 /// The start of the name of a damaged checkpoint: `damaged-0001-step-000000010`, counted so that names stay apart.
 const DAMAGED: &str = "damaged-";
+/// The start of the name of a checkpoint that was set aside in order to continue from an earlier one:
+/// `undone-0001-step-000000010`.
+const UNDONE: &str = "undone-";
 /// The number of damaged checkpoints that each write keeps for inspection; those renamed since then come on top.
 const DAMAGED_MAX: usize = 4;
 
@@ -150,7 +170,7 @@ impl Checkpoints {
         for path in self.list()?.into_iter().rev() {
             match read_directory(&path) {
                 Ok(checkpoint) => {
-                    let renamed = self.set_aside(&paths)?;
+                    let renamed = self.set_aside(DAMAGED, &paths)?;
                     damaged
                         .iter_mut()
                         .zip(renamed)
@@ -173,8 +193,25 @@ impl Checkpoints {
     /// # Errors
     /// [`Error::File`] if the directory cannot be listed.
     pub fn newest_step(&self) -> Result<u64, Error> {
-        let step = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok();
-        Ok(self.list()?.iter().filter_map(step).max().unwrap_or(0))
+        Ok(self.list()?.iter().filter_map(|path| step_of(path)).max().unwrap_or(0))
+    }
+
+    /// Sets every checkpoint after that of training step `step` aside, so that the run continues from that one, and
+    /// returns their new names, newest first. They are never read or removed again.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchStep`] without a checkpoint of that step; [`Error::File`] if the directory cannot be listed or
+    /// changed.
+    pub fn undo_after(&self, step: u64) -> Result<Vec<String>, Error> {
+        let mut paths = self.list()?;
+        let steps: Vec<u64> = paths.iter().filter_map(|path| step_of(path)).collect();
+        if !steps.contains(&step) {
+            return Err(Error::NoSuchStep { step, directory: self.directory.clone(), steps });
+        }
+        paths.retain(|path| step_of(path).is_some_and(|of_path| of_path > step));
+        // The newest goes first: a crash in between leaves a run that continues from a later checkpoint than wanted.
+        paths.reverse();
+        self.set_aside(UNDONE, &paths)
     }
 
     /// Every finished checkpoint, oldest first.
@@ -197,15 +234,14 @@ impl Checkpoints {
         Ok(paths)
     }
 
-    /// Renames damaged checkpoints, which come newest first, and returns their new names.
-    fn set_aside(&self, paths: &[PathBuf]) -> Result<Vec<String>, Error> {
-        let number =
-            |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(DAMAGED)?.split('-').next()?.parse().ok();
-        let before = self.named(|name| name.starts_with(DAMAGED))?.iter().filter_map(number).max().unwrap_or(0_u32);
+    /// Renames checkpoints, which come newest first, to names that begin with `prefix`, and returns these.
+    fn set_aside(&self, prefix: &str, paths: &[PathBuf]) -> Result<Vec<String>, Error> {
+        let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(prefix)?.split('-').next()?.parse().ok();
+        let before = self.named(|name| name.starts_with(prefix))?.iter().filter_map(number).max().unwrap_or(0_u32);
         let mut names = Vec::new();
         for (number, path) in (before.saturating_add(1)..).zip(paths) {
             let step = path.file_name().unwrap_or_default().to_string_lossy();
-            let name = format!("{DAMAGED}{number:04}-{step}");
+            let name = format!("{prefix}{number:04}-{step}");
             let failed = |source| FileError { action: "rename", path: path.clone(), source };
             fs::rename(path, self.directory.join(&name)).map_err(failed)?;
             names.push(name);
@@ -231,6 +267,11 @@ impl Checkpoints {
         let damaged = self.named(|name| name.starts_with(DAMAGED))?;
         remove(&damaged[..damaged.len().saturating_sub(DAMAGED_MAX)])
     }
+}
+
+/// Returns the training step in the name of a finished checkpoint.
+fn step_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
 }
 
 fn remove(paths: &[PathBuf]) -> Result<(), Error> {

@@ -60,11 +60,12 @@ impl Published {
         Ok(WeightsVersion(self.versions()?.last().map_or(1, |version| version.0 + 1)))
     }
 
-    fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
-        let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
-        let path = self.path(version, "json");
-        let manifest: Manifest =
-            serde_json::from_slice(&read(&path)?).with_context(|| format!("parse {}", path.display()))?;
+    /// Returns a kept version, whose bytes match the digest of its manifest.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or is not the one that was written.
+    pub fn read(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
+        let manifest = self.manifest(version)?;
         let path = self.path(version, "safetensors");
         let bytes = read(&path)?;
         anyhow::ensure!(
@@ -75,8 +76,26 @@ impl Published {
         Ok((manifest, bytes))
     }
 
-    /// Every version with a manifest, ascending.
-    fn versions(&self) -> anyhow::Result<Vec<WeightsVersion>> {
+    /// Returns the manifest of a kept version, without a check of its bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is no manifest.
+    pub fn manifest(&self, version: WeightsVersion) -> anyhow::Result<Manifest> {
+        let path = self.manifest_path(version);
+        serde_json::from_slice(&read(&path)?).with_context(|| format!("parse {}", path.display()))
+    }
+
+    /// Returns the path of the manifest of a version.
+    #[must_use]
+    pub fn manifest_path(&self, version: WeightsVersion) -> PathBuf {
+        self.path(version, "json")
+    }
+
+    /// Returns every version with a manifest, ascending.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn versions(&self) -> anyhow::Result<Vec<WeightsVersion>> {
         let failed = || format!("list {}", self.directory.display());
         let entries = if_exists(fs::read_dir(&self.directory)).with_context(failed)?;
         let mut versions = Vec::new();
@@ -103,6 +122,10 @@ impl Published {
     fn path(&self, version: WeightsVersion, extension: &str) -> PathBuf {
         self.directory.join(format!("v{:06}.{extension}", version.0))
     }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
 #[cfg(test)]

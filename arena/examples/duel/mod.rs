@@ -2,9 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::Context as _;
 use arena::contestant::{SEQUENTIAL, Searcher, analysis};
-use arena::matches;
+use arena::matches::{self, Played};
 use games::ConnectFour;
 use inference::Evaluator as _;
 use network_cpu::TowerEvaluator;
@@ -39,9 +38,11 @@ pub(crate) fn play(
     let mut a = Searcher { evaluator: first, settings, rng: rng(SEED) };
     let mut b = Searcher { evaluator: second, settings: other, rng: rng(SEED + 1) };
     let settings = matches::Settings { openings, opening_plies_max: 8 };
-    let positions = matches::openings(game, settings, 0, &mut rng(SEED + 2));
-    let tally = matches::play(game, [&mut a, &mut b], &positions, &mut || ControlFlow::Continue(()))?
-        .context("the match was stopped")?;
+    let from = matches::openings(game, settings, 0, &mut rng(SEED + 2));
+    let mut played = Played::default();
+    let flow = matches::play(game, [&mut a, &mut b], &from, &mut played, &mut |_| ControlFlow::Continue(()))?;
+    anyhow::ensure!(flow.is_continue(), "the match was stopped");
+    let tally = played.tally();
     let (games, points, pairs) = (tally.games(), tally.points(), tally.pairs);
     let score = points / games as f64;
     // The score's standard error from the variance of pairs of games with sides exchanged.

@@ -44,6 +44,8 @@ impl Environment for World {
         self.flow()
     }
 
+    fn accept(&mut self, _: &Published) {}
+
     fn wait_for_weights(&mut self, at_most: Duration) -> ControlFlow<()> {
         self.sleep(at_most.min(PUBLISH_INTERVAL))
     }

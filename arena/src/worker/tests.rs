@@ -1,7 +1,9 @@
 //! Tests of the worker in a scripted environment: published versions, a clock that advances only by sleeping, a drain.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,10 +17,10 @@ use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::Worker;
-use crate::config::{ArenaSection, Config};
-use crate::ledger::{Ledger, Player};
+use crate::config::{ArenaSection, Config, GateKind};
+use crate::ledger::{Ledger, Player, Tally};
 use crate::pacer::Environment;
-use crate::past_versions::PastVersions;
+use crate::past_versions::{Limits, PastVersions};
 
 mod learned;
 
@@ -77,6 +79,15 @@ struct Script {
     coming: VecDeque<Arc<Published>>,
     /// The number of sleeps after which the process drains, if any.
     sleeps_left: usize,
+    /// The versions that the gate has passed.
+    accepted: Rc<RefCell<Vec<u64>>>,
+}
+
+impl Script {
+    fn new(versions: impl IntoIterator<Item = Arc<Published>>, sleeps_left: usize) -> Self {
+        let coming = versions.into_iter().collect();
+        Self { now: Instant::now(), newest: None, coming, sleeps_left, accepted: Rc::default() }
+    }
 }
 
 impl Environment for Script {
@@ -92,6 +103,10 @@ impl Environment for Script {
         self.now += duration;
         self.sleeps_left = self.sleeps_left.saturating_sub(1);
         if self.sleeps_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn accept(&mut self, published: &Published) {
+        self.accepted.borrow_mut().push(published.manifest.version.0);
     }
 
     fn wait_for_weights(&mut self, _at_most: Duration) -> ControlFlow<()> {
@@ -121,14 +136,19 @@ impl Stage {
     }
 
     fn past(&self) -> PastVersions {
-        PastVersions::open(&self.folder.path().join("arena"), 2).unwrap().0
+        PastVersions::open(&self.folder.path().join("arena"), Limits { spread_max: 2, best_max: 0 }).unwrap().0
     }
 
     /// Runs a worker through these versions until it drains.
     fn run(&self, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) {
+        self.run_with(GateKind::None, versions, sleeps);
+    }
+
+    /// Runs a worker with a gate, and returns the versions that it has passed.
+    fn run_with(&self, gate: GateKind, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) -> Vec<u64> {
         let game = TicTacToe::new();
-        let environment =
-            Script { now: Instant::now(), newest: None, coming: versions.into_iter().collect(), sleeps_left: sleeps };
+        let environment = Script::new(versions, sleeps);
+        let accepted = Rc::clone(&environment.accepted);
         let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))
         };
@@ -142,11 +162,15 @@ impl Stage {
             playouts: vec![10],
             alphabeta: self.alphabeta.clone(),
             past_versions: 2,
+            best_versions: 0,
             cpu_share: 0.5,
+            gate,
+            gate_games_max: 8,
             ..ArenaSection::default()
         };
         let settings = Config { run, arena, ..Config::default() }.settings().unwrap();
         Worker::open(game, settings, Arc::new(build), environment).unwrap().run().unwrap();
+        Rc::unwrap_or_clone(accepted).into_inner()
     }
 
     fn games_of(&self, version: u64) -> u64 {
@@ -226,7 +250,7 @@ fn weights_that_return_nan_are_skipped_and_the_next_are_taken() {
 fn an_earlier_version_that_returns_nan_is_removed_and_its_opponent_plays_all_its_games() {
     let stage = Stage::new();
     let earlier = version(13);
-    stage.past().keep(&earlier.manifest, &earlier.bytes).unwrap();
+    stage.past().keep(&earlier.manifest, &earlier.bytes, &[]).unwrap();
     stage.run([version(14)], FOR_EVER);
     assert_eq!(stage.games_of(14), 12);
     assert!(stage.past().manifests().is_empty(), "{:?}", stage.past().manifests());
@@ -238,4 +262,31 @@ fn the_same_run_gives_the_same_games() {
     once.run([version(1), version(2)], FOR_EVER);
     again.run([version(1), version(2)], FOR_EVER);
     assert_eq!(once.ledger(), again.ledger());
+}
+
+#[test]
+fn without_a_gate_the_arena_passes_no_version_on() {
+    assert_eq!(Stage::new().run_with(GateKind::None, [version(1), version(2)], FOR_EVER), [0; 0]);
+}
+
+/// Equal players never decide the test: version 2 plays the configured 8 games against the accepted version 1.
+#[test]
+fn a_version_that_is_not_found_stronger_is_held_back_and_plays_against_the_accepted_one() {
+    let stage = Stage::new();
+    assert_eq!(stage.run_with(GateKind::Sprt, [version(1), version(2)], FOR_EVER), [1]);
+    let [one, two] = [1, 2].map(|version| Player::Version(WeightsVersion(version)));
+    assert!(stage.ledger().games_between(one, two) >= 8, "{:?}", stage.ledger());
+    assert_eq!(stage.games_of(2), 12);
+}
+
+#[test]
+fn a_version_that_its_games_show_to_be_stronger_passes_and_is_served_again_after_a_restart() {
+    let stage = Stage::new();
+    let mut ledger = stage.ledger();
+    let [one, two] = [1, 2].map(|version| Player::Version(WeightsVersion(version)));
+    ledger.add(two, one, Tally { pairs: [0, 2, 10, 20, 20] });
+    ledger.save(&stage.folder.path().join("ratings.json")).unwrap();
+    assert_eq!(stage.run_with(GateKind::Sprt, [version(1), version(2)], FOR_EVER), [1, 2]);
+    assert_eq!(stage.run_with(GateKind::Sprt, [], FOR_EVER), [2]);
+    assert!(stage.past().manifests().iter().any(|manifest| manifest.version.0 == 2), "its bytes are kept");
 }

@@ -16,6 +16,7 @@ use super::picture;
 use super::range::{Values, text};
 use super::scheduler::{number4, sentence};
 use super::study::Study;
+use crate::csv;
 
 /// Writes the files of a study's results and returns sentences about them.
 ///
@@ -62,16 +63,7 @@ fn csv(study: &Study, history: &History) -> String {
         let values = study.settings.iter().map(|setting| value(&setting.key).unwrap_or_default());
         lines.push(fields.into_iter().chain(values).collect());
     }
-    lines.iter().map(|fields| fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",") + "\n").collect()
-}
-
-/// Returns a field of CSV, quoted if it must be.
-fn quoted(field: &str) -> String {
-    if field.contains(['"', ',', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
+    lines.iter().map(csv::line).collect()
 }
 
 /// Returns the configuration of a trial's run as a run file for further runs.
@@ -112,7 +104,7 @@ fn importance_lines(study: &Study, history: &History, folder: &Path) -> anyhow::
     };
     let mut sorted: Vec<_> = study.settings.iter().map(|setting| setting.key.as_str()).zip(shares).collect();
     sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    let lines = sorted.iter().map(|(key, share)| format!("{},{share:.3}\n", quoted(key)));
+    let lines = sorted.iter().map(|(key, share)| csv::line([key.to_string(), format!("{share:.3}")]));
     replace(&file, ("setting,importance\n".to_owned() + &lines.collect::<String>()).as_bytes())?;
     let shares = sorted.iter().map(|(key, share)| format!("{key} {:.0} %", 100.0 * share)).collect::<Vec<_>>();
     let results = level.observations.iter().filter(|observation| observation.score.is_some()).count();

@@ -21,6 +21,7 @@ const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/stand_in.sh");
 struct StandIns {
     folder: tempfile::TempDir,
     run: RunDirectory,
+    gate: GateKind,
 }
 
 impl StandIns {
@@ -31,7 +32,7 @@ impl StandIns {
         }
         let run = RunDirectory::new(folder.path(), "first").unwrap();
         run.create().unwrap();
-        Self { folder, run }
+        Self { folder, run, gate: GateKind::None }
     }
 
     /// Starts the fleet, and waits until every process has written its command line.
@@ -55,6 +56,7 @@ impl StandIns {
         let mut config = Config::default();
         (config.actor.threads, config.inference.threads) = (3, 5);
         config.replay.archive = "file:///archive/".to_owned();
+        config.arena.gate = self.gate;
         // Any certificate makes the scheme `https`; the stand-ins never read it.
         config.security.certificate = "certificate.pem".into();
         let progress = Progress { inference, ..Progress::default() };
@@ -117,6 +119,22 @@ fn every_process_gets_the_addresses_of_the_others_and_its_thread_count() {
     assert_eq!(ids, ["0", "1"]);
     let admins: std::collections::BTreeSet<_> = started.iter().map(|line| argument(line, "--admin ")).collect();
     assert_eq!(admins.len(), 6, "every process has a port of its own");
+}
+
+#[test]
+fn with_a_gate_processes_that_play_fetch_their_weights_from_the_arena() {
+    let stand_ins = StandIns { gate: GateKind::Sprt, ..StandIns::new() };
+    let mut fleet = stand_ins.start(1, Inference::Remote);
+    fleet.drain().unwrap();
+    let started = stand_ins.lines("started");
+    let argument = |name: &str, before: &str| {
+        let line = started.iter().find(|line| line.starts_with(name)).unwrap();
+        line.split_once(before).unwrap().1.split(' ').next().unwrap().to_owned()
+    };
+    let (learner, arena) = (argument("learner", "--listen "), argument("arena", "--listen "));
+    assert_eq!(argument("arena", "arena.weights="), format!("https://{learner}"));
+    assert_eq!(argument("actor", "actor.learner="), format!("https://{arena}"));
+    assert_eq!(argument("inference-server", "inference.learner="), format!("https://{arena}"));
 }
 
 #[test]

@@ -239,3 +239,15 @@ fn a_checkpoint_written_after_a_fallback_is_kept_instead_of_the_damaged_one() {
     one_kept.write(&checkpoint(2)).unwrap();
     assert_eq!(one_kept.newest().unwrap(), Some(Found { checkpoint: checkpoint(2), damaged: vec![] }));
 }
+
+#[test]
+fn a_run_continues_from_an_earlier_checkpoint_once_the_later_ones_are_set_aside() {
+    let run = run_with(&[10, 20]);
+    assert_eq!(run.checkpoints.undo_after(10).unwrap(), ["undone-0001-step-000000020"]);
+    assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, checkpoint(10));
+    run.checkpoints.write(&checkpoint(20)).unwrap();
+    assert_eq!(run.checkpoints.undo_after(10).unwrap(), ["undone-0002-step-000000020"]);
+    assert!(run.checkpoints.undo_after(10).unwrap().is_empty());
+    let error = run.checkpoints.undo_after(15).unwrap_err().to_string();
+    assert!(error.starts_with("no checkpoint of training step 15") && error.ends_with("existing ones: 10"), "{error}");
+}

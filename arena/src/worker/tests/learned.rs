@@ -48,8 +48,7 @@ fn learned(version: u64, game: &str) -> Arc<Published> {
 
 /// Runs a worker through these versions until it drains.
 fn run<G: Game>(stage: &Stage, game: G, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) {
-    let environment =
-        Script { now: Instant::now(), newest: None, coming: versions.into_iter().collect(), sleeps_left: sleeps };
+    let environment = Script::new(versions, sleeps);
     let run = RunSection { directory: stage.folder.path().into(), discount: 0.9, ..RunSection::default() };
     let seeds = returns::seeds(!run.seed, EPISODES).collect();
     let arena = ArenaSection {
@@ -114,8 +113,7 @@ fn weights_of_an_alphazero_network_are_skipped_where_rewards_count() {
 #[test]
 fn a_version_whose_environment_gives_nan_is_skipped_and_the_arena_goes_on() {
     let stage = Stage::new();
-    let environment =
-        Script { now: Instant::now(), newest: None, coming: [learned(1, "chain")].into(), sleeps_left: FOR_EVER };
+    let environment = Script::new([learned(1, "chain")], FOR_EVER);
     let run = RunSection { directory: stage.folder.path().into(), ..RunSection::default() };
     let arena = ArenaSection { simulations: 200, episodes: EPISODES, cpu_share: 0.5, ..ArenaSection::default() };
     let settings = Config { run, arena, ..Config::default() }.settings().unwrap();

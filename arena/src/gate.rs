@@ -1,0 +1,190 @@
+//! The decision which weights version actors play with, if the arena decides it: the newest one that has passed.
+//!
+//! A version is judged by the games of the ledger alone, so that a restart changes no verdict. Start with [`Gate`].
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use service::directory::{if_exists, replace};
+use weights::WeightsVersion;
+
+use crate::ledger::{Ledger, Player, Tally};
+use crate::sprt::{Sprt, State};
+
+/// The rule by which a version passes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Rule {
+    /// Its rating is at least that of the accepted version once it has played this many games.
+    Elo {
+        /// The number of games.
+        games: u64,
+    },
+    /// A sequential test of a match against the accepted version accepts H1 within this many games.
+    Sprt {
+        /// The test.
+        sprt: Sprt,
+        /// The number of games after which an undecided version does not pass.
+        games_max: u64,
+    },
+}
+
+/// The verdict on a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// More games are needed.
+    Pending,
+    /// Actors play with the version from now on.
+    Passes,
+    /// Actors stay with the version before.
+    Fails,
+}
+
+/// The accepted version and the rule for the next one.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    rule: Rule,
+    path: PathBuf,
+    accepted: Option<WeightsVersion>,
+}
+
+/// The file of the accepted version.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    accepted: WeightsVersion,
+}
+
+impl Gate {
+    /// Reads the accepted version from a file; without one, no version is accepted yet.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is damaged.
+    pub(crate) fn open(rule: Rule, path: &Path) -> anyhow::Result<Self> {
+        let file = path.display();
+        let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
+        let document = text.map(|text| serde_json::from_slice::<Document>(&text));
+        let document = document
+            .transpose()
+            .with_context(|| format!("{file} does not name an accepted version; remove it to accept the newest one"))?;
+        Ok(Self { rule, path: path.to_owned(), accepted: document.map(|document| document.accepted) })
+    }
+
+    /// Returns the version that actors play with.
+    pub(crate) fn accepted(&self) -> Option<WeightsVersion> {
+        self.accepted
+    }
+
+    /// Returns the opponent of a pending version, if the rule demands one.
+    pub(crate) fn opponent(&self) -> Option<Player> {
+        match self.rule {
+            Rule::Elo { .. } => None,
+            Rule::Sprt { .. } => self.accepted.map(Player::Version),
+        }
+    }
+
+    /// Accepts a version, and writes that to the file.
+    ///
+    /// # Errors
+    /// If the file cannot be written; the version is accepted until the next start.
+    pub(crate) fn accept(&mut self, version: WeightsVersion) -> anyhow::Result<()> {
+        self.accepted = Some(version);
+        let text = serde_json::to_vec(&Document { accepted: version }).expect("a number has a form in JSON");
+        Ok(replace(&self.path, &text)?)
+    }
+
+    /// Forgets the accepted version, which cannot be used: the next one passes.
+    pub(crate) fn forget(&mut self) {
+        self.accepted = None;
+    }
+
+    /// Judges a version. The first one passes, and the accepted one has passed; an older one fails, since versions
+    /// never go backwards.
+    pub(crate) fn verdict(&self, ledger: &Ledger, version: WeightsVersion) -> Verdict {
+        let Some(accepted) = self.accepted.filter(|&accepted| accepted != version) else { return Verdict::Passes };
+        if version < accepted {
+            return Verdict::Fails;
+        }
+        let (player, opponent) = (Player::Version(version), Player::Version(accepted));
+        match self.rule {
+            Rule::Elo { games } if ledger.games_of(player) < games => Verdict::Pending,
+            Rule::Elo { .. } => {
+                let difference = ledger.difference(player, opponent);
+                if difference.is_none_or(|difference| difference.elo >= 0.0) { Verdict::Passes } else { Verdict::Fails }
+            }
+            Rule::Sprt { sprt, games_max } => {
+                let tally: Tally = ledger.results(player, opponent);
+                match sprt.state(tally) {
+                    State::AcceptH1 => Verdict::Passes,
+                    State::AcceptH0 => Verdict::Fails,
+                    State::Continue if tally.games() >= games_max => Verdict::Fails,
+                    State::Continue => Verdict::Pending,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use weights::WeightsVersion;
+
+    use super::{Gate, Rule, Verdict};
+    use crate::ledger::{Ledger, Player, Tally};
+    use crate::sprt::{Settings, Sprt};
+
+    fn sprt() -> Rule {
+        let settings = Settings { elo0: -25.0, elo1: 25.0, alpha: 0.05, beta: 0.05 };
+        Rule::Sprt { sprt: Sprt::new(settings).unwrap(), games_max: 300 }
+    }
+
+    /// Returns the verdict on version 5 with these results against version 4, which is accepted.
+    fn verdict(rule: Rule, pairs: [u64; 5]) -> Verdict {
+        let folder = TempDir::new().unwrap();
+        let mut gate = Gate::open(rule, &folder.path().join("gate.json")).unwrap();
+        gate.accept(WeightsVersion(4)).unwrap();
+        let mut ledger = Ledger::new("connect_four");
+        let [four, five] = [4, 5].map(|version| Player::Version(WeightsVersion(version)));
+        ledger.add(five, four, Tally { pairs });
+        ledger.add(four, Player::Random, Tally { pairs: [0, 0, 1, 1, 9] });
+        assert_eq!(gate.verdict(&ledger, WeightsVersion(4)), Verdict::Passes);
+        assert_eq!(gate.verdict(&ledger, WeightsVersion(3)), Verdict::Fails);
+        gate.verdict(&ledger, WeightsVersion(5))
+    }
+
+    #[test]
+    fn by_a_sequential_test_a_version_passes_once_it_is_found_stronger_than_the_accepted_one() {
+        assert_eq!(verdict(sprt(), [1, 2, 8, 4, 2]), Verdict::Pending);
+        assert_eq!(verdict(sprt(), [3, 8, 20, 30, 25]), Verdict::Passes);
+        assert_eq!(verdict(sprt(), [25, 30, 20, 8, 3]), Verdict::Fails);
+        assert_eq!(verdict(sprt(), [20, 30, 50, 30, 20]), Verdict::Fails, "undecided after all games");
+    }
+
+    #[test]
+    fn by_rating_a_version_passes_after_its_games_if_it_is_not_below_the_accepted_one() {
+        let rule = Rule::Elo { games: 20 };
+        assert_eq!(verdict(rule, [0, 0, 2, 3, 4]), Verdict::Pending);
+        assert_eq!(verdict(rule, [1, 0, 6, 3, 4]), Verdict::Passes);
+        assert_eq!(verdict(rule, [4, 3, 6, 0, 1]), Verdict::Fails);
+    }
+
+    #[test]
+    fn the_accepted_version_survives_a_restart_and_the_first_one_passes() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("gate.json");
+        let mut gate = Gate::open(sprt(), &path).unwrap();
+        assert_eq!(gate.verdict(&Ledger::new("hex-5"), WeightsVersion(7)), Verdict::Passes);
+        gate.accept(WeightsVersion(7)).unwrap();
+        let mut again = Gate::open(sprt(), &path).unwrap();
+        assert_eq!(
+            (again.accepted(), again.opponent()),
+            (Some(WeightsVersion(7)), Some(Player::Version(WeightsVersion(7))))
+        );
+        again.forget();
+        assert_eq!(again.accepted(), None);
+        std::fs::write(&path, "{}").unwrap();
+        let error = format!("{:#}", Gate::open(sprt(), &path).unwrap_err());
+        assert!(error.contains("gate.json does not name an accepted version"), "{error}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Detection of a version that is weaker than an earlier one. Start with [`regression`].
+
+use crate::ledger::{Ledger, Player, Rated};
+
+/// A version that is significantly weaker than the best one before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Regression {
+    /// The best rated version.
+    pub(crate) best: Player,
+    /// The strength of the weaker version relative to the best one, whose interval is below 0.
+    pub(crate) difference: Rated,
+}
+
+/// Compares a version with the best rated other one: that with the highest lower end of its interval, since few games
+/// prove little. Returns `None` unless the 95 % interval of the difference is below 0.
+pub(crate) fn regression(ledger: &Ledger, ratings: &[Rated], version: Player) -> Option<Regression> {
+    let is_other = |rated: &&Rated| matches!(rated.player, Player::Version(_)) && rated.player != version;
+    let best = ratings.iter().filter(is_other).max_by(|a, b| a.low.total_cmp(&b.low))?.player;
+    let difference = ledger.difference(version, best)?;
+    (difference.high < 0.0).then_some(Regression { best, difference })
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::WeightsVersion;
+
+    use super::regression;
+    use crate::ledger::{Ledger, Player, Tally};
+
+    const OLD: Player = Player::Version(WeightsVersion(3));
+    const NEW: Player = Player::Version(WeightsVersion(4));
+
+    /// Returns the best version and the difference if the new version is found weaker with these results against random
+    /// play, where the old one won 20 of 24 openings.
+    fn found(new: Tally) -> Option<(Player, f64)> {
+        let mut ledger = Ledger::new("connect_four");
+        ledger.add(OLD, Player::Random, Tally { pairs: [0, 0, 2, 2, 20] });
+        ledger.add(NEW, Player::Random, new);
+        let found = regression(&ledger, &ledger.ratings(), NEW);
+        found.map(|found| (found.best, found.difference.elo))
+    }
+
+    #[test]
+    fn a_version_with_a_clearly_lower_score_is_a_regression_against_the_best_one() {
+        let (best, elo) = found(Tally { pairs: [2, 4, 12, 4, 2] }).unwrap();
+        assert!(best == OLD && elo < -200.0, "{best} {elo}");
+    }
+
+    #[test]
+    fn an_equal_score_few_games_and_a_first_version_are_no_regression() {
+        assert_eq!(found(Tally { pairs: [0, 0, 2, 2, 20] }), None);
+        assert_eq!(found(Tally { pairs: [0, 0, 0, 1, 0] }), None);
+        let mut ledger = Ledger::new("connect_four");
+        ledger.add(NEW, Player::Random, Tally { pairs: [9, 0, 0, 0, 0] });
+        assert_eq!(regression(&ledger, &ledger.ratings(), NEW), None);
+    }
+}

@@ -1,0 +1,334 @@
+//! The weights versions that a run keeps, and `zerofleet weights`, which lists them.
+//!
+//! The learner keeps the newest ones in `weights/`, the arena others in `arena/`: some spread over the run, and the
+//! best rated. [`KeptVersions`] reads both; `play`, `eval` and `match` load a version from it.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, bail};
+use arena::ledger::{Ledger, Player, Rated};
+use arena::past_versions::{PastVersions, best};
+use fleet::config::{Fleet, load_run};
+use fleet::run_directory::RunDirectory;
+use game::Game as _;
+use learner::published::Published;
+use serde::Serialize;
+use weights::{Digest, Manifest, WeightsVersion};
+
+use crate::screen::MISSING;
+
+/// The number of digits of a digest in the table.
+const DIGEST_DIGITS: usize = 12;
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// Lists the weights versions that a run keeps.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    request: Request,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Request {
+    /// Lists version, training step, date, size, digest, rating, and the rules that keep each version: newest
+    /// (learner.versions_kept), spread over the run (arena.past_versions), best rated (arena.best_versions).
+    Ls {
+        /// Name of the run.
+        #[arg(long, value_name = "NAME")]
+        run: String,
+        /// Folder of all runs.
+        #[arg(long, value_name = "FOLDER", default_value = "runs")]
+        runs: PathBuf,
+        /// Print one JSON array instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Args {
+    /// Prints the versions.
+    pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
+        let Request::Ls { run, runs, json } = self.request;
+        let run = RunDirectory::existing(&runs, &run)?;
+        let versions = list(&run)?;
+        if json {
+            serde_json::to_writer_pretty(&mut *output, &versions)?;
+            writeln!(output)?;
+        } else {
+            write_table(&versions, output)?;
+        }
+        output.flush().context("write the versions")
+    }
+}
+
+/// The versions that a run keeps.
+#[derive(Debug)]
+pub(crate) struct KeptVersions {
+    run: String,
+    newest: Published,
+    past: PastVersions,
+}
+
+impl KeptVersions {
+    /// Finds the versions in the folders of a run.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed.
+    pub(crate) fn read(run: &RunDirectory) -> anyhow::Result<Self> {
+        // Nothing is written here, so the number of versions to keep is irrelevant.
+        let newest = Published::new(run.path().join("weights"), usize::MAX);
+        Ok(Self { run: run.name().to_owned(), newest, past: PastVersions::read(&run.path().join("arena"))? })
+    }
+
+    /// Returns the manifest and the bytes of a version.
+    ///
+    /// # Errors
+    /// If the run does not keep the version, or its files are damaged.
+    pub(crate) fn bytes(&self, version: WeightsVersion) -> anyhow::Result<(Manifest, Vec<u8>)> {
+        let mut kept = self.newest.versions()?;
+        if kept.contains(&version) {
+            return self.newest.read(version);
+        }
+        if let Some(manifest) = self.past.manifests().iter().find(|manifest| manifest.version == version) {
+            return Ok((manifest.clone(), self.past.bytes(manifest)?));
+        }
+        kept.extend(self.past.manifests().iter().map(|manifest| manifest.version));
+        kept.sort();
+        kept.dedup();
+        let kept: Vec<String> = kept.iter().map(WeightsVersion::to_string).collect();
+        bail!("run {} does not keep weights {version}; it keeps {}", self.run, kept.join(", "))
+    }
+
+    /// Returns all versions, ascending, with their ratings; the `best_max` best rated of those that the arena keeps are
+    /// kept for that.
+    fn list(&self, ratings: &[Rated], best_max: usize) -> anyhow::Result<Vec<Kept>> {
+        let mut versions: Vec<Kept> = Vec::new();
+        for version in self.newest.versions()? {
+            let manifest = self.newest.manifest(version)?;
+            versions.push(Kept::new(&manifest, &self.newest.manifest_path(version), Rule::Newest, ratings)?);
+        }
+        let best = best(self.past.manifests(), ratings, best_max);
+        for manifest in self.past.manifests() {
+            let rule = if best.contains(&manifest.version) { Rule::Best } else { Rule::Spread };
+            match versions.iter_mut().find(|kept| kept.version == manifest.version) {
+                Some(kept) => kept.kept_by.push(rule),
+                None => {
+                    let path = self.past.manifest_path(manifest.version);
+                    versions.push(Kept::new(manifest, &path, rule, ratings)?);
+                }
+            }
+        }
+        versions.sort_by_key(|kept| kept.version);
+        Ok(versions)
+    }
+}
+
+/// A rule by which a version is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Rule {
+    Newest,
+    Spread,
+    Best,
+}
+
+impl Rule {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Newest => "newest",
+            Self::Spread => "spread",
+            Self::Best => "best",
+        }
+    }
+}
+
+/// A kept version.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Kept {
+    version: WeightsVersion,
+    training_step: u64,
+    /// The time of its file, in seconds since 1970.
+    unix_seconds: u64,
+    size_bytes: u64,
+    digest: Digest,
+    /// The rating by the arena, with its 95 % interval.
+    elo: Option<f64>,
+    elo_low: Option<f64>,
+    elo_high: Option<f64>,
+    kept_by: Vec<Rule>,
+}
+
+impl Kept {
+    fn new(manifest: &Manifest, path: &Path, rule: Rule, ratings: &[Rated]) -> anyhow::Result<Self> {
+        let &Manifest { version, training_step, digest, size_bytes, .. } = manifest;
+        let written = fs::metadata(path).and_then(|metadata| metadata.modified());
+        let written = written.with_context(|| format!("read {}", path.display()))?;
+        let since_1970 = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let rated = ratings.iter().find(|rated| rated.player == Player::Version(version));
+        Ok(Self {
+            version,
+            training_step,
+            unix_seconds: since_1970.as_secs(),
+            size_bytes,
+            digest,
+            elo: rated.map(|rated| rated.elo),
+            elo_low: rated.map(|rated| rated.low),
+            elo_high: rated.map(|rated| rated.high),
+            kept_by: vec![rule],
+        })
+    }
+}
+
+/// Returns the versions of a run, with the ratings by its arena.
+fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
+    let config: Fleet = load_run(run)?;
+    let game = bridge::config::game(&config.run, &config.environment)?.rules();
+    let ratings = Ledger::load(&run.path().join("ratings.json"), &game.spec().name)?.ratings();
+    KeptVersions::read(run)?.list(&ratings, config.arena.best_versions)
+}
+
+fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()> {
+    let heading = ["version", "step", "written (UTC)", "MB", "digest", "Elo", "95 % interval", "kept by"];
+    let mut rows = vec![heading.map(str::to_owned)];
+    for kept in versions {
+        let Kept { version, training_step, unix_seconds, size_bytes, digest, elo, elo_low, elo_high, kept_by } = kept;
+        let interval = elo_low.zip(*elo_high).map(|(low, high)| format!("{low:.0} to {high:.0}"));
+        let rules: Vec<&str> = kept_by.iter().map(|rule| rule.name()).collect();
+        rows.push([
+            version.to_string(),
+            training_step.to_string(),
+            date(*unix_seconds),
+            format!("{:.1}", *size_bytes as f64 / 1e6),
+            digest.to_string().chars().take(DIGEST_DIGITS).collect(),
+            elo.map_or_else(|| MISSING.to_owned(), |elo| format!("{elo:.0}")),
+            interval.unwrap_or_else(|| MISSING.to_owned()),
+            rules.join(", "),
+        ]);
+    }
+    let widths: [usize; 8] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        writeln!(output, "{}", cells.join("  "))?;
+    }
+    Ok(())
+}
+
+/// Formats a time in seconds since 1970 as a date with hour and minute, in UTC.
+///
+/// The conversion counts days in eras of 400 years that begin on 1 March (Hinnant, *chrono-compatible low-level date
+/// algorithms*).
+fn date(unix_seconds: u64) -> String {
+    let (days, seconds) = (unix_seconds / SECONDS_PER_DAY + 719_468, unix_seconds % SECONDS_PER_DAY);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}", seconds / 3600, seconds / 60 % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet::run_directory::RunDirectory;
+    use weights::{Architecture, Design, Model};
+
+    use super::*;
+
+    fn manifest(version: u64, bytes: &[u8]) -> Manifest {
+        let architecture = Architecture {
+            game: "tic_tac_toe".into(),
+            planes: 2,
+            height: 3,
+            width: 3,
+            actions: 9,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            design: Design::default(),
+            model: Model::Alphazero,
+        };
+        let (version, digest, size_bytes) = (WeightsVersion(version), Digest::of(bytes), bytes.len() as u64);
+        Manifest { version, training_step: 10 * version.0, digest, size_bytes, architecture }
+    }
+
+    /// Creates a run that keeps versions 8 and 9 as the newest, and 2, 5 and 9 in the arena.
+    fn run(runs: &Path) -> RunDirectory {
+        let run = RunDirectory::new(runs, "noughts").unwrap();
+        run.create().unwrap();
+        let published = Published::new(run.path().join("weights"), 2);
+        for version in [8, 9] {
+            published.write(&manifest(version, &[version as u8]), &[version as u8]).unwrap();
+        }
+        fs::create_dir(run.path().join("arena")).unwrap();
+        for version in [2, 5, 9] {
+            let bytes = [version as u8];
+            let text = serde_json::to_string(&manifest(version, &bytes)).unwrap();
+            fs::write(run.path().join(format!("arena/v{version}.json")), text).unwrap();
+            fs::write(run.path().join(format!("arena/v{version}.safetensors")), bytes).unwrap();
+        }
+        run
+    }
+
+    #[test]
+    fn versions_are_found_in_both_folders_and_a_missing_one_is_an_error_that_lists_them() {
+        let runs = tempfile::tempdir().unwrap();
+        let kept = KeptVersions::read(&run(runs.path())).unwrap();
+        for version in [2, 5, 8, 9] {
+            let (manifest, bytes) = kept.bytes(WeightsVersion(version)).unwrap();
+            assert_eq!((manifest.version.0, bytes), (version, vec![version as u8]));
+        }
+        let error = kept.bytes(WeightsVersion(7)).unwrap_err().to_string();
+        assert_eq!(error, "run noughts does not keep weights v7; it keeps v2, v5, v8, v9");
+    }
+
+    #[test]
+    fn the_list_names_the_rules_by_which_each_version_is_kept() {
+        let runs = tempfile::tempdir().unwrap();
+        let rated = |version, low| Rated {
+            player: Player::Version(WeightsVersion(version)),
+            elo: low + 100.0,
+            low,
+            high: low + 200.0,
+            games: 8,
+        };
+        let kept = KeptVersions::read(&run(runs.path())).unwrap();
+        let versions = kept.list(&[rated(2, 50.0), rated(5, 300.0), rated(8, 700.0)], 1).unwrap();
+        let rules: Vec<(u64, Vec<Rule>)> = versions.iter().map(|kept| (kept.version.0, kept.kept_by.clone())).collect();
+        let expected = [
+            (2, vec![Rule::Spread]),
+            (5, vec![Rule::Best]),
+            (8, vec![Rule::Newest]),
+            (9, vec![Rule::Newest, Rule::Spread]),
+        ];
+        assert_eq!(rules, expected);
+        let mut text = Vec::new();
+        write_table(&versions, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find(|line| line.contains("v5")).unwrap();
+        let digest = Digest::of(&[5]).to_string();
+        for part in [" 50 ", &digest[..DIGEST_DIGITS], " 400 ", "300 to 500", "best"] {
+            assert!(line.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (unix_seconds, expected) in [
+            (0, "1970-01-01 00:00"),
+            (951_782_399, "2000-02-28 23:59"),
+            (951_782_400, "2000-02-29 00:00"),
+            (1_709_251_199, "2024-02-29 23:59"),
+            (1_795_698_274, "2026-11-26 13:04"),
+            (4_107_542_400, "2100-03-01 00:00"),
+        ] {
+            assert_eq!(date(unix_seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The players of a match: weights of runs and fixed opponents, with the time that their moves take.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use arena::contestant::{Contestant, fixed_contestant};
+use arena::ledger;
+use game::{Action, Game};
+use rand_chacha::ChaCha8Rng;
+use weights::WeightsVersion;
+
+use crate::{eval, trained};
+
+/// A player as it is named on the command line: `RUN`, `RUN@VERSION`, `random` or `playouts-N`; behind a run
+/// `:SIMULATIONS` is a budget of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The text on the command line.
+    pub(super) name: String,
+    /// The player.
+    pub(super) player: EntryPlayer,
+}
+
+/// The player of an [`Entry`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum EntryPlayer {
+    /// Weights of a run.
+    Run {
+        /// The name of the run.
+        run: String,
+        /// The weights version; the newest without one.
+        version: Option<WeightsVersion>,
+        /// Simulations per move, if they are not those of all players.
+        simulations: Option<u32>,
+    },
+    /// A player without a network.
+    Fixed(ledger::Player),
+}
+
+impl FromStr for Entry {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |expected: &str| format!("`{text}` is not a player: expected {expected}");
+        let name = text.to_owned();
+        let (rest, simulations) = match text.split_once(':') {
+            None => (text, None),
+            Some((rest, simulations)) => {
+                let number = simulations.parse::<u32>();
+                (rest, Some(number.map_err(|_| wrong("simulations behind `:`, as in first:400"))?))
+            }
+        };
+        if let Some(player) = fixed(rest) {
+            let entry = Self { name, player: EntryPlayer::Fixed(player) };
+            return if simulations.is_none() { Ok(entry) } else { Err(wrong("a budget behind a run only")) };
+        }
+        let (run, version) = match rest.split_once('@') {
+            None => (rest, None),
+            Some((run, version)) => {
+                let version = trained::version(version).map_err(|_| wrong("a version behind `@`, as in first@12"))?;
+                (run, Some(version))
+            }
+        };
+        Ok(Self { name, player: EntryPlayer::Run { run: run.to_owned(), version, simulations } })
+    }
+}
+
+/// Returns the player without a network that has this name.
+fn fixed(name: &str) -> Option<ledger::Player> {
+    name.parse().ok().filter(|player| !matches!(player, ledger::Player::Version(_)))
+}
+
+/// A player of a match.
+pub(super) struct Contender {
+    /// The name in reports.
+    pub(super) name: String,
+    /// The player.
+    pub(super) player: Player,
+    /// The time of its moves.
+    pub(super) clock: Clock,
+}
+
+/// A player that can choose moves.
+pub(super) enum Player {
+    /// A network and its search.
+    Network(eval::Player),
+    /// A player without a network.
+    Fixed(ledger::Player),
+}
+
+/// The time that the moves of a player have taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Clock {
+    spent: Duration,
+    moves: usize,
+}
+
+impl Contender {
+    /// Creates a player that has not moved.
+    pub(super) fn new(name: &str, player: Player) -> Self {
+        Self { name: name.to_owned(), player, clock: Clock::default() }
+    }
+
+    /// Returns the player as a contestant whose time is measured. The random numbers are for players without a network.
+    pub(super) fn contestant<G: Game>(&mut self, rng: ChaCha8Rng) -> Timed<'_, G> {
+        let Self { player, clock, .. } = self;
+        let contestant = match player {
+            Player::Network(player) => player.contestant(player.simulations),
+            Player::Fixed(player) => fixed_contestant(*player, rng).expect("a fixed player needs no weights"),
+        };
+        Timed { contestant, clock }
+    }
+}
+
+impl Clock {
+    /// Returns the mean time of a move in milliseconds.
+    pub(super) fn move_ms(&self) -> f64 {
+        1e3 * self.spent.as_secs_f64() / self.moves.max(1) as f64
+    }
+}
+
+/// A contestant whose time is measured.
+pub(super) struct Timed<'a, G: Game> {
+    contestant: Box<dyn Contestant<G> + 'a>,
+    clock: &'a mut Clock,
+}
+
+impl<G: Game> Contestant<G> for Timed<'_, G> {
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
+        let start = Instant::now();
+        let chosen = self.contestant.choose(game, positions);
+        self.clock.spent += start.elapsed();
+        self.clock.moves += positions.len();
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, EntryPlayer, WeightsVersion, ledger};
+
+    fn run(run: &str, version: Option<u64>, simulations: Option<u32>) -> EntryPlayer {
+        EntryPlayer::Run { run: run.to_owned(), version: version.map(WeightsVersion), simulations }
+    }
+
+    #[test]
+    fn a_player_is_a_run_with_version_and_budget_or_an_opponent_without_a_network() {
+        for (text, player) in [
+            ("first", run("first", None, None)),
+            ("first@12", run("first", Some(12), None)),
+            ("first@v12:400", run("first", Some(12), Some(400))),
+            ("v3:0", run("v3", None, Some(0))),
+            ("random", EntryPlayer::Fixed(ledger::Player::Random)),
+            ("playouts-50", EntryPlayer::Fixed(ledger::Player::Playouts { simulations: 50 })),
+        ] {
+            assert_eq!(text.parse(), Ok(Entry { name: text.to_owned(), player }));
+        }
+        for (text, reason) in [
+            ("first@", "a version behind `@`"),
+            ("first@new", "a version behind `@`"),
+            ("first:many", "simulations behind `:`"),
+            ("random:50", "a budget behind a run only"),
+        ] {
+            let error = text.parse::<Entry>().unwrap_err();
+            assert!(error.contains(reason) && error.contains(text), "{error}");
+        }
+    }
+}

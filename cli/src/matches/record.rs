@@ -1,0 +1,64 @@
+//! Writes the games of a match as CSV: one line per game, with its moves in the notation of the game.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use arena::matches::{Pair, Played, PlayedGame};
+use game::{Action, Game};
+use service::directory::replace;
+
+use crate::csv;
+
+const COLUMNS: [&str; 8] = ["pairing", "opening", "first", "second", "result", "counts", "opening_moves", "moves"];
+
+/// The games of a pairing, with the names of its two players.
+pub(super) struct Games<'a> {
+    /// The names.
+    pub(super) names: [&'a str; 2],
+    /// The games.
+    pub(super) played: &'a Played,
+}
+
+/// Writes the games of all pairings to `path`.
+///
+/// # Errors
+/// The file cannot be written, or holds moves that the rules refuse.
+pub(super) fn write<G: Game>(path: &Path, game: &G, pairings: &[Games<'_>]) -> anyhow::Result<()> {
+    let failed = || format!("write {}", path.display());
+    let mut text = csv::line(COLUMNS);
+    for (number, Games { names, played }) in (1..).zip(pairings) {
+        for (opening, pair) in (1..).zip(played.pairs()) {
+            for (first, record) in pair.games.iter().enumerate() {
+                let [first, second] = [names[first], names[1 - first]];
+                let counts = if pair.is_repeated { "no" } else { "yes" };
+                let (before, after) = moves(game, pair, record).with_context(failed)?;
+                let [number, opening] = [number, opening].map(|number: usize| number.to_string());
+                let places = [number.as_str(), opening.as_str(), first, second];
+                text += &csv::line(places.into_iter().chain([result(record), counts, &before, &after]));
+            }
+        }
+    }
+    replace(path, text.as_bytes()).with_context(failed)
+}
+
+/// Returns the result of a game as in PGN: points of the first player, then those of the second.
+fn result(record: &PlayedGame) -> &'static str {
+    match record.half_points_of_first() {
+        0 => "0-1",
+        1 => "1/2-1/2",
+        _ => "1-0",
+    }
+}
+
+/// Returns the moves of the opening and those of the players, in the notation of the game.
+fn moves<G: Game>(game: &G, pair: &Pair, record: &PlayedGame) -> anyhow::Result<(String, String)> {
+    let mut position = game.start();
+    let mut name = |&action: &Action| -> anyhow::Result<String> {
+        let name = game.action_name(&position, action);
+        game.try_play(&mut position, action)?;
+        Ok(name)
+    };
+    let names = record.actions.iter().map(&mut name).collect::<anyhow::Result<Vec<String>>>()?;
+    let (before, after) = names.split_at(pair.opening_plies.min(names.len()));
+    Ok((before.join(" "), after.join(" ")))
+}

@@ -1,0 +1,268 @@
+//! The report of a match or a round robin: results, ratings, and the state of a sequential test, as text and JSON.
+
+use std::io::{self, Write};
+
+use arena::ledger::Tally;
+use arena::rating::{Pairing, Rating};
+use arena::sprt::{Bounds, Sprt, State};
+use serde::Serialize;
+
+use crate::screen::MISSING;
+
+/// The results of all pairings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Report {
+    /// The game.
+    pub(super) game: String,
+    /// The number of openings of a pairing, each to be played twice.
+    pub(super) openings: usize,
+    /// The maximum number of random plies of an opening.
+    pub(super) opening_plies_max: u16,
+    /// The seed of the openings.
+    pub(super) seed: u64,
+    /// Whether it was stopped before the last game.
+    pub(super) is_interrupted: bool,
+    /// The players in the order of the command line.
+    pub(super) players: Vec<MatchPlayer>,
+    /// The results of each two players that have met.
+    pub(super) pairings: Vec<PairingReport>,
+}
+
+/// A player with its score and rating.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct MatchPlayer {
+    /// The name on the command line.
+    pub(super) name: String,
+    /// The weights version, unless it plays without a network.
+    pub(super) weights_version: Option<u64>,
+    /// The name of the evaluator, unless it plays without a network.
+    pub(super) evaluator: Option<String>,
+    /// Simulations per move, unless it plays without a network.
+    pub(super) simulations: Option<u32>,
+    /// The mean time of a move. Moves of all games are computed together.
+    pub(super) move_ms: f64,
+    /// The number of games, without repeated ones.
+    pub(super) games: u64,
+    /// The points in these games: one for a win, half for a draw.
+    pub(super) points: f64,
+    /// The strength relative to the first player.
+    #[serde(flatten)]
+    pub(super) rating: Rating,
+}
+
+/// The results of two players against each other.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct PairingReport {
+    /// The index of the player whose points are counted.
+    pub(super) a: usize,
+    /// The index of its opponent.
+    pub(super) b: usize,
+    /// The number of games, without repeated ones.
+    pub(super) games: u64,
+    /// The number of games that repeat those of an earlier opening move by move, and do not count.
+    pub(super) repeated_games: usize,
+    /// The points of player `a`.
+    pub(super) points: f64,
+    /// The number of openings by the half points of player `a` in their two games, from 0 to 4.
+    pub(super) pairs: Tally,
+    /// The strength of player `a` relative to its opponent, from the games of this pairing alone.
+    #[serde(flatten)]
+    pub(super) rating: Rating,
+    /// The sequential test, if there is one.
+    pub(super) sprt: Option<SprtReport>,
+}
+
+/// The state of a sequential test.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct SprtReport {
+    /// Hypotheses and error rates.
+    #[serde(flatten)]
+    pub(super) settings: arena::sprt::Settings,
+    /// The log-likelihood ratio.
+    pub(super) log_likelihood_ratio: f64,
+    /// The ratios at which the test ends.
+    pub(super) bounds: Bounds,
+    /// The state of the test.
+    pub(super) state: State,
+}
+
+impl SprtReport {
+    /// Returns the state of a test after these results.
+    pub(super) fn new(sprt: &Sprt, tally: Tally) -> Self {
+        Self {
+            settings: sprt.settings(),
+            log_likelihood_ratio: sprt.log_likelihood_ratio(tally),
+            bounds: sprt.bounds(),
+            state: sprt.state(tally),
+        }
+    }
+}
+
+impl PairingReport {
+    /// Returns the results of player `a` against player `b`.
+    pub(super) fn new(pairing: Pairing, repeated_games: usize, sprt: Option<&Sprt>) -> Self {
+        let Pairing { a, b, tally } = pairing;
+        Self {
+            a,
+            b,
+            games: tally.games(),
+            repeated_games,
+            points: tally.points(),
+            pairs: tally,
+            rating: Rating::over_opponent(tally),
+            sprt: sprt.map(|sprt| SprtReport::new(sprt, tally)),
+        }
+    }
+}
+
+impl Report {
+    /// Writes the report as text.
+    pub(super) fn write(&self, output: &mut impl Write) -> io::Result<()> {
+        let Self { game, opening_plies_max, seed, players, pairings, is_interrupted, .. } = self;
+        let games: u64 = pairings.iter().map(|pairing| pairing.games + pairing.repeated_games as u64).sum();
+        writeln!(
+            output,
+            "{game}: {games} games, openings of up to {opening_plies_max} random plies (seed {seed}) from both sides"
+        )?;
+        if *is_interrupted {
+            writeln!(output, "interrupted: openings of which only one game is over do not count")?;
+        }
+        writeln!(output)?;
+        players.iter().try_for_each(|player| write_player(player, output))?;
+        writeln!(output)?;
+        match pairings.as_slice() {
+            [pairing] if players.len() == 2 => self.write_match(pairing, output),
+            _ => self.write_crosstable(output),
+        }
+    }
+
+    /// Writes the results of two players.
+    fn write_match(&self, pairing: &PairingReport, output: &mut impl Write) -> io::Result<()> {
+        let PairingReport { a, b, games, repeated_games, points, pairs, rating, sprt } = pairing;
+        let [first, second] = [a, b].map(|&player| &self.players[player].name);
+        writeln!(output, "{first} scores {points} of {games} against {second} ({})", percent(*points, *games))?;
+        writeln!(output, "Elo difference {}", elo_with_interval(rating))?;
+        let [none, half, one, one_and_a_half, two] = pairs.pairs;
+        writeln!(
+            output,
+            "openings by points in their two games: 2: {two}, 1.5: {one_and_a_half}, 1: {one}, 0.5: {half}, 0: {none}"
+        )?;
+        write_repeated(*repeated_games, output)?;
+        sprt.iter().try_for_each(|sprt| write_sprt(sprt, first, second, output))
+    }
+
+    /// Writes the points of each player against each other, the best first, with ratings relative to the first player.
+    fn write_crosstable(&self, output: &mut impl Write) -> io::Result<()> {
+        let order = self.by_rating();
+        let mut rows = vec![vec![String::new(), String::new()]];
+        rows[0].extend((1..=order.len()).map(|place| place.to_string()));
+        rows[0].extend(["points", "games", "%", "Elo", "95 % interval"].map(str::to_owned));
+        for (place, &index) in (1..).zip(&order) {
+            let MatchPlayer { name, games, points, rating, .. } = &self.players[index];
+            let mut row = vec![format!("{place}"), name.clone()];
+            row.extend(order.iter().map(|&opponent| self.points_against(index, opponent)));
+            let Rating { elo, low, high } = rating;
+            row.extend([
+                points.to_string(),
+                games.to_string(),
+                percent(*points, *games),
+                format!("{elo:+.0}"),
+                format!("{low:+.0} to {high:+.0}"),
+            ]);
+            rows.push(row);
+        }
+        write_table(&rows, output)?;
+        writeln!(output)?;
+        writeln!(
+            output,
+            "points of the player of each row against that of each column; Elo relative to {}",
+            self.reference()
+        )?;
+        write_repeated(self.pairings.iter().map(|pairing| pairing.repeated_games).sum(), output)
+    }
+
+    /// Returns the players by descending rating, as indices.
+    pub(super) fn by_rating(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.players.len()).collect();
+        order.sort_by(|&a, &b| self.players[b].rating.elo.total_cmp(&self.players[a].rating.elo));
+        order
+    }
+
+    /// Returns the name of the player at 0 Elo.
+    pub(super) fn reference(&self) -> &str {
+        &self.players[0].name
+    }
+
+    /// Returns the points of a player against another, or a dash if they have not met.
+    fn points_against(&self, player: usize, opponent: usize) -> String {
+        let met = |pairing: &&PairingReport| [pairing.a, pairing.b].iter().all(|at| [player, opponent].contains(at));
+        let points = |pairing: &PairingReport| {
+            let tally = if pairing.a == player { pairing.pairs } else { pairing.pairs.reversed() };
+            tally.points().to_string()
+        };
+        self.pairings.iter().find(met).map_or_else(|| MISSING.to_owned(), points)
+    }
+}
+
+fn write_player(player: &MatchPlayer, output: &mut impl Write) -> io::Result<()> {
+    let MatchPlayer { name, weights_version, evaluator, simulations, move_ms, .. } = player;
+    match (weights_version, evaluator, simulations) {
+        (Some(version), Some(evaluator), Some(simulations)) => writeln!(
+            output,
+            "  {name}: weights version {version} ({evaluator}), {simulations} simulations, {move_ms:.2} ms a move"
+        ),
+        _ => writeln!(output, "  {name}: no network, {move_ms:.2} ms a move"),
+    }
+}
+
+fn write_repeated(games: usize, output: &mut impl Write) -> io::Result<()> {
+    if games == 0 {
+        return Ok(());
+    }
+    writeln!(output, "{games} games repeat those of an earlier opening move by move and do not count")
+}
+
+fn write_sprt(sprt: &SprtReport, first: &str, second: &str, output: &mut impl Write) -> io::Result<()> {
+    let SprtReport { settings, log_likelihood_ratio, bounds, state } = sprt;
+    let arena::sprt::Settings { elo0, elo1, alpha, beta } = settings;
+    let Bounds { low, high } = bounds;
+    writeln!(
+        output,
+        "SPRT of {elo0} against {elo1} Elo (alpha {alpha}, beta {beta}): log-likelihood ratio {log_likelihood_ratio:.2}, \
+         bounds {low:.2} and {high:.2}"
+    )?;
+    match state {
+        State::Continue => writeln!(output, "undecided: more games would be needed"),
+        State::AcceptH0 => {
+            writeln!(output, "H0 accepted: the difference of {first} to {second} is less than {elo1:+} Elo")
+        }
+        State::AcceptH1 => {
+            writeln!(output, "H1 accepted: the difference of {first} to {second} is more than {elo0:+} Elo")
+        }
+    }
+}
+
+/// Writes rows whose columns are aligned, names to the left and numbers to the right.
+fn write_table(rows: &[Vec<String>], output: &mut impl Write) -> io::Result<()> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if column == 1 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        writeln!(output, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// Formats points as a share of the games.
+fn percent(points: f64, games: u64) -> String {
+    if games == 0 { MISSING.to_owned() } else { format!("{:.1} %", 100.0 * points / games as f64) }
+}
+
+/// Formats a rating with its interval.
+fn elo_with_interval(rating: &Rating) -> String {
+    let Rating { elo, low, high } = rating;
+    format!("{elo:+.0} (95 % interval {low:+.0} to {high:+.0})")
+}
