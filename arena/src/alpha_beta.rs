@@ -122,8 +122,8 @@ fn value_of(outcome: Outcome, player: Player, depth: u8) -> i32 {
     }
 }
 
-/// Returns the positions after each legal action; where they are searched further, those of high heuristic value for the
-/// player to move come first, so that the search leaves out more of the others.
+/// Returns the positions after each legal action; where they are searched further, those of high heuristic value for
+/// the player to move come first, so that the search leaves out more of the others.
 fn children<G: Game>(game: &G, position: &G::Position, depth: u8) -> Vec<(Action, G::Position)> {
     let player = game.to_move(position);
     let mut legal = Vec::new();
