@@ -122,8 +122,8 @@ fn value_of(outcome: Outcome, player: Player, depth: u8) -> i32 {
     }
 }
 
-/// Returns the positions after each legal action; where they are searched further, those of high heuristic value for the
-/// player to move come first, so that the search leaves out more of the others.
+/// Returns the positions after each legal action; where they are searched further, those of high heuristic value for
+/// the player to move come first, so that the search leaves out more of the others.
 fn children<G: Game>(game: &G, position: &G::Position, depth: u8) -> Vec<(Action, G::Position)> {
     let player = game.to_move(position);
     let mut legal = Vec::new();
@@ -179,7 +179,7 @@ mod tests {
     fn agrees_with_minimax<G: Game>(game: &G, depth: u8, positions: usize) {
         let settings = matches::Settings { openings: positions, opening_plies_max: 50 };
         let mut rng = rng(1);
-        for position in matches::openings(game, settings, 0, &mut rng) {
+        for matches::Opening { position, .. } in matches::openings(game, settings, 0, &mut rng) {
             let place = || format!("\n{}", game.render(&position));
             let player = game.to_move(&position);
             let exact = minimax(game, &position, player, depth);
@@ -239,8 +239,9 @@ mod tests {
             let settings = matches::Settings { openings: 20, opening_plies_max: 4 };
             let openings = matches::openings(game, settings, 0, &mut rng(1));
             let (mut strong, mut random) = (AlphaBetaMover::new(2, rng(2)), RandomMover { rng: rng(3) });
-            let go_on = &mut || ControlFlow::Continue(());
-            matches::play(game, [&mut strong, &mut random], &openings, go_on).unwrap().unwrap().points()
+            let (mut played, go_on) = (matches::Played::default(), &mut |_| ControlFlow::Continue(()));
+            matches::play(game, [&mut strong, &mut random], &openings, &mut played, go_on).unwrap();
+            played.tally().points()
         }
         let points = [points(&Othello::new(othello::Size::Six)), points(&Breakthrough::new(breakthrough::Size::MIN))];
         assert!(points.iter().all(|&points| points >= 36.0), "{points:?} of 40");

@@ -115,9 +115,10 @@ pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Returns the image of a position under the symmetry of this index: the position after the images of its actions.
     fn image(&self, position: &Self::Position, symmetry: usize) -> Self::Position;
 
-    /// Returns a heuristic value of a position that is not over, for the player to move: a fast estimate of which player
-    /// will win, for a search without a network. It is on a scale of the game's own, 0 for an even position, and at most
-    /// [`HEURISTIC_MAX`] in absolute value; 0 everywhere in games without one. Images have the value of their position.
+    /// Returns a heuristic value of a position that is not over, for the player to move: a fast estimate of which
+    /// player will win, for a search without a network. It is on a scale of the game's own, 0 for an even position, and
+    /// at most [`HEURISTIC_MAX`] in absolute value; 0 everywhere in games without one. Images have the value of their
+    /// position.
     fn heuristic_value(&self, position: &Self::Position) -> i32 {
         let _ = position;
         0

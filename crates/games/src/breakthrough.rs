@@ -51,9 +51,9 @@ impl Size {
 /// second player the order of the rows is reversed. A network then learns one game instead of two.
 ///
 /// Action `(direction · size + row) · size + column` moves the piece on that cell of the frame to the left (direction
-/// 0), straight ahead (1) or to the right (2). Players write the cells of a step, with rows counted from the side of the
-/// first player: `a2-a3`, and `a2xb3` for a capture. Observation planes: the pieces of the player to move, then those of
-/// the opponent.
+/// 0), straight ahead (1) or to the right (2). Players write the cells of a step, with rows counted from the side of
+/// the first player: `a2-a3`, and `a2xb3` for a capture. Observation planes: the pieces of the player to move, then
+/// those of the opponent.
 #[derive(Debug, Clone)]
 pub struct Breakthrough {
     spec: Spec,
@@ -113,8 +113,9 @@ impl Breakthrough {
         let layout = Layout::new(size);
         let observation = ObservationShape { planes: 2, height: size, width: size };
         let actions = Direction::ALL.len() * layout.cells();
-        // Every action moves a piece one row. Unless it wins, a piece of the first row makes at most size − 2 steps, one of
-        // the second row size − 3, and there are `size` of each kind for either player; one more step ends the game.
+        // Every action moves a piece one row. Unless it wins, a piece of the first row makes at most size − 2 steps,
+        // one of the second row size − 3, and there are `size` of each kind for either player; one more step ends the
+        // game.
         let steps_max = 2 * size * (size - 2 + size - 3);
         let spec = Spec::board(ENTRY.name_of(size), actions, observation, steps_max + 1);
         let mirrored = |column: usize| size - 1 - column;
@@ -164,7 +165,8 @@ impl Breakthrough {
         position.own == 0 || position.opponent & self.layout.row(self.layout.size() - 1) != 0
     }
 
-    /// Converts the number of a cell from the frame of `player` to rows counted from the side of the first player, or back.
+    /// Converts the number of a cell from the frame of `player` to rows counted from the side of the first player, or
+    /// back.
     fn for_first(&self, cell: usize, player: Player) -> usize {
         let size = self.layout.size();
         match player {

@@ -19,8 +19,8 @@ pub const ENTRY: Entry = Entry {
     exhaustive: Exhaustive::Skip,
 };
 
-/// The steps between neighbouring bits of a line, and the cells of which discs can be enclosed in that direction. A disc
-/// in the first or last column is enclosed by none across columns, and its shift would enter another row.
+/// The steps between neighbouring bits of a line, and the cells of which discs can be enclosed in that direction. A
+/// disc in the first or last column is enclosed by none across columns, and its shift would enter another row.
 const LINES: [(usize, u64); 4] =
     [(1, INNER_COLUMNS), (STRIDE, u64::MAX), (STRIDE - 1, INNER_COLUMNS), (STRIDE + 1, INNER_COLUMNS)];
 const INNER_COLUMNS: u64 = 0x7e7e_7e7e_7e7e_7e7e;
@@ -67,9 +67,9 @@ impl Size {
 /// `size²` passes, which is legal only where the player to move can place no disc and the opponent can. Players call a
 /// cell by its column and its row from the top, `a1` at the top left, and the pass `pass`.
 ///
-/// Observation planes: the discs of the player to move, those of the opponent, and the cells on which the player to move
-/// can place a disc. The latter depend on lines over the whole board, which a few convolutions do not span, and their
-/// number, the mobility, matters most in the middle of a game (Rosenbloom 1982).
+/// Observation planes: the discs of the player to move, those of the opponent, and the cells on which the player to
+/// move can place a disc. The latter depend on lines over the whole board, which a few convolutions do not span, and
+/// their number, the mobility, matters most in the middle of a game (Rosenbloom 1982).
 ///
 /// The rules commute with all eight symmetries of the square. Four of them exchange the colours of the start position
 /// and are left out: an image is the position after the images of the actions from the start.
@@ -179,7 +179,8 @@ fn runs(from: u64, through: u64, shift: impl Fn(u64) -> u64) -> u64 {
     run
 }
 
-/// Returns the empty cells on which a disc beside `own` encloses discs of `opponent`; also cells beyond a smaller board.
+/// Returns the empty cells on which a disc beside `own` encloses discs of `opponent`; also cells beyond a smaller
+/// board.
 fn placements(own: u64, opponent: u64) -> u64 {
     let ends = LINES.into_iter().fold(0, |ends, (step, enclosed)| {
         let through = opponent & enclosed;
