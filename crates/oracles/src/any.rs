@@ -1,7 +1,7 @@
 use game::Game as _;
-use games::{AnyPosition, ConnectFour, ConnectFourBoards, GameKind, Hex, TicTacToe};
+use games::{AnyPosition, ConnectFour, ConnectFourBoards, GameKind, Hex, Othello, TicTacToe};
 
-use crate::{ConnectFourOracle, FullSearch, HexOracle, Oracle, planes};
+use crate::{ConnectFourOracle, FullSearch, HexOracle, Oracle, OthelloOracle, planes};
 
 /// The number of last plies of Connect Four that a search of every line plays in milliseconds.
 const LATE_PLIES: usize = 14;
@@ -54,6 +54,7 @@ macro_rules! behind {
 /// | Connect Four on other boards | those with at most 14 empty cells | search of every line |
 /// | Hex on 3 and 4 cells a side | all | [`HexOracle`] |
 /// | Hex on 5 cells a side | those from 3 stones on | [`HexOracle`] |
+/// | Othello | those with at most 12 empty cells | [`OthelloOracle`] |
 #[must_use]
 pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>> {
     match *game {
@@ -71,6 +72,7 @@ pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>
             let oracle = HexOracle::new(Hex::new(size))?;
             Some(behind!(Hex, oracle))
         }
+        GameKind::Othello { size } => Some(behind!(Othello, OthelloOracle::new(Othello::new(size)))),
         _ => None,
     }
 }
@@ -79,7 +81,9 @@ pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>
 #[must_use]
 pub fn has_oracle(game: &GameKind) -> bool {
     match *game {
-        GameKind::TicTacToe | GameKind::ConnectFour | GameKind::ConnectFourBoards { .. } => true,
+        GameKind::TicTacToe | GameKind::ConnectFour | GameKind::ConnectFourBoards { .. } | GameKind::Othello { .. } => {
+            true
+        }
         GameKind::Hex { size } => size.get() <= HexOracle::SIZE_MAX,
         _ => false,
     }

@@ -9,6 +9,7 @@ mod any;
 mod connect_four;
 mod full_search;
 mod hex;
+mod othello;
 mod planes;
 mod positions;
 mod value;
@@ -17,13 +18,15 @@ pub use any::{has_oracle, oracle};
 pub use connect_four::ConnectFourOracle;
 pub use full_search::FullSearch;
 pub use hex::HexOracle;
+pub use othello::OthelloOracle;
 pub use positions::{LabelledPosition, draw};
 
 /// Returns exact scores of positions of one game.
 ///
 /// A score is that of the solved positions in `crates/games/data/README.md`: positive if the player to move then wins
 /// under perfect play, 0 for a draw, negative if they lose. Its size is one more than the number of stones that the
-/// winner still has in hand when the game ends, so that the sooner win and the later loss are larger.
+/// winner still has in hand when the game ends, so that the sooner win and the later loss are larger. In Othello it is
+/// the difference of discs at the end.
 pub trait Oracle {
     /// A position of the game.
     type Position;
