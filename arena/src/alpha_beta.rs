@@ -240,7 +240,9 @@ mod tests {
             let openings = matches::openings(game, settings, 0, &mut rng(1));
             let (mut strong, mut random) = (AlphaBetaMover::new(2, rng(2)), RandomMover { rng: rng(3) });
             let (mut played, go_on) = (matches::Played::default(), &mut |_| ControlFlow::Continue(()));
-            assert!(matches::play(game, [&mut strong, &mut random], &openings, &mut played, go_on).unwrap().is_continue());
+            assert!(
+                matches::play(game, [&mut strong, &mut random], &openings, &mut played, go_on).unwrap().is_continue()
+            );
             played.tally().points()
         }
         let points = [points(&Othello::new(othello::Size::Six)), points(&Breakthrough::new(breakthrough::Size::MIN))];
