@@ -52,8 +52,9 @@ const ADAPTATIONS: usize = 3;
 /// models, such as AlphaZero and MuZero.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Players: a run with its newest weights (first), a version that it keeps (first@12), random, or playouts-N;
-    /// behind a run its simulations per move (first:400). Scores and Elo are from the view of the first player.
+    /// Players: a run with its newest weights (first), a version that it keeps (first@12), random, playouts-N, or
+    /// alphabeta-D; behind a run its simulations per move (first:400). Scores and Elo are from the view of the first
+    /// player.
     #[arg(value_name = "PLAYER", required = true, num_args = 2..)]
     players: Vec<Entry>,
 

@@ -11,8 +11,8 @@ use weights::WeightsVersion;
 
 use crate::{eval, trained};
 
-/// A player as it is named on the command line: `RUN`, `RUN@VERSION`, `random` or `playouts-N`; behind a run
-/// `:SIMULATIONS` is a budget of its own.
+/// A player as it is named on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`; behind a
+/// run `:SIMULATIONS` is a budget of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// The text on the command line.
