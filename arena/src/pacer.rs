@@ -75,6 +75,12 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         }
     }
 
+    /// Sleeps not at all, and breaks when the process drains. The work so far counts towards the working time that the
+    /// next sleep compensates.
+    pub(crate) fn look(&mut self) -> ControlFlow<()> {
+        self.environment.sleep(Duration::ZERO)
+    }
+
     /// Waits until `remaining` has passed, or without it until newer weights arrive. May return early, so that the
     /// caller checks again.
     pub(crate) fn idle(&mut self, remaining: Duration) -> ControlFlow<()> {
@@ -119,7 +125,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         network: &mut Network,
     ) -> Result<ControlFlow<()>, inference::Error> {
         let is_new = self.evaluated.as_ref().is_none_or(|evaluated| evaluated.version != version);
-        if self.setup.positions.is_empty() || !is_new {
+        if self.setup.positions().is_empty() || !is_new {
             return Ok(ControlFlow::Continue(()));
         }
         self.evaluated = Some(Evaluated { version, at: self.environment.now() });
@@ -134,7 +140,7 @@ impl<G: Game, O: Environment> Pacer<G, O> {
         let now = self.environment.now();
         let is_soon = |evaluated: &Evaluated| now.saturating_duration_since(evaluated.at) < ASK_INTERVAL;
         let version = published.manifest.version;
-        if self.setup.positions.is_empty()
+        if self.setup.positions().is_empty()
             || self.evaluated.as_ref().is_some_and(|evaluated| evaluated.version == version || is_soon(evaluated))
         {
             return;

@@ -1,7 +1,7 @@
 //! The constant parts of measuring: rules, settings, evaluators, solved positions. Start with [`Setup`].
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use evaluators::{Backend, Network};
@@ -25,24 +25,40 @@ pub(crate) struct Setup<G> {
     pub(crate) settings: Settings,
     /// The backend that builds evaluators.
     pub(crate) backend: Arc<dyn Backend>,
-    /// The solved positions on which each version is measured; empty for games that have none.
-    pub(crate) positions: Vec<SolvedPosition>,
+    /// The solved positions on which each version is measured; unset until [`Self::draw_positions`], unless they are
+    /// bundled with the game.
+    pub(crate) positions: OnceLock<Vec<SolvedPosition>>,
 }
 
 impl<G: Game> Setup<G> {
-    /// Selects the solved positions that are bundled with the game, at most as many as are configured. Where none are
-    /// bundled, an oracle may score positions that the seed of the run determines.
+    /// Selects the solved positions that are bundled with the game, at most as many as are configured.
     pub(crate) fn new(game: G, settings: Settings, backend: Arc<dyn Backend>) -> Self {
-        let count_max = settings.arena.positions;
-        let positions = match solved::bundled(&game) {
-            Some(bundled) => accuracy::subset(bundled, count_max),
-            None => {
-                let game = game.spec().name.parse::<GameKind>().ok().filter(solved::is_measured);
-                let draw = |game| solved::drawn(&game, settings.run.seed, count_max.min(DRAWN_MAX));
-                game.and_then(draw).unwrap_or_default()
-            }
-        };
+        let bundled = solved::bundled(&game).map(|bundled| accuracy::subset(bundled, settings.arena.positions));
+        let positions = bundled.map(OnceLock::from).unwrap_or_default();
         Self { game, settings, backend, positions }
+    }
+
+    /// Draws positions that the seed of the run determines, if none are bundled and the game has an oracle; stops early
+    /// when `pause`, which is called after each of them, breaks.
+    pub(crate) fn draw_positions(&self, pause: &mut dyn FnMut() -> ControlFlow<()>) -> ControlFlow<()> {
+        if self.positions.get().is_some() {
+            return ControlFlow::Continue(());
+        }
+        let game = self.game.spec().name.parse::<GameKind>().ok().filter(solved::is_measured);
+        let count = self.settings.arena.positions.min(DRAWN_MAX);
+        let mut positions = Vec::new();
+        for position in game.and_then(|game| solved::drawn(&game, self.settings.run.seed, count)).into_iter().flatten()
+        {
+            positions.push(position);
+            pause()?;
+        }
+        self.positions.get_or_init(|| positions);
+        ControlFlow::Continue(())
+    }
+
+    /// Returns the solved positions on which each version is measured; none for games that have none.
+    pub(crate) fn positions(&self) -> &[SolvedPosition] {
+        self.positions.get().map_or(&[], Vec::as_slice)
     }
 
     /// Builds the network of a version.
@@ -84,16 +100,16 @@ impl<G: Game> Setup<G> {
         network: &mut Network,
         pause: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, inference::Error> {
-        if self.positions.is_empty() {
+        if self.positions().is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
         let mut searcher = self.searcher(version, simulations, network);
-        let Some(measured) = accuracy::measure(&self.game, &self.positions, &mut *searcher, pause)? else {
+        let Some(measured) = accuracy::measure(&self.game, self.positions(), &mut *searcher, pause)? else {
             return Ok(ControlFlow::Break(()));
         };
         metrics::accuracy(simulations, &measured);
         let (preserving, optimal) = (measured.overall.outcome_preserving_share(), measured.overall.optimal_share());
-        tracing::info!(%version, simulations, positions = self.positions.len(), preserving, optimal, "solved positions");
+        tracing::info!(%version, simulations, positions = self.positions().len(), preserving, optimal, "solved positions");
         Ok(ControlFlow::Continue(()))
     }
 }

@@ -102,15 +102,15 @@ pub fn bundled<G: Game>(game: &G) -> Option<Vec<SolvedPosition>> {
     Some(parse(game, file, csv).expect("a test reads the bundled positions of every game"))
 }
 
-/// Returns up to `count` positions with the scores of the game's oracle, drawn from a seed; `None` if the game has no
-/// oracle. Fewer are returned where a game has fewer, as described at [`oracles::draw`].
+/// Draws up to `count` positions from a seed, with the scores of the game's oracle; `None` if the game has no oracle.
+/// Fewer are returned where a game has fewer, as described at [`oracles::draw`].
 #[must_use]
-pub fn drawn(game: &GameKind, seed: u64, count: usize) -> Option<Vec<SolvedPosition>> {
+pub fn drawn(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<Item = SolvedPosition> + use<>> {
     let solved = |LabelledPosition { actions, band, scores }: LabelledPosition| {
         let best = best_of(&scores);
         SolvedPosition { moves: actions, band: band.into(), scores, best }
     };
-    Some(oracles::draw(game, seed, count)?.into_iter().map(solved).collect())
+    Some(oracles::draw(game, seed, count)?.map(solved))
 }
 
 /// Returns true if the arena measures accuracy in a game: on bundled positions, or on drawn ones, unless it plays every
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn drawn_positions_are_scored_like_those_of_a_file_and_only_games_with_an_oracle_have_them() {
         let hex: GameKind = "hex-3".parse().unwrap();
-        let positions = drawn(&hex, 1, 20).unwrap();
+        let positions: Vec<SolvedPosition> = drawn(&hex, 1, 20).unwrap().collect();
         assert_eq!(positions.len(), 20);
         for position in &positions {
             let board = position.position(&hex.rules());

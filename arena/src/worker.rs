@@ -125,7 +125,6 @@ impl<G: Game, O: Environment> Worker<G, O> {
         }
         let gate = settings.gate.map(|rule| Gate::open(rule, &directory.join(GATE))).transpose()?;
         let setup = Arc::new(Setup::new(game, settings, backend));
-        tracing::info!(games = ledger.games(), positions = setup.positions.len(), "measuring");
         let (pacer, ratings) = (Pacer::new(environment, Arc::clone(&setup)), ledger.ratings());
         let mut worker =
             Self { setup, ledger, returns, outside: None, past, gate, pacer, ratings, current: None, refused: None };
@@ -147,6 +146,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         metrics::regression(None);
         metrics::accepted(self.gate.as_ref().and_then(Gate::accepted).unwrap_or_default());
         metrics::episodes(self.returns.episodes());
+        if self.setup.draw_positions(&mut || self.pacer.look()).is_break() {
+            return Ok(());
+        }
+        tracing::info!(games = self.ledger.games(), positions = self.setup.positions().len(), "measuring");
         loop {
             let flow = if let Some(published) = self.due() {
                 self.adopt(published)?

@@ -162,7 +162,7 @@ impl Args {
         ensure!((1..=COUNT_MAX).contains(&self.count), "--count: must be from 1 to {COUNT_MAX}, not {}", self.count);
         let positions = solved::drawn(game, self.seed, self.count)
             .with_context(|| format!("{game} has no solved positions and no oracle; use --positions FILE"))?;
-        Ok((format!("the {ORACLE}, seed {}", self.seed), positions))
+        Ok((format!("the {ORACLE}, seed {}", self.seed), positions.collect()))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use arena::ledger::{Ledger, Player, Rated};
@@ -19,10 +19,14 @@ use serde::Serialize;
 use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::screen::MISSING;
+use crate::table::aligned;
 
 /// The number of digits of a digest in the table.
 const DIGEST_DIGITS: usize = 12;
-const SECONDS_PER_DAY: u64 = 86_400;
+/// The last second of the year 9999, the largest time that RFC 3339 has a form for.
+const SECONDS_MAX: u64 = 253_402_300_799;
+/// The length of a date with hour and minute.
+const MINUTES_LEN: usize = "1970-01-01T00:00".len();
 
 /// Lists the weights versions that a run keeps.
 #[derive(Debug, Clone, clap::Args)]
@@ -192,12 +196,12 @@ fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
 
 fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()> {
     let heading = ["version", "step", "written (UTC)", "MB", "digest", "Elo", "95 % interval", "kept by"];
-    let mut rows = vec![heading.map(str::to_owned)];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for kept in versions {
         let Kept { version, training_step, unix_seconds, size_bytes, digest, elo, elo_low, elo_high, kept_by } = kept;
         let interval = elo_low.zip(*elo_high).map(|(low, high)| format!("{low:.0} to {high:.0}"));
         let rules: Vec<&str> = kept_by.iter().map(|rule| rule.name()).collect();
-        rows.push([
+        rows.push(vec![
             version.to_string(),
             training_step.to_string(),
             date(*unix_seconds),
@@ -208,52 +212,27 @@ fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()>
             rules.join(", "),
         ]);
     }
-    let widths: [usize; 8] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        writeln!(output, "{}", cells.join("  "))?;
-    }
+    aligned(&rows, &[]).iter().try_for_each(|line| writeln!(output, "{line}"))?;
     Ok(())
 }
 
 /// Formats a time in seconds since 1970 as a date with hour and minute, in UTC.
-///
-/// The conversion counts days in eras of 400 years that begin on 1 March (Hinnant, *chrono-compatible low-level date
-/// algorithms*).
 fn date(unix_seconds: u64) -> String {
-    let (days, seconds) = (unix_seconds / SECONDS_PER_DAY + 719_468, unix_seconds % SECONDS_PER_DAY);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = 400 * era + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}", seconds / 3600, seconds / 60 % 60)
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(unix_seconds.min(SECONDS_MAX));
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text[..MINUTES_LEN].replace('T', " ")
 }
 
 #[cfg(test)]
 mod tests {
     use fleet::run_directory::RunDirectory;
-    use weights::{Architecture, Design, Model};
+    use games::GameKind;
 
     use super::*;
+    use crate::trained::tests::architecture;
 
     fn manifest(version: u64, bytes: &[u8]) -> Manifest {
-        let architecture = Architecture {
-            game: "tic_tac_toe".into(),
-            planes: 2,
-            height: 3,
-            width: 3,
-            actions: 9,
-            channels: 8,
-            blocks: 1,
-            squeeze_excitation: 0,
-            global_pooling: 0,
-            design: Design::default(),
-            model: Model::Alphazero,
-        };
+        let architecture = architecture(&GameKind::TicTacToe);
         let (version, digest, size_bytes) = (WeightsVersion(version), Digest::of(bytes), bytes.len() as u64);
         Manifest { version, training_step: 10 * version.0, digest, size_bytes, architecture }
     }
@@ -327,6 +306,7 @@ mod tests {
             (1_709_251_199, "2024-02-29 23:59"),
             (1_795_698_274, "2026-11-26 13:04"),
             (4_107_542_400, "2100-03-01 00:00"),
+            (u64::MAX, "9999-12-31 23:59"),
         ] {
             assert_eq!(date(unix_seconds), expected);
         }

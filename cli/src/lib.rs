@@ -30,6 +30,7 @@ mod replay;
 mod report;
 mod run_metrics;
 mod screen;
+mod table;
 mod top;
 mod train;
 mod trained;

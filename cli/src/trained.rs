@@ -248,7 +248,7 @@ fn check<G: Game>(game: &G, manifest: &Manifest, run: &RunDirectory) -> anyhow::
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::path::Path;
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     /// Returns the architecture of a small network for `kind`.
-    fn architecture(kind: &GameKind) -> Architecture {
+    pub(crate) fn architecture(kind: &GameKind) -> Architecture {
         let game = kind.rules();
         let (spec, shape) = (game.spec(), game.spec().observation);
         Architecture {

@@ -350,12 +350,10 @@ pub fn sanitise(root: &Path) -> Result<()> {
     tests.args(["--target", SANITISED, "--target-dir", "target/sanitiser"]);
     // The option is unstable, and the compiler may be stable; no released binary is built this way.
     tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
-    let jobs = test_binaries_of(root, &mut tests)?.into_iter().map(|binary| {
-        let mut job = binary.job();
+    let mut jobs: Vec<Job> = test_binaries_of(root, &mut tests)?.into_iter().map(TestBinary::job).collect();
+    for job in &mut jobs {
         job.command.args(NOT_SANITISED.iter().flat_map(|name| ["--skip", name]));
-        job
-    });
-    let jobs = jobs.collect();
+    }
     failed(&jobs::run(jobs, together()))
 }
 

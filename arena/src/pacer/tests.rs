@@ -96,7 +96,7 @@ impl Stage {
         let mut config = Config::default();
         config.arena.positions = positions;
         let mut setup = Setup::new(rules, config.settings().unwrap(), Arc::new(build));
-        setup.positions.truncate(positions);
+        setup.positions.get_mut().unwrap().truncate(positions);
         Self { pacer: Pacer::new(world, Arc::new(setup)), evaluated }
     }
 

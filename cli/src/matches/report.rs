@@ -8,6 +8,10 @@ use arena::sprt::{Bounds, Sprt, State};
 use serde::Serialize;
 
 use crate::screen::MISSING;
+use crate::table::aligned;
+
+/// The column of the crosstable with the names of the players.
+const NAME_COLUMN: usize = 1;
 
 /// The results of all pairings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -171,7 +175,7 @@ impl Report {
             ]);
             rows.push(row);
         }
-        write_table(&rows, output)?;
+        aligned(&rows, &[NAME_COLUMN]).iter().try_for_each(|line| writeln!(output, "  {line}"))?;
         writeln!(output)?;
         writeln!(
             output,
@@ -240,20 +244,6 @@ fn write_sprt(sprt: &SprtReport, first: &str, second: &str, output: &mut impl Wr
             writeln!(output, "H1 accepted: the difference of {first} to {second} is more than {elo0:+} Elo")
         }
     }
-}
-
-/// Writes rows whose columns are aligned, names to the left and numbers to the right.
-fn write_table(rows: &[Vec<String>], output: &mut impl Write) -> io::Result<()> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column == 1 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        writeln!(output, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
 }
 
 /// Formats points as a share of the games.

@@ -8,9 +8,12 @@ use super::range::short;
 use super::scheduler::{Running, number4};
 use super::study::Study;
 use crate::screen::{MISSING, number};
+use crate::table::aligned;
 
 /// The most trials that the live table shows: all that run, and the newest of the others.
 const ROWS_MAX: usize = 16;
+/// The column of states, which are words.
+const STATE_COLUMN: usize = 1;
 /// Width of a column of a setting.
 const WIDTH_MAX: usize = 18;
 
@@ -47,18 +50,7 @@ pub(super) fn table(study: &Study, trials: &[&Trial], running: &BTreeMap<usize, 
     let heading = ["trial", "state", "rung", study.budget.unit(), study.objective.metric.as_str()];
     let mut rows: Vec<Vec<String>> = vec![heading.into_iter().chain(keys).map(str::to_owned).collect()];
     rows.extend(trials.iter().map(|trial| row(study, trial, running.get(&trial.number))));
-    let columns = rows[0].len();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            // States and settings are words, or read as such.
-            if column == 1 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end()).expect("strings grow");
-    }
-    text
+    aligned(&rows, &[STATE_COLUMN]).into_iter().map(|line| line + "\n").collect()
 }
 
 fn row(study: &Study, trial: &Trial, running: Option<&Running>) -> Vec<String> {

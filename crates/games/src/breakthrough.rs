@@ -7,13 +7,14 @@
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::bitboard::{Layout, STRIDE};
-use crate::entry::{Entry, Exhaustive, Sizes, Variants};
+use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, Cell, narrow};
+use crate::side::Side;
 
 /// The registry entry of Breakthrough.
 pub const ENTRY: Entry = Entry {
     name: "breakthrough",
-    variants: Variants::Sizes(Sizes { min: Size::MIN.0, usual: Size::MAX.0, max: Size::MAX.0 }),
+    variants: Variants::Sizes(Size::sizes(8)),
     preset: include_str!("../presets/breakthrough.toml"),
     solved: None,
     exhaustive: Exhaustive::Skip,
@@ -22,28 +23,8 @@ pub const ENTRY: Entry = Entry {
 /// The heuristic value of a piece, apart from its row.
 const MATERIAL: i32 = 10;
 
-/// The number of cells along a side of the board, 5 to 8.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Size(u8);
-
-impl Size {
-    /// The smallest board, with one empty row between the players.
-    pub const MIN: Self = Self(5);
-    /// The largest board, and the usual one.
-    pub const MAX: Self = Self(8);
-
-    /// Returns a size if `cells` lies in the range.
-    #[must_use]
-    pub fn new(cells: u8) -> Option<Self> {
-        (Self::MIN.0..=Self::MAX.0).contains(&cells).then_some(Self(cells))
-    }
-
-    /// Returns the number of cells along a side.
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
+/// The number of cells along a side of the board, 5 to 8: on 5, one empty row lies between the players.
+pub type Size = Side<5, 8>;
 
 /// Implements the rules of Breakthrough on one board size.
 ///

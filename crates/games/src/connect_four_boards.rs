@@ -77,9 +77,9 @@ mod tests {
     use game::{Action, Game, Outcome, Player};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use reference_games::perft;
 
     use super::*;
-    use crate::connect_four::Position;
     use crate::grid::narrow;
 
     fn sizes() -> impl Iterator<Item = Size> {
@@ -136,17 +136,6 @@ mod tests {
         }
     }
 
-    fn perft(game: &ConnectFourBoards, position: Position, depth: u32) -> u64 {
-        let mut actions = Vec::new();
-        game.legal_actions(&position, &mut actions);
-        let nodes = actions.into_iter().map(|action| {
-            let mut next = position;
-            game.play(&mut next, action);
-            if depth == 1 { 1 } else { perft(game, next, depth - 1) }
-        });
-        nodes.sum()
-    }
-
     fn slow_perft(position: &Reference, depth: u32) -> u64 {
         let nodes = position.legal().into_iter().map(|action| {
             let mut next = position.clone();
@@ -161,7 +150,7 @@ mod tests {
         for (columns, rows, depth) in [(4, 4, 8), (4, 15, 7), (5, 4, 7), (8, 7, 5), (9, 6, 5)] {
             let game = of_size(columns, rows);
             let other = Reference::new(columns.into(), rows.into());
-            let nodes = perft(&game, game.start(), depth);
+            let nodes = perft(&game, &game.start(), depth);
             assert_eq!(nodes, slow_perft(&other, depth), "{} to depth {depth}", game.spec().name);
         }
     }

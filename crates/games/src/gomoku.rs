@@ -9,13 +9,14 @@ mod tests;
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::Cells;
-use crate::entry::{Entry, Exhaustive, Sizes, Variants};
+use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, narrow};
+use crate::side::Side;
 
 /// The registry entry of Gomoku.
 pub const ENTRY: Entry = Entry {
     name: "gomoku",
-    variants: Variants::Sizes(Sizes { min: Size::MIN.0, usual: 15, max: Size::MAX.0 }),
+    variants: Variants::Sizes(Size::sizes(15)),
     preset: include_str!("../presets/gomoku.toml"),
     solved: None,
     exhaustive: Exhaustive::Skip,
@@ -28,27 +29,7 @@ const ROW: usize = 5;
 const DIRECTIONS: [(isize, isize); 4] = [(0, 1), (1, 0), (1, 1), (1, -1)];
 
 /// The number of cells along a side of the board, 7 to 20.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Size(u8);
-
-impl Size {
-    /// The smallest board.
-    pub const MIN: Self = Self(7);
-    /// The largest board.
-    pub const MAX: Self = Self(20);
-
-    /// Returns a size if `cells` lies in the range.
-    #[must_use]
-    pub fn new(cells: u8) -> Option<Self> {
-        (Self::MIN.0..=Self::MAX.0).contains(&cells).then_some(Self(cells))
-    }
-
-    /// Returns the number of cells along a side.
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
+pub type Size = Side<7, 20>;
 
 /// Implements the rules of free-style Gomoku on one board size.
 ///

@@ -8,40 +8,21 @@ mod board;
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
 use crate::cells::Cells;
-use crate::entry::{Entry, Exhaustive, Sizes, Variants};
+use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, Cell, narrow};
+use crate::side::Side;
 
 /// The registry entry of Hex.
 pub const ENTRY: Entry = Entry {
     name: "hex",
-    variants: Variants::Sizes(Sizes { min: Size::MIN.0, usual: 11, max: Size::MAX.0 }),
+    variants: Variants::Sizes(Size::sizes(11)),
     preset: include_str!("../presets/hex.toml"),
     solved: None,
     exhaustive: Exhaustive::Skip,
 };
 
 /// The number of cells along a side of the board, 3 to 19.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Size(u8);
-
-impl Size {
-    /// The smallest board.
-    pub const MIN: Self = Self(3);
-    /// The largest board.
-    pub const MAX: Self = Self(19);
-
-    /// Returns a size if `cells` lies in the range.
-    #[must_use]
-    pub fn new(cells: u8) -> Option<Self> {
-        (Self::MIN.0..=Self::MAX.0).contains(&cells).then_some(Self(cells))
-    }
-
-    /// Returns the number of cells along a side.
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
+pub type Size = Side<3, 19>;
 
 /// Implements the rules of Hex on one board size.
 ///

@@ -8,14 +8,15 @@ mod view;
 
 use game::{Action, Error, Game, ObservationShape, Outcome};
 
-use crate::entry::{Entry, Exhaustive, Sizes, Variants};
+use crate::entry::{Entry, Exhaustive, Variants};
 use crate::environment::{Constants, every_action_is_legal, hash, one_player, parse_action};
 use crate::generator::Generator;
+use crate::side::Side;
 
 /// The registry entry of keys and doors; the size is that of a side of the grid, with its walls.
 pub const ENTRY: Entry = Entry {
     name: "keys_and_doors",
-    variants: Variants::Sizes(Sizes { min: Size::MIN.0, usual: 6, max: Size::MAX.0 }),
+    variants: Variants::Sizes(Size::sizes(6)),
     preset: include_str!("../presets/keys_and_doors.toml"),
     solved: None,
     exhaustive: Exhaustive::Skip,
@@ -30,27 +31,7 @@ const DROP: u16 = 4;
 const TOGGLE: u16 = 5;
 
 /// The number of cells along a side of the grid with its walls, 5 to 16.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Size(u8);
-
-impl Size {
-    /// The smallest grid.
-    pub const MIN: Self = Self(5);
-    /// The largest grid.
-    pub const MAX: Self = Self(16);
-
-    /// Returns a size if `cells` lies in the range.
-    #[must_use]
-    pub fn new(cells: u8) -> Option<Self> {
-        (Self::MIN.0..=Self::MAX.0).contains(&cells).then_some(Self(cells))
-    }
-
-    /// Returns the number of cells along a side.
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
-    }
-}
+pub type Size = Side<5, 16>;
 
 /// Implements keys and doors on a grid of one size.
 ///

@@ -31,12 +31,14 @@ pub mod pendulum;
 pub mod recorded;
 #[macro_use]
 mod registry;
+mod side;
 pub mod tic_tac_toe;
 pub mod twenty_forty_eight;
 
 pub use entry::{BoardSize, Boards, Entry, Error, Exhaustive, Sizes, SolvedPositions, Variants};
 pub use generator::Generator;
 pub use recorded::Recorded;
+pub use side::Side;
 
 registry! { $
     tic_tac_toe::TicTacToe,

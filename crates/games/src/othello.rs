@@ -8,7 +8,7 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 
 use crate::bitboard::{Layout, STRIDE};
 use crate::entry::{Entry, Exhaustive, Variants};
-use crate::grid::{self, Cell, narrow};
+use crate::grid::{self, narrow};
 
 /// The registry entry of Othello.
 pub const ENTRY: Entry = Entry {
@@ -26,6 +26,10 @@ const LINES: [(usize, u64); 4] =
 const INNER_COLUMNS: u64 = 0x7e7e_7e7e_7e7e_7e7e;
 /// The largest number of discs between two others in a line of 8.
 const ENCLOSED_MAX: usize = 6;
+
+/// Those of the [symmetries of the square](grid::square_symmetries) that keep the colours of the start position: the
+/// identity, the half turn and both diagonals.
+const KEEPING_COLOURS: [usize; 4] = [0, 2, 6, 7];
 
 /// The heuristic value of one legal action more than the opponent has.
 const MOBILITY: i32 = 10;
@@ -105,16 +109,8 @@ impl Othello {
         // after a pass: there are fewer passes than placed discs.
         let max_plies = 2 * (cells - 4) - 1;
         let spec = Spec::board(ENTRY.name_of(size.get()), cells + 1, observation, max_plies);
-        let symmetries = images(layout.size() - 1).map(|image| {
-            let image_of_action = |action: Action| {
-                if action.index() == cells {
-                    return action;
-                }
-                let to = image(Cell { row: action.index() / layout.size(), column: action.index() % layout.size() });
-                Action(narrow(to.row * layout.size() + to.column))
-            };
-            grid::symmetry(observation, spec.actions, &image, image_of_action)
-        });
+        let all = grid::square_symmetries(observation, spec.actions);
+        let symmetries = KEEPING_COLOURS.map(|index| all[index].clone());
         Self { symmetries: symmetries.into(), regions: regions(layout), spec, layout }
     }
 
@@ -136,17 +132,6 @@ impl Othello {
     fn is_pass_legal(&self, position: &Position) -> bool {
         position.placements == 0 && self.can_opponent_place(position)
     }
-}
-
-/// Returns the symmetries of the square that keep the colours of the start position, the identity first. `last` is the
-/// index of the last row and column.
-fn images(last: usize) -> [Box<dyn Fn(Cell) -> Cell>; 4] {
-    [
-        Box::new(|cell: Cell| cell),
-        Box::new(move |cell: Cell| Cell { row: last - cell.row, column: last - cell.column }),
-        Box::new(|cell: Cell| Cell { row: cell.column, column: cell.row }),
-        Box::new(move |cell: Cell| Cell { row: last - cell.column, column: last - cell.row }),
-    ]
 }
 
 /// Returns the corners, the cells diagonally next to them, the other cells next to them, and the rest of the edge, with

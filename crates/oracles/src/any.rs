@@ -53,7 +53,7 @@ macro_rules! behind {
 /// | Connect Four, 7 columns and 6 rows | those from 12 stones on | the crate `connect-four-ai` |
 /// | Connect Four on other boards | those with at most 14 empty cells | search of every line |
 /// | Hex on 3 and 4 cells a side | all | [`HexOracle`] |
-/// | Hex on 5 cells a side | those from 3 stones on | [`HexOracle`] |
+/// | Hex on 5 cells a side | those from 5 stones on | [`HexOracle`] |
 /// | Othello | those with at most 12 empty cells | [`OthelloOracle`] |
 #[must_use]
 pub fn oracle(game: &GameKind) -> Option<Box<dyn Oracle<Position = AnyPosition>>> {

@@ -12,11 +12,11 @@ use crate::value::Value;
 use crate::{Oracle, planes};
 use solver::Solver;
 
-/// The number of stones from which positions of the largest board are covered: with fewer, the search takes up to many
-/// seconds for one position.
-const STONES_MIN: usize = 3;
+/// The number of stones from which positions of the largest board are covered: with fewer, the search takes seconds for
+/// one position.
+const STONES_MIN: usize = 5;
 
-/// Scores positions of Hex with the swap rule: all of 3 and 4 cells a side, and those of 5 cells a side from 3 stones
+/// Scores positions of Hex with the swap rule: all of 3 and 4 cells a side, and those of 5 cells a side from 5 stones
 /// on.
 ///
 /// Scores distinguish wins by their number of moves: the best move wins soonest, or delays the loss most.

@@ -19,32 +19,28 @@ pub struct LabelledPosition {
     pub scores: Vec<Option<i32>>,
 }
 
-/// Draws positions of a game from a seed and labels them with the scores of its oracle; `None` if it has no oracle.
+/// Draws positions of a game from a seed and labels them with the scores of its oracle, one after another; `None` if it
+/// has no oracle.
 ///
 /// A position is reached by uniformly random play to a random ply. None is over, none has a win in one action, in each
 /// at least one action changes the outcome, and none is the image of another. Where a game has few such positions, or
 /// they are rare, fewer than `count` are returned: the number of random games is limited.
 #[must_use]
-pub fn draw(game: &GameKind, seed: u64, count: usize) -> Option<Vec<LabelledPosition>> {
+pub fn draw(game: &GameKind, seed: u64, count: usize) -> Option<impl Iterator<Item = LabelledPosition> + use<>> {
     let mut oracle = oracle(game)?;
     let game = game.rules();
     let mut random = Generator::new(seed);
-    let (mut seen, mut drawn) = (HashSet::new(), Vec::new());
-    for _ in 0..count.saturating_mul(ATTEMPTS_PER_POSITION) {
-        if drawn.len() == count {
-            break;
-        }
-        let Some((actions, position)) = random_position(&game, &mut random) else { continue };
+    let mut seen = HashSet::new();
+    let attempt = move |_| {
+        let (actions, position) = random_position(&game, &mut random)?;
         let is_covered = oracle.covers(&position) && !wins_at_once(&game, &position);
         if !is_covered || !seen.insert(canonical_hash(&game, &position)) {
-            continue;
+            return None;
         }
         let scores = oracle.scores(&position);
-        if has_choice(&scores) {
-            drawn.push(LabelledPosition { band: band(&game, actions.len()), actions, scores });
-        }
-    }
-    Some(drawn)
+        has_choice(&scores).then(|| LabelledPosition { band: band(&game, actions.len()), actions, scores })
+    };
+    Some((0..count.saturating_mul(ATTEMPTS_PER_POSITION)).filter_map(attempt).take(count))
 }
 
 /// Plays random actions up to a random ply; `None` if the game is over there.
@@ -101,7 +97,7 @@ mod tests {
     use super::*;
 
     fn drawn(game: &str, seed: u64, count: usize) -> Vec<LabelledPosition> {
-        draw(&game.parse().unwrap(), seed, count).unwrap()
+        draw(&game.parse().unwrap(), seed, count).unwrap().collect()
     }
 
     #[test]
@@ -134,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_game_without_an_oracle_has_no_positions_and_a_small_one_few() {
-        assert_eq!(draw(&"hex-6".parse().unwrap(), 1, 10), None);
+        assert!(draw(&"hex-6".parse().unwrap(), 1, 10).is_none());
         let positions = drawn("tic_tac_toe", 1, 1000);
         assert!((20..765).contains(&positions.len()), "{} positions", positions.len());
     }
