@@ -113,3 +113,29 @@ impl<G: Game> Setup<G> {
         Ok(ControlFlow::Continue(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evaluator_doubles::Uniform;
+    use games::{Hex, hex};
+    use inference::Evaluator;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn drawing_positions_ends_when_the_process_drains_and_takes_as_many_as_are_configured() {
+        let rules = Hex::new(hex::Size::MIN);
+        let observation = rules.spec().observation;
+        let build = move |_: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
+            Ok(Box::new(Uniform::new(observation)))
+        };
+        let mut config = Config::default();
+        config.run.game = rules.spec().name.clone();
+        config.arena.positions = 20;
+        let setup = Setup::new(rules, config.settings().unwrap(), Arc::new(build));
+        assert!(setup.draw_positions(&mut || ControlFlow::Break(())).is_break() && setup.positions().is_empty());
+        assert!(setup.draw_positions(&mut || ControlFlow::Continue(())).is_continue());
+        assert_eq!(setup.positions().len(), 20);
+    }
+}
