@@ -23,6 +23,8 @@ const STONES_MIN: usize = 5;
 pub struct HexOracle {
     game: Hex,
     solver: Solver,
+    /// The number of stones from which positions are covered.
+    stones_min: usize,
 }
 
 impl HexOracle {
@@ -32,8 +34,20 @@ impl HexOracle {
     /// Creates the oracle; `None` if the board is larger.
     #[must_use]
     pub fn new(game: Hex) -> Option<Self> {
+        let stones_min = if game.size() == Self::SIZE_MAX { STONES_MIN } else { 0 };
+        Self::covering(game, stones_min)
+    }
+
+    /// Creates an oracle that covers every position; `None` if the board is larger. On 5 cells a side a position of
+    /// few stones takes seconds to minutes.
+    #[must_use]
+    pub fn of_all_positions(game: Hex) -> Option<Self> {
+        Self::covering(game, 0)
+    }
+
+    fn covering(game: Hex, stones_min: usize) -> Option<Self> {
         let size = game.size();
-        (size <= Self::SIZE_MAX).then(|| Self { game, solver: Solver::new(size) })
+        (size <= Self::SIZE_MAX).then(|| Self { game, solver: Solver::new(size), stones_min })
     }
 
     /// Returns the value of a position for the player to move.
@@ -76,7 +90,7 @@ impl Oracle for HexOracle {
     type Position = hex::Position;
 
     fn covers(&self, position: &hex::Position) -> bool {
-        self.game.size() < Self::SIZE_MAX || planes::count(&self.game, position) >= STONES_MIN
+        planes::count(&self.game, position) >= self.stones_min
     }
 
     fn scores(&mut self, position: &hex::Position) -> Vec<Option<i32>> {
