@@ -6,10 +6,11 @@
 //! `train` many times with other settings. `run_metrics` computes the metrics of a run, `screen` shows them and
 //! `record` writes them; `report` writes the summary of a run, and `picture` draws its metrics, from the files of the
 //! run. `play` and `eval` evaluate the newest weights of a run, or another of its `kept_versions`, which `trained`
-//! loads, here or on an inference server, `remote`; `matches` plays weights of runs against each other; `watch` shows
-//! their episode of a game for one player. `replay` and `inference` send requests to live servers, and `top` shows a
-//! whole fleet. `env` describes environments in Python. `doctor` reports what a run would find on this machine. `bench`
-//! runs another program. `libtorch` answers whether a run needs libtorch. `csv` writes tables.
+//! loads, here or on an inference server (`remote`), which the command may start for itself (`own_server`); `matches`
+//! plays weights of runs against each other; `watch` shows their episode of a game for one player. `replay` and
+//! `inference` send requests to live servers, and `top` shows a whole fleet. `env` describes environments in Python.
+//! `doctor` reports what a run would find on this machine. `bench` runs another program. `libtorch` answers whether a
+//! run needs libtorch. `csv` writes tables.
 
 mod bench;
 mod client_security;
@@ -22,6 +23,7 @@ mod inference;
 mod kept_versions;
 mod libtorch;
 mod matches;
+mod own_server;
 mod picture;
 mod play;
 mod record;

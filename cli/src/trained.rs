@@ -21,12 +21,15 @@ use service::config::{RunSection, Sources};
 use weights::{Architecture, Manifest, Model, WeightsVersion};
 
 use crate::kept_versions::KeptVersions;
-use crate::remote;
+use crate::{own_server, remote};
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
 
 /// Largest batch of `play` and `eval`, which make small batches.
 const BATCH_MAX: usize = 64;
+
+/// The fewest requests that a server of its own accepts at once.
+const REQUESTS_MIN: usize = 64;
 
 /// The arguments that name a run and the engine for its weights.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,7 +65,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
 
-    /// `auto` (the faster of CPU and accelerator), `cpu`, `cuda`, `cuda:1` or `mps`.
+    /// `auto` (the faster of CPU and accelerator), `cpu`, `cuda`, `cuda:1` or `mps`. For an accelerator this program
+    /// starts an inference server of its own if it is built without libtorch.
     #[arg(long, default_value = "cpu")]
     pub device: DevicePreference,
 
@@ -85,6 +89,23 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Returns whether the engine is one that this program is built without, and an inference server may have.
+    fn needs_server(&self) -> bool {
+        !cfg!(feature = "torch") && (self.device.is_accelerator() || self.kernel == KernelPreference::Libtorch)
+    }
+
+    /// The settings of an inference server of its own, which override the run file.
+    fn of_server(&self, threads: usize) -> Vec<String> {
+        let Self { device, precision, kernel, sets, .. } = self;
+        let engine = [
+            format!("inference.device={device}"),
+            format!("inference.precision={precision}"),
+            format!("inference.kernel={kernel}"),
+            format!("inference.requests_max={}", threads.max(REQUESTS_MIN)),
+        ];
+        sets.iter().cloned().chain(engine).collect()
+    }
+
     /// Chooses the engine for this many threads.
     fn backend(&self, threads: usize) -> anyhow::Result<Arc<dyn Backend>> {
         let wanted = evaluators::Settings {
@@ -183,6 +204,14 @@ impl Trained {
             None => newest(&run)?,
         };
         check(&game.rules(), &manifest, &run)?;
+        if options.needs_server() {
+            let (scheme, sets) = (config.security.scheme(), options.of_server(threads));
+            use_credentials(&config.security)?;
+            let config = run.config();
+            let served = own_server::Served { config, manifest: &manifest, bytes: &bytes, sets, scheme };
+            let networks = Networks::Evaluators(own_server::start(served, &game.rules(), threads)?);
+            return Ok(Self { game, run: of_run, environment, search, discount, networks });
+        }
         let (backend, bytes) = (options.backend(threads)?, bytes.into());
         let networks = match manifest.architecture.model {
             Model::Alphazero | Model::AlphazeroReturns { .. } => {
@@ -414,7 +443,7 @@ pub(crate) mod tests {
 
     #[cfg(not(feature = "torch"))]
     #[test]
-    fn settings_that_need_libtorch_are_rejected_with_the_name_of_its_program() {
+    fn a_network_that_needs_libtorch_is_rejected_with_its_program_and_an_engine_that_needs_it_with_the_server() {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         publish(&run, Architecture { channels: 12, ..architecture(&GameKind::TicTacToe) }, 1);
@@ -424,8 +453,10 @@ pub(crate) mod tests {
         let error = refused(options.clone());
         assert!(error.contains("channels of 12") && error.contains("use zerofleet-torch"), "{error}");
         let error = refused(Options { device: DevicePreference::Cuda(0), ..options.clone() });
-        assert!(error.contains("--device: `cuda` needs libtorch") && error.contains("use zerofleet-torch"), "{error}");
+        // No server lies beside the program of these tests.
+        let remedy = "--package inference-server --features torch";
+        assert!(error.contains("inference-server is missing") && error.contains(remedy), "{error}");
         let error = refused(Options { kernel: KernelPreference::Libtorch, ..options });
-        assert!(error.contains("--kernel: `libtorch` needs libtorch"), "{error}");
+        assert!(error.contains("inference-server is missing"), "{error}");
     }
 }

@@ -1,9 +1,15 @@
 //! Self-play whose positions an inference server evaluates.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod random_weights;
+
+use std::ffi::OsString;
 use std::time::Duration;
 
+use game::Game as _;
+use games::TicTacToe;
 use proto::replay;
+use random_weights::Published;
 use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -82,4 +88,28 @@ fn the_default_actor_and_inference_server_have_no_libtorch_in_them() {
             assert!(!found, "{name} names {library}");
         }
     }
+}
+
+/// `zerofleet` is built without libtorch, and the inference server beside it with it.
+#[test]
+fn eval_evaluates_with_libtorch_on_an_inference_server_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("first");
+    std::fs::create_dir_all(run.join("weights")).unwrap();
+    std::fs::write(run.join("config.toml"), "[run]\ngame = \"tic_tac_toe\"\n").unwrap();
+    Published::random(TicTacToe::new().spec(), 12, 7).write(&run.join("weights"));
+    let eval = |engine: &[&str]| {
+        let words = ["eval", "--runs", folder.path().to_str().unwrap(), "--run", "first", "--positions", "oracle"];
+        let arguments: Vec<OsString> = words.iter().chain(&["--count", "20"]).chain(engine).map(Into::into).collect();
+        let mut eval = Process::without_admin("eval", "zerofleet", arguments, folder.path()).unwrap();
+        eval.start().unwrap();
+        let output = eval.ended(DEADLINE).unwrap();
+        assert!(output.status.success(), "{}", output.text);
+        output.text
+    };
+    let (served, own) = (eval(&["--kernel", "libtorch"]), eval(&["--precision", "f32"]));
+    assert!(served.contains("inference server at http://127.0.0.1:"), "{served}");
+    // The line of the evaluator differs, the answers do not.
+    let answers = |text: &str| text.lines().filter(|line| !line.contains("version 12")).collect::<String>();
+    assert_eq!(answers(&served), answers(&own));
 }

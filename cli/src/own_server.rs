@@ -1,0 +1,163 @@
+//! An inference server that a command starts for itself, to evaluate with an engine that this program is built without.
+//!
+//! `zerofleet` is not linked with libtorch, so that it starts where there is none. Where a command is given an
+//! accelerator, [`start`] runs the program `inference-server` beside this one with the weights of the command, and
+//! evaluates there as it does on the server of a fleet ([`remote`]). The server ends with the command.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use fleet::child::{self, Child};
+use fleet::wiring::arguments;
+use fleet::{Role, beside_this_binary, exposition};
+use game::Game;
+use inference::{Attributes, Batch, Error, Evaluator, Predictions};
+use learner::published::Published;
+use service::net::{ReservedPort, reserve_ports};
+use tempfile::TempDir;
+use weights::{Manifest, Model};
+
+use crate::remote;
+
+/// Time for the server to load libtorch and the weights, and to select the kernels of its device.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+/// Timeout of a request for the readiness.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval between checks whether the server still starts or listens already.
+const START_POLL: Duration = Duration::from_millis(100);
+
+/// What the server evaluates, and with what.
+pub(crate) struct Served<'a> {
+    /// The run file of the run, with its security and search settings.
+    pub config: PathBuf,
+    /// The weights.
+    pub manifest: &'a Manifest,
+    /// Their bytes.
+    pub bytes: &'a [u8],
+    /// Settings that override the run file: `inference.device=cuda`.
+    pub sets: Vec<String>,
+    /// The scheme of the endpoint by the security settings: `http` or `https`.
+    pub scheme: &'static str,
+}
+
+/// Starts the server and returns an evaluator for each thread.
+///
+/// # Errors
+/// The program is missing, or ends before it answers: the error has the last line that it wrote. A network that no
+/// server evaluates.
+pub(crate) fn start<G: Game>(served: Served<'_>, game: &G, threads: usize) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
+    ensure!(
+        served.manifest.architecture.model == Model::Alphazero,
+        "an inference server evaluates networks of wins, draws and losses only: use zerofleet-torch, which cargo build \
+         --release --package cli --features torch builds"
+    );
+    let program = beside_this_binary(Role::Inference.program(), "inference-server --features torch")?;
+    let server = Server::start(program, &served).context("start an inference server")?;
+    let endpoint = format!("{}://{}", served.scheme, server.ports[0].address());
+    let server = server.ready()?;
+    let evaluators = remote::evaluators(&endpoint, game, threads)?;
+    let server = Arc::new(server);
+    let owned =
+        evaluators.into_iter().map(|evaluator| Box::new(Owned { evaluator, _server: Arc::clone(&server) }) as _);
+    Ok(owned.collect())
+}
+
+/// The process; dropping it ends the process and removes its files.
+struct Server {
+    child: Child,
+    /// Of the requests, and of the administration.
+    ports: [ReservedPort; 2],
+    /// The weights and the log.
+    folder: TempDir,
+}
+
+impl Server {
+    fn start(program: PathBuf, served: &Served<'_>) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("make a folder for its weights")?;
+        let published = Published::new(folder.path().to_owned(), 1);
+        published.write(served.manifest, served.bytes)?;
+        let weights = published.manifest_path(served.manifest.version);
+        let ports: [ReservedPort; 2] = reserve_ports().context("find free ports")?;
+        let [listen, admin] = ports.each_ref().map(|port| port.address().to_string());
+        let sets = [format!("inference.weights={}", weights.display())].into_iter().chain(served.sets.iter().cloned());
+        let mut arguments = arguments(&served.config, Some(&listen), sets);
+        arguments.extend(["--admin".into(), admin.into(), "--exit-with-parent".into()]);
+        let settings = child::Settings {
+            name: Role::Inference.program().to_owned(),
+            program,
+            arguments,
+            environment: Vec::new(),
+            log: folder.path().join("inference-server.log"),
+        };
+        Ok(Self { child: Child::start(settings, Instant::now())?, ports, folder })
+    }
+
+    /// Waits until the server accepts connections.
+    fn ready(mut self) -> anyhow::Result<Self> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let agent = exposition::agent(PROBE_TIMEOUT);
+        let admin = self.ports[1].address();
+        while exposition::get(&agent, admin, "readyz").is_none_or(|(status, _)| status != 200) {
+            if let Some(exit) = self.child.exit()? {
+                bail!("the inference server {}: {}", exit.how, exit.last_log_line);
+            }
+            if Instant::now() > deadline {
+                let log = std::fs::read_to_string(self.folder.path().join("inference-server.log")).unwrap_or_default();
+                let last = log.lines().last().unwrap_or("its log is empty").to_owned();
+                bail!("the inference server is not ready after {} s: {last}", START_TIMEOUT.as_secs());
+            }
+            std::thread::sleep(START_POLL);
+        }
+        Ok(self)
+    }
+}
+
+/// An evaluator that keeps its server running.
+struct Owned {
+    evaluator: Box<dyn Evaluator>,
+    _server: Arc<Server>,
+}
+
+impl Evaluator for Owned {
+    fn attributes(&self) -> Attributes {
+        self.evaluator.attributes()
+    }
+
+    fn evaluate(&mut self, batch: &Batch, predictions: &mut Predictions) -> Result<(), Error> {
+        self.evaluator.evaluate(batch, predictions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use games::GameKind;
+    use weights::{Digest, WeightsVersion};
+
+    use super::*;
+    use crate::trained::tests::architecture;
+
+    #[test]
+    fn a_server_that_ends_before_it_answers_is_reported_with_its_last_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("inference-server");
+        std::fs::write(&program, "#!/bin/sh\necho 'error: inference.device: no driver'\nexit 1\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let bytes = b"weights";
+        let manifest = Manifest {
+            version: WeightsVersion(3),
+            training_step: 10,
+            digest: Digest::of(bytes),
+            size_bytes: bytes.len() as u64,
+            architecture: architecture(&GameKind::TicTacToe),
+        };
+        let config = folder.path().join("config.toml");
+        let served = Served { config, manifest: &manifest, bytes, sets: Vec::new(), scheme: "http" };
+        let server = Server::start(program, &served).unwrap();
+        let error = server.ready().err().unwrap().to_string();
+        assert_eq!(error, "the inference server ended with status 1: error: inference.device: no driver");
+    }
+}
