@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bridge::EnvironmentSection;
-use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads, check_values};
+use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
 use game::Game;
 use games::GameKind;
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
@@ -18,7 +18,7 @@ use network_cpu::KernelPreference;
 use proto::security::use_credentials;
 use selfplay::SearchSettings;
 use service::config::{RunSection, Sources};
-use weights::{Architecture, Manifest, Model, WeightsVersion};
+use weights::{Manifest, Model, WeightsVersion};
 
 use crate::kept_versions::KeptVersions;
 use crate::remote;
@@ -182,7 +182,8 @@ impl Trained {
             Some(version) => KeptVersions::read(&run)?.bytes(*version)?,
             None => newest(&run)?,
         };
-        check(&game.rules(), &manifest, &run)?;
+        let manifest = evaluators::suited(&manifest, game.rules().spec())
+            .with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
         let (backend, bytes) = (options.backend(threads)?, bytes.into());
         let networks = match manifest.architecture.model {
             Model::Alphazero | Model::AlphazeroReturns { .. } => {
@@ -214,37 +215,6 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
         );
     }
     bail!("run {} has published no weights yet; train it with zerofleet train --run {}", run.name(), run.name())
-}
-
-fn check<G: Game>(game: &G, manifest: &Manifest, run: &RunDirectory) -> anyhow::Result<()> {
-    let spec = game.spec();
-    check_values(spec, manifest).with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
-    let expected = Architecture {
-        game: spec.name.clone(),
-        planes: spec.observation.planes,
-        height: spec.observation.height,
-        width: spec.observation.width,
-        actions: spec.actions,
-        ..manifest.architecture.clone()
-    };
-    if manifest.architecture == expected {
-        return Ok(());
-    }
-    if manifest.architecture.game != expected.game {
-        bail!(
-            "weights {} of run {} play {}, and the run is about {}; its folder was mixed with another run's",
-            manifest.version,
-            run.name(),
-            manifest.architecture.game,
-            expected.game
-        );
-    }
-    bail!(
-        "weights {} of run {} were made for other rules or observations of {} than this program's; train a new run",
-        manifest.version,
-        run.name(),
-        expected.game
-    )
 }
 
 #[cfg(test)]
