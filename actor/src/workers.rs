@@ -202,16 +202,14 @@ impl ThreadContext {
         published: &Published,
         is_loaded: bool,
     ) -> anyhow::Result<Option<Network>> {
-        let manifest = &published.manifest;
-        published.check_game(game.spec())?;
-        evaluators::check_values(game.spec(), manifest)?;
+        let manifest = evaluators::suited(&published.manifest, game.spec())?;
         if !manifest.architecture.model.has_dynamics() {
             selfplay::check_searchable(game)?;
         }
         if is_loaded {
-            return Ok(self.backend.try_build_network(manifest, &published.bytes)?);
+            return Ok(self.backend.try_build_network(&manifest, &published.bytes)?);
         }
-        Ok(Some(self.backend.build_network(manifest, &published.bytes)?))
+        Ok(Some(self.backend.build_network(&manifest, &published.bytes)?))
     }
 
     /// Waits for `event`, at most until the process drains, for which it returns `None`; no time of self-play is

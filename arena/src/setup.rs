@@ -64,16 +64,14 @@ impl<G: Game> Setup<G> {
     /// Builds the network of a version.
     ///
     /// # Errors
-    /// If the weights are for another game or predict other values, or are of an AlphaZero network for a game that
+    /// If the weights do not suit the game, or are of an AlphaZero network for a game that
     /// needs learned dynamics, or the backend fails.
     pub(crate) fn network(&self, manifest: &Manifest, bytes: &Bytes) -> anyhow::Result<Network> {
-        let (game, weights) = (&self.game.spec().name, &manifest.architecture.game);
-        anyhow::ensure!(weights == game, "weights of {weights}, not {game}");
-        evaluators::check_values(self.game.spec(), manifest)?;
+        let manifest = evaluators::suited(manifest, self.game.spec())?;
         if !manifest.architecture.model.has_dynamics() {
             selfplay::check_searchable(&self.game)?;
         }
-        Ok(self.backend.build_network(manifest, bytes)?)
+        Ok(self.backend.build_network(&manifest, bytes)?)
     }
 
     /// Returns a version as a player whose choice depends only on the position; with 0 simulations it plays the raw

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bridge::EnvironmentSection;
-use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads, check_values};
+use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
 use game::Game;
 use games::GameKind;
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
@@ -18,7 +18,7 @@ use network_cpu::KernelPreference;
 use proto::security::use_credentials;
 use selfplay::SearchSettings;
 use service::config::{RunSection, Sources};
-use weights::{Architecture, Manifest, Model, WeightsVersion};
+use weights::{Manifest, Model, WeightsVersion};
 
 use crate::kept_versions::KeptVersions;
 use crate::{own_server, remote};
@@ -95,9 +95,10 @@ impl Options {
     }
 
     /// The settings of an inference server of its own, which override the run file.
-    fn of_server(&self, threads: usize) -> Vec<String> {
+    fn of_server(&self, game: &GameKind, threads: usize) -> Vec<String> {
         let Self { device, precision, kernel, sets, .. } = self;
         let engine = [
+            format!("run.game={game}"),
             format!("inference.device={device}"),
             format!("inference.precision={precision}"),
             format!("inference.kernel={kernel}"),
@@ -203,9 +204,10 @@ impl Trained {
             Some(version) => KeptVersions::read(&run)?.bytes(*version)?,
             None => newest(&run)?,
         };
-        check(&game.rules(), &manifest, &run)?;
+        let manifest = evaluators::suited(&manifest, game.rules().spec())
+            .with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
         if options.needs_server() {
-            let (scheme, sets) = (config.security.scheme(), options.of_server(threads));
+            let (scheme, sets) = (config.security.scheme(), options.of_server(&game, threads));
             use_credentials(&config.security)?;
             let config = run.config();
             let served = own_server::Served { config, manifest: &manifest, bytes: &bytes, sets, scheme };
@@ -243,37 +245,6 @@ fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
         );
     }
     bail!("run {} has published no weights yet; train it with zerofleet train --run {}", run.name(), run.name())
-}
-
-fn check<G: Game>(game: &G, manifest: &Manifest, run: &RunDirectory) -> anyhow::Result<()> {
-    let spec = game.spec();
-    check_values(spec, manifest).with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
-    let expected = Architecture {
-        game: spec.name.clone(),
-        planes: spec.observation.planes,
-        height: spec.observation.height,
-        width: spec.observation.width,
-        actions: spec.actions,
-        ..manifest.architecture.clone()
-    };
-    if manifest.architecture == expected {
-        return Ok(());
-    }
-    if manifest.architecture.game != expected.game {
-        bail!(
-            "weights {} of run {} play {}, and the run is about {}; its folder was mixed with another run's",
-            manifest.version,
-            run.name(),
-            manifest.architecture.game,
-            expected.game
-        );
-    }
-    bail!(
-        "weights {} of run {} were made for other rules or observations of {} than this program's; train a new run",
-        manifest.version,
-        run.name(),
-        expected.game
-    )
 }
 
 #[cfg(test)]
@@ -437,8 +408,8 @@ pub(crate) mod tests {
         let runs = tempfile::tempdir().unwrap();
         let run = begin(runs.path());
         publish(&run, architecture(&GameKind::ConnectFour), 1);
-        let error = refusal(runs.path(), "noughts");
-        assert!(error.contains("play connect_four, and the run is about tic_tac_toe"), "{error}");
+        let error = service::chain(&Trained::open(&args(runs.path(), "noughts"), 1).err().unwrap());
+        assert!(error.contains("the weights are for connect_four, not for tic_tac_toe"), "{error}");
     }
 
     #[cfg(not(feature = "torch"))]

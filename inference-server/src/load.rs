@@ -50,14 +50,13 @@ impl Loader {
 
     /// Builds and warms up an evaluator for each thread, and makes the version the newest.
     pub(crate) fn load(&self, published: &Published) -> anyhow::Result<()> {
-        published.check_game(&self.spec)?;
-        let manifest = &published.manifest;
+        let manifest = evaluators::suited(&published.manifest, &self.spec)?;
         let model = manifest.architecture.model;
         ensure!(
             model == Model::Alphazero,
             "a server answers with the chances of wins, draws and losses, which a network of {model:?} does not predict"
         );
-        let build = |_| self.backend.build(manifest, &published.bytes);
+        let build = |_| self.backend.build(&manifest, &published.bytes);
         let mut evaluators: Vec<Box<dyn Evaluator>> = (0..self.threads).map(build).collect::<Result<_, _>>()?;
         // An engine serves all threads and selects its kernels once.
         let warmed = if self.backend.engine_counts().is_some() { 1 } else { evaluators.len() };

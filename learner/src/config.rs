@@ -473,6 +473,7 @@ impl Config {
         if *model != ModelKind::Alphazero || spec.scoring == Scoring::Rewards {
             self.network.check_default_design(&spec.name)?;
         }
+        self.network.check_heads(spec)?;
         if *model == ModelKind::Alphazero && spec.recording.is_some() {
             let reason =
                 format!("alphazero searches by the rules, and those of {name} are not known: set it to muzero");

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use training::ModelLayers;
-use weights::{Architecture, Design, NormKind};
+use weights::{Architecture, Design, HeadKind, NormKind};
 
 /// The size of a network, for a person to read before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +35,16 @@ impl fmt::Display for NetworkSize {
         let Self { architecture, parameters, multiply_adds } = self;
         let Architecture { blocks, channels, design, .. } = architecture;
         let megabytes = (parameters * size_of::<f32>()) as f64 / 1e6;
-        let Design { activation, block, norm, attention, attention_heads } = design;
+        let Design { activation, block, norm, attention, attention_heads, heads } = design;
         write!(f, "network: {blocks} {block} blocks of {channels} channels, {activation}")?;
         if *attention > 0 {
             write!(f, ", {attention} attention blocks of {attention_heads} heads")?;
         }
         if *norm != NormKind::Batch {
             write!(f, ", {norm} norm")?;
+        }
+        if *heads != HeadKind::Flattened {
+            write!(f, ", {heads} heads")?;
         }
         write!(f, "; ")?;
         write!(f, "{parameters} parameters ({megabytes:.1} MB)")?;

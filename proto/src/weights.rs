@@ -8,9 +8,8 @@ mod serve;
 mod service;
 mod subscriber;
 
-use ::weights::{Architecture, Digest, Manifest, WeightsVersion};
+use ::weights::{Digest, Manifest, WeightsVersion};
 use bytes::Bytes;
-use game::Spec;
 pub use serve::{serve, serve_with};
 pub use service::{PublishError, Publisher, WeightsService};
 pub use subscriber::{Subscriber, SubscriberSettings, SubscriberStats};
@@ -28,43 +27,6 @@ pub struct Published {
     pub manifest: Manifest,
     /// Its bytes, a safetensors file.
     pub bytes: Bytes,
-}
-
-/// The reason why weights do not match a game.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OtherGame {
-    /// The weights were trained for another game.
-    #[error("the weights are for {weights}, not for {game}")]
-    Name {
-        /// The game of the weights.
-        weights: String,
-        /// The game played here.
-        game: String,
-    },
-    /// The network takes other observations or actions.
-    #[error("the network takes [planes, height, width, actions] {takes:?}, the game has {has:?}")]
-    Shape {
-        /// The shape of the network.
-        takes: [usize; 4],
-        /// The shape of the game.
-        has: [usize; 4],
-    },
-}
-
-impl Published {
-    /// Checks that the network can play a game.
-    ///
-    /// # Errors
-    /// [`OtherGame`].
-    pub fn check_game(&self, spec: &Spec) -> Result<(), OtherGame> {
-        let Architecture { game, planes, height, width, actions, .. } = &self.manifest.architecture;
-        if *game != spec.name {
-            return Err(OtherGame::Name { weights: game.clone(), game: spec.name.clone() });
-        }
-        let (takes, shape) = ([*planes, *height, *width, *actions], spec.observation);
-        let has = [shape.planes, shape.height, shape.width, spec.actions];
-        if takes == has { Ok(()) } else { Err(OtherGame::Shape { takes, has }) }
-    }
 }
 
 /// The range of bytes requested.

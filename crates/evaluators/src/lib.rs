@@ -1,5 +1,5 @@
 //! Builds evaluators of published weights on the fastest engine of this machine: [`choose`] turns [`Settings`] into a
-//! [`Backend`], which builds a [`Network`] for each thread; [`check_values`] checks that it suits a game.
+//! [`Backend`], which builds a [`Network`] for each thread; [`suited`] checks that weights suit a game.
 //!
 //! The engines are the CPU kernel and, with the feature `torch`, libtorch. A named device or kernel is the only engine,
 //! or else an [`Invalid`] setting; where several are allowed, each batch size uses the engine that measures fastest.
@@ -17,4 +17,4 @@ pub use backend::{Backend, Error};
 pub use choose::{BatchMax, Calibration, Chosen, Host, Invalid, Settings, Threads, choose};
 pub use device::device_of;
 pub use measured::Store;
-pub use network::{Network, WrongValues, check_values};
+pub use network::{Network, Unsuitable, suited};

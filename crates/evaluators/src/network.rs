@@ -1,6 +1,6 @@
-use game::{Scoring, Spec};
+use game::{ObservationShape, Scoring, Spec};
 use inference::{Attributes, Evaluator, LatentModel};
-use weights::{Manifest, Model};
+use weights::{Board, Manifest, Model, OtherGame};
 
 /// A network that was built for one thread.
 pub enum Network {
@@ -21,30 +21,45 @@ impl Network {
     }
 }
 
-/// An AlphaZero network whose values are not what the game is scored by.
+/// The reason why weights do not suit a game.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the weights predict {predicted}, and {game} is scored by {scored_by}")]
-pub struct WrongValues {
-    /// The name of the game.
-    pub game: String,
-    /// What the network predicts.
-    pub predicted: &'static str,
-    /// What the game is scored by.
-    pub scored_by: &'static str,
+pub enum Unsuitable {
+    /// They are of another game, or of a board on which the network cannot be evaluated.
+    #[error(transparent)]
+    Game(#[from] OtherGame),
+    /// An AlphaZero network whose values are not what the game is scored by.
+    #[error("the weights predict {predicted}, and {game} is scored by {scored_by}")]
+    Values {
+        /// The name of the game.
+        game: String,
+        /// What the network predicts.
+        predicted: &'static str,
+        /// What the game is scored by.
+        scored_by: &'static str,
+    },
 }
 
-/// Checks that weights predict what the game is scored by: an AlphaZero network predicts either wins, draws and losses
-/// or returns. A MuZero network suits every game.
+/// Returns the manifest of weights on the board of a game, which may be another board than that of their training if no
+/// tensor depends on it.
 ///
 /// # Errors
-/// [`WrongValues`] if they do not.
-pub fn check_values(spec: &Spec, manifest: &Manifest) -> Result<(), WrongValues> {
-    let wrong = |predicted, scored_by| Err(WrongValues { game: spec.name.clone(), predicted, scored_by });
+/// [`Unsuitable`] unless the network takes the game's observations and actions, and predicts what the game is scored
+/// by: an AlphaZero network predicts either wins, draws and losses or returns. The values of a MuZero network suit every
+/// game.
+pub fn suited(manifest: &Manifest, spec: &Spec) -> Result<Manifest, Unsuitable> {
+    let manifest = manifest.on(board(spec))?;
+    let wrong = |predicted, scored_by| Err(Unsuitable::Values { game: spec.name.clone(), predicted, scored_by });
     match (manifest.architecture.model, spec.scoring) {
         (Model::Alphazero, Scoring::Rewards) => wrong("wins, draws and losses", "its rewards"),
         (Model::AlphazeroReturns { .. }, Scoring::Outcome) => wrong("returns", "its outcome"),
-        _ => Ok(()),
+        _ => Ok(manifest),
     }
+}
+
+/// Returns what a network sees of a game.
+fn board(spec: &Spec) -> Board<'_> {
+    let ObservationShape { planes, height, width } = spec.observation;
+    Board { game: &spec.name, observation: [planes, height, width], actions: spec.actions }
 }
 
 impl std::fmt::Debug for Network {

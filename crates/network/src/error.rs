@@ -43,6 +43,14 @@ pub enum Error {
         /// The number of channels of the convolution.
         channels: usize,
     },
+    /// Pooled heads have an output for each cell, and the game has fewer actions.
+    #[error("pooled heads need an action of each cell, and {actions} actions are fewer than {cells} cells")]
+    PooledHeads {
+        /// The number of actions.
+        actions: usize,
+        /// The number of cells.
+        cells: usize,
+    },
     /// The architecture is that of another model.
     #[error("the network is not of the model {expected}")]
     Model {

@@ -1,7 +1,7 @@
 use game::Outcome;
-use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
+use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
-use crate::{AttentionBlock, Error, GROUP_CHANNELS, HEAD_CHANNELS, POOLING_PERIOD, VALUE_HIDDEN};
+use crate::{AttentionBlock, Error, GROUP_CHANNELS, HEAD_CHANNELS, POOLED, POOLING_PERIOD, VALUE_HIDDEN};
 
 /// The layers of a residual tower with a policy head and a win/draw/loss value head.
 ///
@@ -25,6 +25,13 @@ use crate::{AttentionBlock, Error, GROUP_CHANNELS, HEAD_CHANNELS, POOLING_PERIOD
 ///   z the output of the second convolution's batch norm, `t = W₂ relu(W₁ [mean of z] + b₁) + b₂`, and the
 ///   input is added to `sigmoid(t[:C]) · z + t[C:]`. W₁ `[S, C]`, W₂ `[2C, S]`.
 ///
+/// Pooled heads, of the design's other [`HeadKind`](weights::HeadKind), have no tensor whose shape depends on the board.
+/// With h `[H · W, 32]`, a head's features behind the activation, `P(h) = [means, s · means, maxima]` `[96]` of the
+/// channels over the cells, with [`mean_scale`](crate::mean_scale) s. Of A = k · H · W + m actions with m < H · W, action
+/// cell · k + i is the i-th of a cell: its logits are a matrix of the features of each cell, `[k, 32]`; those of the last
+/// m actions a matrix of P(h), `[m, 96]`, called `policy.rest`. The hidden units of the value are a matrix of P(h),
+/// `[64, 96]`.
+///
 /// Behind the residual blocks an architecture may have [`AttentionBlock`]s. The norm behind convolutions is that of the
 /// design's [`NormKind`](weights::NormKind), batch norm by default.
 ///
@@ -42,11 +49,14 @@ pub struct Layers {
     pub attention: Vec<AttentionBlock>,
     /// The 1×1 convolution in front of the policy.
     pub policy: Layer,
-    /// Features to policy logits.
+    /// Features to policy logits: of all cells to all of them, or pointwise, of each cell to its own.
     pub policy_output: Layer,
+    /// Pooled features to the policy logits of actions that belong to no cell; only with pooled heads, and if the game
+    /// has such actions.
+    pub policy_rest: Option<Layer>,
     /// The 1×1 convolution in front of the value.
     pub value: Layer,
-    /// Features to the hidden units of the value head.
+    /// Features, flattened or pooled, to the hidden units of the value head.
     pub value_hidden: Layer,
     /// Hidden units to logits of a win, a draw and a loss.
     pub value_output: Layer,
@@ -207,13 +217,22 @@ impl Layers {
             return Err(Error::Model { expected: "alphazero" });
         }
         let &Architecture { planes, height, width, actions, channels, blocks, design, .. } = architecture;
-        let features = height * width * HEAD_CHANNELS;
+        let flattened = height * width * HEAD_CHANNELS;
+        let [of_cell, others] = architecture.board().actions_of_cells();
+        let (policy_output, policy_rest, features) = match design.heads {
+            HeadKind::Flattened => (Layer::linear("policy.output", flattened, actions), None, flattened),
+            HeadKind::Pooled => {
+                let rest = (others > 0).then(|| Layer::linear("policy.rest", POOLED, others));
+                (Layer::pointwise("policy.output", HEAD_CHANNELS, of_cell), rest, POOLED)
+            }
+        };
         Ok(Self {
             stem: Layer::convolution("stem", (3, design.norm), planes, channels),
             blocks: (0..blocks).map(|index| Block::new(architecture, index)).collect(),
             attention: (0..design.attention).map(|index| AttentionBlock::new(architecture, index)).collect(),
             policy: Layer::convolution("policy", (1, design.norm), channels, HEAD_CHANNELS),
-            policy_output: Layer::linear("policy.output", features, actions),
+            policy_output,
+            policy_rest,
             value: Layer::convolution("value", (1, design.norm), channels, HEAD_CHANNELS),
             value_hidden: Layer::linear("value.hidden", features, VALUE_HIDDEN),
             value_output: Layer::linear("value.output", VALUE_HIDDEN, Outcome::RESULTS),
@@ -223,7 +242,8 @@ impl Layers {
 
     /// Every layer, from the observation to the outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Layer> {
-        let heads = [&self.policy, &self.policy_output, &self.value, &self.value_hidden, &self.value_output];
+        let policy = [&self.policy, &self.policy_output].into_iter().chain(&self.policy_rest);
+        let heads = policy.chain([&self.value, &self.value_hidden, &self.value_output]);
         let attention = self.attention.iter().flat_map(AttentionBlock::layers);
         std::iter::once(&self.stem).chain(self.blocks.iter().flat_map(Block::layers)).chain(attention).chain(heads)
     }
@@ -309,6 +329,10 @@ impl Layer {
 
     pub(crate) fn linear(name: &str, inputs: usize, outputs: usize) -> Self {
         Self { name: name.to_owned(), kind: LayerKind::Linear, inputs, outputs }
+    }
+
+    fn pointwise(name: &str, inputs: usize, outputs: usize) -> Self {
+        Self { name: name.to_owned(), kind: LayerKind::Pointwise, inputs, outputs }
     }
 
     pub(crate) fn dense(name: &str, inputs: usize, outputs: usize) -> Self {
@@ -418,17 +442,22 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
 /// channels.
 fn check_design(architecture: &Architecture) -> Result<(), Error> {
     let &Architecture { channels, design, .. } = architecture;
-    let Design { activation, block, norm, attention, attention_heads: heads } = design;
+    let Design { activation, block, norm, attention, attention_heads: heads, heads: kind } = design;
     let others = [
         (activation != Activation::Relu, format!("activation {activation}")),
         (block != BlockKind::Residual, format!("block {block}")),
         (norm != NormKind::Batch, format!("norm {norm}")),
         (attention > 0, format!("attention {attention}")),
+        (kind != HeadKind::Flattened, format!("heads {kind}")),
     ];
     if let Some((_, part)) =
         others.into_iter().find(|(is_other, _)| *is_other && architecture.model != Model::Alphazero)
     {
         return Err(Error::Design { part });
+    }
+    let (actions, cells) = (architecture.actions, architecture.height * architecture.width);
+    if kind == HeadKind::Pooled && actions < cells {
+        return Err(Error::PooledHeads { actions, cells });
     }
     // Without attention blocks a number of heads would make two names of one network.
     let fits = if attention == 0 { heads == 0 } else { heads > 0 && channels.is_multiple_of(heads) };
@@ -521,13 +550,39 @@ mod tests {
             (Design { block: BlockKind::Bottleneck, ..Design::default() }, "block bottleneck"),
             (Design { norm: NormKind::Layer, ..Design::default() }, "norm layer"),
             (Design { attention: 2, attention_heads: 4, ..Design::default() }, "attention 2"),
+            (Design { heads: HeadKind::Pooled, ..Design::default() }, "heads pooled"),
         ];
         for (design, part) in others {
-            let other = Architecture { design, model: Model::muzero(5), ..complete() };
+            let other = Architecture { design, model: Model::muzero(5), actions: 12, ..complete() };
             let error = check(&other).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("alphazero"), "{error}");
-            assert_eq!(check(&Architecture { design, ..complete() }), Ok(()));
+            assert_eq!(check(&Architecture { design, actions: 12, ..complete() }), Ok(()));
         }
+    }
+
+    #[test]
+    fn no_tensor_of_a_network_with_pooled_heads_depends_on_the_board() {
+        let design = Design { heads: HeadKind::Pooled, ..Design::default() };
+        let on = |height: usize, width: usize| {
+            let actions = 3 * height * width + 2;
+            Layers::new(&Architecture { design, height, width, actions, ..complete() }).unwrap()
+        };
+        let (small, large) = (on(3, 4), on(9, 7));
+        assert!(small.tensors().eq(large.tensors()));
+        let expected: [(&str, &[usize]); 4] = [
+            ("policy.output.weight", &[3, 32]),
+            ("policy.rest.weight", &[2, 96]),
+            ("value.hidden.weight", &[64, 96]),
+            ("value.output.weight", &[3, 64]),
+        ];
+        let tensors: Vec<_> = small.tensors().collect();
+        for (name, shape) in expected {
+            assert!(tensors.iter().any(|tensor| tensor.name == name && tensor.shape == shape), "{name}");
+        }
+        let flattened = Layers::new(&Architecture { actions: 38, ..complete() }).unwrap();
+        let [before, after] = [12 * 32 * (38 + 64), 12 * 32 * 3 + 96 * (2 + 64)];
+        assert_eq!(flattened.multiply_adds() - before, small.multiply_adds() - after);
+        assert_eq!(check(&Architecture { design, ..complete() }), Err(Error::PooledHeads { actions: 5, cells: 12 }));
     }
 
     #[test]

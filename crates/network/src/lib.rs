@@ -5,7 +5,7 @@
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
 //! [`LatentLayers`] lists those of a MuZero network, of which an AlphaZero network of returns lacks the
 //! [`DynamicsLayers`]; [`ChanceLayers`] lists what Stochastic MuZero adds, [`ConsistencyLayers`] what only training
-//! needs, [`AttentionBlock`] the layers behind a tower. [`activation`] computes what a [`Design`](weights::Design)
+//! needs, [`AttentionBlock`] the layers behind a tower, [`mean_scale`] how a pooled mean depends on the board. [`activation`] computes what a [`Design`](weights::Design)
 //! names, [`shares`] what lies between the products of attention. [`check`] checks an architecture against the limits,
 //! such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a safetensors file and back; an [`Error`]
 //! names the tensor that is wrong. Start with [`Layers`].
@@ -18,6 +18,7 @@ mod error;
 mod file;
 mod latent_layers;
 mod layers;
+mod pooled;
 pub mod shares;
 
 pub use attention::AttentionBlock;
@@ -30,10 +31,13 @@ pub use layers::{
     ACTIONS_MAX, ATTENTION_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer, LayerKind, Layers,
     PLANES_MAX, Role, SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
 };
-pub use weights::{Activation, Architecture, BlockKind, NormKind};
+pub use pooled::mean_scale;
+pub use weights::{Activation, Architecture, BlockKind, HeadKind, NormKind};
 
 /// Channels of the 1×1 convolution in front of each head.
 pub const HEAD_CHANNELS: usize = 32;
+/// Numbers of a position behind the pooling of a head: means, scaled means and maxima of its channels.
+pub const POOLED: usize = 3 * HEAD_CHANNELS;
 /// Planes into which the dynamics of a residual MuZero network map an action.
 pub const ACTION_PLANES: usize = 4;
 /// Units of the hidden layer of the value head.

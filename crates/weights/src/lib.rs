@@ -3,10 +3,15 @@
 //! A version is immutable: a [`WeightsVersion`] always identifies the same bytes, which the [`Digest`] in its
 //! [`Manifest`] verifies; the manifest also holds the [`Architecture`]. [`Assembly`] joins the chunks of a transfer,
 //! which may be resumed, and returns an [`AssemblyError`] if they are not the bytes of the manifest. The bytes are a
-//! safetensors file, which this crate does not read. Start with [`Manifest`].
+//! safetensors file, which this crate does not read. A network whose tensors do not depend on the [`Board`] can be used on
+//! several of a game. Start with [`Manifest`].
 
 mod assembly;
+mod board;
 mod manifest;
 
 pub use assembly::{Assembly, AssemblyError};
-pub use manifest::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, NormKind, WeightsVersion};
+pub use board::{Board, OtherGame};
+pub use manifest::{
+    Activation, Architecture, BlockKind, Design, Digest, HeadKind, Manifest, Model, NormKind, WeightsVersion,
+};

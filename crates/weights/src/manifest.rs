@@ -108,6 +108,9 @@ pub struct Design {
     /// The number of heads of each attention block, a divisor of the channels; 0 without attention blocks.
     #[serde(skip_serializing_if = "is_default")]
     pub attention_heads: usize,
+    /// The layers of the policy head and of the value head.
+    #[serde(skip_serializing_if = "is_default")]
+    pub heads: HeadKind,
 }
 
 /// Returns whether a part of a design is not written.
@@ -195,6 +198,38 @@ impl NormKind {
 }
 
 impl std::fmt::Display for NormKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The layers of a head behind its 1×1 convolution.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadKind {
+    /// A matrix of the features of all cells, as in AlphaZero: its size depends on the board.
+    #[default]
+    Flattened,
+    /// The actions of a cell from the features of that cell, the other actions and the value from features pooled over
+    /// the board, as in KataGo (Wu 2019): no tensor depends on the board.
+    Pooled,
+}
+
+impl HeadKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Flattened, Self::Pooled];
+
+    /// Returns its name in run files and manifests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flattened => "flattened",
+            Self::Pooled => "pooled",
+        }
+    }
+}
+
+impl std::fmt::Display for HeadKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -329,7 +364,7 @@ pub struct Manifest {
 
 #[cfg(test)]
 mod tests {
-    use super::{Activation, Architecture, BlockKind, Design, Model, NormKind};
+    use super::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
     const PLAIN: &str = r#"{
     "game": "any", "planes": 2, "height": 3, "width": 3, "actions": 9, "channels": 8, "blocks": 1
@@ -373,6 +408,17 @@ mod tests {
         }
         let error = serde_json::from_str::<Design>(r#"{"norm":"instance"}"#).unwrap_err().to_string();
         assert!(error.contains("`instance`") && error.contains("`batch`, `layer`, `group`"), "{error}");
+    }
+
+    #[test]
+    fn heads_are_written_by_their_name_where_they_are_not_the_default() {
+        for heads in HeadKind::ALL {
+            let design = Design { heads, ..Design::default() };
+            let text = serde_json::to_string(&design).unwrap();
+            let of_heads = if heads == HeadKind::Flattened { "" } else { r#","heads":"pooled""# };
+            assert_eq!(text, format!(r#"{{"activation":"relu","block":"residual"{of_heads}}}"#));
+            assert_eq!(serde_json::from_str::<Design>(&text).unwrap(), design);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@ use ::network::GROUP_CHANNELS;
 use game::{Game, ObservationShape, Scoring, Spec};
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
-use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
+use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
 use super::NetworkPreset;
 
@@ -34,6 +34,9 @@ pub struct NetworkSection {
     pub attention: usize,
     /// Heads of each attention block, a divisor of the channels.
     pub attention_heads: usize,
+    /// The heads: `flattened`, whose tensors are of one board, or `pooled`, which make one network of all boards of a
+    /// game. The latter are of the same models as other activations.
+    pub heads: HeadKind,
     /// `alphazero`, for search by the rules of the game, `muzero`, for search by learned dynamics, or
     /// `stochastic_muzero`, for search by learned dynamics with chance.
     pub model: ModelKind,
@@ -76,6 +79,7 @@ impl Default for NetworkSection {
             attention: 0,
             // 16 channels each by default.
             attention_heads: 4,
+            heads: HeadKind::Flattened,
             model: ModelKind::Alphazero,
             support: 25,
             value_prefix: false,
@@ -102,7 +106,8 @@ impl NetworkSection {
     pub fn design(&self) -> Design {
         let block = if self.preset == NetworkPreset::B50c320 { BlockKind::Bottleneck } else { self.block };
         let attention_heads = if self.attention == 0 { 0 } else { self.attention_heads };
-        Design { activation: self.activation, block, norm: self.norm, attention: self.attention, attention_heads }
+        let &Self { activation, norm, attention, heads, .. } = self;
+        Design { activation, block, norm, attention, attention_heads, heads }
     }
 
     /// Returns channels and blocks: those of the preset, or as they are set.
@@ -134,12 +139,13 @@ impl NetworkSection {
     /// # Errors
     /// Names the key.
     pub(super) fn check_default_design(&self, game: &str) -> Result<(), ConfigError> {
-        let Design { activation, block, norm, attention, attention_heads: _ } = self.design();
+        let Design { activation, block, norm, attention, attention_heads: _, heads } = self.design();
         let is_set = [
             ("network.activation", activation != Activation::Relu, activation.to_string()),
             ("network.block", block != BlockKind::Residual, block.to_string()),
             ("network.norm", norm != NormKind::Batch, norm.to_string()),
             ("network.attention", attention > 0, attention.to_string()),
+            ("network.heads", heads != HeadKind::Flattened, heads.to_string()),
         ];
         match is_set.into_iter().find(|(_, is_set, _)| *is_set) {
             Some((key, _, value)) => {
@@ -151,6 +157,22 @@ impl NetworkSection {
             }
             None => Ok(()),
         }
+    }
+
+    /// Checks that the game has the actions of pooled heads.
+    ///
+    /// # Errors
+    /// Names the key.
+    pub(super) fn check_heads(&self, spec: &Spec) -> Result<(), ConfigError> {
+        let ObservationShape { height, width, .. } = spec.observation;
+        if self.heads == HeadKind::Flattened || spec.actions >= height * width {
+            return Ok(());
+        }
+        let reason = format!(
+            "`pooled` needs an action of each cell, and {} has {} actions on {height}x{width} cells: leave it out",
+            spec.name, spec.actions
+        );
+        Err(ConfigError::invalid("network.heads", reason))
     }
 
     /// Returns the network that is trained in a game.
@@ -230,6 +252,20 @@ mod tests {
         assert!(error.contains("network.global_pooling") && error.contains("must be from 0 to 31"), "{error}");
         let error = answered(NetworkSection { model: ModelKind::Muzero, ..network }).unwrap_err();
         assert!(error.contains("network.block") && error.contains("`bottleneck`"), "{error}");
+    }
+
+    #[test]
+    fn pooled_heads_are_read_by_their_name_and_refused_where_they_cannot_be_built() {
+        let read = |text: &str| serde_json::from_str::<NetworkSection>(text).map_err(|error| error.to_string());
+        let network = read(r#"{"heads": "pooled"}"#).unwrap();
+        assert_eq!(answered(network.clone()).unwrap().design().heads, HeadKind::Pooled);
+        assert!(read(r#"{"heads": "dense"}"#).unwrap_err().contains("expected `flattened` or `pooled`"));
+        let error = answered(NetworkSection { model: ModelKind::Muzero, ..network.clone() }).unwrap_err();
+        assert!(error.contains("network.heads") && error.contains("`pooled`"), "{error}");
+        let columns = Config { network, ..Config::default() };
+        assert_eq!(columns.run.game, "connect_four");
+        let error = columns.settings().unwrap_err().to_string();
+        assert!(error.contains("network.heads") && error.contains("7 actions on 6x7 cells"), "{error}");
     }
 
     #[test]

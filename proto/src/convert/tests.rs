@@ -6,7 +6,9 @@ mod round_trips;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use ::weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, NormKind, WeightsVersion};
+use ::weights::{
+    Activation, Architecture, BlockKind, Design, Digest, HeadKind, Manifest, Model, NormKind, WeightsVersion,
+};
 use experience::{ActionProbability, Episode, Sample, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome, Player};
 use proptest::prelude::*;
@@ -272,12 +274,14 @@ fn designs() -> impl Strategy<Value = Design> {
     let kinds = (proptest::sample::select(activations), proptest::sample::select(blocks));
     let norms = proptest::sample::select(NormKind::ALL.to_vec());
     // One head fits any number of channels.
-    (kinds, norms, 0..=DIMENSION_MAX as usize).prop_map(|((activation, block), norm, attention)| Design {
+    let heads = proptest::sample::select(HeadKind::ALL.to_vec());
+    (kinds, norms, 0..=DIMENSION_MAX as usize, heads).prop_map(|((activation, block), norm, attention, heads)| Design {
         activation,
         block,
         norm,
         attention,
         attention_heads: attention.min(1),
+        heads,
     })
 }
 

@@ -1,4 +1,6 @@
-use weights::{Activation, Architecture, BlockKind, Design, Digest, Manifest, Model, NormKind, WeightsVersion};
+use weights::{
+    Activation, Architecture, BlockKind, Design, Digest, HeadKind, Manifest, Model, NormKind, WeightsVersion,
+};
 
 use super::{Invalid, between, count, inside, invalid, name, required, wire_count};
 use crate::limits::{ACTIONS_MAX, CHUNK_BYTES_MAX, DIMENSION_MAX};
@@ -48,7 +50,7 @@ impl From<&Architecture> for v1::Architecture {
             blocks,
             squeeze_excitation,
             global_pooling,
-            design: Design { activation, block, norm, attention, attention_heads },
+            design: Design { activation, block, norm, attention, attention_heads, heads },
             model,
         } = architecture;
         Self {
@@ -70,6 +72,7 @@ impl From<&Architecture> for v1::Architecture {
             norm: v1::NormKind::from(*norm).into(),
             attention: wire_count(*attention),
             attention_heads: wire_count(*attention_heads),
+            heads: v1::HeadKind::from(*heads).into(),
         }
     }
 }
@@ -97,6 +100,7 @@ impl TryFrom<v1::Architecture> for Architecture {
             norm,
             attention,
             attention_heads,
+            heads,
         } = message;
         let max = count("planes", DIMENSION_MAX)?;
         let channels = between("channels", channels, 1, max)?;
@@ -121,6 +125,7 @@ impl TryFrom<v1::Architecture> for Architecture {
                 norm: norm_from_wire(norm)?,
                 attention: between("attention", attention, 0, max)?,
                 attention_heads: between("attention_heads", attention_heads, 0, channels)?,
+                heads: heads_from_wire(heads)?,
             },
             model: match (support, codes) {
                 (0, _) if muzero_value_prefix => {
@@ -195,6 +200,24 @@ fn norm_from_wire(norm: i32) -> Result<NormKind, Invalid> {
         Ok(v1::NormKind::Layer) => Ok(NormKind::Layer),
         Ok(v1::NormKind::Group) => Ok(NormKind::Group),
         Err(_) => Err(invalid("norm", format!("{norm} is not a kind of norm that this version knows"))),
+    }
+}
+
+impl From<HeadKind> for v1::HeadKind {
+    fn from(heads: HeadKind) -> Self {
+        match heads {
+            // As before there were others.
+            HeadKind::Flattened => Self::Unspecified,
+            HeadKind::Pooled => Self::Pooled,
+        }
+    }
+}
+
+fn heads_from_wire(heads: i32) -> Result<HeadKind, Invalid> {
+    match v1::HeadKind::try_from(heads) {
+        Ok(v1::HeadKind::Unspecified | v1::HeadKind::Flattened) => Ok(HeadKind::Flattened),
+        Ok(v1::HeadKind::Pooled) => Ok(HeadKind::Pooled),
+        Err(_) => Err(invalid("heads", format!("{heads} is not a kind of head that this version knows"))),
     }
 }
 

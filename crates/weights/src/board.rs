@@ -1,0 +1,177 @@
+//! The network of one board, evaluated on another: [`Architecture::on`].
+
+use crate::{Architecture, HeadKind, Manifest};
+
+/// What a network sees of a game: the game with its board, the observation and the actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Board<'a> {
+    /// The name of the game, with its board: `go-9`.
+    pub game: &'a str,
+    /// The observation, `[C, H, W]`.
+    pub observation: [usize; 3],
+    /// The number of actions.
+    pub actions: usize,
+}
+
+/// The reason why a network cannot be evaluated on a board.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OtherGame {
+    /// The weights were trained for another game.
+    #[error("the weights are for {weights}, not for {game}")]
+    Name {
+        /// The game of the weights.
+        weights: String,
+        /// The game played here.
+        game: String,
+    },
+    /// The weights were trained for another board of the game, and some of their tensors depend on it.
+    #[error("the weights are for {weights}, not for {game}: {reason}")]
+    Board {
+        /// The game of the weights, with its board.
+        weights: String,
+        /// The game played here, with its board.
+        game: String,
+        /// What depends on the board.
+        reason: &'static str,
+    },
+    /// The network takes other observations or actions.
+    #[error("the network takes [planes, height, width, actions] {takes:?}, {game} has {has:?}")]
+    Shape {
+        /// The game played here.
+        game: String,
+        /// The shape of the network.
+        takes: [usize; 4],
+        /// The shape of the game.
+        has: [usize; 4],
+    },
+}
+
+impl Board<'_> {
+    /// Returns k, the number of actions of each cell, and m, the number of actions that belong to no cell: action
+    /// cell · k + i is the i-th of a cell, and the last m of all actions are the others.
+    #[must_use]
+    pub const fn actions_of_cells(self) -> [usize; 2] {
+        let [_, height, width] = self.observation;
+        actions_of_cells(self.actions, height * width)
+    }
+
+    /// The name of the game without its board.
+    fn family(&self) -> &str {
+        self.game.split_once('-').map_or(self.game, |(family, _)| family)
+    }
+}
+
+const fn actions_of_cells(actions: usize, cells: usize) -> [usize; 2] {
+    if cells == 0 { [0, actions] } else { [actions / cells, actions % cells] }
+}
+
+impl Architecture {
+    /// Returns the board that the network was trained on last.
+    #[must_use]
+    pub fn board(&self) -> Board<'_> {
+        let &Self { ref game, planes, height, width, actions, .. } = self;
+        Board { game, observation: [planes, height, width], actions }
+    }
+
+    /// Returns the architecture of the same tensors on a board of the same game. With [pooled](HeadKind::Pooled) heads
+    /// and without attention the tensors are those of every board; else the board must be the same.
+    ///
+    /// # Errors
+    /// [`OtherGame`].
+    pub fn on(&self, board: Board<'_>) -> Result<Self, OtherGame> {
+        let own = self.board();
+        let names = || (own.game.to_owned(), board.game.to_owned());
+        if own.family() != board.family() {
+            let (weights, game) = names();
+            return Err(OtherGame::Name { weights, game });
+        }
+        if own.game != board.game {
+            let reason = match (self.design.heads, self.design.attention) {
+                (HeadKind::Flattened, _) => "its heads are not pooled (network.heads)",
+                (HeadKind::Pooled, 1..) => "attention blocks learn offsets of one board",
+                (HeadKind::Pooled, 0) => "",
+            };
+            if !reason.is_empty() {
+                let (weights, game) = names();
+                return Err(OtherGame::Board { weights, game, reason });
+            }
+        }
+        let fits = if own.game == board.game {
+            own == board
+        } else {
+            own.observation[0] == board.observation[0] && own.actions_of_cells() == board.actions_of_cells()
+        };
+        if !fits {
+            let shape = |Board { observation: [planes, height, width], actions, .. }| [planes, height, width, actions];
+            let game = board.game.to_owned();
+            return Err(OtherGame::Shape { game, takes: shape(own), has: shape(board) });
+        }
+        let [planes, height, width] = board.observation;
+        Ok(Self { game: board.game.to_owned(), planes, height, width, actions: board.actions, ..self.clone() })
+    }
+}
+
+impl Manifest {
+    /// Returns the manifest of the same bytes on a board of the same game, as [`Architecture::on`].
+    ///
+    /// # Errors
+    /// [`OtherGame`].
+    pub fn on(&self, board: Board<'_>) -> Result<Self, OtherGame> {
+        Ok(Self { architecture: self.architecture.on(board)?, ..self.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Design, Model};
+
+    fn go(side: usize, heads: HeadKind, attention: usize) -> Architecture {
+        Architecture {
+            game: format!("go-{side}"),
+            planes: 12,
+            height: side,
+            width: side,
+            actions: side * side + 1,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            design: Design { heads, attention, attention_heads: attention, ..Design::default() },
+            model: Model::Alphazero,
+        }
+    }
+
+    #[test]
+    fn a_network_with_pooled_heads_is_one_of_every_board_of_its_game() {
+        let small = go(7, HeadKind::Pooled, 0);
+        let large = go(13, HeadKind::Pooled, 0);
+        assert_eq!(small.on(large.board()), Ok(large.clone()));
+        assert_eq!(small.on(small.board()), Ok(small.clone()));
+        assert_eq!(large.board().actions_of_cells(), [1, 1]);
+    }
+
+    #[test]
+    fn a_network_whose_tensors_depend_on_the_board_is_of_that_board_alone() {
+        for (heads, attention, part) in [(HeadKind::Flattened, 0, "heads"), (HeadKind::Pooled, 2, "attention")] {
+            let small = go(7, heads, attention);
+            assert_eq!(small.on(small.board()), Ok(small.clone()));
+            let error = small.on(go(9, heads, attention).board()).unwrap_err().to_string();
+            assert!(error.contains("go-7") && error.contains("go-9") && error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_game_and_other_planes_or_actions_are_refused() {
+        let small = go(7, HeadKind::Pooled, 0);
+        let hex = Architecture { game: "hex-9".to_owned(), ..go(9, HeadKind::Pooled, 0) };
+        assert!(matches!(small.on(hex.board()), Err(OtherGame::Name { .. })));
+        let large = go(9, HeadKind::Pooled, 0);
+        let with_planes = Architecture { planes: 13, ..large.clone() };
+        let without_pass = Architecture { actions: 81, ..large };
+        let changed = Architecture { actions: 49, ..small.clone() };
+        for other in [with_planes, without_pass, changed] {
+            assert!(matches!(small.on(other.board()), Err(OtherGame::Shape { .. })), "{other:?}");
+        }
+    }
+}
