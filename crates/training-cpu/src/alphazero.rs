@@ -1,11 +1,11 @@
 //! The graph of an AlphaZero network of wins, draws and losses: stem, residual blocks, attention blocks and two heads.
 
-use network::Layers;
+use network::{HeadKind, Layers};
 use training::{Layout, Recompute};
 use weights::Architecture;
 
 use crate::Path;
-use crate::graph::{Graph, Loss, Observation};
+use crate::graph::{Graph, Loss, Observation, Value};
 
 /// The graph of a network and its losses.
 pub(crate) fn graph(
@@ -21,14 +21,31 @@ pub(crate) fn graph(
     let x = graph.blocks(&layers.blocks, stem);
     let x = graph.attention(&layers.attention, x);
     let features = graph.convolve(&layers.policy, &x)[0];
-    let logits = graph.linear(&layers.policy_output, features);
+    let heads = architecture.design.heads;
+    let logits = match heads {
+        HeadKind::Flattened => graph.linear(&layers.policy_output, features),
+        HeadKind::Pooled => pooled_policy(&mut graph, layers, features),
+    };
     graph.add_loss(Loss::Policy { step: 0, logits });
     let features = graph.convolve(&layers.value, &x)[0];
+    let features = match heads {
+        HeadKind::Flattened => features,
+        HeadKind::Pooled => graph.pool(features),
+    };
     let hidden = graph.activated_linear(&layers.value_hidden, features);
     let logits = graph.linear(&layers.value_output, hidden);
     graph.add_loss(Loss::Value { step: 0, logits });
     graph.schedule();
     graph
+}
+
+/// The logits of a pooled policy head: those of each cell, then those of the other actions.
+fn pooled_policy(graph: &mut Graph, layers: &Layers, features: Value) -> Value {
+    let of_cells = graph.pointwise(&layers.policy_output, features);
+    let Some(rest) = &layers.policy_rest else { return of_cells };
+    let pooled = graph.pool(features);
+    let others = graph.linear(rest, pooled);
+    graph.concatenate(of_cells, others)
 }
 
 #[cfg(test)]

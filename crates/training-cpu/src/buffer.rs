@@ -66,15 +66,16 @@ impl DerefMut for Buffer {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     free: Vec<Buffer>,
-    /// The positions that capacities are for.
+    /// The positions that capacities are for, and height and width of their board.
     positions: usize,
+    board: [usize; 2],
 }
 
 impl Store {
-    /// Frees all buffers if their capacities are for another number of positions.
-    pub(crate) fn hold(&mut self, positions: usize) {
-        if self.positions != positions {
-            *self = Self { free: Vec::new(), positions };
+    /// Frees all buffers if their capacities are for another number of positions or another board.
+    pub(crate) fn hold(&mut self, positions: usize, board: [usize; 2]) {
+        if (self.positions, self.board) != (positions, board) {
+            *self = Self { free: Vec::new(), positions, board };
         }
     }
 
@@ -163,7 +164,13 @@ mod tests {
         let again = store.take(100, 100);
         assert_eq!((again.as_ptr(), again.len()), (place, 100));
         store.give(again);
-        store.hold(3);
+        for board in [[1, 1], [1, 2]] {
+            store.hold(0, board);
+            assert_eq!(store.bytes(), 0);
+            let buffer = store.take(100, 100);
+            store.give(buffer);
+        }
+        store.hold(3, [1, 2]);
         assert_eq!(store.bytes(), 0);
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Value(usize);
 #[derive(Debug)]
 pub(crate) struct Graph {
     path: Path,
+    /// Height and width.
+    board: [usize; 2],
     /// H · W.
     cells: usize,
     /// The function behind batch norms.
@@ -94,6 +96,7 @@ impl Graph {
         let &Architecture { height, width, design, .. } = architecture;
         Self {
             path,
+            board: [height, width],
             cells: height * width,
             function: design.activation,
             layers: LayerSet::new(layout.clone(), [height, width], path),

@@ -6,8 +6,8 @@
 //!
 //! `alphazero` and `latent` build the `graph` of a network, which runs forward and back in phases between batch norms.
 //! Its operations are convolutions and matrices (`convolution`, `filtering`, `weight_gradient`), norms (`norm`,
-//! `layer_norm`, `position_norm`), what follows them (`activation`), `attention`, `rescale` and `lstm`; `losses` and
-//! `optimiser` complete a step. Start with `graph`.
+//! `layer_norm`, `position_norm`), what follows them (`activation`), `attention`, `pooled`, `rescale` and `lstm`; `losses`
+//! and `optimiser` complete a step. Start with `graph`.
 
 mod activation;
 mod alphazero;
@@ -28,6 +28,7 @@ mod optimiser;
 mod parts;
 mod path;
 mod planes;
+mod pooled;
 mod position_norm;
 #[cfg(test)]
 mod reference;
@@ -50,6 +51,7 @@ pub use trainer::Trainer;
 
 #[cfg(test)]
 mod tests {
+    mod boards;
     mod growth;
     pub(crate) mod networks;
 }

@@ -3,6 +3,7 @@
 
 mod attention;
 mod latent;
+mod pooled;
 
 use std::collections::HashMap;
 
@@ -159,13 +160,14 @@ impl Network {
         let [policy, value] = [&layers.policy, &layers.value].map(|head| {
             let mut y = self.normed(head, &x);
             self.activate(&mut y);
-            y.into_iter().map(|position| position.concat()).collect::<Vec<_>>()
+            y
         });
+        let heads = architecture.design.heads;
         let (mut of_policy, mut of_value) = (Vec::new(), Vec::new());
         let weight = batch.policy_weights.iter().sum::<f32>().max(1.0);
         for (row, (policy, value)) in policy.iter().zip(&value).enumerate() {
             let importance = batch.importance.get(row).map_or(1.0, |&importance| f64::from(importance));
-            let logits = self.linear(&layers.policy_output, policy);
+            let logits = self.policy_logits(heads, &layers, policy);
             let actions = row * logits.len()..(row + 1) * logits.len();
             let legal: Vec<usize> =
                 (0..logits.len()).filter(|&action| batch.legal[actions.start + action] > 0).collect();
@@ -174,7 +176,8 @@ impl Network {
             for (log, action) in logs.into_iter().zip(legal) {
                 of_policy.push((log, -factor * f64::from(batch.policies[actions.start + action])));
             }
-            let mut hidden = self.linear(&layers.value_hidden, value);
+            let inputs = self.value_inputs(heads, value);
+            let mut hidden = self.linear(&layers.value_hidden, &inputs);
             hidden.iter_mut().for_each(|unit| *unit = self.graph.activated(self.activation, *unit));
             let logits = self.linear(&layers.value_output, &hidden);
             let factor = importance / batch.policy_weights.len() as f64;

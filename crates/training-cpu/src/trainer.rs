@@ -125,6 +125,17 @@ impl Trainer {
         })
     }
 
+    /// Adds a board of the network's game, and returns the index by which batches name it from then on.
+    ///
+    /// All boards have the same weights, average and state of the optimiser, and the same running statistics, which
+    /// batches of each of them move.
+    ///
+    /// # Errors
+    /// Those of [`Boards::add`](training::Boards::add); nothing is added then.
+    pub fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error> {
+        Ok(self.model.add_board(architecture)?)
+    }
+
     /// Checks whether these kernels train a network with these settings.
     ///
     /// # Errors
@@ -136,8 +147,8 @@ impl Trainer {
     /// Takes a training step: forward, backward, clip, optimiser, average; measures its parts with `clock`.
     ///
     /// # Errors
-    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network. Nothing is
-    /// queued then.
+    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network on their board,
+    /// [`training::Error::BoardIndex`] if the trainer does not have that board. Nothing is queued then.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let mut laps = Laps::new(clock);
         self.begin_check_if_due();
@@ -231,21 +242,26 @@ impl Trainer {
     }
 
     /// The memory of the trainer for steps of `batch` positions, unrolled over `unroll_steps` steps: what its buffers
-    /// take, computed from the order in which a step uses them.
+    /// take, computed from the order in which a step uses them. Of several boards each has packed weights of its own,
+    /// and the activations are those of the board with most.
     pub fn memory(&mut self, batch: usize, unroll_steps: usize) -> Memory {
         let positions = self.settings.micro_batch_of(batch);
         let mut memory = Memory::of_state(self.model.layout(), &self.settings);
         let checks_layers = self.checks_layers();
-        let graph = self.model.unrolled(unroll_steps);
-        memory.packed_weights = graph.packed_bytes();
-        memory.activations = graph.activation_bytes(positions, false);
         if checks_layers {
             // A check takes another gradient, and keeps all values in float32.
             memory.gradient *= 2;
-            let is_changed = graph.store_in_float32();
-            memory.activations = memory.activations.max(graph.activation_bytes(positions, true));
-            if is_changed {
-                graph.choose_formats();
+        }
+        for board in 0..self.model.boards() {
+            let graph = self.model.unrolled(board, unroll_steps);
+            memory.packed_weights += graph.packed_bytes();
+            memory.activations = memory.activations.max(graph.activation_bytes(positions, false));
+            if checks_layers {
+                let is_changed = graph.store_in_float32();
+                memory.activations = memory.activations.max(graph.activation_bytes(positions, true));
+                if is_changed {
+                    graph.choose_formats();
+                }
             }
         }
         memory
@@ -253,7 +269,7 @@ impl Trainer {
 
     /// The memory that the buffers of its steps take now.
     #[cfg(test)]
-    fn allocated(&mut self, unroll_steps: usize) -> Memory {
+    pub(crate) fn allocated(&mut self, unroll_steps: usize) -> Memory {
         let floats = |numbers: &[f32]| size_of_val(numbers);
         let of_numbers = |numbers: &Numbers| floats(&numbers.parameters) + floats(&numbers.statistics);
         Memory {
@@ -261,7 +277,9 @@ impl Trainer {
             moments: self.state.moments.iter().map(Moment::bytes).sum(),
             average: of_numbers(&self.state.average),
             gradient: floats(&self.gradient),
-            packed_weights: self.model.unrolled(unroll_steps).packed_bytes(),
+            packed_weights: (0..self.model.boards())
+                .map(|board| self.model.unrolled(board, unroll_steps).packed_bytes())
+                .sum(),
             activations: self.workshop.store.bytes(),
         }
     }

@@ -4,6 +4,25 @@ pub enum Error {
     /// The architecture or the bytes are not those of a network.
     #[error(transparent)]
     Network(#[from] network::Error),
+    /// A board of another game, or one on which the network cannot be evaluated.
+    #[error(transparent)]
+    OtherGame(#[from] weights::OtherGame),
+    /// An architecture is not that of the trainer's network on another board.
+    #[error("{game} is no other board of the network: {reason}")]
+    Board {
+        /// The game, with its board.
+        game: String,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// A training batch names a board that the trainer does not have.
+    #[error("the batch is of board {board}, and the trainer has {boards} boards, counted from 0")]
+    BoardIndex {
+        /// The index of the board.
+        board: usize,
+        /// The number of boards.
+        boards: usize,
+    },
     /// A network cannot become another one that computes the same.
     #[error("the network cannot grow: {reason}")]
     Growth {

@@ -134,7 +134,7 @@ fn row_of(entry: &Entry, output: usize, [old, new]: [usize; 2]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use weights::{BlockKind, Design};
+    use weights::{BlockKind, Design, HeadKind};
 
     use crate::moments::MomentKind;
 
@@ -236,7 +236,8 @@ mod tests {
     #[test]
     fn a_network_grows_into_itself_without_a_change() {
         let mish = Design { activation: Activation::Mish, block: BlockKind::Bottleneck, ..Design::default() };
-        for design in [Design::default(), mish, with_attention(2, 3)] {
+        let pooled = Design { heads: HeadKind::Pooled, ..Design::default() };
+        for design in [Design::default(), mish, with_attention(2, 3), pooled] {
             let architecture = Architecture { design, ..small() };
             let before = state(&architecture);
             assert_eq!(grow(&architecture, &architecture, &before, 1).unwrap(), before);
@@ -272,6 +273,7 @@ mod tests {
             ),
             (of(layer), Architecture { channels: 9, ..of(layer) }, "a layer norm is over all channels"),
             (small(), of(layer), "only blocks, channels"),
+            (small(), of(Design { heads: HeadKind::Pooled, ..Design::default() }), "only blocks, channels"),
         ] {
             let error = refused(from, to);
             assert!(error.contains(reason), "{error}");

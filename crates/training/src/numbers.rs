@@ -31,6 +31,9 @@ impl Numbers {
 
 /// The last matrix of the encoder of chance, whose differences name codes from the beginning.
 const ENCODING: &str = "encoding.output.weight";
+/// The ends of the names of matrices that begin small: outputs of heads, those of actions without a cell among them, and
+/// what blocks add to a plain tower.
+const SMALL: [&str; 3] = [".output.weight", ".rest.weight", ".pooling.weight"];
 /// The matrices from one-hot actions or chance codes to planes.
 const ACTION_PLANES: [&str; 2] = ["dynamics.action.weight", "afterstate.action.weight"];
 
@@ -39,8 +42,7 @@ fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
         Role::Convolution | Role::Linear => {
             let fan_in = entry.len as f32 / entry.tensor.shape[0] as f32;
             let name = &entry.tensor.name;
-            let begins_small =
-                name != ENCODING && [".output.weight", ".pooling.weight"].iter().any(|end| name.ends_with(end));
+            let begins_small = name != ENCODING && SMALL.iter().any(|end| name.ends_with(end));
             let scale = if begins_small { 0.1 } else { 1.0 };
             if ACTION_PLANES.contains(&entry.tensor.name.as_str()) { 1.0 } else { scale * (6.0 / fan_in).sqrt() }
         }
@@ -48,4 +50,31 @@ fn initial_parameters(entry: &Entry, rng: &mut ChaCha8Rng) -> Vec<f32> {
         _ => return vec![0.0; entry.len],
     };
     (0..entry.len).map(|_| rng.random_range(-bound..bound)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::{Architecture, Design, HeadKind};
+
+    use super::Numbers;
+    use crate::ModelLayers;
+    use crate::positions::tests::tiny;
+
+    #[test]
+    fn the_outputs_of_pooled_heads_begin_at_a_tenth_of_the_bound_of_their_inputs_and_decay() {
+        let design = Design { heads: HeadKind::Pooled, ..Design::default() };
+        // Three actions of each of the twelve cells, and two others.
+        let layout = ModelLayers::new(&Architecture { design, actions: 38, ..tiny() }).unwrap().layout();
+        let numbers = Numbers::initial(&layout, 3);
+        for (layer, inputs, scale) in
+            [("policy.output", 32.0, 0.1), ("policy.rest", 96.0, 0.1), ("value.hidden", 96.0, 1.0)]
+        {
+            let [weights, bias] = ["weight", "bias"].map(|part| layout.parameter(&format!("{layer}.{part}")));
+            let largest = numbers.parameters[weights.clone()].iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+            let bound = scale * (6.0_f32 / inputs).sqrt();
+            assert!((0.9 * bound..=bound).contains(&largest), "{layer} reaches {largest} of {bound}");
+            assert!(numbers.parameters[bias.clone()].iter().all(|bias| *bias == 0.0));
+            assert!(weights.end <= layout.decayed() && bias.start >= layout.decayed(), "{layer}");
+        }
+    }
 }

@@ -8,7 +8,9 @@ use crate::buffer::Store;
 use crate::graph::{Changes, Workshop};
 use crate::losses::{LossWeights, Sums, Targets};
 use crate::reference::{assert_tensors_close, reference};
-use crate::tests::networks::{activated, batch, bottleneck, complete, numbers, of_positions, plain, tiled};
+use crate::tests::networks::{
+    activated, batch, bottleneck, complete, numbers, of_positions, plain, pooled, pooled_heads, tiled,
+};
 use crate::threads::Threads;
 
 const VALUE_LOSS_WEIGHT: f64 = 0.7;
@@ -77,7 +79,7 @@ fn cases() -> Vec<(Architecture, usize)> {
     .into_iter()
     .chain(Activation::ALL.into_iter().map(|activation| (activated(activation), 7)))
     .chain([Activation::Relu, Activation::Mish].map(|activation| (bottleneck(activation), 6)))
-    .chain(of_positions().into_iter().map(|architecture| (architecture, 5)))
+    .chain(of_positions().into_iter().chain(pooled_heads()).map(|architecture| (architecture, 5)))
     .collect()
 }
 
@@ -112,7 +114,7 @@ fn paths() -> impl Iterator<Item = Path> {
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     let wide = Architecture { channels: 40, ..plain(6, 7) };
-    let of_positions = of_positions().into_iter().map(|architecture| (architecture, 40));
+    let of_positions = of_positions().into_iter().chain(pooled_heads()).map(|architecture| (architecture, 40));
     let plain = [(complete(), 61), (wide, 40), (activated(Activation::Mish), 30), (tiled(), 150)];
     let cases: Vec<_> = plain.into_iter().chain(of_positions).collect();
     for (path, (architecture, positions)) in
@@ -153,22 +155,22 @@ fn recomputed_activations_change_no_bit_and_the_plan_counts_every_byte() {
 #[test]
 fn gradients_of_bfloat16_point_where_those_of_float64_do() {
     let simple = Architecture { channels: 32, ..plain(3, 4) };
-    let architectures = [tiled(), simple, complete()];
-    for (path, architecture) in Path::ALL.into_iter().flat_map(|path| architectures.clone().map(|of| (path, of))) {
-        if !path.is_available() || path.precision() != Precision::Bf16 {
-            continue;
-        }
+    let pooled = Architecture { channels: 32, ..pooled([4, 3], 1, 1) };
+    for architecture in [tiled(), simple, complete(), pooled] {
         let (_, layout) = layout(&architecture);
         let (numbers, batch) = (numbers(&layout, 3), batch(&architecture, 35, 5));
         let expected = reference(&architecture, &layout, &numbers, &batch, VALUE_LOSS_WEIGHT);
-        let got = pass(&architecture, &numbers, &batch, path, 2, Recompute::None);
-        for entry in &layout.parameters {
-            let pairs = || entry.range().map(|index| (f64::from(got.gradient[index]), expected.gradient[index]));
-            let product = |of: fn((f64, f64)) -> f64| pairs().map(of).sum::<f64>();
-            let [both, first, second] = [product(|(a, b)| a * b), product(|(a, _)| a * a), product(|(_, b)| b * b)];
-            let cosine = both / (first * second).sqrt();
-            // Parameters whose gradient is zero by symmetry have the rounding errors of their terms.
-            assert!(cosine > 0.9 || second < 1e-10, "{cosine} in {} of {architecture:?}, {path}", entry.tensor.name);
+        for path in Path::ALL.into_iter().filter(|path| path.is_available() && path.precision() == Precision::Bf16) {
+            let got = pass(&architecture, &numbers, &batch, path, 2, Recompute::None);
+            for entry in &layout.parameters {
+                let pairs = || entry.range().map(|index| (f64::from(got.gradient[index]), expected.gradient[index]));
+                let product = |of: fn((f64, f64)) -> f64| pairs().map(of).sum::<f64>();
+                let [both, first, second] = [product(|(a, b)| a * b), product(|(a, _)| a * a), product(|(_, b)| b * b)];
+                let cosine = both / (first * second).sqrt();
+                // Parameters whose gradient is zero by symmetry have the rounding errors of their terms.
+                let is_close = cosine > 0.9 || second < 1e-10;
+                assert!(is_close, "{cosine} in {} of {architecture:?}, {path}", entry.tensor.name);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::losses::ChanceRows;
 use crate::lstm::{OfResults, Step};
 use crate::norm::GradientSums;
 use crate::planes::{self, Place};
+use crate::pooled;
 use crate::rescale;
 use crate::stored::{Format, Stored, StoredMut};
 
@@ -73,6 +74,11 @@ impl<'a> Part<'a> {
                 }
             }
             Operation::Activate(ref activated) => self.of_activation(node, activated),
+            Operation::Pool { x, y } => self.add_gradient(x, |part, of_x| {
+                let (cells, channels) = (graph.cells, graph.size(x.0) / graph.cells);
+                let (of_y, y, x) = (part.read_gradient(y), part.read(y), part.read(x));
+                path.run(pooled::Backward { cells, channels, x, y, of_y, of_x });
+            }),
             Operation::Rescale { x, y } => self.add_gradient(x, |part, of_x| {
                 let (position, of_y) = (graph.size(x.0), part.read_gradient(y));
                 path.run(rescale::Backward { position, x: part.read(x), y: part.read(y), of_y, of_x });

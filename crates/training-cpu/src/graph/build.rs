@@ -48,9 +48,16 @@ impl Graph {
     }
 
     /// A matrix with its bias, of each cell.
-    fn pointwise(&mut self, layer: &Layer, x: Value) -> Value {
+    pub(crate) fn pointwise(&mut self, layer: &Layer, x: Value) -> Value {
         let (matrix, y) = (self.layers.cell_matrix(layer), self.declare(self.cells * layer.outputs));
         self.add(Operation::Linear { matrix, x, y, rectifies: false });
+        y
+    }
+
+    /// The means, the scaled means and the maxima of channels over the cells: `[H, W, C]` to `[3C]`.
+    pub(crate) fn pool(&mut self, x: Value) -> Value {
+        let y = self.declare(3 * self.values[x.0].size / self.cells);
+        self.add(Operation::Pool { x, y });
         y
     }
 

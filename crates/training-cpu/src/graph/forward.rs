@@ -9,6 +9,7 @@ use crate::activation::{Apply, Kept, Normed, narrow};
 use crate::layer_norm;
 use crate::lstm;
 use crate::planes::{self, Place};
+use crate::pooled;
 use crate::rescale;
 use crate::stored::{Format, StoredMut};
 
@@ -98,6 +99,11 @@ impl<'a> Part<'a> {
                 self.put(y, to);
             }
             Operation::Activate(ref activated) => self.activate(activated),
+            Operation::Pool { x, y } => {
+                let (to, cells) = (self.take(y), graph.cells);
+                path.run(pooled::Forward { cells, channels: graph.size(x.0) / cells, x: self.read(x), y: to });
+                self.put(y, to);
+            }
             Operation::Rescale { x, y } => {
                 let to = self.take(y);
                 path.run(rescale::Forward { position: graph.size(x.0), x: self.read(x), y: to });

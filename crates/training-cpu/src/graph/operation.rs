@@ -26,6 +26,8 @@ pub(super) enum Operation {
     Add { x: Value, beside: Value, y: Value },
     /// A batch norm and the operation behind it.
     Activate(Activated),
+    /// The means, the scaled means and the maxima of channels over the cells.
+    Pool { x: Value, y: Value },
     /// `(x − min) / (max − min + ε)` over the numbers of a position.
     Rescale { x: Value, y: Value },
     /// The channels of `state` and those of `beside` in each cell.
@@ -159,7 +161,7 @@ impl Operation {
             Self::Dense(dense) => vec![dense.z, dense.moments, dense.y],
             Self::Convolve { z, .. } => vec![*z],
             Self::Activate(Activated { y, kept, .. }) => std::iter::once(*y).chain(forward(kept)).collect(),
-            Self::Rescale { y, .. } | Self::Centre { y, .. } => vec![*y],
+            Self::Pool { y, .. } | Self::Rescale { y, .. } | Self::Centre { y, .. } => vec![*y],
             Self::Join(join) => vec![join.x],
             Self::Zero { y } => vec![*y],
             Self::Argmax { code, .. } => vec![*code],
@@ -178,6 +180,7 @@ impl Operation {
             | Self::Normalise(Normalised { x, .. })
             | Self::Attend { qkv: x, .. }
             | Self::Convolve { x, .. }
+            | Self::Pool { x, .. }
             | Self::Rescale { x, .. }
             | Self::Centre { x, .. } => vec![*x],
             Self::Add { x, beside, .. } => vec![*x, *beside],

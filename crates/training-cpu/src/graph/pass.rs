@@ -85,7 +85,7 @@ impl Graph {
         changes: &mut Changes<'_>,
         forward_ended: &mut dyn FnMut(),
     ) -> Sums {
-        workshop.store.hold(largest);
+        workshop.store.hold(largest, self.board);
         let floats = self.values.iter().map(|value| value.size).max().unwrap_or(0);
         let mut pass = Pass {
             graph: self,

@@ -9,7 +9,7 @@ use weights::{Activation, Architecture, BlockKind, Design, NormKind};
 
 use crate::Trainer;
 use crate::reference::reference;
-use crate::tests::networks::{batch, complete, numbers};
+use crate::tests::networks::{batch, complete, numbers, pooled};
 
 fn still() -> Instant {
     // The tests measure nothing, and a clock has no other origin.
@@ -18,7 +18,7 @@ fn still() -> Instant {
 }
 
 /// Networks, and larger ones that they can become.
-fn pairs() -> [[Architecture; 2]; 7] {
+fn pairs() -> [[Architecture; 2]; 8] {
     let narrow = |activation| Design { activation, block: BlockKind::Bottleneck, ..Design::default() };
     let small = |design| Architecture { design, channels: 10, ..complete() };
     let [plain, relu] = [Design::default(), narrow(Activation::Relu)].map(small);
@@ -27,6 +27,7 @@ fn pairs() -> [[Architecture; 2]; 7] {
     let layer = small(attention(NormKind::Layer));
     let group = Design { norm: NormKind::Group, ..Design::default() };
     let group = Architecture { channels: 16, ..small(group) };
+    let pooled = pooled([3, 4], 1, 1);
     [
         [plain.clone(), Architecture { blocks: 5, ..plain.clone() }],
         [plain.clone(), Architecture { channels: 15, squeeze_excitation: 8, ..plain }],
@@ -35,6 +36,7 @@ fn pairs() -> [[Architecture; 2]; 7] {
         [mish.clone(), Architecture { design: Design { attention: 2, attention_heads: 5, ..mish.design }, ..mish }],
         [layer.clone(), Architecture { blocks: 4, ..layer }],
         [group.clone(), Architecture { channels: 32, ..group }],
+        [pooled.clone(), Architecture { channels: 15, blocks: 2, ..pooled }],
     ]
 }
 

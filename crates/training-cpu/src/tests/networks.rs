@@ -1,7 +1,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use training::{Layout, Numbers, TrainingBatch, UnrolledBatch};
-use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
+use weights::{Activation, Architecture, BlockKind, Design, HeadKind, Model, NormKind};
 
 /// An architecture without optional parts.
 pub(crate) fn plain(height: usize, width: usize) -> Architecture {
@@ -60,6 +60,32 @@ pub(crate) fn of_positions() -> Vec<Architecture> {
         Architecture { design: Design { activation: Activation::Silu, ..layer }, ..plain(5, 1) },
         Architecture { design: group, ..wide.clone() },
         Architecture { design: Design { block: BlockKind::Bottleneck, ..group }, channels: 32, blocks: 3, ..wide },
+    ]
+}
+
+/// A network with pooled heads on a board whose cells have `of_cell` actions each, beside `others`.
+pub(crate) fn pooled([height, width]: [usize; 2], of_cell: usize, others: usize) -> Architecture {
+    Architecture {
+        game: format!("pooled-{height}x{width}"),
+        actions: of_cell * height * width + others,
+        blocks: 1,
+        design: Design { heads: HeadKind::Pooled, ..Design::default() },
+        ..plain(height, width)
+    }
+}
+
+/// Networks with pooled heads, with and without options, with one action of each cell or more and with or without
+/// others. In the last one convolutions, attention and hidden units suit matrix tiles.
+pub(crate) fn pooled_heads() -> Vec<Architecture> {
+    let wide = pooled([4, 3], 1, 1);
+    let design = Design { attention: 1, attention_heads: 2, norm: NormKind::Layer, ..wide.design };
+    let complete = Architecture { squeeze_excitation: 5, global_pooling: 3, blocks: 3, ..pooled([3, 4], 3, 2) };
+    vec![
+        pooled([2, 5], 1, 0),
+        Architecture { blocks: 0, ..pooled([3, 1], 3, 1) },
+        Architecture { design: Design { activation: Activation::Mish, ..complete.design }, ..complete },
+        Architecture { channels: 32, ..wide.clone() },
+        Architecture { design, channels: 32, ..wide },
     ]
 }
 

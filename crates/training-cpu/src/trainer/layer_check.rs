@@ -5,6 +5,7 @@ use training::{Examples, Laps, Precision};
 
 use super::Trainer;
 use crate::Error;
+use crate::buffer::Store;
 
 impl Trainer {
     /// Returns whether some steps check their layers.
@@ -32,7 +33,7 @@ impl Trainer {
         let computed = self.compute(examples, &mut Laps::none());
         self.model.graph(examples).choose_formats();
         // The buffers are larger than those of steps.
-        self.workshop.store.hold(0);
+        self.workshop.store = Store::default();
         let exact = self.workshop.exact.take();
         self.state.network.statistics = computed?.running;
         Ok(exact.map(|exact| self.layer_errors(&exact)))
@@ -67,7 +68,7 @@ mod tests {
 
     use super::super::Trainer;
     use crate::Path;
-    use crate::tests::networks::{batch, complete, of_positions, plain, unrolled, vectors};
+    use crate::tests::networks::{batch, complete, of_positions, plain, pooled_heads, unrolled, vectors};
 
     fn still() -> Instant {
         // The tests measure nothing, and a clock has no other origin.
@@ -109,7 +110,7 @@ mod tests {
     #[expect(clippy::disallowed_macros, reason = "the figures of decision 0071")]
     fn healthy_networks_have_no_layer_that_loses_too_much() {
         let wide = Architecture { channels: 96, blocks: 2, ..plain(6, 7) };
-        let all = [complete(), plain(6, 7), wide].into_iter().chain(of_positions());
+        let all = [complete(), plain(6, 7), wide].into_iter().chain(of_positions()).chain(pooled_heads());
         let alphazero = all.map(|it| (Examples::Positions(batch(&it, 32, 3)), it));
         let muzero = Architecture { model: Model::muzero(5), ..vectors() };
         let muzero = (Examples::Unrolled(unrolled(&muzero, 16, 3, 5)), muzero);

@@ -1,30 +1,43 @@
 use std::ops::Range;
 
-use training::{Entry, Examples, Layout, ModelLayers, Recompute};
+use training::{Boards, Entry, Examples, Layout, ModelLayers, Recompute};
 use weights::Architecture;
 
 use crate::graph::Graph;
 use crate::{Path, alphazero, latent};
 
-/// A network of any model and its graph.
+/// A network of any model and its graph on each board.
 #[derive(Debug)]
 pub(super) struct Model {
-    architecture: Architecture,
+    boards: Boards,
+    /// Those of every board: no tensor of a network with several depends on it.
     layers: ModelLayers,
     layout: Layout,
     path: Path,
     recompute: Recompute,
     /// The places of weights that multiply in float32, whatever the path.
     float32_places: Vec<Range<usize>>,
-    /// The graph for the steps of the newest batch, and their number.
-    graph: Option<(usize, Graph)>,
+    /// Of each board the graph for the steps of its newest batch, and their number.
+    graphs: Vec<Option<(usize, Graph)>>,
 }
 
 impl Model {
     /// The network of `layers`.
     pub(super) fn new(architecture: &Architecture, layers: ModelLayers, path: Path, recompute: Recompute) -> Self {
-        let (architecture, layout) = (architecture.clone(), layers.layout());
-        Self { architecture, layout, layers, path, recompute, float32_places: Vec::new(), graph: None }
+        let (boards, layout) = (Boards::new(architecture.clone()), layers.layout());
+        Self { boards, layout, layers, path, recompute, float32_places: Vec::new(), graphs: vec![None] }
+    }
+
+    /// Adds a board, see [`Boards::add`].
+    pub(super) fn add_board(&mut self, architecture: &Architecture) -> Result<usize, training::Error> {
+        let board = self.boards.add(architecture)?;
+        self.graphs.push(None);
+        Ok(board)
+    }
+
+    /// The number of boards.
+    pub(super) fn boards(&self) -> usize {
+        self.graphs.len()
     }
 
     /// Has the weights of these layers, and of no others, multiply in float32.
@@ -33,12 +46,12 @@ impl Model {
         let weights = self.layout.parameters.iter().filter(|entry| entry.tensor.role.is_weight());
         let chosen = weights.filter(|entry| layers.iter().any(|layer| *layer == entry.tensor.layer()));
         self.float32_places = chosen.map(Entry::range).collect();
-        self.graph = None;
+        self.graphs.fill_with(|| None);
     }
 
-    /// Its architecture.
+    /// Its architecture on its own board.
     pub(super) fn architecture(&self) -> &Architecture {
-        &self.architecture
+        self.boards.network()
     }
 
     /// The places of its tensors.
@@ -51,12 +64,12 @@ impl Model {
         match examples {
             Examples::Positions(batch) => {
                 self.layers.alphazero()?;
-                batch.positions(&self.architecture)
+                batch.positions(self.boards.get(batch.board)?)
             }
             Examples::Unrolled(batch) => {
                 self.layers.muzero()?;
-                let positions = batch.positions(&self.architecture)?;
-                let needs_next = self.layers.consistency().is_some() || self.architecture.model.codes() > 0;
+                let positions = batch.positions(self.architecture())?;
+                let needs_next = self.layers.consistency().is_some() || self.architecture().model.codes() > 0;
                 if needs_next && !batch.has_next_observations() {
                     let expected = batch.observations.len() * batch.unroll_steps;
                     return Err(training::Error::Batch { field: "next_observations", expected, got: 0 });
@@ -68,23 +81,25 @@ impl Model {
 
     /// The graph for examples, which were checked.
     pub(super) fn graph(&mut self, examples: &Examples) -> &mut Graph {
-        self.unrolled(match examples {
+        let steps = match examples {
             Examples::Positions(_) => 0,
             Examples::Unrolled(batch) => batch.unroll_steps,
-        })
-    }
-
-    /// The graph for a number of steps: the one there is, unless its number differs.
-    pub(super) fn unrolled(&mut self, steps: usize) -> &mut Graph {
-        let graph = match self.graph.take() {
-            Some((of, graph)) if of == steps => graph,
-            _ => self.built(steps),
         };
-        &mut self.graph.insert((steps, graph)).1
+        self.unrolled(examples.board(), steps)
     }
 
-    fn built(&self, steps: usize) -> Graph {
-        let &Self { ref architecture, ref layers, ref layout, path, recompute, .. } = self;
+    /// The graph for a board and a number of steps: the one there is, unless its number differs.
+    pub(super) fn unrolled(&mut self, board: usize, steps: usize) -> &mut Graph {
+        let graph = match self.graphs[board].take() {
+            Some((of, graph)) if of == steps => graph,
+            _ => self.built(board, steps),
+        };
+        &mut self.graphs[board].insert((steps, graph)).1
+    }
+
+    fn built(&self, board: usize, steps: usize) -> Graph {
+        let &Self { ref layers, ref layout, path, recompute, .. } = self;
+        let architecture = self.boards.get(board).expect("every board has a place for its graph");
         let mut graph = match layers {
             ModelLayers::Alphazero(layers) => alphazero::graph(architecture, layers, layout, path, recompute),
             ModelLayers::Muzero { latent: layers, consistency } => {

@@ -1,0 +1,103 @@
+use weights::Architecture;
+
+use crate::{Error, ModelLayers};
+
+/// The boards that a network is trained on, by the index that batches name.
+///
+/// A network whose tensors do not depend on the board, see [`Architecture::on`], is trained on any board of its game;
+/// every other one on its own, which has index 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boards(Vec<Architecture>);
+
+impl Boards {
+    /// Returns the board of a network alone.
+    #[must_use]
+    pub fn new(network: Architecture) -> Self {
+        Self(vec![network])
+    }
+
+    /// Returns the architecture of the network on its own board.
+    #[must_use]
+    pub fn network(&self) -> &Architecture {
+        &self.0[0]
+    }
+
+    /// Adds a board, and returns its index: `architecture` is the network on it.
+    ///
+    /// # Errors
+    /// [`Error::OtherGame`] if the network cannot be evaluated on that board, [`Error::Network`] if a dimension of the
+    /// board is out of range, [`Error::Board`] for another network or a board that is there. Nothing is added then.
+    pub fn add(&mut self, architecture: &Architecture) -> Result<usize, Error> {
+        let refused = |reason| Err(Error::Board { game: architecture.game.clone(), reason });
+        if self.network().on(architecture.board())? != *architecture {
+            return refused("its network has other layers");
+        }
+        ModelLayers::new(architecture)?;
+        if self.0.contains(architecture) {
+            return refused("the trainer has it already");
+        }
+        self.0.push(architecture.clone());
+        Ok(self.0.len() - 1)
+    }
+
+    /// Returns the architecture of the network on the board with an index.
+    ///
+    /// # Errors
+    /// [`Error::BoardIndex`] if there is none.
+    pub fn get(&self, board: usize) -> Result<&Architecture, Error> {
+        self.0.get(board).ok_or(Error::BoardIndex { board, boards: self.0.len() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weights::{Design, HeadKind, Model};
+
+    use super::*;
+
+    fn go(height: usize, width: usize) -> Architecture {
+        Architecture {
+            game: format!("go-{height}x{width}"),
+            planes: 4,
+            height,
+            width,
+            actions: height * width + 1,
+            channels: 8,
+            blocks: 1,
+            squeeze_excitation: 0,
+            global_pooling: 0,
+            design: Design { heads: HeadKind::Pooled, ..Design::default() },
+            model: Model::Alphazero,
+        }
+    }
+
+    #[test]
+    fn boards_have_the_indices_in_which_they_were_added() {
+        let mut boards = Boards::new(go(5, 5));
+        assert_eq!([boards.add(&go(4, 7)).unwrap(), boards.add(&go(9, 9)).unwrap()], [1, 2]);
+        assert_eq!([0, 1, 2].map(|board| boards.get(board).unwrap().clone()), [go(5, 5), go(4, 7), go(9, 9)]);
+        let error = boards.get(3).unwrap_err();
+        assert_eq!(error.to_string(), "the batch is of board 3, and the trainer has 3 boards, counted from 0");
+    }
+
+    #[test]
+    fn what_is_no_other_board_of_the_network_is_refused_and_not_added() {
+        let mut boards = Boards::new(go(5, 5));
+        let hex = Architecture { game: "hex-6".to_owned(), ..go(6, 6) };
+        let flattened = Architecture { design: Design::default(), ..go(6, 6) };
+        for (other, reason) in [
+            (go(5, 5), "the trainer has it already"),
+            (Architecture { channels: 9, ..go(6, 6) }, "its network has other layers"),
+            (flattened.clone(), "its network has other layers"),
+            (hex, "not for hex-6"),
+            (Architecture { actions: 36, ..go(6, 6) }, "the network takes"),
+            (go(6, 65), "width 65"),
+        ] {
+            let error = boards.add(&other).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert_eq!(boards, Boards::new(go(5, 5)));
+        let error = Boards::new(Architecture { design: Design::default(), ..go(5, 5) }).add(&flattened).unwrap_err();
+        assert!(error.to_string().contains("heads are not pooled"), "{error}");
+    }
+}
