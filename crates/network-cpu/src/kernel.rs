@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use game::ObservationShape;
 use inference::{Batch, PrecisionPreference};
 use serde::{Deserialize, Serialize};
-use weights::{Architecture, BlockKind, Design, Digest, Manifest};
+use weights::{Architecture, BlockKind, Design, Digest, HeadKind, Manifest};
 
 use crate::drift;
 use crate::evaluator::Recent;
@@ -477,11 +477,16 @@ fn smaller(architecture: &Architecture) -> Architecture {
     let inner = architecture.design.block.inner_channels(channels);
     let Design { attention, attention_heads: heads, .. } = architecture.design;
     let heads = (1..=heads.min(channels)).rev().find(|heads| channels.is_multiple_of(*heads)).unwrap_or(0);
+    // Pooled heads are small whatever the number of actions, which has to fit the board.
+    let actions = match architecture.design.heads {
+        HeadKind::Flattened => architecture.actions.min(40),
+        HeadKind::Pooled => architecture.actions,
+    };
     Architecture {
         game: architecture.game.clone(),
         channels,
         blocks: architecture.blocks.min(3),
-        actions: architecture.actions.min(40),
+        actions,
         squeeze_excitation: architecture.squeeze_excitation.min(8),
         global_pooling: architecture.global_pooling.min(inner / 2),
         design: Design { attention: attention.min(1), attention_heads: heads, ..architecture.design },
