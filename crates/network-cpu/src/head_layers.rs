@@ -10,6 +10,7 @@ use crate::folded::{Dense, Folded};
 use crate::latent::rows::take_lines;
 use crate::multiplier::Multiplier;
 use crate::planes::{Board, Layout, Planes};
+use crate::pooling::PooledMatrices;
 use crate::product::{Output, Product, Run};
 
 /// The layers from the features of both heads to policy logits and the hidden units of the value, packed.
@@ -39,17 +40,6 @@ struct Pooled {
     /// k.
     of_cell: usize,
     matrices: PooledMatrices,
-}
-
-/// The matrices of pooled features: means, scaled means and maxima `[96]` of a head's channels over the cells.
-#[derive(Debug)]
-pub(crate) struct PooledMatrices {
-    /// To the logits of actions that belong to no cell, if there are any.
-    pub(crate) rest: Option<Dense>,
-    /// To hidden units `[64]`.
-    pub(crate) hidden: Dense,
-    /// The multiple of the means.
-    pub(crate) mean_scale: f32,
 }
 
 /// The buffers of a thread.

@@ -74,8 +74,8 @@ impl std::str::FromStr for KernelPreference {
 /// fifth at most (`zerofleet bench muzero`), and the rounding of few units is averaged least.
 const BF16_UNITS_MIN: usize = 128;
 
-/// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once, both
-/// for each board.
+/// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once,
+/// both for each board.
 ///
 /// If integers are allowed, each version is calibrated and checked on positions that its evaluators received recently,
 /// and evaluated in floating point until there are such positions, or if the check fails. An
@@ -102,7 +102,7 @@ struct PackedLatent {
     version: Option<(Digest, Arc<LatentNetwork>)>,
 }
 
-/// A network on one board: the bytes of a version are packed for each board, for which a path may have to be chosen too.
+/// A network on one board: a path is chosen and the bytes of a version are packed for each board.
 #[derive(Debug, Clone)]
 struct Packed {
     architecture: Architecture,

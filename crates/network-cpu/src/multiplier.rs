@@ -5,13 +5,12 @@ use network::Activation;
 
 use crate::cells::{Shares, Sizes};
 use crate::folded::{Dense, Excitation};
-use crate::head_layers::PooledMatrices;
 use crate::latent::Memory;
 use crate::latent::rows;
 use crate::multiply::{Job, Target};
 use crate::paths::transform::Finish;
 use crate::planes::{Layout, Planes, TILE_ROWS};
-use crate::pooling::Summaries;
+use crate::pooling::{PooledMatrices, Summaries};
 use crate::position_norm::PositionNorm;
 use crate::product::{GROUP, Output, Product, RUN_ROWS, Run};
 use crate::variant::of_leaf;

@@ -1,5 +1,5 @@
-//! Layers over a whole position: global pooling, squeeze-and-excitation, what pooled heads compute from pooled features,
-//! and activations that no product applies.
+//! Layers over a whole position: global pooling, squeeze-and-excitation, what pooled heads compute from pooled
+//! features, and activations that no product applies.
 //!
 //! The functions are plain Rust and are inlined into each path's own functions, where the compiler can use the path's
 //! registers.
@@ -8,7 +8,6 @@ use network::activation::Function;
 use network::{Activation, HEAD_CHANNELS, POOLED, with_function};
 
 use crate::folded::{Dense, Excitation};
-use crate::head_layers::PooledMatrices;
 use crate::multiply::rectified;
 use crate::planes::{CHANNELS_MAX, Format, Planes};
 
@@ -19,6 +18,17 @@ pub(crate) struct Summaries {
     inputs: Vec<f32>,
     hidden: Vec<f32>,
     outputs: Vec<f32>,
+}
+
+/// The matrices of pooled features: means, scaled means and maxima `[96]` of a head's channels over the cells.
+#[derive(Debug)]
+pub(crate) struct PooledMatrices {
+    /// To the logits of actions that belong to no cell, if there are any.
+    pub(crate) rest: Option<Dense>,
+    /// To hidden units `[64]`.
+    pub(crate) hidden: Dense,
+    /// The multiple of the means.
+    pub(crate) mean_scale: f32,
 }
 
 /// Applies an activation to the first channels of a position of `y`. It keeps zeros, so that borders and padding do not
@@ -220,7 +230,7 @@ macro_rules! passes {
             activation: ::network::Activation,
             features: &$crate::planes::Planes,
             position: usize,
-            matrices: &$crate::head_layers::PooledMatrices,
+            matrices: &$crate::pooling::PooledMatrices,
             logits: &mut [f32],
             hidden: &mut [f32],
         ) {
