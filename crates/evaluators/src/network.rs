@@ -44,8 +44,8 @@ pub enum Unsuitable {
 ///
 /// # Errors
 /// [`Unsuitable`] unless the network takes the game's observations and actions, and predicts what the game is scored
-/// by: an AlphaZero network predicts either wins, draws and losses or returns. The values of a MuZero network suit every
-/// game.
+/// by: an AlphaZero network predicts either wins, draws and losses or returns. The values of a MuZero network suit
+/// every game.
 pub fn suited(manifest: &Manifest, spec: &Spec) -> Result<Manifest, Unsuitable> {
     let manifest = manifest.on(board(spec))?;
     let wrong = |predicted, scored_by| Err(Unsuitable::Values { game: spec.name.clone(), predicted, scored_by });

@@ -108,14 +108,16 @@ const STRIDE: usize = 16;
 
 /// Positions that the evaluators of a process received recently. In an actor they are those that are sent to the replay
 /// server.
+///
+/// There is a sample for each shape of observations, that is, for each board that the process evaluates.
 #[derive(Debug, Default)]
-pub(crate) struct Recent(Mutex<Positions>);
+pub(crate) struct Recent(Mutex<Vec<Positions>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Positions {
     /// The number of positions evaluated so far.
     seen: usize,
-    filling: Option<Batch>,
+    filling: Batch,
     /// The last complete sample.
     sample: Option<Batch>,
 }
@@ -123,11 +125,17 @@ struct Positions {
 impl Recent {
     /// Stores positions of a batch. While another thread is storing positions, nothing is stored.
     pub(crate) fn show(&self, batch: &Batch) {
-        let mut positions = match self.0.try_lock() {
-            Ok(positions) => positions,
+        let mut all = match self.0.try_lock() {
+            Ok(all) => all,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
+        let shape = batch.shape();
+        let index = all.iter().position(|positions| positions.filling.shape() == shape).unwrap_or_else(|| {
+            all.push(Positions { seen: 0, filling: Batch::new(shape), sample: None });
+            all.len() - 1
+        });
+        let positions = &mut all[index];
         let first = (STRIDE - positions.seen % STRIDE) % STRIDE;
         positions.seen += batch.len();
         for index in (first..batch.len()).step_by(STRIDE) {
@@ -137,25 +145,21 @@ impl Recent {
 
     /// The last complete sample of observations of `shape`.
     pub(crate) fn sample(&self, shape: ObservationShape) -> Option<Batch> {
-        let positions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        positions.sample.clone().filter(|sample| sample.shape() == shape)
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|positions| positions.filling.shape() == shape)?.sample.clone()
     }
 }
 
 impl Positions {
     fn take(&mut self, batch: &Batch, index: usize) {
-        let filling = self.filling.take().filter(|filling| filling.shape() == batch.shape());
-        let mut filling = filling.unwrap_or_else(|| Batch::new(batch.shape()));
-        filling.push(batch.legal(index), |planes| planes.copy_from_slice(batch.observation(index)));
-        if filling.len() < SAMPLE {
-            self.filling = Some(filling);
+        self.filling.push(batch.legal(index), |planes| planes.copy_from_slice(batch.observation(index)));
+        if self.filling.len() < SAMPLE {
             return;
         }
         // The memory of the older sample is reused for the next one.
-        self.filling = self.sample.replace(filling);
-        if let Some(filling) = &mut self.filling {
-            filling.clear();
-        }
+        let mut next = self.sample.take().unwrap_or_else(|| Batch::new(batch.shape()));
+        next.clear();
+        self.sample = Some(std::mem::replace(&mut self.filling, next));
     }
 }
 
@@ -201,14 +205,20 @@ mod tests {
     }
 
     #[test]
-    fn positions_of_another_shape_restart_the_sample() {
+    fn every_shape_has_a_sample_of_its_own_though_their_positions_alternate() {
         let recent = Recent::default();
-        recent.show(&batch(0, SAMPLE * STRIDE / 2));
         let other = ObservationShape { planes: 1, height: 2, width: 2 };
         let mut wider = Batch::new(other);
-        (0..SAMPLE * STRIDE).for_each(|_| wider.push(&[Action(0)], |planes| planes.fill(0.0)));
-        recent.show(&wider);
-        assert!(recent.sample(SHAPE).is_none());
-        assert_eq!(recent.sample(other).map(|sample| sample.len()), Some(SAMPLE));
+        (0..STRIDE).for_each(|_| wider.push(&[Action(0)], |planes| planes.fill(0.0)));
+        for turn in 0..SAMPLE {
+            assert!(recent.sample(SHAPE).is_none() && recent.sample(other).is_none(), "complete after {turn} turns");
+            recent.show(&batch(turn * STRIDE, STRIDE));
+            recent.show(&wider);
+        }
+        for shape in [SHAPE, other] {
+            let sample = recent.sample(shape).unwrap();
+            assert_eq!((sample.len(), sample.shape()), (SAMPLE, shape));
+        }
+        assert_eq!(recent.sample(SHAPE).unwrap().observation(SAMPLE - 1)[0], ((SAMPLE - 1) * STRIDE) as f32);
     }
 }

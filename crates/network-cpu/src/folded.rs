@@ -87,9 +87,11 @@ pub(crate) struct Folded {
     pub(crate) attention: Vec<Attention>,
     /// Both heads' convolutions, the policy's channels first.
     pub(crate) heads: Affine,
-    /// Features `[cells, 32]` to logits `[A]`.
+    /// Features `[cells, 32]` to logits `[A]`; with pooled heads those of a cell `[32]` to logits of its actions `[k]`.
     pub(crate) policy: Dense,
-    /// Features `[cells, 32]` to hidden units `[64]`.
+    /// Pooled features `[96]` to logits of the actions that belong to no cell; only with pooled heads.
+    pub(crate) rest: Option<Dense>,
+    /// Features `[cells, 32]`, or pooled ones `[96]`, to hidden units `[64]`.
     pub(crate) hidden: Dense,
     /// Hidden units `[64]` to logits of a win, a draw and a loss.
     pub(crate) value: Dense,
@@ -144,6 +146,7 @@ impl Folded {
                 }),
             },
             policy: source.dense(&layers.policy_output)?,
+            rest: layers.policy_rest.as_ref().map(|layer| source.dense(layer)).transpose()?,
             hidden: source.dense(&layers.value_hidden)?,
             value: source.dense(&layers.value_output)?,
         })

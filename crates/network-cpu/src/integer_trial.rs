@@ -25,7 +25,7 @@ pub(crate) struct IntegerTrial {
 }
 
 /// The speed-up that was measured for a network.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SpeedUp {
     architecture: Architecture,
     /// The path in floating point.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use game::ObservationShape;
 use inference::{Batch, PrecisionPreference};
 use serde::{Deserialize, Serialize};
-use weights::{Architecture, BlockKind, Design, Digest, Manifest};
+use weights::{Architecture, BlockKind, Design, Digest, HeadKind, Manifest};
 
 use crate::drift;
 use crate::evaluator::Recent;
@@ -74,7 +74,8 @@ impl std::str::FromStr for KernelPreference {
 /// fifth at most (`zerofleet bench muzero`), and the rounding of few units is averaged least.
 const BF16_UNITS_MIN: usize = 128;
 
-/// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once.
+/// Builds evaluators for the threads of a process: the variant is chosen once, each weights version is packed once,
+/// both for each board.
 ///
 /// If integers are allowed, each version is calibrated and checked on positions that its evaluators received recently,
 /// and evaluated in floating point until there are such positions, or if the check fails. An
@@ -89,25 +90,36 @@ pub struct Kernel {
     trial: Option<IntegerTrial>,
     /// The positions to check a lower precision on.
     recent: Option<Arc<Recent>>,
-    packed: Mutex<Packed>,
+    /// What is packed of the last network, for each board that it was packed for; that of the last version at the end.
+    packed: Mutex<Vec<Packed>>,
     latent: Mutex<PackedLatent>,
 }
 
-/// The same as [`Packed`] for MuZero networks.
+/// The same as [`Packed`] for MuZero networks, which are of one board.
 #[derive(Debug, Default)]
 struct PackedLatent {
     choice: Option<(Architecture, ChosenVariant)>,
     version: Option<(Digest, Arc<LatentNetwork>)>,
 }
 
-#[derive(Debug, Default)]
+/// A network on one board: a path is chosen and the bytes of a version are packed for each board.
+#[derive(Debug, Clone)]
 struct Packed {
-    /// The last choice of a floating-point path and the network it was made for.
-    choice: Option<(Architecture, ChosenVariant)>,
+    architecture: Architecture,
+    /// The choice of a floating-point path.
+    choice: Option<ChosenVariant>,
     /// The last version, its packed weights, and the path that computes it.
     version: Option<(Digest, Arc<Tower>, ChosenVariant)>,
     /// What a trial of integers measured last.
     speed_up: Option<SpeedUp>,
+}
+
+impl Packed {
+    /// Returns whether it is of the same network as an architecture, but of another board.
+    fn is_of_another_board(&self, architecture: &Architecture) -> bool {
+        self.architecture != *architecture
+            && self.architecture.on(architecture.board()).is_ok_and(|on_board| on_board == *architecture)
+    }
 }
 
 impl Kernel {
@@ -151,18 +163,23 @@ impl Kernel {
     /// Same as [`choose_variant`] and [`Tower::new`]: [`Error::Unsupported`] means that another evaluator is needed,
     /// and so does [`Error::Unavailable`].
     pub fn evaluator(&self, manifest: &Manifest, bytes: &[u8]) -> Result<TowerEvaluator, Error> {
-        // The state is consistent even if another thread panicked: each part is assigned at once.
-        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        // The state is consistent even if another thread panicked: it changes once all has succeeded.
+        let mut all = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        let architecture = &manifest.architecture;
+        let new = || Packed { architecture: architecture.clone(), choice: None, version: None, speed_up: None };
+        let mut packed = all.iter().find(|packed| packed.architecture == *architecture).cloned().unwrap_or_else(new);
         let tower = match &packed.version {
             Some((digest, tower, _)) if *digest == manifest.digest => Arc::clone(tower),
             _ => {
-                let (tower, used) = self.pack(&mut packed, &manifest.architecture, bytes)?;
+                let (tower, used) = self.pack(&mut packed, bytes)?;
                 packed.version = Some((manifest.digest, Arc::clone(&tower), used));
                 tower
             }
         };
         let mut evaluator = TowerEvaluator::new(tower, manifest.version);
-        let is_bf16 = packed.choice.as_ref().is_some_and(|(_, chosen)| chosen.path.is_bf16());
+        let is_bf16 = packed.choice.as_ref().is_some_and(|chosen| chosen.path.is_bf16());
+        all.retain(|packed| packed.is_of_another_board(architecture));
+        all.push(packed);
         let is_coarse = is_bf16 || self.int8.is_some() || self.trial.is_some();
         evaluator.recent = self.recent.clone().filter(|_| is_coarse);
         Ok(evaluator)
@@ -212,21 +229,14 @@ impl Kernel {
     #[must_use]
     pub fn chosen(&self) -> Option<ChosenVariant> {
         let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        packed.version.as_ref().map(|(_, _, used)| used.clone())
+        packed.last()?.version.as_ref().map(|(_, _, used)| used.clone())
     }
 
-    fn pack(
-        &self,
-        packed: &mut Packed,
-        architecture: &Architecture,
-        bytes: &[u8],
-    ) -> Result<(Arc<Tower>, ChosenVariant), Error> {
-        let chosen = match &packed.choice {
-            Some((known, chosen)) if known == architecture => chosen.clone(),
-            _ => {
-                let chosen = choose_variant(architecture, &self.paths)?;
-                packed.choice.insert((architecture.clone(), chosen)).1.clone()
-            }
+    fn pack(&self, packed: &mut Packed, bytes: &[u8]) -> Result<(Arc<Tower>, ChosenVariant), Error> {
+        let Packed { ref architecture, ref mut choice, .. } = *packed;
+        let chosen = match choice {
+            Some(chosen) => chosen.clone(),
+            None => choice.insert(choose_variant(architecture, &self.paths)?).clone(),
         };
         Error::check(architecture)?;
         let folded = Folded::from_safetensors(architecture, bytes)?;
@@ -477,11 +487,16 @@ fn smaller(architecture: &Architecture) -> Architecture {
     let inner = architecture.design.block.inner_channels(channels);
     let Design { attention, attention_heads: heads, .. } = architecture.design;
     let heads = (1..=heads.min(channels)).rev().find(|heads| channels.is_multiple_of(*heads)).unwrap_or(0);
+    // Pooled heads are small whatever the number of actions, which has to fit the board.
+    let actions = match architecture.design.heads {
+        HeadKind::Flattened => architecture.actions.min(40),
+        HeadKind::Pooled => architecture.actions,
+    };
     Architecture {
         game: architecture.game.clone(),
         channels,
         blocks: architecture.blocks.min(3),
-        actions: architecture.actions.min(40),
+        actions,
         squeeze_excitation: architecture.squeeze_excitation.min(8),
         global_pooling: architecture.global_pooling.min(inner / 2),
         design: Design { attention: attention.min(1), attention_heads: heads, ..architecture.design },

@@ -22,6 +22,7 @@ mod drift;
 mod error;
 mod evaluator;
 mod folded;
+mod head_layers;
 mod integer_trial;
 mod kernel;
 mod latent;

@@ -10,7 +10,7 @@ use crate::latent::rows;
 use crate::multiply::{Job, Target};
 use crate::paths::transform::Finish;
 use crate::planes::{Layout, Planes, TILE_ROWS};
-use crate::pooling::Summaries;
+use crate::pooling::{PooledMatrices, Summaries};
 use crate::position_norm::PositionNorm;
 use crate::product::{GROUP, Output, Product, RUN_ROWS, Run};
 use crate::variant::of_leaf;
@@ -119,6 +119,23 @@ impl Multiplier {
             #[cfg(target_arch = "x86_64")]
             KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
                 paths::avx512_bf16::excite(activation, z, x, position, excitation, channels, with),
+        });
+    }
+
+    /// [`crate::pooling::multiply_pooled`] with the instructions of this path, which must be a floating-point path.
+    pub(crate) fn multiply_pooled(
+        &self,
+        activation: Activation,
+        features: &Planes,
+        position: usize,
+        matrices: &PooledMatrices,
+        logits: &mut [f32],
+        hidden: &mut [f32],
+    ) {
+        of_leaf!(self.path, multiply_pooled(activation, features, position, matrices, logits, hidden), {
+            #[cfg(target_arch = "x86_64")]
+            KernelVariant::AmxBf16 | KernelVariant::Avx512Bf16 =>
+                paths::avx512_bf16::multiply_pooled(activation, features, position, matrices, logits, hidden),
         });
     }
 

@@ -1,10 +1,11 @@
-//! Layers over a whole position: global pooling, squeeze-and-excitation, and activations that no product applies.
+//! Layers over a whole position: global pooling, squeeze-and-excitation, what pooled heads compute from pooled
+//! features, and activations that no product applies.
 //!
 //! The functions are plain Rust and are inlined into each path's own functions, where the compiler can use the path's
 //! registers.
 
 use network::activation::Function;
-use network::{Activation, with_function};
+use network::{Activation, HEAD_CHANNELS, POOLED, with_function};
 
 use crate::folded::{Dense, Excitation};
 use crate::multiply::rectified;
@@ -17,6 +18,17 @@ pub(crate) struct Summaries {
     inputs: Vec<f32>,
     hidden: Vec<f32>,
     outputs: Vec<f32>,
+}
+
+/// The matrices of pooled features: means, scaled means and maxima `[96]` of a head's channels over the cells.
+#[derive(Debug)]
+pub(crate) struct PooledMatrices {
+    /// To the logits of actions that belong to no cell, if there are any.
+    pub(crate) rest: Option<Dense>,
+    /// To hidden units `[64]`.
+    pub(crate) hidden: Dense,
+    /// The multiple of the means.
+    pub(crate) mean_scale: f32,
 }
 
 /// Applies an activation to the first channels of a position of `y`. It keeps zeros, so that borders and padding do not
@@ -55,28 +67,11 @@ pub(crate) fn pool<F: Function>(
     inputs.clear();
     inputs.resize(2 * pooled, 0.0);
     let (means, maxima) = inputs.split_at_mut(pooled);
-    let cells = y.layout.board.cells() as f32;
-    for (block, first) in (0..pooled).step_by(format.per_line()).enumerate() {
-        let (mut sums, mut largest) = ([0.0; CHANNELS_MAX], [f32::NEG_INFINITY; CHANNELS_MAX]);
-        for line in y.cells(block, position) {
-            let values = y.lines[line].unpack(format);
-            for lane in 0..CHANNELS_MAX {
-                let value = f.value(values[lane]);
-                sums[lane] += value;
-                largest[lane] = if value > largest[lane] { value } else { largest[lane] };
-            }
-        }
-        means[first..].iter_mut().zip(sums).take(format.per_line()).for_each(|(mean, sum)| *mean = sum / cells);
-        maxima[first..]
-            .iter_mut()
-            .zip(largest)
-            .take(format.per_line())
-            .for_each(|(maximum, largest)| *maximum = largest);
-    }
+    summarise(|value| f.value(value), y, position, 0, means, maxima);
     // No bias for the pooled channels themselves.
     outputs.clear();
-    outputs.resize(pooled, 0.0);
-    layer(pooling, inputs, outputs);
+    outputs.resize(channels, 0.0);
+    layer(pooling, inputs, &mut outputs[pooled..]);
     for (block, first) in (0..channels).step_by(format.per_line()).enumerate() {
         let biases = of_block(&outputs[first..]);
         for line in y.cells(block, position) {
@@ -87,6 +82,54 @@ pub(crate) fn pool<F: Function>(
             y.lines[line].pack(format, &values);
         }
     }
+}
+
+/// Means and maxima of f of as many channels as there are means, the first of which is channel `first` of `y`, over the
+/// cells of a position.
+#[inline(always)]
+fn summarise(f: impl Fn(f32) -> f32, y: &Planes, position: usize, first: usize, means: &mut [f32], maxima: &mut [f32]) {
+    let (format, cells) = (y.format, y.layout.board.cells() as f32);
+    let per_line = format.per_line();
+    let of_lines = means.chunks_mut(per_line).zip(maxima.chunks_mut(per_line));
+    for (block, (means, maxima)) in (first / per_line..).zip(of_lines) {
+        let (mut sums, mut largest) = ([0.0; CHANNELS_MAX], [f32::NEG_INFINITY; CHANNELS_MAX]);
+        for line in y.cells(block, position) {
+            let values = y.lines[line].unpack(format);
+            for lane in 0..CHANNELS_MAX {
+                let value = f(values[lane]);
+                sums[lane] += value;
+                largest[lane] = if value > largest[lane] { value } else { largest[lane] };
+            }
+        }
+        means.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = sum / cells);
+        maxima.iter_mut().zip(largest).for_each(|(maximum, largest)| *maximum = largest);
+    }
+}
+
+/// Computes the logits of the actions that belong to no cell, and f of the hidden units of the value, from the features
+/// of both heads.
+#[inline(always)]
+pub(crate) fn multiply_pooled<F: Function>(
+    f: F,
+    features: &Planes,
+    position: usize,
+    matrices: &PooledMatrices,
+    logits: &mut [f32],
+    hidden: &mut [f32],
+) {
+    let pooled = |first| {
+        let mut pooled = [0.0; POOLED];
+        let (means, others) = pooled.split_at_mut(HEAD_CHANNELS);
+        let (scaled, maxima) = others.split_at_mut(HEAD_CHANNELS);
+        summarise(|value| value, features, position, first, means, maxima);
+        scaled.iter_mut().zip(means).for_each(|(scaled, mean)| *scaled = *mean * matrices.mean_scale);
+        pooled
+    };
+    if let Some(rest) = &matrices.rest {
+        layer(rest, &pooled(0), logits);
+    }
+    layer(&matrices.hidden, &pooled(HEAD_CHANNELS), hidden);
+    hidden.iter_mut().for_each(|unit| *unit = f.value(*unit));
 }
 
 /// Squeeze-and-excitation (Hu et al. 2018, with the bias of Leela Chess Zero), the residual addition and f:
@@ -114,10 +157,10 @@ pub(crate) fn excite<F: Function>(
         }
         inputs[first..].iter_mut().zip(sums).take(format.per_line()).for_each(|(mean, sum)| *mean = sum / cells);
     }
-    hidden.clear();
+    hidden.resize(excitation.hidden.bias.len(), 0.0);
     layer(&excitation.hidden, inputs, hidden);
     hidden.iter_mut().for_each(|value| *value = rectified(*value));
-    outputs.clear();
+    outputs.resize(excitation.output.bias.len(), 0.0);
     layer(&excitation.output, hidden, outputs);
     let (scales, biases) = outputs.split_at_mut(channels);
     scales.iter_mut().for_each(|scale| *scale = 1.0 / (1.0 + (-*scale).exp()));
@@ -178,6 +221,22 @@ macro_rules! passes {
             ::network::with_function!(
                 activation,
                 f => $crate::pooling::excite(f, z, x, position, excitation, channels, summaries)
+            );
+        }
+
+        /// [`crate::pooling::multiply_pooled`] with the path's instructions.
+        $(#[$attribute])*
+        pub(crate) fn multiply_pooled(
+            activation: ::network::Activation,
+            features: &$crate::planes::Planes,
+            position: usize,
+            matrices: &$crate::pooling::PooledMatrices,
+            logits: &mut [f32],
+            hidden: &mut [f32],
+        ) {
+            ::network::with_function!(
+                activation,
+                f => $crate::pooling::multiply_pooled(f, features, position, matrices, logits, hidden)
             );
         }
 
@@ -301,11 +360,12 @@ fn of_block(values: &[f32]) -> [f32; CHANNELS_MAX] {
     block
 }
 
-/// Appends the outputs of a layer.
+/// Computes the outputs of a layer.
 #[inline(always)]
-fn layer(dense: &Dense, inputs: &[f32], outputs: &mut Vec<f32>) {
-    for (weights, bias) in dense.weight.chunks_exact(dense.inputs).zip(&dense.bias) {
-        outputs.push(bias + dot(weights, inputs));
+fn layer(dense: &Dense, inputs: &[f32], outputs: &mut [f32]) {
+    let rows = dense.weight.chunks_exact(dense.inputs).zip(&dense.bias);
+    for (output, (weights, bias)) in outputs.iter_mut().zip(rows) {
+        *output = bias + dot(weights, inputs);
     }
 }
 

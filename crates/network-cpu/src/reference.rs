@@ -1,6 +1,6 @@
 //! Evaluates a network in float64 by its definition, as the reference for every path.
 
-use network::{Activation, GROUP_CHANNELS, HEAD_CHANNELS, NORM_EPSILON, activation};
+use network::{Activation, GROUP_CHANNELS, HEAD_CHANNELS, HeadKind, NORM_EPSILON, activation};
 
 use crate::folded::{Affine, Attention, Block, Dense, Excitation, Folded, PositionNorm};
 
@@ -22,18 +22,30 @@ pub(crate) fn logits(network: &Folded, observation: &[f32]) -> Vec<f64> {
     }
     let mut features = convolve(&network.heads, &x, size);
     activate(&mut features);
-    let cells = size.0 * size.1;
-    let by_cell = |first: usize| -> Vec<f64> {
-        (0..cells)
-            .flat_map(|cell| (first..first + HEAD_CHANNELS).map(move |c| (c, cell)))
-            .map(|(c, cell)| features[c * cells + cell])
-            .collect()
+    let (of_policy, of_value) = features.split_at(HEAD_CHANNELS * cells);
+    let (mut logits, mut hidden) = match network.architecture.design.heads {
+        HeadKind::Flattened => {
+            let by_cell = |features| transposed(features, cells);
+            (layer(&network.policy, &by_cell(of_policy)), layer(&network.hidden, &by_cell(of_value)))
+        }
+        HeadKind::Pooled => {
+            let by_cell = transposed(of_policy, cells);
+            let of_cells = by_cell.chunks_exact(HEAD_CHANNELS).flat_map(|features| layer(&network.policy, features));
+            let others = network.rest.iter().flat_map(|rest| layer(rest, &pooled(of_policy, cells)));
+            (of_cells.chain(others).collect(), layer(&network.hidden, &pooled(of_value, cells)))
+        }
     };
-    let mut logits = layer(&network.policy, &by_cell(0));
-    let mut hidden = layer(&network.hidden, &by_cell(HEAD_CHANNELS));
     activate(&mut hidden);
     logits.extend(layer(&network.value, &hidden));
     logits
+}
+
+/// `P(h)` of [`network::Layers`] of the features `[32, cells]` of a head.
+fn pooled(features: &[f64], cells: usize) -> Vec<f64> {
+    let means: Vec<f64> = features.chunks_exact(cells).map(|h| h.iter().sum::<f64>() / cells as f64).collect();
+    let scaled = means.iter().map(|mean| mean * ((cells as f64).sqrt() - 14.0) / 10.0);
+    let maxima = features.chunks_exact(cells).map(|h| h.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    means.iter().copied().chain(scaled).chain(maxima).collect()
 }
 
 /// One residual block on `[C, H, W]`.

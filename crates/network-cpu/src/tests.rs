@@ -6,7 +6,7 @@ use game::{Action, ObservationShape};
 use inference::{Batch, Evaluator, Predictions};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weights::{Activation, Architecture, BlockKind, Design, NormKind, WeightsVersion};
+use weights::{Activation, Architecture, BlockKind, Design, HeadKind, NormKind, WeightsVersion};
 
 use crate::folded::Folded;
 use crate::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, reference};
@@ -74,11 +74,15 @@ fn distance(logits: &[Vec<f64>], evaluator: &mut TowerEvaluator, batch: &Batch) 
 }
 
 fn check_against_float64(architecture: &Architecture, positions: usize) {
-    let network = Folded::random(architecture, 7).unwrap();
+    check_folded_against_float64(&Folded::random(architecture, 7).unwrap(), positions);
+}
+
+fn check_folded_against_float64(network: &Folded, positions: usize) {
+    let architecture = &network.architecture;
     let batch = batch(architecture, positions, 11);
-    let logits = reference_logits(&network, &batch);
+    let logits = reference_logits(network, &batch);
     for path in available() {
-        let tower = Arc::new(Tower::from_folded(&network, path, None).unwrap());
+        let tower = Arc::new(Tower::from_folded(network, path, None).unwrap());
         let worst = distance(&logits, &mut TowerEvaluator::new(tower, WeightsVersion(1)), &batch);
         let tolerance = if path.is_bf16() { 0.02 } else { 2e-5 };
         assert!(worst <= tolerance, "{path} on {architecture:?} is off by {worst}");
@@ -207,16 +211,94 @@ fn every_path_agrees_with_float64_with_attention_alone_on_boards_and_batches_of_
     }
 }
 
+/// A network with pooled heads, with k actions of each cell and m others.
+fn pooled(shape: [usize; 3], [k, m]: [usize; 2], design: Design) -> Architecture {
+    let [_, height, width] = shape;
+    let (game, actions) = (format!("test-{height}x{width}"), k * height * width + m);
+    Architecture { game, actions, design: Design { heads: HeadKind::Pooled, ..design }, ..architecture(shape, 32, 1) }
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_pooled_heads_on_boards_of_many_sizes() {
+    // Of one cell, of the size at which the scale of means is 0, and turned ones among them.
+    for shape in [[1, 1, 1], [2, 3, 3], [3, 5, 7], [12, 9, 9], [2, 15, 3], [1, 14, 14], [2, 19, 19], [2, 3, 32]] {
+        for actions in [[1, 0], [1, 1], [3, 0], [2, 7], [17, 2]] {
+            let architecture = pooled(shape, actions, Design::default());
+            if actions[1] < shape[1] * shape[2] {
+                check_against_float64(&architecture, 2);
+            }
+        }
+    }
+    check_against_float64(&pooled([2, 8, 8], [73, 0], Design::default()), 2);
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_pooled_heads_for_batches_smaller_and_larger_than_a_pass() {
+    for positions in [1, 3, 11, 12, 16, 17, 33, 70] {
+        check_against_float64(&pooled([2, 5, 7], [1, 1], Design::default()), positions);
+        check_against_float64(&pooled([2, 3, 3], [3, 0], Design::default()), positions);
+    }
+}
+
+#[test]
+fn every_path_agrees_with_float64_with_pooled_heads_behind_every_design() {
+    let mish = Design { activation: Activation::Mish, ..Design::default() };
+    for design in of_positions().into_iter().chain([mish]) {
+        let plain = Architecture { channels: 64, blocks: 3, ..pooled([2, 6, 7], [1, 1], design) };
+        let complete = Architecture { squeeze_excitation: 12, global_pooling: 8, ..plain.clone() };
+        for architecture in [plain, complete] {
+            check_against_float64(&architecture, 3);
+            check_against_float64(&architecture, 16);
+            choose_variant(&architecture, &KernelVariant::ALL).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_same_weights_on_another_board_agree_with_float64_there() {
+    for actions in [[1, 1], [3, 0]] {
+        let small = Folded::random(&pooled([2, 3, 3], actions, Design::default()), 7).unwrap();
+        for [height, width] in [[5, 7], [9, 9], [19, 19], [3, 3]] {
+            let there = pooled([2, height, width], actions, Design::default());
+            let network = Folded { architecture: small.architecture.on(there.board()).unwrap(), ..small.clone() };
+            assert_eq!(network.architecture, there);
+            check_folded_against_float64(&network, 3);
+        }
+    }
+}
+
+#[test]
+fn every_path_passes_the_conformance_suite_with_pooled_heads() {
+    for (path, actions) in available().flat_map(|path| [[1, 1], [4, 0]].map(|actions| (path, actions))) {
+        for [planes, height, width] in [[2, 6, 7], [3, 11, 5]] {
+            let architecture = pooled([planes, height, width], actions, Design::default());
+            let tower = Arc::new(Tower::random(&architecture, 3, path).unwrap());
+            let mut evaluator = TowerEvaluator::new(tower, WeightsVersion(1));
+            let shape = ObservationShape { planes, height, width };
+            evaluator_doubles::conformance::run(&mut evaluator, shape, architecture.actions, 0.0);
+        }
+    }
+}
+
+#[test]
+fn the_self_check_takes_networks_of_few_and_of_many_actions_of_each_cell() {
+    for (shape, actions) in [([2, 19, 19], [1, 1]), ([2, 8, 8], [73, 0]), ([1, 1, 1], [1, 0])] {
+        let architecture = Architecture { channels: 256, blocks: 6, ..pooled(shape, actions, Design::default()) };
+        choose_variant(&architecture, &KernelVariant::ALL).unwrap();
+    }
+}
+
 #[test]
 fn integers_refuse_other_designs() {
     for design in [
         Design { activation: Activation::Mish, ..Design::default() },
+        Design { heads: HeadKind::Pooled, ..Design::default() },
         Design { block: BlockKind::Bottleneck, ..Design::default() },
     ]
     .into_iter()
     .chain(of_positions())
     {
-        let architecture = Architecture { design, ..architecture([2, 3, 3], 32, 1) };
+        let architecture = Architecture { design, actions: 9, ..architecture([2, 3, 3], 32, 1) };
         let error = Tower::random(&architecture, 1, KernelVariant::PortableI8).unwrap_err();
         assert!(error.is_of_the_kernel() && error.to_string().contains("residual blocks with relu only"), "{error}");
     }

@@ -1,6 +1,5 @@
 use game::Outcome;
-use network::activation::Function as _;
-use network::{Activation, HEAD_CHANNELS, VALUE_HIDDEN, with_function};
+use network::{Activation, HEAD_CHANNELS, VALUE_HIDDEN};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weights::Architecture;
@@ -8,6 +7,7 @@ use weights::Architecture;
 use crate::arrangement::{Arrangement, Pass};
 use crate::attention::{self, Attention};
 use crate::folded::{Dense, Folded};
+use crate::head_layers::{self, HeadLayers};
 use crate::planes::{Board, Format, Planes};
 use crate::position_norm::PositionNorm;
 use crate::product::{Output, Product, Slab};
@@ -28,8 +28,7 @@ pub struct Tower {
     heads: Product,
     /// The norm of single positions behind the convolutions of both heads.
     heads_norm: Option<PositionNorm>,
-    policy: Product,
-    hidden: Product,
+    head_layers: HeadLayers,
     value: Dense,
     multiply_adds: usize,
 }
@@ -52,10 +51,7 @@ pub(crate) struct Workspace {
     buffers: Vec<Buffers>,
     /// Of the attention blocks, if there are any.
     attention: Option<attention::Buffers>,
-    /// `[positions, padded actions]`.
-    policy: Vec<f32>,
-    /// `[positions, 64]`.
-    hidden: Vec<f32>,
+    head_layers: head_layers::Buffers,
 }
 
 /// The planes of a pass.
@@ -126,7 +122,6 @@ impl Tower {
         let board = path.turn(Board::new(architecture.height, architecture.width));
         let packing = path.base().packing();
         let arrangements = Arrangement::of(path, board, architecture.channels);
-        let over_cells = |dense, first| Product::over_cells(packing, dense, board, first);
         let mut tower = Self {
             path,
             board,
@@ -142,8 +137,7 @@ impl Tower {
             attention: Attention::new(path.base(), architecture.design.activation, board.cells(), &folded.attention),
             heads: Product::convolution(packing, &folded.heads, board),
             heads_norm: folded.heads.norm.as_ref().map(PositionNorm::new),
-            policy: over_cells(&folded.policy, 0),
-            hidden: over_cells(&folded.hidden, HEAD_CHANNELS),
+            head_layers: HeadLayers::new(path.base(), board, folded),
             value: folded.value.clone(),
             multiply_adds: folded.multiply_adds,
             arrangements,
@@ -156,7 +150,7 @@ impl Tower {
     /// All products, in the order in which they are computed.
     fn products_mut(&mut self) -> impl Iterator<Item = &mut Product> {
         let attention = self.attention.products_mut();
-        self.trunk.products_mut().chain(attention).chain([&mut self.heads, &mut self.policy, &mut self.hidden])
+        self.trunk.products_mut().chain(attention).chain([&mut self.heads]).chain(self.head_layers.products_mut())
     }
 
     /// The network's shape.
@@ -184,12 +178,10 @@ impl Tower {
     }
 
     pub(crate) fn workspace(&self) -> Workspace {
-        let most = self.arrangements.iter().map(|arrangement| arrangement.features.positions).max().unwrap_or(0);
         Workspace {
             buffers: self.arrangements.iter().map(|arrangement| self.buffers(arrangement)).collect(),
             attention: self.attention.buffers(),
-            policy: vec![0.0; most * self.policy.padded_outputs()],
-            hidden: vec![0.0; most * VALUE_HIDDEN],
+            head_layers: self.head_layers.buffers(&self.arrangements),
         }
     }
 
@@ -241,7 +233,7 @@ impl Tower {
         let rectifies = activation == Activation::Relu;
         let multipliers = Multipliers::new(self.path);
         let base = multipliers.base();
-        let Workspace { buffers, attention, policy, hidden } = workspace;
+        let Workspace { buffers, attention, head_layers } = workspace;
         let Buffers { observations: planes, activations, features } = &mut buffers[pass.arrangement];
         let arrangement = &self.arrangements[pass.arrangement];
         for range in arrangement.parts(pass.positions) {
@@ -270,24 +262,18 @@ impl Tower {
             done(Stage::Heads, features, positions);
         }
 
-        let rows = [arrangement.rows(pass.positions)];
-        base.multiply(&self.policy, features, &rows, Output::Matrix { values: policy, relu: false }, None);
-        base.multiply(&self.hidden, features, &rows, Output::Matrix { values: hidden, relu: rectifies }, None);
-        if !rectifies {
-            let hidden = &mut hidden[..pass.positions * VALUE_HIDDEN];
-            with_function!(activation, f => hidden.iter_mut().for_each(|unit| *unit = f.value(*unit)));
-        }
+        self.head_layers.compute(base, arrangement, features, pass.positions, head_layers);
         done(Stage::Layers, features, pass.positions);
     }
 
     /// Policy logits `[A]` of a position of the last pass.
     pub(crate) fn policy<'a>(&self, workspace: &'a Workspace, position: usize) -> &'a [f32] {
-        &workspace.policy[position * self.policy.padded_outputs()..][..self.architecture.actions]
+        &workspace.head_layers.policy(position)[..self.architecture.actions]
     }
 
     /// Logits of a win, a draw and a loss of a position of the last pass.
     pub(crate) fn value(&self, workspace: &Workspace, position: usize) -> [f32; Outcome::RESULTS] {
-        let hidden = &workspace.hidden[position * VALUE_HIDDEN..][..VALUE_HIDDEN];
+        let hidden = workspace.head_layers.hidden(position);
         std::array::from_fn(|outcome| {
             let weights = &self.value.weight[outcome * VALUE_HIDDEN..][..VALUE_HIDDEN];
             let sum: f32 = weights.iter().zip(hidden).map(|(weight, hidden)| weight * hidden).sum();

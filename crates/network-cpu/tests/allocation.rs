@@ -21,6 +21,7 @@ fn a_warm_evaluator_allocates_nothing() {
     let attention = weights::Design { attention: 2, attention_heads: 2, ..weights::Design::default() };
     towers(weights::Design { norm: weights::NormKind::Layer, ..attention });
     towers(weights::Design { norm: weights::NormKind::Group, ..attention });
+    towers(weights::Design { heads: weights::HeadKind::Pooled, ..weights::Design::default() });
     let with_chance = Model::StochasticMuzero { support: 20, codes: 7 };
     for model in [Model::muzero(20), Model::muzero_with_value_prefix(20), with_chance] {
         latent_states(ObservationShape { planes: 4, height: 1, width: 1 }, 64, 1_100, model);
@@ -34,7 +35,8 @@ fn towers(design: weights::Design) {
         planes: 2,
         height: 6,
         width: 7,
-        actions: 7,
+        // One of each cell and one of none.
+        actions: 43,
         channels: 32,
         blocks: 3,
         squeeze_excitation: 8,

@@ -5,10 +5,10 @@
 //! the layers of an [`Architecture`]: each [`Layer`] has a [`LayerKind`] and [`Tensor`]s, each tensor a [`Role`].
 //! [`LatentLayers`] lists those of a MuZero network, of which an AlphaZero network of returns lacks the
 //! [`DynamicsLayers`]; [`ChanceLayers`] lists what Stochastic MuZero adds, [`ConsistencyLayers`] what only training
-//! needs, [`AttentionBlock`] the layers behind a tower, [`mean_scale`] how a pooled mean depends on the board. [`activation`] computes what a [`Design`](weights::Design)
-//! names, [`shares`] what lies between the products of attention. [`check`] checks an architecture against the limits,
-//! such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`] turn tensors into a safetensors file and back; an [`Error`]
-//! names the tensor that is wrong. Start with [`Layers`].
+//! needs, [`AttentionBlock`] the layers behind a tower, [`mean_scale`] how a pooled mean depends on the board.
+//! [`activation`] computes what a [`Design`](weights::Design) names, [`shares`] what lies between the products of
+//! attention. [`check`] checks an architecture against the limits, such as [`CHANNELS_MAX`]. [`Reader`] and [`write()`]
+//! turn tensors into a safetensors file and back; an [`Error`] names the tensor that is wrong. Start with [`Layers`].
 
 pub mod activation;
 mod attention;

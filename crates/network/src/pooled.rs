@@ -1,6 +1,6 @@
 /// Returns s, by which the second third of a pooled head's inputs is a multiple of the means: (√cells − 14) / 10, as in
-/// KataGo (Wu 2019, section 3.3). A sum over the board then is a linear function of the inputs, whatever the size of the
-/// board.
+/// KataGo (Wu 2019, section 3.3). A sum over the board then is a linear function of the inputs, whatever the size of
+/// the board.
 #[must_use]
 pub fn mean_scale(cells: usize) -> f64 {
     ((cells as f64).sqrt() - 14.0) / 10.0

@@ -3,8 +3,8 @@
 //! A version is immutable: a [`WeightsVersion`] always identifies the same bytes, which the [`Digest`] in its
 //! [`Manifest`] verifies; the manifest also holds the [`Architecture`]. [`Assembly`] joins the chunks of a transfer,
 //! which may be resumed, and returns an [`AssemblyError`] if they are not the bytes of the manifest. The bytes are a
-//! safetensors file, which this crate does not read. A network whose tensors do not depend on the [`Board`] can be used on
-//! several of a game. Start with [`Manifest`].
+//! safetensors file, which this crate does not read. A network whose tensors do not depend on the [`Board`] can be used
+//! on several of a game. Start with [`Manifest`].
 
 mod assembly;
 mod board;

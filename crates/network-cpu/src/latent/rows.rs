@@ -4,6 +4,8 @@
 //! The functions are plain Rust and are inlined into each path's own functions, where the compiler can use the path's
 //! registers.
 
+use std::ops::Range;
+
 use inference::Unroll;
 use network::MEMORY_UNITS;
 
@@ -150,9 +152,15 @@ fn each(a: [f32; GROUP], b: [f32; GROUP], combine: impl Fn(f32, f32) -> f32) -> 
 
 /// Replaces `runs` by those of the first `rows` cells of a layout, each a row of a matrix.
 pub(crate) fn take_rows(path: KernelVariant, layout: Layout, rows: usize, runs: &mut Vec<Run>) {
+    take_lines(path, layout.margin()..layout.margin() + rows, runs);
+}
+
+/// Replaces `runs` by those of some lines of planes, each a row of a matrix.
+pub(crate) fn take_lines(path: KernelVariant, lines: Range<usize>, runs: &mut Vec<Run>) {
     let most = if path.has_tiles() { TILE_ROWS } else { path.rows_of_run() };
+    let Range { start, end } = lines;
     runs.clear();
-    runs.extend((0..rows).step_by(most).map(|first| Run::new(layout.margin() + first, most.min(rows - first), 1)));
+    runs.extend((start..end).step_by(most).map(|first| Run::new(first, most.min(end - first), 1)));
 }
 
 /// Sixteen channels of a row, whose blocks are `block_lines` lines apart.

@@ -30,7 +30,13 @@ pub(crate) fn architecture() -> Architecture {
 }
 
 /// Every tensor that a network of [`architecture`] has.
+#[allow(dead_code, reason = "not every test binary uses it")]
 pub(crate) fn tensors() -> Tensors {
+    tensors_of(&architecture())
+}
+
+/// Every tensor that a network has.
+pub(crate) fn tensors_of(architecture: &Architecture) -> Tensors {
     let values = |tensor: &network::Tensor| {
         let spread = |i: usize| ((i + 97 * tensor.name.len()) as u32).wrapping_mul(2_654_435_761) >> 16;
         let values = (0..tensor.numel()).map(|i| spread(i) as f32 / 65_536.0 - 0.45);
@@ -39,7 +45,7 @@ pub(crate) fn tensors() -> Tensors {
             _ => values.collect(),
         }
     };
-    let layers = Layers::new(&architecture()).expect("an architecture");
+    let layers = Layers::new(architecture).expect("an architecture");
     layers.tensors().map(|tensor| (tensor.name.clone(), (tensor.shape.clone(), values(&tensor)))).collect()
 }
 
