@@ -37,9 +37,10 @@ pub type Size = Side<7, 20>;
 /// column and the number of its row, counted from the bottom: `h8` is the centre of 15 cells a side. No letter is left
 /// out.
 ///
-/// Observation planes: the stones of the player to move, then those of the opponent. Both players have the same winning
-/// rows and no stone is ever removed, so neither the colour of the mover nor the last move would add anything; a plane
-/// of the last move would give equal boards different hashes.
+/// Observation planes: the stones of the player to move, those of the opponent, and all ones, which mark the board
+/// among the zeros that convolutions read around it. Both players have the same winning rows and no stone is ever
+/// removed, so neither the colour of the mover nor the last move would add anything; a plane of the last move would
+/// give equal boards different hashes.
 #[derive(Debug, Clone)]
 pub struct Gomoku {
     spec: Spec,
@@ -65,7 +66,7 @@ impl Gomoku {
     pub fn new(size: Size) -> Self {
         let size = size.get();
         let cells = size * size;
-        let observation = ObservationShape { planes: 2, height: size, width: size };
+        let observation = ObservationShape { planes: 3, height: size, width: size };
         let spec = Spec::board(ENTRY.name_of(size), cells, observation, cells);
         let symmetries = grid::square_symmetries(observation, cells).into();
         Self { spec, size, board: (0..cells).collect(), symmetries }
@@ -159,12 +160,14 @@ impl Game for Gomoku {
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
         let mover = self.to_move(position);
-        for (plane, player) in planes.chunks_exact_mut(self.cells()).zip([mover, mover.opponent()]) {
+        let (stones, board) = planes.split_at_mut(2 * self.cells());
+        for (plane, player) in stones.chunks_exact_mut(self.cells()).zip([mover, mover.opponent()]) {
             plane.fill(0.0);
             for cell in position.stones[player.index()].iter() {
                 plane[cell] = 1.0;
             }
         }
+        board.fill(1.0);
     }
 
     fn hash(&self, position: &Position) -> u64 {

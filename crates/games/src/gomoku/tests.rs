@@ -1,5 +1,6 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use reference_games::{InARow, compare, compare_moves};
 
 use super::*;
 
@@ -7,14 +8,9 @@ fn gomoku(size: u8) -> Gomoku {
     Gomoku::new(Size::new(size).unwrap())
 }
 
-/// The position after moves in notation.
+/// The position after moves in notation, by the slow rules as well.
 fn after(game: &Gomoku, moves: &str) -> Position {
-    let mut position = game.start();
-    for text in moves.split_whitespace() {
-        let action = game.parse_action(&position, text).unwrap();
-        game.try_play(&mut position, action).unwrap();
-    }
-    position
+    compare_moves(game, &mut InARow::gomoku(game.size), moves)
 }
 
 /// The outcome on a board of 7 after the first player has placed stones on these cells, in this order, and the second
@@ -26,80 +22,19 @@ fn outcome(own: &str, replies: &str) -> Option<Outcome> {
     game.outcome(&after(&game, &format!("{} {last}", moves.join(" "))))
 }
 
-/// An independent implementation: a board of cells, every row of five of which is looked at after each move.
-struct Reference {
-    cells: Vec<Vec<Option<Player>>>,
-    to_move: Player,
-}
-
-impl Reference {
-    fn new(size: usize) -> Self {
-        Self { cells: vec![vec![None; size]; size], to_move: Player::First }
-    }
-
-    fn play(&mut self, row: usize, column: usize) {
-        assert_eq!(self.cells[row][column].replace(self.to_move), None);
-        self.to_move = self.to_move.opponent();
-    }
-
-    fn at(&self, row: isize, column: isize) -> Option<Player> {
-        let row = usize::try_from(row).ok()?;
-        *self.cells.get(row)?.get(usize::try_from(column).ok()?)?
-    }
-
-    /// The length of the longest row of a player.
-    fn longest(&self, player: Player) -> usize {
-        let size = self.cells.len() as isize;
-        let mut longest = 0;
-        for start in 0..size * size {
-            for (down, right) in [(0, 1), (1, 0), (1, 1), (1, -1)] {
-                let cell = |step: isize| self.at(start / size + step * down, start % size + step * right);
-                longest = longest.max((0..size).take_while(|&step| cell(step) == Some(player)).count());
-            }
-        }
-        longest
-    }
-
-    fn outcome(&self) -> Option<Outcome> {
-        let winner = [Player::First, Player::Second].into_iter().find(|&player| self.longest(player) >= 5);
-        let is_full = self.cells.iter().flatten().all(Option::is_some);
-        winner.map(Outcome::Win).or(is_full.then_some(Outcome::Draw))
-    }
-
-    fn empty(&self) -> Vec<Action> {
-        if self.outcome().is_some() {
-            return Vec::new();
-        }
-        let cells = self.cells.iter().flatten().enumerate();
-        cells.filter(|(_, stone)| stone.is_none()).map(|(cell, _)| Action(u16::try_from(cell).unwrap())).collect()
-    }
-}
-
-/// The random episodes have wins of both players, rows of more than five and full boards without a row.
+/// The random games have wins of both players, rows of more than five and full boards without a row.
 #[test]
 fn random_episodes_agree_with_a_slow_implementation() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let (mut wins, mut overlines, mut draws) = ([0; 2], 0, 0);
-    for size in [7_u8; 150].into_iter().chain([9, 15, 20]) {
-        let game = gomoku(size);
-        let (mut position, mut other) = (game.start(), Reference::new(size.into()));
-        let mut legal = Vec::new();
-        loop {
-            game.legal_actions(&position, &mut legal);
-            let context = || game.render(&position);
-            assert_eq!(game.outcome(&position), other.outcome(), "\n{}", context());
-            assert_eq!(legal, other.empty(), "\n{}", context());
-            if legal.is_empty() {
-                break;
-            }
-            let action = legal[rng.random_range(0..legal.len())];
-            other.play(action.index() / usize::from(size), action.index() % usize::from(size));
-            game.play(&mut position, action);
-        }
-        match game.outcome(&position) {
+    let game = gomoku(7);
+    for _ in 0..150 {
+        let mut slow = InARow::gomoku(7);
+        let end = compare(&game, &mut slow, |legal| Some(rng.random_range(0..legal)));
+        match game.outcome(&end) {
             Some(Outcome::Win(winner)) => {
                 wins[winner.index()] += 1;
-                overlines += usize::from(other.longest(winner) > 5);
+                overlines += usize::from(slow.longest_line(winner) > 5);
             }
             _ => draws += 1,
         }
@@ -166,6 +101,6 @@ fn the_observation_shows_the_mover_first() {
     let game = gomoku(7);
     let mut planes = vec![f32::NAN; game.spec().observation.len()];
     game.observe(&after(&game, "a7 b7 c7"), &mut planes);
-    let ones: Vec<usize> = (0..planes.len()).filter(|&index| planes[index] == 1.0).collect();
+    let ones: Vec<usize> = (0..2 * 49).filter(|&index| planes[index] == 1.0).collect();
     assert_eq!(ones, [1, 49, 51]);
 }
