@@ -204,13 +204,18 @@ impl Game for Breakthrough {
     }
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
-        actions.clear();
         let movable = Direction::ALL.map(|direction| self.movable(position, direction));
-        for from in self.layout.numbers(movable[0] | movable[1] | movable[2]) {
-            let cell = self.layout.cell(from);
-            let directions = Direction::ALL.into_iter().zip(movable).filter(|(_, pieces)| pieces & cell != 0);
-            actions.extend(directions.map(|(direction, _)| action_from(direction, from)));
+        let pieces = movable[0] | movable[1] | movable[2];
+        // The loop is branchless because it is unpredictable which steps are blocked.
+        actions.resize(Direction::ALL.len() * pieces.count_ones() as usize, Action(0));
+        let mut len = 0;
+        for (from, cell) in self.layout.numbered(pieces) {
+            for (direction, pieces) in Direction::ALL.into_iter().zip(movable) {
+                actions[len] = action_from(direction, from);
+                len += usize::from(pieces & cell != 0);
+            }
         }
+        actions.truncate(len);
     }
 
     fn is_legal(&self, position: &Position, action: Action) -> bool {

@@ -1,8 +1,8 @@
 //! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind), [`AnyGame`](crate::AnyGame) and
 //! [`with_game!`](crate::with_game).
 
-/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants. `in Box` behind
-/// a game keeps its positions in boxes where they are those of any game, all of which take the memory of the largest.
+/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants. Behind a game,
+/// `in Box` keeps its positions in boxes where they are those of any game, which take the memory of the largest.
 ///
 /// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the variant if there is one; the
 /// type of variants has `new(u8) -> Option<Self>` and `get() -> usize`, the size or the index of the name.

@@ -36,8 +36,8 @@ impl Breakthrough {
         }
     }
 
-    /// Returns the step of an action, if it stays on the board. Actions are numbered by row from the top, then by column
-    /// and by direction (left, straight, right).
+    /// Returns the step of an action, if it stays on the board. Actions are numbered by row from the top, then by
+    /// column and by direction (left, straight, right).
     fn step(&self, action: Action) -> Option<Step> {
         let (cell, direction) = (action.index() / 3, action.index() % 3);
         let (from_top, column) = (cell / self.size, cell % self.size);
