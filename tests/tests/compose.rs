@@ -232,7 +232,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(deploy().join(path)).unwrap()
 }
 
-const FILES: [&str; 2] = ["compose.yaml", "compose.native-learner.yaml"];
+const FILES: [&str; 3] = ["compose.yaml", "compose.native-learner.yaml", "compose.gate.yaml"];
 
 /// Returns the profiles of all services in all files.
 fn profiles() -> BTreeSet<String> {

@@ -45,7 +45,8 @@ const ROLES: [Role; 6] = [
     Role { name: "learner", serves: true, scopes: "train" },
     Role { name: "inference", serves: true, scopes: "infer" },
     Role { name: "actor", serves: false, scopes: "act,infer" },
-    Role { name: "arena", serves: false, scopes: "infer" },
+    // It serves weights where it has a gate.
+    Role { name: "arena", serves: true, scopes: "infer" },
     // A human operator who runs `zerofleet`.
     Role { name: "operator", serves: false, scopes: "act,train,infer,admin" },
 ];

@@ -38,6 +38,8 @@ pub const HEURISTIC_MAX: i32 = 100_000;
 /// - an episode ends within [`Spec::max_plies`] actions;
 /// - each [`Symmetry`] commutes with [`play`](Game::play), and [`image`](Game::image) applies it to a position;
 /// - where the rules [know](Game::knows_chances) the distribution of chance, [`play`](Game::play) follows it.
+///
+/// Actions that name cells of a board have the order of [`Spec::actions`].
 pub trait Game: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// One position, including the history its observation shows.
     type Position: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;

@@ -71,6 +71,11 @@ pub struct Spec {
     /// The number of players.
     pub players: Players,
     /// A: the number of actions, legal or not. Actions are indices below it.
+    ///
+    /// Where the actions of a board game name its cells, action `cell · k + direction` is one of the k actions of a
+    /// cell. Cells are numbered row by row from the top left, as in the observation of the player to move, whose H x W
+    /// is the board; actions without a cell, such as a pass or a swap, have the last numbers. A convolutional policy
+    /// head depends on this order.
     pub actions: usize,
     /// The shape of the observation, `[C, H, W]`; `[C, 1, 1]` for a vector.
     pub observation: ObservationShape,

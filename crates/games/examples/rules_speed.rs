@@ -1,7 +1,9 @@
-//! Measures the rules of games: `cargo run --release -p games --example rules_speed -- go-9 go-19 hex-11`.
+//! Measures the rules of games: `cargo run --release -p games --example rules_speed -- go-9 go-19 hex-11`; without
+//! names, those of the board games.
 //!
-//! Prints the time of a position in random games, which in Go fill every eye and capture far more than others: legal
-//! actions, a random one of them, the observation; besides, the time of a hash and of a copy.
+//! Prints a table. Random games consist of legal actions, a random one of them, and its play; in Go they fill every eye
+//! and capture far more than others do. The other columns are nanoseconds of one operation on the positions of such
+//! games. On Linux, time is that of the thread on a CPU, so that other processes disturb it less.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -11,71 +13,140 @@
 )]
 
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use game::Game;
+use game::{Action, Game};
 use games::{GameKind, Generator, with_game};
 
-/// The time for which each game is measured.
-const ENOUGH: Duration = Duration::from_secs(2);
+const BOARD_GAMES: [&str; 9] = [
+    "tic_tac_toe",
+    "connect_four",
+    "connect_four-9x6",
+    "hex-11",
+    "othello-8",
+    "breakthrough-8",
+    "gomoku-15",
+    "go-9",
+    "go-19",
+];
+
+/// The time for which games are played, and for which each operation is repeated.
+const ENOUGH: Duration = Duration::from_secs(1);
+
+/// The number of positions on which operations are measured, more than branch predictors remember.
+const POSITIONS: usize = 4096;
 
 fn main() {
-    println!(
-        "{:<16} {:>10} {:>12} {:>10} {:>10} {:>10}",
-        "game", "plies", "µs/position", "µs/hash", "µs/copy", "bytes"
-    );
-    for name in std::env::args().skip(1) {
+    let columns = [
+        "game",
+        "plies",
+        "positions/s",
+        "legal actions",
+        "copy",
+        "copy and play",
+        "observation",
+        "image",
+        "image of the observation",
+        "hash",
+        "bytes",
+    ];
+    println!("| {} |", columns.join(" | "));
+    println!("|---{}|", "|---:".repeat(columns.len() - 1));
+    let named: Vec<String> = std::env::args().skip(1).collect();
+    let names = if named.is_empty() { BOARD_GAMES.map(String::from).to_vec() } else { named };
+    for name in names {
         with_game!(name.parse::<GameKind>().unwrap(), |game| measure(&game));
     }
 }
 
 fn measure<G: Game>(game: &G) {
-    let mut observation = vec![0.0; game.spec().observation.len()];
+    let (plies, positions_per_second) = play(game);
+    let samples = samples(game);
+    let symmetry = game.symmetries().len() - 1;
+    let len = game.spec().observation.len();
+    let (mut legal, mut planes, mut image) = (Vec::new(), vec![0.0; len], vec![0.0; len]);
+    let legal_actions = nanoseconds(&samples, |(position, _)| game.legal_actions(position, &mut legal));
+    let copy = nanoseconds(&samples, |(position, _)| position.clone());
+    let copy_and_play = nanoseconds(&samples, |(position, action)| {
+        let mut next = position.clone();
+        game.play(&mut next, *action);
+        next
+    });
+    let observation = nanoseconds(&samples, |(position, _)| {
+        game.observe(position, &mut planes);
+        black_box(&planes);
+    });
+    let image_of_position = nanoseconds(&samples, |(position, _)| game.image(position, symmetry));
+    let image_of_observation = nanoseconds(&samples, |_| {
+        game.symmetries()[symmetry].observation(&planes, &mut image);
+        black_box(&image);
+    });
+    let hash = nanoseconds(&samples, |(position, _)| game.hash(position));
+    let times = [legal_actions, copy, copy_and_play, observation, image_of_position, image_of_observation, hash];
+    println!(
+        "| {} | {plies:.0} | {:.2} M | {} | {} |",
+        game.spec().name,
+        positions_per_second / 1e6,
+        times.map(|time| format!("{time:.0}")).join(" | "),
+        size_of::<G::Position>()
+    );
+}
+
+/// Plays random games, and returns the plies of one and the positions/s.
+fn play<G: Game>(game: &G) -> (f64, f64) {
     let (mut legal, mut choice) = (Vec::new(), Generator::new(1));
-    let (mut games, mut plies, mut took) = (0_u64, 0_u64, Duration::ZERO);
-    let (mut hashes, mut copies) = (Duration::ZERO, Duration::ZERO);
-    while took < ENOUGH {
-        let mut positions = Vec::new();
+    let (mut games, mut plies) = (0_u64, 0_u64);
+    let (begun, before) = (Instant::now(), time());
+    while begun.elapsed() < ENOUGH {
         let mut position = game.start_from(games);
-        let begun = Instant::now();
         loop {
             game.legal_actions(&position, &mut legal);
             if legal.is_empty() {
                 break;
             }
             game.play(&mut position, legal[choice.below(legal.len())]);
-            game.observe(&position, &mut observation);
             plies += 1;
-            black_box(&observation);
         }
-        took += begun.elapsed();
         games += 1;
-
-        // The first positions of another game.
-        let mut position = game.start_from(games);
-        for _ in 0..64 {
-            game.legal_actions(&position, &mut legal);
-            if legal.is_empty() {
-                break;
-            }
-            game.play(&mut position, legal[choice.below(legal.len())]);
-            positions.push(position.clone());
-        }
-        let begun = Instant::now();
-        black_box(positions.iter().fold(0, |sum, position| sum ^ game.hash(position)));
-        hashes += begun.elapsed() / u32::try_from(positions.len()).unwrap();
-        let begun = Instant::now();
-        black_box(positions.clone());
-        copies += begun.elapsed() / u32::try_from(positions.len()).unwrap();
     }
-    let micros = |time: Duration, count: u64| time.as_secs_f64() * 1e6 / count as f64;
-    println!(
-        "{:<16} {:>10.1} {:>12.3} {:>10.3} {:>10.3} {:>10}",
-        game.spec().name,
-        plies as f64 / games as f64,
-        micros(took, plies),
-        micros(hashes, games),
-        micros(copies, games),
-        size_of::<G::Position>()
-    );
+    (plies as f64 / games as f64, plies as f64 / (time() - before).as_secs_f64())
+}
+
+/// Returns the positions of random games before their end, each with the action that was played.
+fn samples<G: Game>(game: &G) -> Vec<(G::Position, Action)> {
+    let (mut legal, mut choice) = (Vec::new(), Generator::new(2));
+    let (mut samples, mut position, mut games) = (Vec::new(), game.start(), 0);
+    while samples.len() < POSITIONS {
+        game.legal_actions(&position, &mut legal);
+        if legal.is_empty() {
+            games += 1;
+            position = game.start_from(games);
+            continue;
+        }
+        let action = legal[choice.below(legal.len())];
+        samples.push((position.clone(), action));
+        game.play(&mut position, action);
+    }
+    samples
+}
+
+/// Returns the nanoseconds that an operation takes on a position.
+fn nanoseconds<P, R>(samples: &[(P, Action)], mut operation: impl FnMut(&(P, Action)) -> R) -> f64 {
+    let (mut count, begun, before) = (0_usize, Instant::now(), time());
+    while begun.elapsed() < ENOUGH {
+        for sample in samples {
+            black_box(operation(black_box(sample)));
+        }
+        count += samples.len();
+    }
+    (time() - before).as_secs_f64() * 1e9 / count as f64
+}
+
+/// Returns the time since some instant that this thread has run on a CPU, or all of it where the system does not tell.
+fn time() -> Duration {
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat");
+    let on_cpu = text.ok().and_then(|text| text.split_whitespace().next()?.parse().ok());
+    on_cpu.map_or_else(|| BEGUN.elapsed(), Duration::from_nanos)
 }

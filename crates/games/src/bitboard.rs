@@ -54,10 +54,15 @@ impl Layout {
 
     /// Iterates over the numbers of the cells of a set, in ascending order.
     pub(crate) fn numbers(self, cells: u64) -> impl Iterator<Item = usize> {
+        self.numbered(cells).map(|(number, _)| number)
+    }
+
+    /// Iterates over the numbers of the cells of a set, in ascending order, each with the set of that cell alone.
+    pub(crate) fn numbered(self, cells: u64) -> impl Iterator<Item = (usize, u64)> {
         std::iter::successors(Some(cells), |rest| Some(rest & rest.wrapping_sub(1))).take_while(|&rest| rest != 0).map(
             move |rest| {
                 let bit = rest.trailing_zeros() as usize;
-                bit / STRIDE * self.size + bit % STRIDE
+                (bit / STRIDE * self.size + bit % STRIDE, rest & rest.wrapping_neg())
             },
         )
     }

@@ -23,6 +23,9 @@ pub const ENTRY: Entry = Entry {
 /// The heuristic value of a piece, apart from its row.
 const MATERIAL: i32 = 10;
 
+/// The number of planes of an observation.
+const PLANES: usize = 3;
+
 /// The number of cells along a side of the board, 5 to 8: on 5, one empty row lies between the players.
 pub type Size = Side<5, 8>;
 
@@ -31,10 +34,10 @@ pub type Size = Side<5, 8>;
 /// Both actions and observations are in the frame of the player to move, whose pieces step towards the top: for the
 /// second player the order of the rows is reversed. A network then learns one game instead of two.
 ///
-/// Action `(direction · size + row) · size + column` moves the piece on that cell of the frame to the left (direction
-/// 0), straight ahead (1) or to the right (2). Players write the cells of a step, with rows counted from the side of
-/// the first player: `a2-a3`, and `a2xb3` for a capture. Observation planes: the pieces of the player to move, then
-/// those of the opponent.
+/// Action `(row · size + column) · 3 + direction` moves the piece on that cell of the frame to the left (direction 0),
+/// straight ahead (1) or to the right (2). Players write the cells of a step, with rows counted from the side of the
+/// first player: `a2-a3`, and `a2xb3` for a capture. Observation planes: the pieces of the player to move, those of
+/// the opponent, and all ones, which mark the board among the zeros that convolutions read around it.
 #[derive(Debug, Clone)]
 pub struct Breakthrough {
     spec: Spec,
@@ -92,7 +95,7 @@ impl Breakthrough {
     pub fn new(size: Size) -> Self {
         let size = size.get();
         let layout = Layout::new(size);
-        let observation = ObservationShape { planes: 2, height: size, width: size };
+        let observation = ObservationShape { planes: PLANES, height: size, width: size };
         let actions = Direction::ALL.len() * layout.cells();
         // Every action moves a piece one row. Unless it wins, a piece of the first row makes at most size − 2 steps,
         // one of the second row size − 3, and there are `size` of each kind for either player; one more step ends the
@@ -105,18 +108,11 @@ impl Breakthrough {
             actions,
             |cell| Cell { column: mirrored(cell.column), ..cell },
             |action| {
-                let (direction, from) = (action.index() / layout.cells(), action.index() % layout.cells());
-                let from = from / size * size + mirrored(from % size);
-                action_from(layout, Direction::ALL[direction].mirrored(), from)
+                let (direction, from) = step(action);
+                action_from(direction.mirrored(), from / size * size + mirrored(from % size))
             },
         );
         Self { spec, layout, symmetries: vec![Symmetry::identity(observation, actions), mirror] }
-    }
-
-    /// Returns the direction and the cell of an action, which is below the number of actions.
-    fn step(&self, action: Action) -> (Direction, usize) {
-        let cells = self.layout.cells();
-        (Direction::ALL[action.index() / cells], action.index() % cells)
     }
 
     /// Returns the cell that a step leads to, if it is on the board.
@@ -172,13 +168,19 @@ impl Breakthrough {
         let (from, to) = text.split_once(['-', 'x', 'X'])?;
         let (from, to) = (cell(from)?, cell(to)?);
         let direction = Direction::between(from % size, to % size)?;
-        (self.target(direction, from) == Some(to)).then(|| action_from(self.layout, direction, from))
+        (self.target(direction, from) == Some(to)).then(|| action_from(direction, from))
     }
 }
 
 /// Returns the action that moves the piece on a cell.
-fn action_from(layout: Layout, direction: Direction, from: usize) -> Action {
-    Action(narrow(direction as usize * layout.cells() + from))
+fn action_from(direction: Direction, from: usize) -> Action {
+    Action(narrow(from * Direction::ALL.len() + direction as usize))
+}
+
+/// Returns the direction and the cell of an action.
+fn step(action: Action) -> (Direction, usize) {
+    let directions = Direction::ALL.len();
+    (Direction::ALL[action.index() % directions], action.index() / directions)
 }
 
 impl Game for Breakthrough {
@@ -202,24 +204,31 @@ impl Game for Breakthrough {
     }
 
     fn legal_actions(&self, position: &Position, actions: &mut Vec<Action>) {
-        actions.clear();
-        for direction in Direction::ALL {
-            let cells = self.layout.numbers(self.movable(position, direction));
-            actions.extend(cells.map(|from| action_from(self.layout, direction, from)));
+        let movable = Direction::ALL.map(|direction| self.movable(position, direction));
+        let pieces = movable[0] | movable[1] | movable[2];
+        // The loop is branchless because it is unpredictable which steps are blocked.
+        actions.resize(Direction::ALL.len() * pieces.count_ones() as usize, Action(0));
+        let mut len = 0;
+        for (from, cell) in self.layout.numbered(pieces) {
+            for (direction, pieces) in Direction::ALL.into_iter().zip(movable) {
+                actions[len] = action_from(direction, from);
+                len += usize::from(pieces & cell != 0);
+            }
         }
+        actions.truncate(len);
     }
 
     fn is_legal(&self, position: &Position, action: Action) -> bool {
         if action.index() >= self.spec.actions {
             return false;
         }
-        let (direction, from) = self.step(action);
+        let (direction, from) = step(action);
         self.movable(position, direction) & self.layout.cell(from) != 0
     }
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
         debug_assert!(self.is_legal(position, action), "{action} is not legal");
-        let (direction, from) = self.step(action);
+        let (direction, from) = step(action);
         let from = self.layout.cell(from);
         let to = from >> direction.shift();
         let own = (position.own ^ from) | to;
@@ -237,8 +246,9 @@ impl Game for Breakthrough {
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
-        for (plane, pieces) in planes.chunks_exact_mut(self.layout.cells()).zip([position.own, position.opponent]) {
-            self.layout.write_plane(pieces, plane);
+        let sets = [position.own, position.opponent, self.layout.board()];
+        for (plane, cells) in planes.chunks_exact_mut(self.layout.cells()).zip(sets) {
+            self.layout.write_plane(cells, plane);
         }
     }
 
@@ -273,7 +283,7 @@ impl Game for Breakthrough {
     }
 
     fn action_name(&self, position: &Position, action: Action) -> String {
-        let (direction, from) = self.step(action);
+        let (direction, from) = step(action);
         let Some(to) = self.target(direction, from) else { return action.to_string() };
         let separator = if position.opponent & self.layout.cell(to) == 0 { '-' } else { 'x' };
         let [from, to] =
@@ -308,7 +318,7 @@ impl Game for Breakthrough {
 
 #[cfg(test)]
 mod tests {
-    use reference_games::{compare_tree, perft, reference};
+    use reference_games::{compare_moves, compare_position, compare_tree, perft, reference};
 
     use super::*;
 
@@ -316,14 +326,9 @@ mod tests {
         Breakthrough::new(Size::new(size).unwrap())
     }
 
-    /// The position after moves in notation.
+    /// The position after moves in notation, by the slow rules as well.
     fn after(game: &Breakthrough, moves: &str) -> Position {
-        let mut position = game.start();
-        for text in moves.split_whitespace() {
-            let action = game.parse_action(&position, text).unwrap();
-            game.try_play(&mut position, action).unwrap();
-        }
-        position
+        compare_moves(game, &mut *reference(&game.spec().name).unwrap(), moves)
     }
 
     /// Returns whether the player to move may play this.
@@ -404,6 +409,29 @@ mod tests {
         assert_eq!(game.outcome(&position), Some(Outcome::Win(Player::Second)));
     }
 
+    /// Both players capture where they can, and else keep out of the last row.
+    #[test]
+    fn games_in_which_the_last_piece_is_captured_end_as_by_the_slow_rules() {
+        let game = breakthrough(5);
+        let mut choice = crate::Generator::new(1);
+        let mut wins = [0; 2];
+        for _ in 0..100 {
+            let (mut position, mut slow) = (game.start(), reference(&game.spec().name).unwrap());
+            loop {
+                let mut legal = compare_position(&game, &position, &*slow, &[]);
+                let is_capture = |action| game.action_name(&position, action).contains('x');
+                let rank = |&action: &Action| (!is_capture(action), step(action).1 / 5 == 1);
+                let Some(best) = legal.iter().map(rank).min() else { break };
+                legal.retain(|action| rank(action) == best);
+                let action = legal[choice.below(legal.len())];
+                game.play(&mut position, action);
+                slow.play(action);
+            }
+            wins[position.to_move.opponent().index()] += u32::from(position.own == 0);
+        }
+        assert!(wins[0] > 0 && wins[1] > 0, "{wins:?}");
+    }
+
     #[test]
     fn the_second_player_sees_the_board_upside_down() {
         let game = breakthrough(6);
@@ -416,7 +444,8 @@ mod tests {
         };
         assert_eq!(observe(&first), observe(&second));
         let cell = |row: usize, column: usize| row * 6 + column;
-        let ones: Vec<usize> = (0..2 * 36).filter(|&index| observe(&first)[index] == 1.0).collect();
+        let planes = observe(&first);
+        let ones: Vec<usize> = (0..2 * 36).filter(|&index| planes[index] == 1.0).collect();
         assert_eq!(ones, [cell(3, 2), cell(4, 0), 36 + cell(0, 5), 36 + cell(1, 1)], "the goal is the topmost row");
         assert_eq!(game.parse_action(&first, "c3-b4"), game.parse_action(&second, "c4-b3"));
         assert_ne!(game.hash(&first), game.hash(&second), "another player is to move");

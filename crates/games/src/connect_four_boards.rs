@@ -74,10 +74,10 @@ impl ConnectFourBoards {
 
 #[cfg(test)]
 mod tests {
-    use game::{Action, Game, Outcome, Player};
+    use game::{Action, Game, Outcome};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
-    use reference_games::perft;
+    use reference_games::{compare, compare_tree, perft, reference};
 
     use super::*;
     use crate::grid::narrow;
@@ -90,68 +90,13 @@ mod tests {
         ConnectFourBoards::new(Size::new(BoardSize { columns, rows }.variant()).unwrap())
     }
 
-    /// An independent implementation: columns of stones, of which every line of four is looked at after each move.
-    #[derive(Clone)]
-    struct Reference {
-        rows: usize,
-        columns: Vec<Vec<Player>>,
-        to_move: Player,
-    }
-
-    impl Reference {
-        fn new(columns: usize, rows: usize) -> Self {
-            Self { rows, columns: vec![Vec::new(); columns], to_move: Player::First }
-        }
-
-        fn play(&mut self, column: usize) {
-            self.columns[column].push(self.to_move);
-            self.to_move = self.to_move.opponent();
-        }
-
-        fn at(&self, column: isize, row: isize) -> Option<Player> {
-            let column = self.columns.get(usize::try_from(column).ok()?)?;
-            column.get(usize::try_from(row).ok()?).copied()
-        }
-
-        fn outcome(&self) -> Option<Outcome> {
-            for column in 0..self.columns.len() as isize {
-                for row in 0..self.rows as isize {
-                    for (right, up) in [(0, 1), (1, 0), (1, 1), (1, -1)] {
-                        let line = [0, 1, 2, 3].map(|step| self.at(column + step * right, row + step * up));
-                        if let [Some(player), ..] = line
-                            && line == [Some(player); 4]
-                        {
-                            return Some(Outcome::Win(player));
-                        }
-                    }
-                }
-            }
-            self.columns.iter().all(|column| column.len() == self.rows).then_some(Outcome::Draw)
-        }
-
-        fn legal(&self) -> Vec<Action> {
-            let is_over = self.outcome().is_some();
-            let open = |column: &usize| !is_over && self.columns[*column].len() < self.rows;
-            (0..self.columns.len()).filter(open).map(|column| Action(narrow(column))).collect()
-        }
-    }
-
-    fn slow_perft(position: &Reference, depth: u32) -> u64 {
-        let nodes = position.legal().into_iter().map(|action| {
-            let mut next = position.clone();
-            next.play(action.index());
-            if depth == 1 { 1 } else { slow_perft(&next, depth - 1) }
-        });
-        nodes.sum()
-    }
-
     #[test]
     fn the_trees_of_other_boards_have_as_many_nodes_as_those_of_a_slow_implementation() {
         for (columns, rows, depth) in [(4, 4, 8), (4, 15, 7), (5, 4, 7), (8, 7, 5), (9, 6, 5)] {
             let game = of_size(columns, rows);
-            let other = Reference::new(columns.into(), rows.into());
-            let nodes = perft(&game, &game.start(), depth);
-            assert_eq!(nodes, slow_perft(&other, depth), "{} to depth {depth}", game.spec().name);
+            let name = &game.spec().name;
+            let nodes = compare_tree(&game, &*reference(name).unwrap(), depth);
+            assert_eq!(perft(&game, &game.start(), depth), nodes, "{name} to depth {depth}");
         }
     }
 
@@ -161,20 +106,9 @@ mod tests {
         let (mut wins, mut draws) = ([0; 2], 0);
         for size in sizes().flat_map(|size| [size; 6]) {
             let game = ConnectFourBoards::new(size);
-            let (mut position, mut other) = (game.start(), Reference::new(size.columns(), size.rows()));
-            let mut legal = Vec::new();
-            loop {
-                game.legal_actions(&position, &mut legal);
-                assert_eq!(game.outcome(&position), other.outcome(), "{size:?}\n{}", game.render(&position));
-                assert_eq!(legal, other.legal(), "{size:?}\n{}", game.render(&position));
-                if legal.is_empty() {
-                    break;
-                }
-                let action = legal[rng.random_range(0..legal.len())];
-                other.play(action.index());
-                game.play(&mut position, action);
-            }
-            match game.outcome(&position) {
+            let mut slow = reference(&game.spec().name).unwrap();
+            let end = compare(&game, &mut *slow, |legal| Some(rng.random_range(0..legal)));
+            match game.outcome(&end) {
                 Some(Outcome::Win(winner)) => wins[winner.index()] += 1,
                 _ => draws += 1,
             }

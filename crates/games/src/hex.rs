@@ -35,7 +35,8 @@ pub type Size = Side<3, 19>;
 ///   its cell and changes its owner; colours and edges stay with the players.
 ///
 /// Players call a cell by its column and row, `a1` at the top left of the board as drawn, and the swap `swap`.
-/// Observation planes: the stones of the player to move, those of the opponent, and all ones where the swap is legal.
+/// Observation planes: the stones of the player to move, those of the opponent, all ones where the swap is legal, and
+/// all ones, which mark the board among the zeros that convolutions read around it.
 #[derive(Debug, Clone)]
 pub struct Hex {
     spec: Spec,
@@ -60,7 +61,7 @@ impl Hex {
         let size = size.get();
         let name = ENTRY.name_of(size);
         let cells = size * size;
-        let observation = ObservationShape { planes: 3, height: size, width: size };
+        let observation = ObservationShape { planes: 4, height: size, width: size };
         // The swap adds a ply without adding a stone.
         let spec = Spec::board(name, cells + 1, observation, cells + 1);
         let half_turn = grid::symmetry(
@@ -203,7 +204,8 @@ impl Game for Hex {
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
-        let (stones, swap) = planes.split_at_mut(2 * self.cells());
+        let (stones, constants) = planes.split_at_mut(2 * self.cells());
+        let (swap, board) = constants.split_at_mut(self.cells());
         let mover = self.to_move(position);
         for (plane, player) in stones.chunks_exact_mut(self.cells()).zip([mover, mover.opponent()]) {
             plane.fill(0.0);
@@ -212,6 +214,7 @@ impl Game for Hex {
             }
         }
         swap.fill(if self.is_swap_legal(position) { 1.0 } else { 0.0 });
+        board.fill(1.0);
     }
 
     fn hash(&self, position: &Position) -> u64 {
@@ -267,8 +270,7 @@ impl Game for Hex {
 
 #[cfg(test)]
 mod tests {
-    use rand::{RngExt, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
+    use reference_games::{compare_moves, compare_tree, perft, reference};
 
     use super::*;
 
@@ -276,14 +278,18 @@ mod tests {
         Hex::new(Size::new(size).unwrap())
     }
 
-    /// The position after moves in notation.
+    /// The position after moves in notation, by the slow rules as well.
     fn after(game: &Hex, moves: &str) -> Position {
-        let mut position = game.start();
-        for text in moves.split_whitespace() {
-            let action = game.parse_action(&position, text).unwrap();
-            game.try_play(&mut position, action).unwrap();
+        compare_moves(game, &mut *reference(&game.spec().name).unwrap(), moves)
+    }
+
+    #[test]
+    fn all_games_agree_with_the_slow_rules_to_a_depth() {
+        for (size, depth) in [(3, 5), (4, 4), (11, 2)] {
+            let game = hex(size);
+            let nodes = compare_tree(&game, &*reference(&game.spec().name).unwrap(), depth);
+            assert_eq!(nodes, perft(&game, &game.start(), depth), "{size}");
         }
-        position
     }
 
     #[test]
@@ -314,6 +320,14 @@ mod tests {
     }
 
     #[test]
+    fn a_swapped_stone_on_the_diagonal_keeps_its_cell_and_connects_for_the_second_player() {
+        let game = hex(3);
+        let position = after(&game, "b2 swap a1 a2 b1 c2");
+        assert_eq!(game.render(&position), "   a b c\n 1  X X .\n  2  O O O\n   3  . . .");
+        assert_eq!(game.outcome(&position), Some(Outcome::Win(Player::Second)));
+    }
+
+    #[test]
     fn the_swap_is_legal_only_as_the_second_players_first_action() {
         let game = hex(3);
         let swap = game.swap();
@@ -335,48 +349,6 @@ mod tests {
         for first in 0..1_u32 << (SIZE * SIZE) {
             let second = !first & ((1 << (SIZE * SIZE)) - 1);
             assert_ne!(wins(first, Player::First), wins(second, Player::Second), "first player on cells {first:#011b}");
-        }
-    }
-
-    /// Finds the winner by brute force: the set of cells connected to one edge, computed from scratch.
-    fn brute_force_winner(game: &Hex, position: &Position) -> Option<Player> {
-        let n = game.size();
-        [Player::First, Player::Second].into_iter().find(|&player| {
-            let own = |row: usize, column: usize| position.stones[player.index()].contains(row * n + column);
-            let along = |row: usize, column: usize| if player == Player::First { row } else { column };
-            let mut reached = vec![false; n * n];
-            for _ in 0..n * n {
-                for (row, column) in
-                    (0..n * n).map(|cell| (cell / n, cell % n)).filter(|&(row, column)| own(row, column))
-                {
-                    let touches = (0..n * n).any(|other| {
-                        let (down, right) =
-                            ((other / n) as isize - row as isize, (other % n) as isize - column as isize);
-                        reached[other] && matches!((down, right), (0, 1 | -1) | (1 | -1, 0) | (1, -1) | (-1, 1))
-                    });
-                    reached[row * n + column] |= along(row, column) == 0 || touches;
-                }
-            }
-            (0..n * n).any(|cell| reached[cell] && along(cell / n, cell % n) == n - 1)
-        })
-    }
-
-    #[test]
-    fn the_winner_agrees_with_brute_force_at_every_ply() {
-        let mut rng = ChaCha8Rng::seed_from_u64(5);
-        for _ in 0..20 {
-            let game = hex(5);
-            let mut position = game.start();
-            let mut legal = Vec::new();
-            loop {
-                let winner = brute_force_winner(&game, &position);
-                assert_eq!(game.outcome(&position), winner.map(Outcome::Win), "\n{}", game.render(&position));
-                game.legal_actions(&position, &mut legal);
-                if legal.is_empty() {
-                    break;
-                }
-                game.play(&mut position, legal[rng.random_range(0..legal.len())]);
-            }
         }
     }
 

@@ -47,7 +47,7 @@ registry! { $
     hex::Hex { size: hex::Size },
     othello::Othello { size: othello::Size },
     breakthrough::Breakthrough { size: breakthrough::Size },
-    go::Go { size: go::Size },
+    go::Go { size: go::Size } in Box,
     gomoku::Gomoku { size: gomoku::Size },
     catch::Catch,
     cartpole::CartPole { version: cartpole::Version },
@@ -164,6 +164,12 @@ mod tests {
         assert!(check_name("gym:").is_err());
         let error = "gym:LunarLander-v3".parse::<GameKind>().unwrap_err();
         assert_eq!(error, Error::Undescribed { name: "gym:LunarLander-v3".into() });
+    }
+
+    /// Trees of any game hold many positions, and copy one for each node.
+    #[test]
+    fn a_position_of_any_game_is_small() {
+        assert!(size_of::<AnyPosition>() <= 144, "{} bytes", size_of::<AnyPosition>());
     }
 
     #[test]

@@ -71,9 +71,10 @@ impl Size {
 /// `size²` passes, which is legal only where the player to move can place no disc and the opponent can. Players call a
 /// cell by its column and its row from the top, `a1` at the top left, and the pass `pass`.
 ///
-/// Observation planes: the discs of the player to move, those of the opponent, and the cells on which the player to
-/// move can place a disc. The latter depend on lines over the whole board, which a few convolutions do not span, and
-/// their number, the mobility, matters most in the middle of a game (Rosenbloom 1982).
+/// Observation planes: the discs of the player to move, those of the opponent, the cells on which the player to move
+/// can place a disc, and all ones, which mark the board among the zeros that convolutions read around it. Where a disc
+/// can be placed depends on lines over the whole board, which a few convolutions do not span, and the number of such
+/// cells, the mobility, matters most in the middle of a game (Rosenbloom 1982).
 ///
 /// The rules commute with all eight symmetries of the square. Four of them exchange the colours of the start position
 /// and are left out: an image is the position after the images of the actions from the start.
@@ -104,7 +105,7 @@ impl Othello {
     pub fn new(size: Size) -> Self {
         let layout = Layout::new(size.side());
         let cells = layout.cells();
-        let observation = ObservationShape { planes: 3, height: layout.size(), width: layout.size() };
+        let observation = ObservationShape { planes: 4, height: layout.size(), width: layout.size() };
         // Each disc but the four of the start is placed once. The first action places a disc, and so does each action
         // after a pass: there are fewer passes than placed discs.
         let max_plies = 2 * (cells - 4) - 1;
@@ -248,7 +249,7 @@ impl Game for Othello {
     }
 
     fn observe(&self, position: &Position, planes: &mut [f32]) {
-        let sets = [position.own, position.opponent, position.placements];
+        let sets = [position.own, position.opponent, position.placements, self.layout.board()];
         for (plane, cells) in planes.chunks_exact_mut(self.layout.cells()).zip(sets) {
             self.layout.write_plane(cells, plane);
         }
@@ -324,18 +325,13 @@ impl Game for Othello {
 
 #[cfg(test)]
 mod tests {
-    use reference_games::{compare_tree, perft, reference};
+    use reference_games::{compare_moves, compare_tree, perft, reference};
 
     use super::*;
 
-    /// The position after moves in notation.
+    /// The position after moves in notation, by the slow rules as well.
     fn after(game: &Othello, moves: &str) -> Position {
-        let mut position = game.start();
-        for text in moves.split_whitespace() {
-            let action = game.parse_action(&position, text).unwrap();
-            game.try_play(&mut position, action).unwrap();
-        }
-        position
+        compare_moves(game, &mut *reference(&game.spec().name).unwrap(), moves)
     }
 
     fn legal(game: &Othello, position: &Position) -> String {
@@ -414,7 +410,7 @@ mod tests {
     #[test]
     fn the_observation_shows_the_mover_first_and_where_a_disc_can_be_placed() {
         let game = Othello::new(Size::Six);
-        let mut planes = [f32::NAN; 3 * 36];
+        let mut planes = [f32::NAN; 4 * 36];
         let position = after(&game, "c2");
         game.observe(&position, &mut planes);
         let cells = |plane: usize| {

@@ -1,13 +1,14 @@
 //! Generates the items that depend on the list of games: [`GameKind`](crate::GameKind), [`AnyGame`](crate::AnyGame) and
 //! [`with_game!`](crate::with_game).
 
-/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants.
+/// Registers games, each as `module::Rules`, or `module::Rules { size: Size }` for a game with variants. Behind a game,
+/// `in Box` keeps its positions in boxes where they are those of any game, which take the memory of the largest.
 ///
 /// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the variant if there is one; the
 /// type of variants has `new(u8) -> Option<Self>` and `get() -> usize`, the size or the index of the name.
 macro_rules! registry {
     // `$d` is a dollar sign, for the macro that this one defines.
-    ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })?),+ $(,)?) => {
+    ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })? $(in $Box:ident)?),+ $(,)?) => {
         $(pub use $module::$Rules;)+
 
         /// The registered games, in the order in which texts list them.
@@ -42,7 +43,7 @@ macro_rules! registry {
         /// The rules of one registered game, which is known at run time alone.
         ///
         /// Code over this type is compiled once and not once per game, which [`with_game!`](crate::with_game) does. A
-        /// call selects the game first, and a position takes the memory of the largest one.
+        /// call selects the game first, and a position takes the memory of the largest one that is not in a box.
         #[derive(Debug, Clone)]
         pub enum AnyGame {
             $(
@@ -54,12 +55,11 @@ macro_rules! registry {
         }
 
         /// A position of [`AnyGame`].
-        #[allow(clippy::large_enum_variant, reason = "in a box, each position would be an allocation")]
         #[derive(Debug, Clone, PartialEq)]
         pub enum AnyPosition {
             $(
                 #[doc = concat!("A position of [`", stringify!($Rules), "`](type@", stringify!($Rules), ").")]
-                $Rules(<$Rules as ::game::Game>::Position),
+                $Rules(position_in!($($Box)? <$Rules as ::game::Game>::Position)),
             )+
             /// A position of an environment that runs outside this program.
             Recorded($crate::recorded::Position),
@@ -81,7 +81,7 @@ macro_rules! registry {
         macro_rules! with_rules {
             ($d any:expr, |$d game:ident| as_position($d body:expr)) => {
                 match $d any {
-                    $(AnyGame::$Rules($d game) => AnyPosition::$Rules($d body),)+
+                    $(AnyGame::$Rules($d game) => AnyPosition::$Rules(($d body).into()),)+
                     AnyGame::Recorded($d game) => AnyPosition::Recorded($d body),
                 }
             };
@@ -98,7 +98,11 @@ macro_rules! registry {
         macro_rules! with_position {
             ($d any:expr, $d position:expr, |$d game:ident, $d at:ident| as_position($d body:expr)) => {
                 match ($d any, $d position) {
-                    $((AnyGame::$Rules($d game), AnyPosition::$Rules($d at)) => AnyPosition::$Rules($d body),)+
+                    $(
+                        (AnyGame::$Rules($d game), AnyPosition::$Rules($d at)) => {
+                            AnyPosition::$Rules(($d body).into())
+                        }
+                    )+
                     (AnyGame::Recorded($d game), AnyPosition::Recorded($d at)) => AnyPosition::Recorded($d body),
                     _ => unreachable!("the position is one of another game"),
                 }
@@ -174,4 +178,10 @@ macro_rules! registry {
             };
         }
     };
+}
+
+/// Returns a type of positions, in a box if there is one before it.
+macro_rules! position_in {
+    (Box $Position:ty) => { Box<$Position> };
+    ($Position:ty) => { $Position };
 }

@@ -120,7 +120,7 @@ mod tests {
         legal.into_iter().map(after).max().unwrap_or_else(|| {
             let mut planes = vec![0.0; game.spec().observation.len()];
             game.observe(position, &mut planes);
-            let cells = planes.len() / 3;
+            let cells = planes.len() / game.spec().observation.planes;
             let discs = |plane: usize| planes[plane * cells..][..cells].iter().sum::<f32>() as i32;
             match discs(0) - discs(1) {
                 0 => 0,

@@ -35,9 +35,10 @@ const DEPLOYMENT: [&str; 17] = [
     "replay.archive",
 ];
 /// Further keys that deployment overlays set in the environment: the device of a container, the addresses of learners
-/// of a group, and the game of compose.
-const DEPLOYMENT_ENVIRONMENT: [&str; 7] = [
+/// of a group, the gate of an arena, and the game of compose.
+const DEPLOYMENT_ENVIRONMENT: [&str; 8] = [
     "run.game",
+    "arena.gate",
     "learner.device",
     "learner.group",
     "learner.index",

@@ -36,10 +36,10 @@ impl Breakthrough {
         }
     }
 
-    /// Returns the step of an action, if it stays on the board. Actions are numbered by direction (left, straight,
-    /// right), then by row from the top and by column.
+    /// Returns the step of an action, if it stays on the board. Actions are numbered by row from the top, then by
+    /// column and by direction (left, straight, right).
     fn step(&self, action: Action) -> Option<Step> {
-        let (direction, cell) = (action.index() / (self.size * self.size), action.index() % (self.size * self.size));
+        let (cell, direction) = (action.index() / 3, action.index() % 3);
         let (from_top, column) = (cell / self.size, cell % self.size);
         let to_column = (column + direction).checked_sub(1).filter(|&column| column < self.size)?;
         let to_row = self.row(from_top.checked_sub(1)?);
@@ -66,13 +66,11 @@ impl Reference for Breakthrough {
         (0..3 * self.size * self.size).map(action).filter(|&action| self.is_legal(action)).collect()
     }
 
-    fn after(&self, action: Action) -> Box<dyn Reference> {
-        let mut next = self.clone();
+    fn play(&mut self, action: Action) {
         let Step { from, to } = self.step(action).expect("the action is legal");
-        next.rows[from.0][from.1] = None;
-        next.rows[to.0][to.1] = Some(self.mover);
-        next.mover = self.mover.opponent();
-        Box::new(next)
+        self.rows[from.0][from.1] = None;
+        self.rows[to.0][to.1] = Some(self.mover);
+        self.mover = self.mover.opponent();
     }
 
     fn outcome(&self) -> Option<Outcome> {
@@ -89,5 +87,9 @@ impl Reference for Breakthrough {
 
     fn stones(&self) -> String {
         self.rows.iter().rev().flatten().copied().map(letter).collect()
+    }
+
+    fn copied(&self) -> Box<dyn Reference> {
+        Box::new(self.clone())
     }
 }

@@ -80,16 +80,14 @@ impl Reference for Othello {
         if can_pass { vec![action(self.cells.len())] } else { own }
     }
 
-    fn after(&self, action: Action) -> Box<dyn Reference> {
-        let mut next = self.clone();
+    fn play(&mut self, action: Action) {
         if action.index() < self.cells.len() {
             for cell in self.turned(self.mover, action.index()) {
-                next.cells[cell] = Some(self.mover);
+                self.cells[cell] = Some(self.mover);
             }
-            next.cells[action.index()] = Some(self.mover);
+            self.cells[action.index()] = Some(self.mover);
         }
-        next.mover = self.mover.opponent();
-        Box::new(next)
+        self.mover = self.mover.opponent();
     }
 
     fn outcome(&self) -> Option<Outcome> {
@@ -109,5 +107,9 @@ impl Reference for Othello {
 
     fn stones(&self) -> String {
         self.cells.iter().copied().map(letter).collect()
+    }
+
+    fn copied(&self) -> Box<dyn Reference> {
+        Box::new(self.clone())
     }
 }

@@ -1,10 +1,8 @@
-mod reference;
-
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use reference_games::{Reference, compare_moves, compare_position, compare_tree, perft};
 
 use super::*;
-use reference::{BLACK, EMPTY, Reference, WHITE};
 
 const NO_LIMIT: usize = 60_000;
 
@@ -13,15 +11,14 @@ fn go(size: usize) -> Go {
     Go::with_limit(size, Komi::new(0.0).unwrap(), NO_LIMIT)
 }
 
-/// The position after moves in notation.
+/// The start by the slow rules, with the same komi and limit of plies.
+fn slow(game: &Go) -> reference_games::Go {
+    reference_games::Go::new(game.size(), game.komi().half_points(), game.spec.max_plies)
+}
+
+/// The position after moves in notation, by the slow rules as well.
 fn after(game: &Go, moves: &str) -> Position {
-    let mut position = game.start();
-    for text in moves.split_whitespace() {
-        let action = game.parse_action(&position, text).unwrap();
-        game.try_play(&mut position, action)
-            .unwrap_or_else(|error| panic!("{text}: {error}\n{}", game.render(&position)));
-    }
-    position
+    compare_moves(game, &mut slow(game), moves)
 }
 
 fn is_legal(game: &Go, position: &Position, text: &str) -> bool {
@@ -41,33 +38,16 @@ fn choice(legal: &[usize], rng: &mut ChaCha8Rng) -> usize {
     legal[if passes { stones } else { rng.random_range(0..stones) }]
 }
 
-fn character(player: Option<Player>) -> char {
-    match player {
-        None => EMPTY,
-        Some(Player::First) => BLACK,
-        Some(Player::Second) => WHITE,
+/// Asserts that everything about a position is as the slow rules have it.
+fn assert_agrees(game: &Go, position: &Position, slow: &reference_games::Go) {
+    compare_position(game, position, slow, &[]);
+    let (area, owners) = (game.area(position), slow.owners());
+    let owned: Vec<Option<Player>> = (0..owners.len()).map(|cell| area.owner(cell)).collect();
+    assert_eq!(owned, owners, "\n{}", game.render(position));
+    for player in [Player::First, Player::Second] {
+        let count = owners.iter().filter(|&&owner| owner == Some(player)).count();
+        assert_eq!(area.points(player), count, "\n{}", game.render(position));
     }
-}
-
-/// Asserts that everything about a position is as the slow reference has it.
-fn assert_agrees(game: &Go, position: &Position, reference: &Reference) {
-    let drawn = game.render(position);
-    // Up to 13 columns, none is called O.
-    let board: Vec<char> = drawn.chars().filter(|character| [EMPTY, BLACK, WHITE].contains(character)).collect();
-    assert_eq!(board, reference.board, "\n{drawn}");
-    assert_eq!(legal(game, position), reference.legal(), "\n{drawn}");
-    assert_eq!(game.to_move(position) == Player::First, reference.mover == BLACK, "\n{drawn}");
-    let (area, owners) = (game.area(position), reference.owners());
-    let owned: Vec<char> = (0..owners.len()).map(|cell| character(area.owner(cell))).collect();
-    assert_eq!(owned, owners, "\n{drawn}");
-    let count = |colour| owners.iter().filter(|&&owner| owner == colour).count();
-    assert_eq!([Player::First, Player::Second].map(|player| area.points(player)), [count(BLACK), count(WHITE)]);
-    let outcome = match count(BLACK).cmp(&count(WHITE)) {
-        std::cmp::Ordering::Greater => Outcome::Win(Player::First),
-        std::cmp::Ordering::Equal => Outcome::Draw,
-        std::cmp::Ordering::Less => Outcome::Win(Player::Second),
-    };
-    assert_eq!(game.outcome(position), (reference.passes == 2).then_some(outcome), "\n{drawn}");
 }
 
 #[test]
@@ -79,17 +59,17 @@ fn random_games_agree_with_a_slow_reference_at_every_ply() {
     {
         let game = go(size);
         for _ in 0..games {
-            let (mut position, mut reference) = (game.start(), Reference::new(size));
+            let (mut position, mut slow) = (game.start(), slow(&game));
             for _ in 0..plies_max {
-                assert_agrees(&game, &position, &reference);
-                let legal = reference.legal();
+                assert_agrees(&game, &position, &slow);
+                let legal = legal(&game, &position);
                 if legal.is_empty() {
                     break;
                 }
                 forbidden += position.forbidden.len();
-                let action = choice(&legal, &mut rng);
-                game.play(&mut position, Action(narrow(action)));
-                reference.play(action);
+                let action = Action(narrow(choice(&legal, &mut rng)));
+                game.play(&mut position, action);
+                slow.play(action);
             }
         }
     }
@@ -98,35 +78,11 @@ fn random_games_agree_with_a_slow_reference_at_every_ply() {
 
 #[test]
 fn perft_counts_are_those_of_a_slow_reference() {
-    fn lines(game: &Go, position: &Position, depth: usize) -> usize {
-        let legal = legal(game, position);
-        if depth == 1 {
-            return legal.len();
-        }
-        let after = |action: usize| {
-            let mut position = position.clone();
-            game.play(&mut position, Action(narrow(action)));
-            position
-        };
-        legal.into_iter().map(|action| lines(game, &after(action), depth - 1)).sum()
-    }
-    fn reference_lines(reference: &Reference, depth: usize) -> usize {
-        let legal = reference.legal();
-        if depth == 1 {
-            return legal.len();
-        }
-        let after = |action: usize| {
-            let mut reference = reference.clone();
-            reference.play(action);
-            reference
-        };
-        legal.into_iter().map(|action| reference_lines(&after(action), depth - 1)).sum()
-    }
     for (size, depth) in [(1, 4), (2, 6), (3, 4)] {
         let game = go(size);
         for depth in 1..=depth {
-            let expected = reference_lines(&Reference::new(size), depth);
-            assert_eq!(lines(&game, &game.start(), depth), expected, "{depth} plies on {size}x{size}");
+            let nodes = compare_tree(&game, &slow(&game), depth);
+            assert_eq!(perft(&game, &game.start(), depth), nodes, "{depth} plies on {size}x{size}");
         }
     }
 }

@@ -2,10 +2,11 @@
 //! every registered game.
 //!
 //! The suite is independent of any particular game; perft counts, solved positions and the agreement of an environment
-//! with its published implementation belong to other tests. `references` compares games with slow rules. A seed
-//! determines every run. A violation of the contract panics with the game, the seed and the actions that lead to it.
-//! Start with [`run`].
+//! with its published implementation belong to other tests. `references` compares games with slow rules, and `cells`
+//! checks the order of actions that name cells. A seed determines every run. A violation of the contract panics with
+//! the game, the seed and the actions that lead to it. Start with [`run`].
 
+mod cells;
 mod chances;
 mod environment_flaws;
 mod flaws;
