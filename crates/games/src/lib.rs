@@ -6,7 +6,7 @@
 //! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
 //! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
 //! process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of them,
-//! [`with_game!`] compiles code for each game's concrete rules where that is faster, and [`preset`] returns the preset
+//! [`with_game!`] compiles code for the concrete rules of games where that is faster, and [`preset`] returns the preset
 //! of a run. The guides are `docs/games.md` and `docs/environments.md`.
 
 mod bitboard;
@@ -41,21 +41,26 @@ pub use recorded::Recorded;
 pub use side::Side;
 
 registry! { $
-    tic_tac_toe::TicTacToe,
-    connect_four::ConnectFour,
-    connect_four_boards::ConnectFourBoards { size: connect_four_boards::Size },
-    hex::Hex { size: hex::Size },
-    othello::Othello { size: othello::Size },
-    breakthrough::Breakthrough { size: breakthrough::Size },
-    go::Go { size: go::Size },
-    gomoku::Gomoku { size: gomoku::Size },
-    catch::Catch,
-    cartpole::CartPole { version: cartpole::Version },
-    pendulum::Pendulum { torques: pendulum::Torques },
-    breakout::Breakout { sticky: breakout::StickyActions },
-    twenty_forty_eight::TwentyFortyEight,
-    keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
-    market_making::MarketMaking,
+    // Two players, searched by their rules, in positions much smaller than the largest one of all games: decision 0077.
+    own {
+        tic_tac_toe::TicTacToe,
+        connect_four::ConnectFour,
+        connect_four_boards::ConnectFourBoards { size: connect_four_boards::Size },
+        hex::Hex { size: hex::Size },
+        othello::Othello { size: othello::Size },
+        breakthrough::Breakthrough { size: breakthrough::Size },
+    }
+    any {
+        go::Go { size: go::Size },
+        gomoku::Gomoku { size: gomoku::Size },
+        catch::Catch,
+        cartpole::CartPole { version: cartpole::Version },
+        pendulum::Pendulum { torques: pendulum::Torques },
+        breakout::Breakout { sticky: breakout::StickyActions },
+        twenty_forty_eight::TwentyFortyEight,
+        keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
+        market_making::MarketMaking,
+    }
 }
 
 // Uses macros that `registry!` defines.
@@ -102,7 +107,7 @@ fn nearest(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use game::Game;
+    use game::{Game, Scoring};
 
     use super::*;
 
@@ -118,6 +123,16 @@ mod tests {
             assert_eq!(kind.to_string(), name);
             assert_eq!(kind.entry(), entry);
             assert_eq!(with_game!(kind, |game| game.spec().name.clone()), name);
+        }
+    }
+
+    #[test]
+    fn games_that_are_scored_by_rewards_have_no_instance_of_their_own() {
+        for (_, name) in examples() {
+            let kind: GameKind = name.parse().unwrap();
+            let rules = with_game!(kind, |game| (std::any::type_name_of_val(&game), game.spec().scoring));
+            let is_any = rules.0 == std::any::type_name::<AnyGame>();
+            assert!(is_any || rules.1 == Scoring::Outcome, "{name} has an instance: {rules:?}");
         }
     }
 
