@@ -1,6 +1,7 @@
 //! The rules of the games and environments that can be trained, and their registry.
 //!
-//! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`], [`Gomoku`] and [`Go`] are board games.
+//! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`], [`Gomoku`], [`Go`] and [`Chess`] are board
+//! games.
 //! [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are
 //! environments: for one player, and scored by rewards.
 //! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
@@ -15,6 +16,7 @@ pub mod breakthrough;
 pub mod cartpole;
 pub mod catch;
 mod cells;
+pub mod chess;
 pub mod connect_four;
 pub mod connect_four_boards;
 mod entry;
@@ -27,6 +29,7 @@ pub mod hex;
 pub mod keys_and_doors;
 pub mod market_making;
 pub mod othello;
+mod past;
 pub mod pendulum;
 pub mod recorded;
 #[macro_use]
@@ -49,10 +52,11 @@ registry! { $
         hex::Hex { size: hex::Size },
         othello::Othello { size: othello::Size },
         breakthrough::Breakthrough { size: breakthrough::Size },
+        gomoku::Gomoku { size: gomoku::Size },
     }
     any {
         go::Go { size: go::Size },
-        gomoku::Gomoku { size: gomoku::Size },
+        chess::Chess,
         catch::Catch,
         cartpole::CartPole { version: cartpole::Version },
         pendulum::Pendulum { torques: pendulum::Torques },
@@ -166,7 +170,7 @@ mod tests {
             "`conect_four` is not a game (did you mean `connect_four`?): \
              the games are tic_tac_toe, connect_four, connect_four-COLUMNSxROWS (4 to 9 columns, at least 4 rows, \
              columns * (rows + 1) at most 64), hex-3 to hex-19, othello-6, othello-8, \
-             breakthrough-5 to breakthrough-8, go-5 to go-19, gomoku-7 to gomoku-20, catch, cartpole-v0, \
+             breakthrough-5 to breakthrough-8, gomoku-7 to gomoku-20, go-5 to go-19, chess, catch, cartpole-v0, \
              cartpole-v1, pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
              keys_and_doors-5 to keys_and_doors-16, market_making, gym:NAME"
         );

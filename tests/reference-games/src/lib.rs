@@ -6,6 +6,7 @@
 //! line in [`reference()`]. Only tests and fuzz targets depend on this crate.
 
 mod breakthrough;
+mod chess;
 mod othello;
 
 use game::{Action, Game, Outcome, Player};
@@ -24,14 +25,17 @@ pub trait Reference {
     /// Returns the outcome of the game, or `None` while it is not over.
     fn outcome(&self) -> Option<Outcome>;
 
-    /// Returns the cells in the order in which [`Game::render`] draws them: `X` is a stone of the first player, `O` one
-    /// of the second, and `.` an empty cell.
+    /// Returns the cells in the order in which [`Game::render`] draws them. `X` is a stone of the first player, `O` one
+    /// of the second, and `.` an empty cell; pieces of chess have their letters.
     fn stones(&self) -> String;
 }
 
 /// Returns the start of the game of this name by slow rules, if there are any: of `othello-8`, for example.
 #[must_use]
 pub fn reference(name: &str) -> Option<Box<dyn Reference>> {
+    if name == "chess" {
+        return Some(Box::new(chess::Chess::new()));
+    }
     let (game, size) = name.rsplit_once('-')?;
     let size = size.parse().ok()?;
     match game {
@@ -100,7 +104,9 @@ fn compare_position<G: Game>(
 ) -> Vec<Action> {
     let board = game.render(position);
     let place = || format!("{} after {}:\n{board}", game.spec().name, moves.join(" "));
-    let stones: String = board.chars().filter(|cell| "XO.".contains(*cell)).collect();
+    // Below the letters of columns, each row begins with its number.
+    let rows = board.lines().skip(1).flat_map(|row| row.chars().skip(2));
+    let stones: String = rows.filter(|cell| *cell != ' ').collect();
     assert_eq!(stones, reference.stones(), "the stones of {}", place());
     assert_eq!(game.outcome(position), reference.outcome(), "the outcome of {}", place());
     let mut legal = Vec::new();
