@@ -410,7 +410,7 @@ mod tests {
     fn keys_out_of_range_are_named() {
         let refused = |config: Config| config.settings().unwrap_err().to_string();
         let mut config = Config::default();
-        config.run.game = "chess".into();
+        config.run.game = "checkers".into();
         assert!(refused(config).contains("run.game"));
         let mut config = Config::default();
         config.search.c_init = f32::NAN;

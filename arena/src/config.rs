@@ -282,7 +282,9 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_rejected_by_key() {
-        assert!(refusal(|config| config.run.game = "chess".into()).starts_with("run.game: `chess` is not a game"));
+        assert!(
+            refusal(|config| config.run.game = "checkers".into()).starts_with("run.game: `checkers` is not a game")
+        );
         assert!(
             arena(|arena| arena.weights = "127.0.0.1:7002".into())
                 .starts_with("arena.weights: `127.0.0.1:7002` is not")

@@ -258,6 +258,6 @@ mod tests {
         assert!(error("--epochs=-1").contains("--epochs"));
         assert!(error("--price-per-hour NaN").contains("--price-per-hour"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
-        assert!(parsed::<Args>(["--game", "chess"]).is_err());
+        assert!(parsed::<Args>(["--game", "checkers"]).is_err());
     }
 }

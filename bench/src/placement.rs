@@ -279,7 +279,7 @@ mod tests {
         let error = |line: &str| format!("{:#}", run(&args(line), &mut Vec::new()).unwrap_err());
         assert!(error("--seconds 0").contains("--seconds"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
-        assert!(parsed::<Args>(["--game", "chess"]).is_err());
+        assert!(parsed::<Args>(["--game", "checkers"]).is_err());
     }
 
     fn devices(learner: &str, self_play: &str) -> Devices {

@@ -310,7 +310,7 @@ mod tests {
         assert!(error("--repeats 0").contains("--repeats"));
         assert!(error("--seconds=-1").contains("--seconds"));
         assert!(error("--compare /nowhere/earlier.json").contains("/nowhere/earlier.json"));
-        for line in [["--games", "chess"], ["--rules", "uct"], ["--threads", "-1"]] {
+        for line in [["--games", "checkers"], ["--rules", "uct"], ["--threads", "-1"]] {
             assert!(parsed::<Args>(line).is_err());
         }
     }

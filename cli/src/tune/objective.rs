@@ -2,7 +2,6 @@
 
 use game::{Game as _, Scoring};
 use games::GameKind;
-use games::with_game;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use service::ConfigError;
@@ -55,7 +54,7 @@ impl Objective {
         // An environment outside this program is scored by rewards, as all environments are.
         let (has_rewards, has_solved) = match game.parse::<GameKind>() {
             Ok(kind) => {
-                let scoring = with_game!(kind, |game| game.spec().scoring);
+                let scoring = kind.rules().spec().scoring;
                 (scoring == Scoring::Rewards, arena::solved::is_measured(&kind))
             }
             Err(_) => (true, false),

@@ -12,7 +12,6 @@
 mod area;
 mod board;
 mod komi;
-mod past;
 #[cfg(test)]
 mod tests;
 
@@ -21,11 +20,11 @@ use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetr
 use crate::cells::{CELLS_MAX, Cells};
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, Cell, narrow};
+use crate::past::Past;
 use crate::side::Side;
 pub use area::Area;
 use board::Board;
 pub use komi::Komi;
-use past::Past;
 
 /// The registry entry of Go.
 pub const ENTRY: Entry = Entry {

@@ -1,12 +1,13 @@
 //! The rules of the games and environments that can be trained, and their registry.
 //!
-//! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`], [`Gomoku`] and [`Go`] are board games.
+//! [`TicTacToe`], [`ConnectFour`], [`Hex`], [`Othello`], [`Breakthrough`], [`Gomoku`], [`Go`] and [`Chess`] are board
+//! games.
 //! [`Catch`], [`CartPole`], [`Pendulum`], [`Breakout`], [`TwentyFortyEight`], [`KeysAndDoors`] and [`MarketMaking`] are
 //! environments: for one player, and scored by rewards.
 //! All implement [`game::Game`], each in its own module, which also describes the game in an [`Entry`]: name,
 //! [`Variants`], preset, [`SolvedPositions`]. [`GAMES`] lists the entries; help texts, errors, the arena and every
 //! process read them. [`GameKind`] selects a game by its name, [`AnyGame`] holds the rules of any of them,
-//! [`with_game!`] compiles code for each game's concrete rules where that is faster, and [`preset`] returns the preset
+//! [`with_game!`] compiles code for the concrete rules of games where that is faster, and [`preset`] returns the preset
 //! of a run. The guides are `docs/games.md` and `docs/environments.md`.
 
 mod bitboard;
@@ -15,6 +16,7 @@ pub mod breakthrough;
 pub mod cartpole;
 pub mod catch;
 mod cells;
+pub mod chess;
 pub mod connect_four;
 pub mod connect_four_boards;
 mod entry;
@@ -27,6 +29,7 @@ pub mod hex;
 pub mod keys_and_doors;
 pub mod market_making;
 pub mod othello;
+mod past;
 pub mod pendulum;
 pub mod recorded;
 #[macro_use]
@@ -41,21 +44,27 @@ pub use recorded::Recorded;
 pub use side::Side;
 
 registry! { $
-    tic_tac_toe::TicTacToe,
-    connect_four::ConnectFour,
-    connect_four_boards::ConnectFourBoards { size: connect_four_boards::Size },
-    hex::Hex { size: hex::Size },
-    othello::Othello { size: othello::Size },
-    breakthrough::Breakthrough { size: breakthrough::Size },
-    go::Go { size: go::Size } in Box,
-    gomoku::Gomoku { size: gomoku::Size },
-    catch::Catch,
-    cartpole::CartPole { version: cartpole::Version },
-    pendulum::Pendulum { torques: pendulum::Torques },
-    breakout::Breakout { sticky: breakout::StickyActions },
-    twenty_forty_eight::TwentyFortyEight,
-    keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
-    market_making::MarketMaking,
+    // Two players, searched by their rules, in positions much smaller than the largest one of all games: decision 0077.
+    own {
+        tic_tac_toe::TicTacToe,
+        connect_four::ConnectFour,
+        connect_four_boards::ConnectFourBoards { size: connect_four_boards::Size },
+        hex::Hex { size: hex::Size },
+        othello::Othello { size: othello::Size },
+        breakthrough::Breakthrough { size: breakthrough::Size },
+        gomoku::Gomoku { size: gomoku::Size },
+    }
+    any {
+        go::Go { size: go::Size } in Box,
+        chess::Chess in Box,
+        catch::Catch,
+        cartpole::CartPole { version: cartpole::Version },
+        pendulum::Pendulum { torques: pendulum::Torques },
+        breakout::Breakout { sticky: breakout::StickyActions },
+        twenty_forty_eight::TwentyFortyEight,
+        keys_and_doors::KeysAndDoors { size: keys_and_doors::Size },
+        market_making::MarketMaking,
+    }
 }
 
 // Uses macros that `registry!` defines.
@@ -102,7 +111,7 @@ fn nearest(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use game::Game;
+    use game::{Game, Scoring};
 
     use super::*;
 
@@ -118,6 +127,16 @@ mod tests {
             assert_eq!(kind.to_string(), name);
             assert_eq!(kind.entry(), entry);
             assert_eq!(with_game!(kind, |game| game.spec().name.clone()), name);
+        }
+    }
+
+    #[test]
+    fn games_that_are_scored_by_rewards_have_no_instance_of_their_own() {
+        for (_, name) in examples() {
+            let kind: GameKind = name.parse().unwrap();
+            let rules = with_game!(kind, |game| (std::any::type_name_of_val(&game), game.spec().scoring));
+            let is_any = rules.0 == std::any::type_name::<AnyGame>();
+            assert!(is_any || rules.1 == Scoring::Outcome, "{name} has an instance: {rules:?}");
         }
     }
 
@@ -151,7 +170,7 @@ mod tests {
             "`conect_four` is not a game (did you mean `connect_four`?): \
              the games are tic_tac_toe, connect_four, connect_four-COLUMNSxROWS (4 to 9 columns, at least 4 rows, \
              columns * (rows + 1) at most 64), hex-3 to hex-19, othello-6, othello-8, \
-             breakthrough-5 to breakthrough-8, go-5 to go-19, gomoku-7 to gomoku-20, catch, cartpole-v0, \
+             breakthrough-5 to breakthrough-8, gomoku-7 to gomoku-20, go-5 to go-19, chess, catch, cartpole-v0, \
              cartpole-v1, pendulum-5 to pendulum-11, breakout, breakout-deterministic, 2048, \
              keys_and_doors-5 to keys_and_doors-16, market_making, gym:NAME"
         );

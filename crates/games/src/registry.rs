@@ -6,7 +6,18 @@
 ///
 /// The module has a constant `ENTRY`; the rules have a constructor `new`, which takes the variant if there is one; the
 /// type of variants has `new(u8) -> Option<Self>` and `get() -> usize`, the size or the index of the name.
+/// [`with_game!`](crate::with_game) has an instance of its own for each game of the list `own`, and one for all of the
+/// list `any`.
 macro_rules! registry {
+    // `$d` is a dollar sign, for the macros that this one defines.
+    ($d:tt own { $($own:tt)+ } any { $($any:tt)+ }) => {
+        kinds! { $d $($own)+ $($any)+ }
+        instances! { $d $($own)+ }
+    };
+}
+
+/// Generates all items but [`with_game!`](crate::with_game).
+macro_rules! kinds {
     // `$d` is a dollar sign, for the macro that this one defines.
     ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })? $(in $Box:ident)?),+ $(,)?) => {
         $(pub use $module::$Rules;)+
@@ -143,11 +154,17 @@ macro_rules! registry {
                 Err(Error::UnknownGame { name: name.to_owned(), nearest: nearest(name) })
             }
         }
+    };
+}
 
-        /// Runs an expression with the concrete rules of a [`GameKind`] bound to a name.
+/// Generates [`with_game!`](crate::with_game) from the games of which it has instances of their own.
+macro_rules! instances {
+    ($d:tt $($module:ident :: $Rules:ident $({ $size:ident: $Size:ty })?),+ $(,)?) => {
+        /// Runs an expression with the rules of a [`GameKind`] bound to a name.
         ///
-        /// The expression is compiled once per game, so it may call functions generic over [`game::Game`]; its type
-        /// must not depend on the game.
+        /// The expression may call functions generic over [`game::Game`]; its type must not depend on the game. It is
+        /// compiled once for each game whose rules a search calls so often that this pays, with the concrete rules, and
+        /// once with [`AnyGame`] for all others: decision 0077.
         ///
         /// ```
         /// use game::Game;
@@ -170,8 +187,8 @@ macro_rules! registry {
                             $d body
                         }
                     )+
-                    $d crate::GameKind::Recorded(ref environment) => {
-                        let $d game = ::std::clone::Clone::clone(environment);
+                    ref kind => {
+                        let $d game = kind.rules();
                         $d body
                     }
                 }

@@ -6,6 +6,7 @@
 //! game is a file here and a line in [`reference()`]. Only tests and fuzz targets depend on this crate.
 
 mod breakthrough;
+mod chess;
 mod compare;
 mod connect_four;
 mod go;
@@ -35,8 +36,14 @@ pub trait Reference {
     fn outcome(&self) -> Option<Outcome>;
 
     /// Returns the cells in the order in which [`Game::render`](game::Game::render) draws them: `X` is a stone of the
-    /// first player, `O` one of the second, and `.` an empty cell, which is left out where it is drawn otherwise.
+    /// first player, `O` one of the second, and `.` an empty cell, which is left out where it is drawn otherwise;
+    /// pieces of chess have their letters.
     fn stones(&self) -> String;
+
+    /// Returns the cells that [`Game::render`](game::Game::render) has drawn, as [`stones`](Self::stones) returns them.
+    fn drawn_stones(&self, board: &str) -> String {
+        board.chars().filter(|cell| "XO.".contains(*cell)).collect()
+    }
 
     /// Returns a copy of the position.
     fn copied(&self) -> Box<dyn Reference>;
@@ -47,6 +54,7 @@ pub trait Reference {
 pub fn reference(name: &str) -> Option<Box<dyn Reference>> {
     match name {
         "tic_tac_toe" => return Some(Box::new(in_a_row::InARow::tic_tac_toe())),
+        "chess" => return Some(Box::new(chess::Chess::new())),
         "connect_four" => return Some(Box::new(connect_four::ConnectFour::new(7, 6))),
         _ => {}
     }

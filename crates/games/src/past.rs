@@ -17,7 +17,7 @@ thread_local! {
 /// A search copies positions at every node. The newest boards are inside the position; the others are in segments,
 /// which a position shares with its copies and with the positions that follow from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Past {
+pub(crate) struct Past {
     /// The newest full segment.
     full: Option<Arc<Segment>>,
     /// The boards after those of the full segments, `len % SEGMENT` of them.
@@ -32,14 +32,14 @@ struct Segment {
 }
 
 impl Past {
-    pub(super) const EMPTY: Self = Self { full: None, newest: [0; SEGMENT], len: 0 };
+    pub(crate) const EMPTY: Self = Self { full: None, newest: [0; SEGMENT], len: 0 };
 
     /// Returns the number of boards.
-    pub(super) fn len(&self) -> u16 {
+    pub(crate) fn len(&self) -> u16 {
         self.len
     }
 
-    pub(super) fn push(&mut self, board: u64) {
+    pub(crate) fn push(&mut self, board: u64) {
         self.newest[self.newest_len()] = board;
         self.len += 1;
         if self.newest_len() == 0 {
@@ -48,7 +48,7 @@ impl Past {
     }
 
     /// Returns whether a board is among those from the index `since` on. Earlier ones may be compared too.
-    pub(super) fn contains_since(&self, since: u16, board: u64) -> bool {
+    pub(crate) fn contains_since(&self, since: u16, board: u64) -> bool {
         let newest = self.newest_len();
         if self.newest[..newest].contains(&board) {
             return true;
