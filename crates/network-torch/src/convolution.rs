@@ -53,8 +53,7 @@ impl Convolution {
             None => None,
             Some(norm) => Some(PositionNorm { scale: moved(&norm.scale)?, shift: moved(&norm.shift)?, ..norm }),
         };
-        let affine = Affine::new(moved(&self.affine.weight)?, moved(&self.affine.bias)?);
-        Ok(Self { affine, norm, ..self })
+        Ok(Self { affine: self.affine.moved_to(device)?, norm, ..self })
     }
 
     /// The convolution and its norm: `[B, in, H, W]` to `[B, out, H, W]`.

@@ -155,8 +155,9 @@ type Report = Box<dyn Fn(String) + Send + Sync>;
 #[derive(Debug)]
 pub struct Libtorch {
     device: Chosen,
-    /// On an accelerator, the version that was requested last: the other threads request the same one.
-    newest: Mutex<Option<(Manifest, Weights<Accelerator>)>>,
+    /// On an accelerator, the version that was requested last, on each board of its game for which it was: the other
+    /// threads request the same ones.
+    newest: Mutex<Vec<(Manifest, Weights<Accelerator>)>>,
     /// On an accelerator.
     engine: Option<Engine>,
     preference: PrecisionPreference,
@@ -328,11 +329,11 @@ impl Libtorch {
     fn merged_evaluator(
         &self,
         Engine { engine, .. }: &Engine,
-        newest: &mut Option<(Manifest, Weights<Accelerator>)>,
+        newest: &mut Vec<(Manifest, Weights<Accelerator>)>,
         manifest: &Manifest,
         bytes: &[u8],
     ) -> Result<Box<dyn Evaluator>, Error> {
-        if let Some((_, weights)) = newest.as_ref().filter(|(newest, _)| newest == manifest) {
+        if let Some((_, weights)) = newest.iter().find(|(loaded, _)| loaded == manifest) {
             return Ok(Box::new(weights.evaluator()));
         }
         process::apply();
@@ -345,7 +346,8 @@ impl Libtorch {
             .load(folded, network)
             .map_err(|error| Error::Device { device: device_name(device), reason: error.to_string() })?;
         let evaluator = weights.evaluator();
-        *newest = Some((manifest.clone(), weights));
+        newest.retain(|(loaded, _)| (loaded.version, &loaded.digest) == (manifest.version, &manifest.digest));
+        newest.push((manifest.clone(), weights));
         Ok(Box::new(evaluator))
     }
 

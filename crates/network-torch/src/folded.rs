@@ -1,4 +1,6 @@
-use network::{Activation, HEAD_CHANNELS, Layer, NORM_EPSILON, NormKind, Role, VALUE_HIDDEN};
+mod heads;
+
+use network::{Activation, Layer, NORM_EPSILON, NormKind, Role};
 use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
@@ -9,14 +11,11 @@ use crate::{
     fusing::{self, Fusing, Sample},
     layers::{self, Affine, Excitation},
 };
+use heads::Heads;
 use inference::Precision;
 
-/// A network for inference: every batch norm folded into the convolution before it, the two heads joined. Norms of
-/// single positions stay where they are.
-///
-/// The joined head is one 1×1 convolution to 64 channels and one matrix to `[A + 64]`: logits of the policy and hidden
-/// units of the value, with zeros where the other head's channels are. The time of small batches depends on the number
-/// of operations, not of multiplications.
+/// A network for inference: every batch norm folded into the convolution before it, the two heads joined as [`Heads`].
+/// Norms of single positions stay where they are.
 ///
 /// On CUDA, bias, addition and ReLU are computed inside the convolutions: see [`Fusing`]. Rejected alternatives on the
 /// CPU: weights packed beforehand for oneDNN force a blocked layout on the activations and halve the speed; libtorch's
@@ -34,7 +33,7 @@ pub(crate) struct Folded {
     attention: Vec<Attention>,
     /// The 1×1 convolution of both heads.
     head: Convolution,
-    joined: Affine,
+    heads: Heads,
     value: Affine,
 }
 
@@ -64,8 +63,6 @@ impl Folded {
         let _guard = tch::no_grad_guard();
         let (layers, kind, format) = (network.layers.alphazero()?, crate::rules::kind(precision), rules.memory_format);
         let block = |block: &::network::Block| Block::new(network, block, kind, format);
-        let joined = join(network)?;
-        let joined = Affine::new(format.columns(&joined.weight, 2 * HEAD_CHANNELS)?, joined.bias);
         Ok(Self {
             device: network.device(),
             precision,
@@ -79,7 +76,7 @@ impl Folded {
                 .map(|block| Attention::to_evaluate(network, block, kind))
                 .collect::<Result<_, _>>()?,
             head: Convolution::new(network, &[&layers.policy, &layers.value], kind, format, Ok)?,
-            joined: joined.cast(kind)?,
+            heads: Heads::new(network, kind, format)?,
             value: linear(network, &layers.value_output)?.cast(kind)?,
             architecture: network.architecture().clone(),
         })
@@ -99,19 +96,17 @@ impl Folded {
     /// Moves the weights to the device for which they were folded, and finds out there which operators can be fused.
     pub(crate) fn moved_to(self, device: Device) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
-        let moved = |affine: Affine| -> Result<Affine, Error> {
-            Ok(Affine::new(affine.weight.f_to_device(device)?, affine.bias.f_to_device(device)?))
-        };
+        let moved = |affine: &Affine| affine.moved_to(device);
         let convolution = |convolution: Convolution| convolution.moved_to(device);
         let block = |block: Block| -> Result<Block, Error> {
             let excitation = |Excitation { hidden, output }| {
-                Ok::<_, Error>(Excitation { hidden: moved(hidden)?, output: moved(output)? })
+                Ok::<_, Error>(Excitation { hidden: moved(&hidden)?, output: moved(&output)? })
             };
             Ok(Block {
                 activation: block.activation,
                 down: block.down.map(convolution).transpose()?,
                 first: convolution(block.first)?,
-                pooling: block.pooling.map(moved).transpose()?,
+                pooling: block.pooling.as_ref().map(moved).transpose()?,
                 second: convolution(block.second)?,
                 up: block.up.map(convolution).transpose()?,
                 excitation: block.excitation.map(excitation).transpose()?,
@@ -123,8 +118,8 @@ impl Folded {
             blocks: self.blocks.into_iter().map(block).collect::<Result<_, _>>()?,
             attention: self.attention.into_iter().map(|block| block.moved_to(device)).collect::<Result<_, _>>()?,
             head: convolution(self.head)?,
-            joined: moved(self.joined)?,
-            value: moved(self.value)?,
+            heads: self.heads.moved_to(device)?,
+            value: moved(&self.value)?,
             ..self
         };
         folded.fusing = fusing::on_device(&folded.architecture, device, folded.precision, || folded.samples())?;
@@ -148,7 +143,7 @@ impl Folded {
     ///
     /// With CUDA this does not wait: observations in pinned memory must not change until the logits are read.
     pub(crate) fn forward(&self, observations: &Tensor, positions: usize) -> Result<Tensor, Error> {
-        let Architecture { planes, height, width, actions, .. } = self.architecture;
+        let Architecture { planes, height, width, .. } = self.architecture;
         let format = self.rules.memory_format;
         let mut input = observations
             .f_view([size(positions), size(height), size(width), size(planes)])?
@@ -171,11 +166,9 @@ impl Folded {
             x = attention::to_maps(&cells, &x, format)?;
         }
         let features = self.head.activated(&x, self.fusing, activation)?;
-        let both = self.joined.linear(&format.flatten(&features)?)?;
-        let policy = both.f_narrow(1, 0, size(actions))?;
-        let hidden = layers::activated(&both.f_narrow(1, size(actions), size(VALUE_HIDDEN))?, activation)?;
-        let value = self.value.linear(&hidden)?;
-        Ok(Tensor::f_cat(&[policy, value], 1)?.f_to_kind(Kind::Float)?)
+        let (mut logits, hidden) = self.heads.forward(&features, format)?;
+        logits.push(self.value.linear(&layers::activated(&hidden, activation)?)?);
+        Ok(Tensor::f_cat(&logits, 1)?.f_to_kind(Kind::Float)?)
     }
 }
 
@@ -270,21 +263,6 @@ pub(crate) fn linear(network: &Network, layer: &Layer) -> Result<Affine, Error> 
     Ok(Affine::new(network.of(layer, Role::Linear).f_detach_copy()?, network.of(layer, Role::Bias).f_detach_copy()?))
 }
 
-/// The two matrices over `[cells, 32]` features as one over `[cells, 64]`: the policy's channels first in each cell.
-fn join(network: &Network) -> Result<Affine, Error> {
-    let layers = network.layers.alphazero()?;
-    let (policy, value) = (linear(network, &layers.policy_output)?, linear(network, &layers.value_hidden)?);
-    let by_cell = |weight: &Tensor| weight.f_view([weight.size()[0], -1, size(HEAD_CHANNELS)]);
-    let (policy_weight, value_weight) = (by_cell(&policy.weight)?, by_cell(&value.weight)?);
-    let policy_rows = Tensor::f_cat(&[&policy_weight, &policy_weight.f_zeros_like()?], 2)?;
-    let value_rows = Tensor::f_cat(&[&value_weight.f_zeros_like()?, &value_weight], 2)?;
-    let rows = policy_weight.size()[0] + size(VALUE_HIDDEN);
-    Ok(Affine::new(
-        Tensor::f_cat(&[policy_rows, value_rows], 0)?.f_view([rows, -1])?,
-        Tensor::f_cat(&[policy.bias, value.bias], 0)?,
-    ))
-}
-
 /// Reorders the weights of a convolution in memory.
 pub(crate) fn arrange(affine: Affine, format: MemoryFormat) -> Result<Affine, Error> {
     Ok(Affine::new(format.arrange(&affine.weight)?, affine.bias))
@@ -317,8 +295,8 @@ mod tests {
     use crate::{
         layout,
         tests::networks::{
-            activated, assert_close, batch, bottleneck, complete, numbers, observations, of_positions, seasoned, small,
-            tiny,
+            activated, assert_close, batch, bottleneck, complete, numbers, observations, of_positions, on, pooled,
+            seasoned, small, tiny,
         },
         tower::{Mode, forward},
     };
@@ -326,9 +304,9 @@ mod tests {
 
     fn differs_from_the_tower_by_at_most(precision: Precision, tolerance: f64) {
         let others = Activation::ALL.map(activated);
-        for architecture in
-            [tiny(), small(), complete()].into_iter().chain(others).chain([bottleneck()]).chain(of_positions())
-        {
+        let plain = [tiny(), small(), complete()].into_iter().chain(others).chain([bottleneck()]);
+        let with_pooled_heads = pooled().into_iter().chain([on(&pooled()[0], [2, 7])]);
+        for architecture in plain.chain(of_positions()).chain(with_pooled_heads) {
             let network = seasoned(&architecture, 21);
             let batch = batch(&architecture, 6, 22);
             let whole = forward(&network, &observations(&architecture, &batch), Kind::Float, Mode::Evaluation).unwrap();

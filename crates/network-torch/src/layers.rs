@@ -4,7 +4,7 @@
 //! numbers per channel and turn these into terms that are the same in every cell.
 
 use ::network::{Activation, GROUP_CHANNELS, NORM_EPSILON, NormKind};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 #[cfg(test)]
 use crate::tests::recorder::{self, Operation};
@@ -47,12 +47,17 @@ impl Affine {
         Ok(Self { weight: weight.f_to_kind(kind)?, bias: bias.f_to_kind(kind)?, shadow })
     }
 
+    /// Both on another device, without a weight in a lower precision.
+    pub(crate) fn moved_to(&self, device: Device) -> Result<Self, Error> {
+        Ok(Self::new(self.weight.f_to_device(device)?, self.bias.f_to_device(device)?))
+    }
+
     /// A convolution that keeps height and width: `[B, in, H, W]` to `[B, out, H, W]`.
     pub(crate) fn convolve(&self, x: &Tensor) -> Result<Tensor, Error> {
         convolve(x, &self.weight, Some(&self.bias))
     }
 
-    /// A matrix: `[B, in]` to `[B, out]` in the kind of x, with the product in that of the weight.
+    /// A matrix of the last dimension: `[…, in]` to `[…, out]` in the kind of x, with the product in that of the weight.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor, Error> {
         let of_product = x.f_to_kind(self.weight.f_kind()?)?;
         let y = of_product.f_linear(&self.weight, Some(&self.bias))?;
@@ -276,8 +281,6 @@ fn in_every_cell(by_channel: &Tensor) -> Result<Tensor, Error> {
 
 #[cfg(test)]
 mod tests {
-    use tch::Device;
-
     use super::*;
 
     /// A function that normalises.

@@ -31,6 +31,7 @@ mod moments;
 mod muzero;
 mod network;
 mod optimiser;
+mod pooled;
 mod process;
 mod recompute;
 mod rules;

@@ -1,30 +1,35 @@
 use network::{AttentionBlock, Layer, LayerKind};
 use training::{Memory, ModelLayers, Precision, Recompute, TrainerSettings};
+use weights::Architecture;
 
 use crate::Network;
 
 /// Activations of a block: the outputs of both convolutions and of what follows each.
 const OF_BLOCK: usize = 4;
 
-/// An estimate of the memory of training steps of `batch` positions, unrolled over `unroll_steps` steps.
+/// An estimate of the memory of training steps of `batch` positions of a board, unrolled over `unroll_steps` steps.
 ///
 /// The state is exact. Activations are those that libtorch keeps for the backward pass, the output of each convolution
 /// and of its norm, and once more as many of one layer for gradients; what an operator needs while it runs is unknown.
-pub(crate) fn memory(network: &Network, settings: &TrainerSettings, batch: usize, unroll_steps: usize) -> Memory {
+pub(crate) fn memory(
+    network: &Network,
+    board: &Architecture,
+    settings: &TrainerSettings,
+    [batch, unroll_steps]: [usize; 2],
+) -> Memory {
     let bytes = match settings.precision {
         Precision::F32 => 4,
         Precision::Bf16 | Precision::F16 => 2,
     };
     let positions = settings.micro_batch_of(batch);
-    let numbers = activations(network, settings.recompute, unroll_steps);
+    let numbers = activations(&network.layers, board, settings.recompute, unroll_steps);
     let state = Memory::of_state(&network.layout, settings);
     let lowered = if settings.precision == Precision::F32 { 0 } else { state.parameters / 4 * bytes };
     Memory { packed_weights: lowered, activations: positions * numbers * bytes, ..state }
 }
 
 /// The numbers of a position that are kept at the same time.
-fn activations(network: &Network, recompute: Recompute, unroll_steps: usize) -> usize {
-    let architecture = network.architecture();
+fn activations(layers: &ModelLayers, architecture: &Architecture, recompute: Recompute, unroll_steps: usize) -> usize {
     let cells = architecture.height * architecture.width;
     let of_layer = |layer: &Layer| match layer.kind {
         LayerKind::Convolution { .. } => 2 * cells * layer.outputs,
@@ -34,7 +39,7 @@ fn activations(network: &Network, recompute: Recompute, unroll_steps: usize) -> 
         LayerKind::Offsets => 2 * cells * cells * layer.outputs,
         LayerKind::Linear | LayerKind::Dense => 2 * layer.outputs,
     };
-    match &network.layers {
+    match layers {
         ModelLayers::Alphazero(layers) => {
             let attention: usize = layers.attention.iter().flat_map(AttentionBlock::layers).map(of_layer).sum();
             let all = layers.iter().map(of_layer).sum::<usize>() - attention;
@@ -85,7 +90,7 @@ mod tests {
             model: Model::Alphazero,
         };
         let network = Network::new(&architecture, Device::Cpu, 1).unwrap();
-        let of = |settings: TrainerSettings| memory(&network, &settings, 256, 0).activations;
+        let of = |settings: TrainerSettings| memory(&network, &architecture, &settings, [256, 0]).activations;
         let all = of(TrainerSettings::default());
         // The z and the y of each convolution of stem, blocks and heads, a few numbers, and four for gradients.
         let plane = 256 * 81 * 4;

@@ -1,12 +1,13 @@
 //! The forward pass with norms in place: for training, and as the reference of the folded form.
 
-use network::{Activation, AttentionBlock, Block, HEAD_CHANNELS, Layer, NormKind, Role};
+use network::{Activation, AttentionBlock, Block, HEAD_CHANNELS, HeadKind, Layer, Layers, NormKind, Role};
 use tch::{Kind, Tensor};
 
 use crate::{
     Error, MemoryFormat, Network,
     attention::{self, Attention, Pass},
     layers::{self, Affine, Excitation, Norm, PositionNorm},
+    pooled,
 };
 
 pub(crate) use layers::Mode;
@@ -33,8 +34,17 @@ pub(crate) fn forward(network: &Network, observations: &Tensor, kind: Kind, mode
 pub(crate) fn heads(network: &Network, x: &Tensor, kind: Kind, mode: Mode) -> Result<Logits, Error> {
     let tower = Tower { network, kind, mode };
     let layers = network.layers.alphazero()?;
-    let policy = tower.head(&layers.policy, &layers.policy_output, x)?;
-    let hidden = layers::activate(tower.head(&layers.value, &layers.value_hidden, x)?, tower.activation())?;
+    let (policy, hidden) = match network.architecture().design.heads {
+        HeadKind::Flattened => {
+            let head = |layer, output| tower.head(layer, output, x);
+            (head(&layers.policy, &layers.policy_output)?, head(&layers.value, &layers.value_hidden)?)
+        }
+        HeadKind::Pooled => {
+            let pooled = pooled::pool(&tower.cells(&layers.value, x)?)?;
+            (tower.pooled_policy(layers, x)?, tower.affine(&layers.value_hidden)?.linear(&pooled)?)
+        }
+    };
+    let hidden = layers::activate(hidden, tower.activation())?;
     let value = tower.affine(&layers.value_output)?.linear(&hidden)?;
     Ok(Logits { policy: tower.widened(&policy)?, value: tower.widened(&value)? })
 }
@@ -131,11 +141,31 @@ impl Tower<'_> {
     /// The convolution of a head, its activation, and the matrix `output` over its features: `[B, F, H, W]` to
     /// `[B, out]`.
     pub(crate) fn head(&self, layer: &Layer, output: &Layer, x: &Tensor) -> Result<Tensor, Error> {
-        let x = layers::activate(self.normed(layer, x)?, self.activation())?;
+        let x = self.features(layer, x)?;
         let mut output = self.affine(output)?;
         output.weight = self.format().columns(&output.weight, HEAD_CHANNELS)?;
         output.shadow = output.shadow.map(|shadow| self.format().columns(&shadow, HEAD_CHANNELS)).transpose()?;
         output.linear(&self.format().flatten(&x)?)
+    }
+
+    /// The convolution of a head and its activation: `[B, F, H, W]` to `[B, 32, H, W]`.
+    fn features(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+        layers::activate(self.normed(layer, x)?, self.activation())
+    }
+
+    /// The features of a head by cell: `[B, F, H, W]` to `[B, H · W, 32]`.
+    fn cells(&self, layer: &Layer, x: &Tensor) -> Result<Tensor, Error> {
+        // Their gradients, too, are in the format of the device behind this.
+        attention::to_cells(&self.format().arrange(&self.features(layer, x)?)?)
+    }
+
+    /// The logits of a pooled policy head: `[B, F, H, W]` to `[B, A]`.
+    fn pooled_policy(&self, layers: &Layers, x: &Tensor) -> Result<Tensor, Error> {
+        let cells = self.cells(&layers.policy, x)?;
+        let of_cells = pooled::of_cells(&self.affine(&layers.policy_output)?, &cells)?;
+        let Some(rest) = &layers.policy_rest else { return Ok(of_cells) };
+        let others = self.affine(rest)?.linear(&pooled::pool(&cells)?)?;
+        Ok(Tensor::f_cat(&[of_cells, others], 1)?)
     }
 
     /// The function behind norms.

@@ -10,7 +10,8 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 use training::checkpoint::State;
 use training::{
-    Contents, Examples, Laps, LossScale, Losses, Memory, MixedPrecision, Recompute, StepTimes, Trained, TrainerSettings,
+    Boards, Contents, Examples, Laps, LossScale, Losses, Memory, MixedPrecision, Recompute, StepTimes, Trained,
+    TrainerSettings,
 };
 use weights::Architecture;
 
@@ -45,6 +46,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Trainer {
     settings: TrainerSettings,
+    boards: Boards,
     network: Network,
     /// The network with its weights in the precision of the passes, where that is not their own.
     lowered: Option<Network>,
@@ -71,8 +73,8 @@ pub struct Trainer {
     kept_gradient: Option<Tensor>,
     /// The device that the observations of the last batch were on.
     batch_device: Option<Device>,
-    /// The most positions run through the network at once, once a batch was split.
-    micro_batch: Option<usize>,
+    /// The most positions of a board run through the network at once, once a batch of it was split, by its index.
+    split_boards: BTreeMap<usize, usize>,
     micro_batches: usize,
     /// The number of positions beyond which a test has the device run out of memory.
     #[cfg(test)]
@@ -128,13 +130,14 @@ impl Trainer {
             moments,
             averaged_since: None,
             next_step: network::upload(&[1.0], network.device())?,
-            micro_batch: (settings.micro_batch > 0).then_some(settings.micro_batch),
+            split_boards: BTreeMap::new(),
             micro_batches: 1,
             lowered: network.lowered(settings.precision, Default::default())?,
             loss_scale: scale_of(settings.precision, None, network.device())?,
             collected_scale: None,
             float32_layers: BTreeMap::new(),
             settings,
+            boards: Boards::new(network.architecture().clone()),
             network,
             step: 0,
             progress: 0.0,
@@ -145,6 +148,14 @@ impl Trainer {
             #[cfg(test)]
             memory_positions: None,
         })
+    }
+
+    /// Adds another board of the game, whose batches have the returned index; `architecture` is the network on it.
+    ///
+    /// # Errors
+    /// Those of [`Boards::add`]. Nothing is added then.
+    pub fn add_board(&mut self, architecture: &Architecture) -> Result<usize, Error> {
+        Ok(self.boards.add(architecture)?)
     }
 
     /// Returns the kinds of tensors of the training, each with the device on which libtorch reports them; the batch is
@@ -175,7 +186,7 @@ impl Trainer {
     /// for the device.
     ///
     /// # Errors
-    /// [`Error::Training`] if the examples do not fit the network;
+    /// [`Error::Training`] if the examples do not fit the network on their board, or name a board that was not added;
     /// [`Error::OutOfMemory`] if the device cannot hold a single position,
     /// [`Error::Libtorch`] if it fails. Weights, statistics, average and moments are then unchanged.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
@@ -210,10 +221,13 @@ impl Trainer {
         self.micro_batches
     }
 
-    /// Estimates the memory of steps of `batch` positions, unrolled over `unroll_steps` steps.
+    /// Estimates the memory of steps of `batch` positions, unrolled over `unroll_steps` steps, on the board that needs
+    /// most.
     #[must_use]
     pub fn memory(&self, batch: usize, unroll_steps: usize) -> Memory {
-        memory::memory(&self.network, &self.settings, batch, unroll_steps)
+        let boards = (0..).map_while(|board| self.boards.get(board).ok());
+        let of_board = |board| memory::memory(&self.network, board, &self.settings, [batch, unroll_steps]);
+        boards.map(of_board).max_by_key(|memory| memory.activations).expect("the network has a board")
     }
 
     /// Copies examples to the device as [`queue`](Self::queue) does and counts a step without computing it: the work of
@@ -224,7 +238,7 @@ impl Trainer {
     pub fn queue_nothing(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let _guard = tch::no_grad_guard();
         let mut laps = Laps::new(clock);
-        let staged = Staged::new(examples, &self.network, [0.0; 2])?;
+        let staged = Staged::new(examples, &self.network, &self.boards, [0.0; 2])?;
         let times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         let device = self.network.device();
         let errors = staged.targets.importance().map(Tensor::f_zeros_like).transpose()?;
@@ -251,7 +265,7 @@ impl Trainer {
     /// Computes the gradient of a batch, and moves the running statistics by it.
     fn compute(&mut self, examples: &Examples, laps: &mut Laps<'_>) -> Result<Computed, Error> {
         process::apply();
-        let staged = Staged::new(examples, &self.network, self.learning_rates())?;
+        let staged = Staged::new(examples, &self.network, &self.boards, self.learning_rates())?;
         self.batch_device = Some(staged.observations.device());
         let mut times = StepTimes { stage: laps.lap(), ..StepTimes::default() };
         if let Some(lowered) = &self.lowered {
@@ -443,6 +457,12 @@ impl Trainer {
         &self.network
     }
 
+    /// The most positions of a board run through the network at once, if a batch of it is split.
+    fn micro_batch(&self, board: usize) -> Option<usize> {
+        let configured = self.settings.micro_batch;
+        self.split_boards.get(&board).copied().or((configured > 0).then_some(configured))
+    }
+
     /// Runs the batch forward and back, in micro-batches of half the size each time that memory runs out.
     fn split(
         &mut self,
@@ -452,11 +472,12 @@ impl Trainer {
         times: &mut StepTimes,
     ) -> Result<Pass, Error> {
         loop {
-            let positions = self.micro_batch.map_or(staged.positions, |most| most.min(staged.positions));
+            let most = self.micro_batch(staged.board).unwrap_or(staged.positions);
+            let positions = most.min(staged.positions);
             match self.micro_batches_of(staged, positions, laps, times) {
                 Err(Error::OutOfMemory { .. }) if positions > 1 => {
                     self.restore_statistics(statistics)?;
-                    self.micro_batch = Some(positions.div_ceil(2));
+                    self.split_boards.insert(staged.board, positions.div_ceil(2));
                 }
                 outcome => return outcome,
             }

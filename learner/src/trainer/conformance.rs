@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use training::checkpoint::State;
 use training::{MomentFormat, Optimiser, Recompute, TrainerSettings, TrainingBatch, UnrolledBatch};
-use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
+use weights::{Activation, BlockKind, Design, HeadKind, Model, NormKind};
 
 use super::*;
 
@@ -49,6 +49,7 @@ pub(super) fn subjects(make: fn(&Architecture, TrainerSettings) -> Box<dyn Train
         alphazero(),
         alphazero_of(mish),
         alphazero_of(Design { norm: NormKind::Layer, attention: 1, attention_heads: 2, ..Design::default() }),
+        alphazero_of(Design { heads: HeadKind::Pooled, ..Design::default() }),
         Subject { moments: MomentFormat::Int8, recompute: Recompute::Blocks, ..alphazero() },
         Subject { optimiser: Optimiser::lion(), moments: MomentFormat::Bf16, ..alphazero() },
         Subject { optimiser: Optimiser::Sgd { momentum: 0.9 }, moments: MomentFormat::Int8, ..alphazero() },
@@ -93,12 +94,22 @@ pub(crate) fn architecture(model: Model) -> Architecture {
     }
 }
 
+/// The network on another board.
+fn on_another_board(architecture: &Architecture) -> Architecture {
+    Architecture { game: format!("{}-4x3", architecture.game), height: 4, actions: 12, ..architecture.clone() }
+}
+
 fn batch() -> TrainingBatch {
+    batch_of(0, 9)
+}
+
+/// One position of the board with an index, of as many cells.
+fn batch_of(board: usize, cells: usize) -> TrainingBatch {
     TrainingBatch {
-        board: 0,
-        observations: (0..2 * 9).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect(),
-        policies: vec![1.0 / 9.0; 9],
-        legal: vec![1; 9],
+        board,
+        observations: (0..2 * cells).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect(),
+        policies: vec![1.0 / cells as f32; cells],
+        legal: vec![1; cells],
         wdl: vec![1.0, 0.0, 0.0],
         policy_weights: vec![1.0],
         importance: Vec::new(),
@@ -270,6 +281,43 @@ impl Subject {
         assert_eq!(files(one.as_ref()), files(other.as_ref()));
     }
 
+    /// A trainer of the other board with the same state is the oracle, since no tensor depends on the board.
+    fn steps_on_two_boards_alternate_as_by_trainers_of_either_board(&self) {
+        let [own, other] = [self.architecture(), on_another_board(&self.architecture())];
+        let mut trainer = self.trainer();
+        assert_eq!(trainer.add_board(&other).unwrap(), 1);
+        let mut of_one_board = [own, other].map(|architecture| (self.make)(&architecture, self.settings()));
+        for board in [0, 1, 1, 0, 1] {
+            let before = files(trainer.as_ref());
+            of_one_board[board].load(&before).unwrap();
+            let cells = [9, 12][board];
+            step(trainer.as_mut(), &Examples::Positions(batch_of(board, cells)));
+            step(of_one_board[board].as_mut(), &Examples::Positions(batch_of(0, cells)));
+            let after = files(trainer.as_ref());
+            assert_eq!(after, files(of_one_board[board].as_ref()));
+            assert_ne!(after, before);
+        }
+        // A trainer that goes back to a state keeps its boards.
+        let state = files(self.after(2).as_ref());
+        trainer.load(&state).unwrap();
+        for (board, cells) in [(2, 12), (1, 9), (0, 12)] {
+            assert!(trainer.queue(&Examples::Positions(batch_of(board, cells)), &mut Instant::now).is_err());
+        }
+        assert_eq!(files(trainer.as_ref()), state);
+        assert!(matches!(step(trainer.as_mut(), &Examples::Positions(batch_of(1, 12))), Collected::Trained(_)));
+    }
+
+    fn a_board_on_which_the_network_has_other_tensors_is_refused(&self) {
+        let mut trainer = self.trainer();
+        let wider = Architecture { channels: 16, ..on_another_board(&self.architecture()) };
+        let of_another_game = Architecture { game: "other-4x3".into(), ..on_another_board(&self.architecture()) };
+        for architecture in [self.architecture(), wider, of_another_game] {
+            assert!(trainer.add_board(&architecture).is_err(), "{architecture:?}");
+        }
+        let added = trainer.add_board(&on_another_board(&self.architecture()));
+        assert_eq!(added.is_ok(), self.design.heads == HeadKind::Pooled);
+    }
+
     fn a_simulated_step_counts_and_changes_no_weights(&self) {
         let mut trainer = self.after(1);
         let before = published(trainer.as_ref());
@@ -315,5 +363,9 @@ pub(super) fn keep_the_contract(subjects: &[Subject]) {
         subject.a_contribution_changes_nothing_and_applied_alone_it_is_an_ordinary_step();
         subject.trainers_of_one_state_that_apply_one_mean_have_one_state_again();
         subject.a_simulated_step_counts_and_changes_no_weights();
+        subject.a_board_on_which_the_network_has_other_tensors_is_refused();
+        if subject.design.heads == HeadKind::Pooled {
+            subject.steps_on_two_boards_alternate_as_by_trainers_of_either_board();
+        }
     }
 }

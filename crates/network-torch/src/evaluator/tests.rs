@@ -7,7 +7,7 @@ use weights::{Architecture, Digest, WeightsVersion};
 
 use super::*;
 use crate::{
-    tests::networks::{numbers, seasoned, small},
+    tests::networks::{numbers, on, pooled, seasoned, small},
     tower::{Mode, forward},
 };
 use inference::Precision;
@@ -96,10 +96,14 @@ fn accelerated(in_flight: usize) -> Libtorch {
 
 /// A published version and its bytes; the seed stands for its weights.
 fn published(version: u64) -> (Manifest, Vec<u8>) {
-    let bytes = seasoned(&small(), version).to_safetensors().unwrap();
+    published_of(small(), version)
+}
+
+/// The same of a network of this architecture.
+fn published_of(architecture: Architecture, version: u64) -> (Manifest, Vec<u8>) {
+    let bytes = seasoned(&architecture, version).to_safetensors().unwrap();
     let (digest, size_bytes) = (Digest::of(&bytes), bytes.len() as u64);
-    let manifest =
-        Manifest { version: WeightsVersion(version), training_step: 0, digest, size_bytes, architecture: small() };
+    let manifest = Manifest { version: WeightsVersion(version), training_step: 0, digest, size_bytes, architecture };
     (manifest, bytes)
 }
 
@@ -154,6 +158,31 @@ fn a_version_is_loaded_once_for_all_threads() {
     let second = libtorch.evaluator(&manifest, &[]).unwrap();
     assert_eq!(first.attributes(), second.attributes());
     assert_eq!((&*first.attributes().name, first.attributes().weights_version), ("libtorch cpu f32", 72));
+}
+
+#[test]
+fn the_bytes_of_a_version_are_loaded_once_for_each_board_and_answer_as_a_network_of_that_board() {
+    let libtorch = accelerated(2);
+    let (own, bytes) = published_of(pooled()[0].clone(), 72);
+    let other = own.on(on(&own.architecture, [2, 7]).board()).unwrap();
+    for manifest in [&own, &other] {
+        let architecture = &manifest.architecture;
+        let mut evaluator = libtorch.evaluator(manifest, &bytes).unwrap();
+        evaluator_doubles::conformance::run(evaluator.as_mut(), shape(architecture), architecture.actions, 1e-5);
+        let mut batch = Batch::new(shape(architecture));
+        let legal: Vec<Action> = (0..architecture.actions).map(|action| Action(action as u16)).collect();
+        batch.push(&legal, |planes| planes.iter_mut().step_by(3).for_each(|x| *x = 1.0));
+        let mut answers = Predictions::new();
+        evaluator.evaluate(&batch, &mut answers).unwrap();
+        let of_board = seasoned(architecture, 72);
+        let mut alone = LibtorchEvaluator::from_network(&of_board, manifest.version, Precision::F32).unwrap();
+        assert_near(&answers, &evaluated(&mut alone, &batch));
+    }
+    // The bytes are read again neither for the one nor for the other, until there is another version.
+    assert!([&own, &other].into_iter().all(|manifest| libtorch.evaluator(manifest, &[]).is_ok()));
+    let (next, bytes) = published_of(pooled()[0].clone(), 73);
+    libtorch.evaluator(&next, &bytes).unwrap();
+    assert!([&own, &other].into_iter().all(|manifest| libtorch.evaluator(manifest, &[]).is_err()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use tch::{Device, Kind, Tensor};
 use weights::Architecture;
 
 use super::{
-    networks::{assert_close, batch, complete, numbers, observations, seasoned, small},
+    networks::{assert_close, batch, complete, numbers, observations, pooled, seasoned, small},
     recorder::{Operation, Recorded, is_channels_last, recorded},
 };
 use crate::{
@@ -16,9 +16,10 @@ use crate::{
 };
 use training::{Decay, Optimiser, Precision, TrainerSettings};
 
-/// Networks with every kind of block, one with a single plane: its observations look alike in both formats.
-fn architectures() -> [Architecture; 3] {
-    [small(), complete(), Architecture { planes: 1, ..complete() }]
+/// Networks with every kind of block and of heads, one with a single plane: its observations look alike in both formats.
+fn architectures() -> [Architecture; 4] {
+    let [pooled, _] = pooled();
+    [small(), complete(), Architecture { planes: 1, ..complete() }, pooled]
 }
 
 fn network(architecture: &Architecture, rules: DeviceRules) -> Network {

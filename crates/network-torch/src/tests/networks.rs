@@ -4,7 +4,7 @@ use ::network::Role;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Kind, Tensor};
-use weights::{Activation, Architecture, BlockKind, Design, Model, NormKind};
+use weights::{Activation, Architecture, BlockKind, Board, Design, HeadKind, Model, NormKind};
 
 use crate::Network;
 use training::{TrainingBatch, UnrolledBatch};
@@ -91,6 +91,25 @@ pub(crate) fn of_positions() -> Vec<Architecture> {
         Architecture { design: group, ..complete() },
         Architecture { design: narrow, ..wide },
     ]
+}
+
+/// Networks with pooled heads on boards that are not square: with three actions of each cell and another one, and with
+/// one of each cell alone.
+pub(crate) fn pooled() -> [Architecture; 2] {
+    let design = Design { heads: HeadKind::Pooled, ..Design::default() };
+    let smooth = Design { activation: Activation::Mish, norm: NormKind::Layer, ..design };
+    [
+        Architecture { design, actions: 3 * 12 + 1, ..complete() },
+        Architecture { design: smooth, height: 5, width: 3, actions: 15, blocks: 1, ..complete() },
+    ]
+}
+
+/// The network on a board of this size.
+pub(crate) fn on(architecture: &Architecture, [height, width]: [usize; 2]) -> Architecture {
+    let [of_cell, others] = architecture.board().actions_of_cells();
+    let observation = [architecture.planes, height, width];
+    let game = format!("{}-{height}x{width}", architecture.game);
+    architecture.on(Board { game: &game, observation, actions: of_cell * height * width + others }).unwrap()
 }
 
 /// A dense MuZero network: vectors of 5 numbers, 3 actions, 6 units, 1 block.

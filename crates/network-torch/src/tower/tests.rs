@@ -1,6 +1,6 @@
-use ::network::{AttentionBlock, GROUP_CHANNELS, NORM_EPSILON};
+use ::network::{AttentionBlock, GROUP_CHANNELS, HEAD_CHANNELS, NORM_EPSILON};
 use tch::{Kind, Tensor};
-use weights::{Activation, Architecture, BlockKind, NormKind};
+use weights::{Activation, Architecture, BlockKind, HeadKind, NormKind};
 
 use super::{Mode, forward};
 use crate::layers::NORM_MOMENTUM;
@@ -9,8 +9,8 @@ use crate::{
     losses::{Targets, losses, policy_weight},
     network,
     tests::networks::{
-        activated, assert_close, attentive, batch, bottleneck, complete, numbers, observations, of_positions, seasoned,
-        small, tiny,
+        activated, assert_close, attentive, batch, bottleneck, complete, numbers, observations, of_positions, on,
+        pooled, seasoned, small, tiny,
     },
 };
 
@@ -110,6 +110,19 @@ impl Reference<'_> {
             (0..height * width).flat_map(|cell| maps.iter().map(move |map| map[cell / width][cell % width])).collect()
         };
         x.iter().map(flat).collect()
+    }
+
+    /// The logits of a pooled policy head: those of each cell, then those of the other actions.
+    fn pooled_policy(&self, features: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let of_cells = features.iter().map(|features| {
+            let cells: Vec<Vec<f64>> = features.chunks(HEAD_CHANNELS).map(<[f64]>::to_vec).collect();
+            self.linear("policy.output", &cells).concat()
+        });
+        if self.network.layout.parameters.iter().all(|entry| entry.tensor.name != "policy.rest.weight") {
+            return of_cells.collect();
+        }
+        let others = self.linear("policy.rest", &pool(features));
+        of_cells.zip(others).map(|(of_cells, others)| [of_cells, others].concat()).collect()
     }
 
     fn linear(&self, name: &str, x: &[Vec<f64>]) -> Vec<Vec<f64>> {
@@ -235,12 +248,29 @@ impl Reference<'_> {
             }
             set_cells(maps, &cells);
         }
-        let policy = self.linear("policy.output", &self.head("policy", &x));
-        let mut hidden = self.linear("value.hidden", &self.head("value", &x));
+        let [of_policy, of_value] = ["policy", "value"].map(|name| self.head(name, &x));
+        let (policy, mut hidden) = match self.network.architecture().design.heads {
+            HeadKind::Flattened => (self.linear("policy.output", &of_policy), self.linear("value.hidden", &of_value)),
+            HeadKind::Pooled => (self.pooled_policy(&of_policy), self.linear("value.hidden", &pool(&of_value))),
+        };
         hidden.iter_mut().flatten().for_each(|value| *value = self.f(*value));
         let value = self.linear("value.output", &hidden);
         (policy.into_iter().flatten().collect(), value.into_iter().flatten().collect())
     }
+}
+
+/// Means, means times a tenth of what the side of a square of as many cells exceeds 14 by, and maxima of the features
+/// `[cells · 32]` of each position.
+fn pool(features: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let of_position = |features: &Vec<f64>| {
+        let of_channel = |channel: usize| features.iter().skip(channel).step_by(HEAD_CHANNELS).copied();
+        let cells = (features.len() / HEAD_CHANNELS) as f64;
+        let means: Vec<f64> = (0..HEAD_CHANNELS).map(|channel| of_channel(channel).sum::<f64>() / cells).collect();
+        let scaled = means.iter().map(|mean| mean * (cells.sqrt() - 14.0) / 10.0).collect();
+        let maxima = (0..HEAD_CHANNELS).map(|channel| of_channel(channel).fold(f64::NEG_INFINITY, f64::max)).collect();
+        [means, scaled, maxima].concat()
+    };
+    features.iter().map(of_position).collect()
 }
 
 /// Maps of a position by cell, `[cells][C]`.
@@ -331,6 +361,15 @@ fn attention_and_norms_of_positions_agree_with_the_reference_in_evaluation_and_t
 }
 
 #[test]
+fn pooled_heads_agree_with_the_reference_in_evaluation_and_training_on_every_board() {
+    let [several, one] = pooled();
+    for architecture in [&several, &one, &on(&several, [2, 7]), &on(&one, [1, 1])] {
+        agrees_with_the_reference(architecture, Mode::Evaluation);
+        agrees_with_the_reference(architecture, Mode::Training);
+    }
+}
+
+#[test]
 fn either_option_alone_agrees_with_the_reference() {
     agrees_with_the_reference(&Architecture { squeeze_excitation: 0, ..complete() }, Mode::Evaluation);
     agrees_with_the_reference(&Architecture { global_pooling: 0, ..complete() }, Mode::Evaluation);
@@ -361,6 +400,7 @@ fn bf16_stays_near_f32() {
     stays_near_f32_in_bf16(&small());
     stays_near_f32_in_bf16(&complete());
     stays_near_f32_in_bf16(&attentive());
+    stays_near_f32_in_bf16(&pooled()[0]);
 }
 
 fn stays_near_f32_in_bf16(architecture: &Architecture) {
@@ -449,6 +489,13 @@ fn every_gradient_of_other_designs_is_the_slope_of_the_loss() {
 #[test]
 fn every_gradient_of_attention_and_norms_of_positions_is_the_slope_of_the_loss() {
     for architecture in of_positions() {
+        every_gradient_is_the_slope(&architecture);
+    }
+}
+
+#[test]
+fn every_gradient_of_pooled_heads_is_the_slope_of_the_loss() {
+    for architecture in pooled() {
         every_gradient_is_the_slope(&architecture);
     }
 }

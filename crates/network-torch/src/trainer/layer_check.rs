@@ -16,7 +16,7 @@ impl Trainer {
         if !self.settings.is_adaptive || !steps.is_multiple_of(CHECK_INTERVAL) || self.lowered.is_none() {
             return Ok(());
         }
-        let staged = Staged::new(examples, &self.network, [0.0; 2])?;
+        let staged = Staged::new(examples, &self.network, &self.boards, [0.0; 2])?;
         let errors = match self.layer_errors(&staged) {
             Err(Error::OutOfMemory { .. }) => return Ok(()),
             errors => errors?,
@@ -36,7 +36,7 @@ impl Trainer {
     pub(super) fn layer_errors(&self, staged: &Staged) -> Result<Vec<(String, f64)>, Error> {
         let Some(lowered) = &self.lowered else { return Ok(Vec::new()) };
         lowered.cast_again(&self.network)?;
-        let most = self.micro_batch.unwrap_or(CHECK_POSITIONS).min(CHECK_POSITIONS);
+        let most = self.micro_batch(staged.board).unwrap_or(CHECK_POSITIONS).min(CHECK_POSITIONS);
         let rows = staged.rows(0, staged.positions.min(most))?;
         let network = self.network.shadowed(lowered)?;
         // The statistics of the batch, which move no running ones.

@@ -9,7 +9,7 @@ use crate::{
     unrolled::{self, UnrolledTargets},
     value_prefix,
 };
-use training::{Examples, Observations, TrainingBatch, UnrolledBatch};
+use training::{Boards, Examples, Observations, TrainingBatch, UnrolledBatch};
 
 /// The targets of either model.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ impl ModelTargets {
 /// A batch, or some of its rows, on the device.
 #[derive(Debug)]
 pub(super) struct Staged {
+    /// The index of the board.
+    pub(super) board: usize,
     pub(super) positions: usize,
     /// `[B, C, H, W]`, channels last in memory, float32.
     pub(super) observations: Tensor,
@@ -53,14 +55,20 @@ impl Staged {
     /// accelerator expands.
     ///
     /// # Errors
-    /// [`training::Error::Batch`] or [`training::Error::Action`] if the batch does not fit the network,
-    /// [`training::Error::Network`] if it is for another model; [`Error::OutOfMemory`], [`Error::Libtorch`].
-    pub(super) fn new(examples: &Examples, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
+    /// [`training::Error::Batch`] or [`training::Error::Action`] if the batch does not fit the network on its board,
+    /// [`training::Error::BoardIndex`] if there is no such board, [`training::Error::Network`] if it is for another
+    /// model; [`Error::OutOfMemory`], [`Error::Libtorch`].
+    pub(super) fn new(
+        examples: &Examples,
+        network: &Network,
+        boards: &Boards,
+        learning_rates: [f32; 2],
+    ) -> Result<Self, Error> {
         let _guard = tch::no_grad_guard();
         match examples {
             Examples::Positions(batch) => {
                 network.layers.alphazero()?;
-                Self::of_positions(batch, network, learning_rates)
+                Self::of_positions(batch, network, boards, learning_rates)
             }
             Examples::Unrolled(batch) => {
                 network.layers.muzero()?;
@@ -69,11 +77,16 @@ impl Staged {
         }
     }
 
-    fn of_positions(batch: &TrainingBatch, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
-        let actions = network.architecture().actions;
-        let positions = batch.positions(network.architecture())?;
+    fn of_positions(
+        batch: &TrainingBatch,
+        network: &Network,
+        boards: &Boards,
+        learning_rates: [f32; 2],
+    ) -> Result<Self, Error> {
+        let architecture = boards.get(batch.board)?;
+        let (actions, positions) = (architecture.actions, batch.positions(architecture)?);
         let device = network.device();
-        let TrainingBatch { board: _, observations, policies, legal, wdl, policy_weights, importance } = batch;
+        let TrainingBatch { board, observations, policies, legal, wdl, policy_weights, importance } = batch;
         let (bytes, floats) = numbers_of(observations);
         let pins = network.rules.pins_host_memory;
         let numbers: [&[f32]; 6] = [policies, wdl, policy_weights, importance, &learning_rates, floats];
@@ -85,7 +98,7 @@ impl Staged {
         let (importance, learning_rates, floats) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let (legal, bytes) = (bytes.next()?, bytes.next()?);
         let observations = if floats.numel() > 0 { floats } else { bytes };
-        let observations = channels_last(&observations, network.architecture(), positions)?;
+        let observations = channels_last(&observations, architecture, positions)?;
         let targets = Targets {
             positions: size(positions),
             policy_weight: losses::policy_weight(&policy_weights)?,
@@ -95,7 +108,8 @@ impl Staged {
             policy_weights,
             importance: (importance.numel() > 0).then_some(importance),
         };
-        Ok(Self { positions, observations, targets: ModelTargets::Alphazero(targets), learning_rates })
+        let targets = ModelTargets::Alphazero(targets);
+        Ok(Self { board: *board, positions, observations, targets, learning_rates })
     }
 
     fn of_unrolled(batch: &UnrolledBatch, network: &Network, learning_rates: [f32; 2]) -> Result<Self, Error> {
@@ -176,12 +190,13 @@ impl Staged {
             importance: (importance.numel() > 0).then_some(importance),
         };
         let observations = channels_last(&observations, architecture, positions)?;
-        Ok(Self { positions, observations, targets: ModelTargets::Muzero(targets), learning_rates })
+        Ok(Self { board: 0, positions, observations, targets: ModelTargets::Muzero(targets), learning_rates })
     }
 
     /// Rows `start..start + len` as a part of the same batch.
     pub(super) fn rows(&self, start: usize, len: usize) -> Result<Self, Error> {
         Ok(Self {
+            board: self.board,
             positions: len,
             observations: self.observations.f_narrow(0, size(start), size(len))?,
             targets: self.targets.rows(size(start), size(len))?,

@@ -1,3 +1,4 @@
+mod boards;
 mod mixed_precision;
 
 use std::time::{Duration, Instant};
@@ -97,7 +98,7 @@ fn one_cast_of_all_weights_gives_the_bits_of_a_cast_in_each_layer() {
 
 /// The losses and the gradient of a batch, in as many micro-batches as the trainer takes.
 fn pass(trainer: &mut Trainer, batch: &TrainingBatch) -> Pass {
-    let staged = Staged::new(&batch.clone().into(), &trainer.network, [0.0; 2]).unwrap();
+    let staged = Staged::new(&batch.clone().into(), &trainer.network, &trainer.boards, [0.0; 2]).unwrap();
     let statistics = trainer.network.flat_statistics.detach_copy();
     trainer.split(&staged, &statistics, &mut Laps::none(), &mut StepTimes::default()).unwrap()
 }

@@ -6,7 +6,7 @@ use training::{LossScale, MixedPrecision};
 use super::*;
 use crate::loss_scale::ScaleOnDevice;
 use crate::tests::networks::{
-    attentive, dense, of_positions, of_returns, residual, stochastic, unrolled_batch, with_next_observations,
+    attentive, dense, of_positions, of_returns, pooled, residual, stochastic, unrolled_batch, with_next_observations,
     with_prefix,
 };
 
@@ -128,7 +128,7 @@ fn training_in_f16_goes_on_bit_for_bit_with_its_scale_after_a_restore() {
 /// The errors of the layers that a check with these settings finds.
 fn layer_errors(network: Network, settings: TrainerSettings, batch: &TrainingBatch) -> Vec<(String, f64)> {
     let trainer = Trainer::new(network, settings).unwrap();
-    let staged = Staged::new(&batch.clone().into(), &trainer.network, [0.0; 2]).unwrap();
+    let staged = Staged::new(&batch.clone().into(), &trainer.network, &trainer.boards, [0.0; 2]).unwrap();
     let statistics = numbers(&trainer.network.flat_statistics);
     let errors = trainer.layer_errors(&staged).unwrap();
     assert_eq!(numbers(&trainer.network.flat_statistics), statistics, "a check moves no statistics");
@@ -139,7 +139,7 @@ fn layer_errors(network: Network, settings: TrainerSettings, batch: &TrainingBat
 #[expect(clippy::disallowed_macros, reason = "the figures of decision 0071")]
 fn healthy_networks_have_no_layer_that_loses_too_much() {
     let wide = Architecture { channels: 64, blocks: 4, height: 6, width: 7, ..small() };
-    let of_cells = of_positions().into_iter().chain([attentive()]);
+    let of_cells = of_positions().into_iter().chain([attentive()]).chain(pooled());
     for architecture in [small(), complete(), wide].into_iter().chain(of_cells) {
         for network in [Network::new(&architecture, Device::Cpu, 61).unwrap(), seasoned(&architecture, 65)] {
             let bf16 = layer_errors(network, adaptive(Precision::Bf16), &batch(&architecture, 64, 3));
@@ -215,7 +215,7 @@ fn layers_of_every_model_are_checked_and_their_errors_are_small() {
             batch = with_next_observations(&architecture, batch, 6);
         }
         let trainer = Trainer::new(seasoned(&architecture, 65), adaptive(Precision::Bf16)).unwrap();
-        let staged = Staged::new(&batch.into(), &trainer.network, [0.0; 2]).unwrap();
+        let staged = Staged::new(&batch.into(), &trainer.network, &trainer.boards, [0.0; 2]).unwrap();
         let errors = trainer.layer_errors(&staged).unwrap();
         let names: Vec<&str> = training::mixed_precision::layers(&trainer.network.layout).collect();
         assert_eq!(errors.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
@@ -226,7 +226,7 @@ fn layers_of_every_model_are_checked_and_their_errors_are_small() {
 
 #[test]
 fn networks_of_every_kind_of_layer_train_with_any_of_them_in_float32() {
-    for architecture in of_positions().into_iter().chain([attentive(), complete()]) {
+    for architecture in of_positions().into_iter().chain([attentive(), complete()]).chain(pooled()) {
         let examples: training::Examples = batch(&architecture, 9, 3).into();
         let settings = TrainerSettings { precision: Precision::Bf16, tower: TrainingKernel::Libtorch, ..settings() };
         let names = training::mixed_precision::layers(&Network::new(&architecture, Device::Cpu, 1).unwrap().layout)

@@ -1,0 +1,100 @@
+use network::{HEAD_CHANNELS, HeadKind, Layer, Layers, VALUE_HIDDEN, mean_scale};
+use tch::{Device, Kind, Tensor};
+
+use super::{linear, size};
+use crate::{Error, MemoryFormat, Network, attention, layers::Affine, pooled};
+
+/// The matrices behind the 1×1 convolution to the 64 channels of both heads, joined, with zeros where the other head's
+/// channels are. The time of small batches depends on the number of operations, not of multiplications.
+#[derive(Debug)]
+pub(super) enum Heads {
+    /// `[A + 64, cells · 64]`: features to logits of the policy and hidden units of the value.
+    Flattened(Affine),
+    /// Those of pooled heads; the weights of means contain the factor of scaled means.
+    Pooled {
+        /// `[k, 64]`: features of a cell to the logits of its actions.
+        of_cells: Affine,
+        /// `[m + 64, 2 · 64]`: means and maxima to logits of the other actions and hidden units of the value.
+        joined: Affine,
+    },
+}
+
+impl Heads {
+    /// Copies the matrices of `network`, numbers in `kind`.
+    pub(super) fn new(network: &Network, kind: Kind, format: MemoryFormat) -> Result<Self, Error> {
+        let layers = network.layers.alphazero()?;
+        match network.architecture().design.heads {
+            HeadKind::Flattened => {
+                let by_cell = |layer| by_part(linear(network, layer)?);
+                let Affine { weight, bias, .. } =
+                    join(&by_cell(&layers.policy_output)?, &by_cell(&layers.value_hidden)?)?;
+                Ok(Self::Flattened(Affine::new(format.columns(&weight, 2 * HEAD_CHANNELS)?, bias).cast(kind)?))
+            }
+            HeadKind::Pooled => Self::pooled(network, layers, kind),
+        }
+    }
+
+    fn pooled(network: &Network, layers: &Layers, kind: Kind) -> Result<Self, Error> {
+        let nothing = |parts: i64| -> Result<Affine, Error> {
+            let options = (Kind::Float, network.device());
+            let weight = Tensor::f_zeros([0, parts, size(HEAD_CHANNELS)], options)?;
+            Ok(Affine::new(weight, Tensor::f_zeros([0_i64], options)?))
+        };
+        let of_means_and_maxima = |layer: &Layer| of_means_and_maxima(network, layer);
+        let others = layers.policy_rest.as_ref().map_or_else(|| nothing(2), of_means_and_maxima)?;
+        let of_cells = by_part(linear(network, &layers.policy_output)?)?;
+        Ok(Self::Pooled {
+            of_cells: join(&of_cells, &nothing(1)?)?.cast(kind)?,
+            joined: join(&others, &of_means_and_maxima(&layers.value_hidden)?)?.cast(kind)?,
+        })
+    }
+
+    /// The matrices on another device.
+    pub(super) fn moved_to(self, device: Device) -> Result<Self, Error> {
+        Ok(match self {
+            Self::Flattened(joined) => Self::Flattened(joined.moved_to(device)?),
+            Self::Pooled { of_cells, joined } => {
+                Self::Pooled { of_cells: of_cells.moved_to(device)?, joined: joined.moved_to(device)? }
+            }
+        })
+    }
+
+    /// Logits of the policy in parts of together `[B, A]`, and hidden units `[B, 64]` of the value before their
+    /// activation, of features `[B, 64, H, W]`.
+    pub(super) fn forward(&self, features: &Tensor, format: MemoryFormat) -> Result<(Vec<Tensor>, Tensor), Error> {
+        let (joined, of_cells) = match self {
+            Self::Flattened(joined) => (joined.linear(&format.flatten(features)?)?, None),
+            Self::Pooled { of_cells, joined } => {
+                let cells = attention::to_cells(features)?;
+                let pooled = Tensor::f_cat(&pooled::means_and_maxima(&cells)?, 1)?;
+                (joined.linear(&pooled)?, Some(pooled::of_cells(of_cells, &cells)?))
+            }
+        };
+        let logits = joined.size()[1] - size(VALUE_HIDDEN);
+        let hidden = joined.f_narrow(1, logits, size(VALUE_HIDDEN))?;
+        let policy = of_cells.into_iter().chain([joined.f_narrow(1, 0, logits)?]);
+        Ok((policy.collect(), hidden))
+    }
+}
+
+/// A matrix `[rows, parts · 32]` as `[rows, parts, 32]`.
+fn by_part(Affine { weight, bias, .. }: Affine) -> Result<Affine, Error> {
+    Ok(Affine::new(weight.f_unflatten(1, [-1, size(HEAD_CHANNELS)])?, bias))
+}
+
+/// A matrix of a pooled head `[rows, 3 · 32]` as one of means and maxima, `[rows, 2, 32]`.
+fn of_means_and_maxima(network: &Network, layer: &Layer) -> Result<Affine, Error> {
+    let Affine { weight, bias, .. } = by_part(linear(network, layer)?)?;
+    let part = |index| weight.f_select(1, index);
+    let architecture = network.architecture();
+    let scaled = part(1)?.f_mul_scalar(mean_scale(architecture.height * architecture.width))?;
+    Ok(Affine::new(Tensor::f_stack(&[part(0)?.f_add(&scaled)?, part(2)?], 1)?, bias))
+}
+
+/// Joins matrices of the channels of either head, `[rows, parts, 32]`, to one of both, `[rows, parts · 64]`. The policy's
+/// channels come first in each part.
+fn join(policy: &Affine, value: &Affine) -> Result<Affine, Error> {
+    let others = size(HEAD_CHANNELS);
+    let weights = [policy.weight.f_constant_pad_nd([0, others])?, value.weight.f_constant_pad_nd([others, 0])?];
+    Ok(Affine::new(Tensor::f_cat(&weights, 0)?.f_flatten(1, 2)?, Tensor::f_cat(&[&policy.bias, &value.bias], 0)?))
+}
