@@ -138,6 +138,7 @@ fn examples(architecture: &Architecture, section: &LearnerSection, positions: us
     let policies = |states: usize| vec![1.0 / actions as f32; states * actions];
     match model {
         Model::Alphazero => Examples::Positions(TrainingBatch {
+            board: 0,
             observations: observations(cells),
             policies: policies(positions),
             legal: vec![1; positions * actions],

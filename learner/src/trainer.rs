@@ -24,6 +24,7 @@ use anyhow::Context as _;
 #[cfg(feature = "torch")]
 pub(crate) use network_torch::DeviceContribution;
 pub(crate) use training::{Contents, Contributed, Contribution, Examples, Memory, StepTimes, Trained};
+use weights::Architecture;
 
 #[cfg(not(feature = "torch"))]
 pub(crate) use self::no_device::DeviceContribution;
@@ -37,10 +38,17 @@ pub(crate) type Files = Vec<(String, Vec<u8>)>;
 /// nothing, not even for a step that was queued after it; a restored trainer goes on as if it had not stopped; trainers
 /// of the same state that apply the same mean have the same state again.
 pub(crate) trait Trainer {
+    /// Adds another board of the game, whose batches have the returned index.
+    ///
+    /// # Errors
+    /// An architecture that is not that of the network on another board, or on one that is there already, and a network
+    /// with a tensor that depends on the board; nothing is added then.
+    fn add_board(&mut self, architecture: &Architecture) -> anyhow::Result<usize>;
+
     /// Gives a training step to the device, and measures its parts with `clock`.
     ///
     /// # Errors
-    /// A batch that does not fit the network, a device that fails; nothing is queued then.
+    /// A batch that does not fit the network on its board, or is of none; a device that fails. Nothing is queued then.
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()>;
 
     /// Queues a step as [`queue`](Self::queue) does that computes nothing and changes no weights.
@@ -199,6 +207,10 @@ fn collected(trained: Result<Trained, training_cpu::Error>) -> anyhow::Result<Co
 }
 
 impl Trainer for training_cpu::Trainer {
+    fn add_board(&mut self, architecture: &Architecture) -> anyhow::Result<usize> {
+        anyhow::bail!("this backend of training computes one board, not also {}", architecture.game)
+    }
+
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
         Ok(Self::queue(self, examples, clock)?)
     }

@@ -92,8 +92,8 @@ pub(crate) fn random_batch(architecture: &Architecture, positions: usize, seed: 
 
 /// The fields of a batch as float32, one after the other.
 fn bytes(batch: &TrainingBatch) -> Vec<u8> {
-    let TrainingBatch { observations, policies, legal, wdl, policy_weights, importance } = batch;
-    assert!(importance.is_empty(), "PyTorch is given no importance");
+    let TrainingBatch { board, observations, policies, legal, wdl, policy_weights, importance } = batch;
+    assert!(*board == 0 && importance.is_empty(), "PyTorch is given one board and no importance");
     let (observations, legal) = (observations.to_floats(), legal.iter().copied().map(f32::from));
     let fields = observations.into_iter().chain(policies.iter().copied()).chain(legal);
     fields.chain(wdl.iter().copied()).chain(policy_weights.iter().copied()).flat_map(f32::to_le_bytes).collect()

@@ -24,6 +24,7 @@ impl Rows {
     pub(super) fn new<G: Game>(game: &G, search_value_share: f32, capacity: usize) -> Self {
         let spec = game.spec();
         let batch = TrainingBatch {
+            board: 0,
             observations: Observations::with_capacity(capacity * spec.observation.len()),
             policies: Vec::with_capacity(capacity * spec.actions),
             legal: Vec::with_capacity(capacity * spec.actions),

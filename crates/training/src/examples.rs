@@ -31,6 +31,15 @@ impl Examples {
         }
     }
 
+    /// The index of their board among those of the trainer.
+    #[must_use]
+    pub fn board(&self) -> usize {
+        match self {
+            Self::Positions(batch) => batch.board,
+            Self::Unrolled(_) => 0,
+        }
+    }
+
     /// The weight of each position in all losses, `[B]`; empty under uniform sampling.
     #[must_use]
     pub fn importance(&self) -> &[f32] {

@@ -3,9 +3,11 @@ use weights::Architecture;
 
 use crate::{Error, Observations};
 
-/// Positions to train on together, as plain numbers.
+/// Positions of one board to train on together, as plain numbers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrainingBatch {
+    /// The index of its board among those of the trainer; 0 is that of the network.
+    pub board: usize,
     /// Observations, `[B, C, H, W]`.
     pub observations: Observations,
     /// Search policies, `[B, A]`: zero where illegal, summing to one in each row that has a policy weight.
@@ -22,7 +24,7 @@ pub struct TrainingBatch {
 }
 
 impl TrainingBatch {
-    /// Returns B after checking that every field has the length for B and `architecture`.
+    /// Returns B after checking that every field has the length for B and `architecture`, that of the batch's board.
     ///
     /// # Errors
     /// [`Error::Batch`] names the field.
@@ -69,6 +71,7 @@ pub(crate) mod tests {
 
     fn batch() -> TrainingBatch {
         TrainingBatch {
+            board: 0,
             observations: [0.0; 3 * 24].into_iter().collect(),
             policies: [1.0, 0.0, 0.0, 0.0, 0.0].repeat(3),
             legal: vec![1; 3 * 5],

@@ -95,6 +95,7 @@ pub(crate) fn architecture(model: Model) -> Architecture {
 
 fn batch() -> TrainingBatch {
     TrainingBatch {
+        board: 0,
         observations: (0..2 * 9).map(|cell| f32::from(u8::from(cell % 5 == 0))).collect(),
         policies: vec![1.0 / 9.0; 9],
         legal: vec![1; 9],

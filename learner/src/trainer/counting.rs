@@ -23,6 +23,8 @@ pub(crate) struct Log {
 #[derive(Debug)]
 pub(crate) struct Counting {
     log: Arc<Mutex<Log>>,
+    /// The number of boards.
+    boards: usize,
     queued: VecDeque<usize>,
     steps: u64,
     /// The number of steps to skip.
@@ -33,7 +35,7 @@ impl Counting {
     /// Creates a trainer and the log that it writes.
     pub(crate) fn new() -> (Self, Arc<Mutex<Log>>) {
         let log = Arc::<Mutex<Log>>::default();
-        (Self { log: Arc::clone(&log), queued: VecDeque::new(), steps: 0, skips: 0 }, log)
+        (Self { log: Arc::clone(&log), boards: 1, queued: VecDeque::new(), steps: 0, skips: 0 }, log)
     }
 
     /// Creates a trainer that skips its first `skips` steps as if their gradients overflowed.
@@ -44,6 +46,11 @@ impl Counting {
 }
 
 impl Trainer for Counting {
+    fn add_board(&mut self, _: &Architecture) -> anyhow::Result<usize> {
+        self.boards += 1;
+        Ok(self.boards - 1)
+    }
+
     fn queue(&mut self, examples: &Examples, _: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
         self.queued.push_back(examples.positions());
         let mut log = self.log.lock().unwrap();

@@ -17,6 +17,10 @@ fn collected(trained: Result<Trained, network_torch::Error>) -> anyhow::Result<C
 }
 
 impl Trainer for network_torch::Trainer {
+    fn add_board(&mut self, architecture: &Architecture) -> anyhow::Result<usize> {
+        anyhow::bail!("this backend of training computes one board, not also {}", architecture.game)
+    }
+
     fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> anyhow::Result<()> {
         Ok(Self::queue(self, examples, clock)?)
     }
@@ -126,7 +130,6 @@ impl Snapshot for network_torch::Snapshot {
 mod tests {
     use network_torch::{Device, Network};
     use training::TrainerSettings;
-    use weights::Architecture;
 
     use super::*;
     use crate::trainer::conformance::{keep_the_contract, subjects};

@@ -15,6 +15,7 @@ use crate::trainer::counting::{Counting, Log};
 /// A batch of one empty board with a uniform policy.
 pub(super) fn prepared() -> Prepared {
     let batch = TrainingBatch {
+        board: 0,
         observations: [0.0; 2 * 9].into_iter().collect(),
         policies: vec![1.0 / 9.0; 9],
         legal: vec![1; 9],

@@ -73,7 +73,7 @@ impl Staged {
         let actions = network.architecture().actions;
         let positions = batch.positions(network.architecture())?;
         let device = network.device();
-        let TrainingBatch { observations, policies, legal, wdl, policy_weights, importance } = batch;
+        let TrainingBatch { board: _, observations, policies, legal, wdl, policy_weights, importance } = batch;
         let (bytes, floats) = numbers_of(observations);
         let pins = network.rules.pins_host_memory;
         let numbers: [&[f32]; 6] = [policies, wdl, policy_weights, importance, &learning_rates, floats];

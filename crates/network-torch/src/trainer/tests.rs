@@ -400,6 +400,7 @@ fn rows(batch: &TrainingBatch, rows: std::ops::Range<usize>) -> TrainingBatch {
         values[rows.start * width..rows.end * width].to_vec()
     }
     TrainingBatch {
+        board: batch.board,
         observations: part(&batch.observations.to_floats(), all, rows.clone()).into_iter().collect(),
         policies: part(&batch.policies, all, rows.clone()),
         legal: part(&batch.legal, all, rows.clone()),

@@ -155,6 +155,7 @@ fn gradients_of_micro_batches_add_up_with_norms_of_their_own() {
     // Equal halves have equal statistics: then the sum is that of the whole batch.
     let half = batch(&architecture, 4, 8);
     let twice = TrainingBatch {
+        board: 0,
         observations: half.observations.to_floats().repeat(2).into_iter().collect(),
         policies: half.policies.repeat(2),
         legal: half.legal.repeat(2),
