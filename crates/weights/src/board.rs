@@ -62,7 +62,10 @@ impl Board<'_> {
 }
 
 const fn actions_of_cells(actions: usize, cells: usize) -> [usize; 2] {
-    if cells == 0 { [0, actions] } else { [actions / cells, actions % cells] }
+    match actions.checked_div(cells) {
+        Some(of_cell) => [of_cell, actions % cells],
+        None => [0, actions],
+    }
 }
 
 impl Architecture {
