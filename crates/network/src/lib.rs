@@ -27,11 +27,11 @@ pub use consistency_layers::ConsistencyLayers;
 pub use error::Error;
 pub use file::{Entry, Reader, write};
 pub use latent_layers::{DynamicsLayers, Head, LatentLayers, Trunk, is_vector};
-pub use pooled::mean_scale;
 pub use layers::{
     ACTIONS_MAX, ATTENTION_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer, LayerKind, Layers,
     PLANES_MAX, Role, SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
 };
+pub use pooled::mean_scale;
 pub use weights::{Activation, Architecture, BlockKind, HeadKind, NormKind};
 
 /// Channels of the 1×1 convolution in front of each head.
