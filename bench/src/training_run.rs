@@ -96,6 +96,7 @@ pub(super) fn measure(args: &RunArgs, rating: Rating) -> anyhow::Result<Measured
         &plan::Args {
             minutes: None,
             game: Some(args.game.to_string()),
+            boards: Vec::new(),
             actors: args.actors,
             learners: 1,
             algorithm: None,

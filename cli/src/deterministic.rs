@@ -176,6 +176,9 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     if matches!(settings.game, GameKind::Recorded(_)) {
         return refuse("run.game", "runs outside this program, which need not repeat itself");
     }
+    if !settings.boards.is_empty() {
+        return refuse("run.boards", "has boards with processes of their own; leave it out");
+    }
     if settings.learner.schedule != ScheduleKind::Positions {
         return refuse("learner.schedule", "follows the clock; set positions, and learner.schedule_positions");
     }
@@ -527,6 +530,9 @@ mod tests {
             let error = Run::open(&config(&[set]), run, checkpoints, None).err().unwrap();
             assert!(format!("{error:#}").contains(key), "{set}: {error:#}");
         }
+        let boards = ["run.game=hex-5", "network.heads=pooled", "run.boards=[\"hex-4\"]"];
+        let error = check(&config(&boards)).unwrap_err().to_string();
+        assert!(error.starts_with("run.boards: has boards with processes of their own"), "{error}");
     }
 
     #[test]

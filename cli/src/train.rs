@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, reason = "a person reads the summary")]
 
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -99,14 +100,15 @@ fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
 fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> {
     let total = Duration::from_secs_f64(plan.progress.minutes * 60.0);
     let screen = Screen::new(total);
-    let run = &plan.run;
+    let (run, of_run) = (&plan.run, &plan.config.run);
+    let boards: Vec<&str> = iter::once(&of_run.game).chain(&of_run.boards).map(String::as_str).collect();
     screen.print(&format!(
         "run {} in {}: {}, seed {}, {} replay server(s), {} actor(s) of {} thread(s)",
         run.name(),
         run.path().display(),
-        plan.config.run.game,
-        plan.config.run.seed,
-        plan.replay.len(),
+        boards.join(" and "),
+        of_run.seed,
+        plan.replay_servers(),
         plan.actors,
         plan.config.actor.threads,
     ));
@@ -121,7 +123,8 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
         ));
     }
     let fleet = Fleet::start(plan, binaries, Rating::On, Instant::now())?;
-    let progress = Progress { replay: fleet.replay().to_vec(), ..plan.progress.clone() };
+    let progress =
+        Progress { replay: fleet.replay().to_vec(), boards: fleet.boards().clone(), ..plan.progress.clone() };
     let mut session = Session {
         run,
         record: Record::open(run, &plan.config)?,

@@ -83,6 +83,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ENDPOINT", conflicts_with_all = ["device", "precision", "kernel"])]
     pub inference: Option<String>,
 
+    /// Another board of the run's game, such as go-13, for weights whose tensors depend on no board (`network.heads =
+    /// "pooled"`) [default: the board of the run].
+    #[arg(long, value_name = "GAME", value_parser = games::check_name)]
+    pub game: Option<String>,
+
     /// Overrides one key of the run's configuration, such as `search.c_init=2.5`; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
@@ -129,7 +134,7 @@ impl Options {
 
 /// The newest weights of a run, with its game and search settings.
 pub(crate) struct Trained {
-    /// The game.
+    /// The game, on the board of the run or on the one that the options name.
     pub game: GameKind,
     /// The game's name and the folder of the run.
     pub run: RunSection,
@@ -174,10 +179,12 @@ impl Trained {
     ///
     /// # Errors
     /// A run that does not exist, has not published weights or does not keep the version, or weights that do not fit
-    /// the run's game.
+    /// the run's game or the board that the options name.
     pub(crate) fn open(Args { run, version, options }: &Args, threads: usize) -> anyhow::Result<Self> {
         let run = RunDirectory::existing(&options.runs, run)?;
-        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets: options.sets.clone() };
+        let board = options.game.iter().map(|game| format!("run.game={game}"));
+        let sets = options.sets.iter().cloned().chain(board).collect();
+        let sources = Sources { file: Some(run.config()), env: std::iter::empty(), sets };
         let config: Fleet = sources.read(games::preset)?.load()?;
         let game = bridge::config::game(&config.run, &config.environment)?;
         let (of_run, environment) = (config.run.clone(), config.environment.clone());
@@ -200,12 +207,7 @@ impl Trained {
                 networks: Networks::Evaluators(evaluators),
             });
         }
-        let (manifest, bytes) = match version {
-            Some(version) => KeptVersions::read(&run)?.bytes(*version)?,
-            None => newest(&run)?,
-        };
-        let manifest = evaluators::suited(&manifest, game.rules().spec())
-            .with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
+        let (manifest, bytes) = suited(&run, *version, &game)?;
         if options.needs_server() {
             let (scheme, sets) = (config.security.scheme(), options.of_server(&game, threads));
             use_credentials(&config.security)?;
@@ -228,6 +230,17 @@ impl Trained {
         let networks = networks.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
         Ok(Self { game, run: of_run, environment, search, discount, networks })
     }
+}
+
+/// Returns a weights version of a run, the newest one by default, on the board of `game`.
+fn suited(run: &RunDirectory, version: Option<WeightsVersion>, game: &GameKind) -> anyhow::Result<(Manifest, Vec<u8>)> {
+    let (manifest, bytes) = match version {
+        Some(version) => KeptVersions::read(run)?.bytes(version)?,
+        None => newest(run)?,
+    };
+    let on_board = evaluators::suited(&manifest, game.rules().spec());
+    let on_board = on_board.with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
+    Ok((on_board, bytes))
 }
 
 fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
@@ -254,7 +267,7 @@ pub(crate) mod tests {
 
     use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
     use selfplay::SearchAlgorithm;
-    use weights::Digest;
+    use weights::{Architecture, Digest, HeadKind};
 
     use super::*;
     use crate::eval;
@@ -263,7 +276,7 @@ pub(crate) mod tests {
     fn args(runs: &Path, run: &str) -> Args {
         let (device, precision, kernel) = (DevicePreference::Cpu, PrecisionPreference::F32, KernelPreference::Auto);
         let runs = runs.to_owned();
-        let options = Options { runs, device, precision, kernel, inference: None, sets: Vec::new() };
+        let options = Options { runs, device, precision, kernel, inference: None, game: None, sets: Vec::new() };
         Args { run: run.to_owned(), version: None, options }
     }
 
@@ -409,7 +422,37 @@ pub(crate) mod tests {
         let run = begin(runs.path());
         publish(&run, architecture(&GameKind::ConnectFour), 1);
         let error = service::chain(&Trained::open(&args(runs.path(), "noughts"), 1).err().unwrap());
+        assert!(error.contains("weights v1 of run noughts"), "{error}");
         assert!(error.contains("the weights are for connect_four, not for tic_tac_toe"), "{error}");
+    }
+
+    #[test]
+    fn a_run_is_opened_on_the_board_that_an_option_names_if_its_weights_are_of_every_board() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = begin_with(runs.path(), "hex-5");
+        let of_run = architecture(&"hex-5".parse().unwrap());
+        let publish_with = |heads, version| {
+            let design = weights::Design { heads, ..of_run.design };
+            publish(&run, Architecture { design, ..of_run.clone() }, version);
+        };
+        publish_with(HeadKind::Pooled, 1);
+        let on = |game: &str| {
+            let (manifest, _) = suited(&run, None, &game.parse().unwrap()).map_err(|error| service::chain(&error))?;
+            let weights::Board { game, observation, actions } = manifest.architecture.board();
+            Ok::<_, String>((game.to_owned(), observation[1..].to_vec(), actions))
+        };
+        let expected = architecture(&"hex-4".parse().unwrap());
+        assert_eq!(on("hex-4"), Ok(("hex-4".to_owned(), vec![4, 4], expected.actions)));
+        let error = on("go-5").unwrap_err();
+        assert!(error.contains("use weights v1 of run noughts") && error.contains("not for go-5"), "{error}");
+        publish_with(HeadKind::Flattened, 2);
+        assert_eq!(on("hex-5").unwrap().0, "hex-5");
+        let mut args = args(runs.path(), "noughts");
+        args.options.game = Some("hex-4".to_owned());
+        let error = service::chain(&Trained::open(&args, 1).err().unwrap());
+        assert!(error.contains("are for hex-5, not for hex-4") && error.contains("network.heads"), "{error}");
+        args.options.game = None;
+        assert_eq!(Trained::open(&args, 1).unwrap().game.to_string(), "hex-5");
     }
 
     #[cfg(not(feature = "torch"))]

@@ -6,7 +6,7 @@ use actor::{ActorSection, ReanalysisSection};
 use arena::config::ArenaSection;
 use bridge::EnvironmentSection;
 use inference_server::config::InferenceSection;
-use learner::config::{LearnerSection, NetworkSection};
+use learner::config::{BoardSection, LearnerSection, NetworkSection};
 use proto::security::{Credentials, Security};
 use replay_server::config::ReplaySection;
 use selfplay::config::{SearchSection, SelfplaySection};
@@ -65,6 +65,7 @@ impl Fleet {
         let outside = || environment.clone();
         self.actor_settings()?;
         check_batch(&self.learner_settings()?, &self.replay_settings()?)?;
+        self.check_boards()?;
         inference_server::Config {
             run: run.clone(),
             environment: outside(),
@@ -74,6 +75,22 @@ impl Fleet {
         }
         .settings()?;
         arena::config::Config { run, environment: outside(), search, arena, security: here() }.settings()?;
+        Ok(())
+    }
+
+    /// Checks the settings of actors and replay servers of the boards beside that of `run.game`; the learner's settings
+    /// have been checked.
+    fn check_boards(&self) -> Result<(), ConfigError> {
+        if !self.run.boards.is_empty() && !self.actor.inference.is_empty() {
+            let reason = "names a server, which evaluates positions of one board, and run.boards names others too";
+            return Err(ConfigError::invalid("actor.inference", reason));
+        }
+        for board in &self.run.boards {
+            let mut on_board = self.clone();
+            on_board.run.game.clone_from(board);
+            on_board.actor_settings()?;
+            on_board.replay_settings()?;
+        }
         Ok(())
     }
 
@@ -100,7 +117,12 @@ impl Fleet {
     /// # Errors
     /// Names the key that is invalid.
     pub fn learner_settings(&self) -> Result<learner::config::Settings, ConfigError> {
-        let Self { run, environment, network, learner, security, .. } = self.clone();
+        let Self { run, environment, network, mut learner, security, .. } = self.clone();
+        if learner.boards.is_empty() {
+            // Their servers have addresses once they are started.
+            let entry = |game: &String| BoardSection { game: game.clone(), replay: learner.replay.clone() };
+            learner.boards = run.boards.iter().map(entry).collect();
+        }
         learner::config::Config { run, environment, network, learner, security }.settings()
     }
 }

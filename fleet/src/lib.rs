@@ -5,11 +5,13 @@
 //! command line ([`Algorithm`] among it), run file and preset, [`placement`] gives each process its device after a
 //! [`trial`] of the devices, and [`config::Fleet`] is the run file. [`RunDirectory`] is the folder of a run and
 //! [`Progress`](run_directory::Progress) its elapsed time; [`Wiring`](wiring::Wiring) holds the endpoints at which its
-//! processes reach each other. [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
+//! processes reach each other. A [`PlannedBoard`] has replay servers and actors of its own.
+//! [`Exposition`](exposition::Exposition) parses the metrics of an admin port, and
 //! [`bottleneck`](bottleneck::bottleneck) finds the part that limits a run. Commands, benchmarks and system tests share
 //! this crate; screen, summary and picture are in `cli`.
 
 mod algorithm;
+mod boards;
 pub mod bottleneck;
 pub mod child;
 pub mod config;
@@ -25,6 +27,7 @@ pub mod wiring;
 use std::process::ExitCode;
 
 pub use algorithm::Algorithm;
+pub use boards::PlannedBoard;
 pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries, read_list};
 pub use run_directory::RunDirectory;
 pub use wiring::Role;

@@ -163,7 +163,8 @@ pub fn place(
         (true, DevicePreference::Auto) => evaluating.len().max(1),
         (true, _) => 1,
     };
-    let count = actors.unwrap_or(default);
+    // Each actor plays one board.
+    let count = actors.unwrap_or(default.max(1 + config.run.boards.len()));
     let of_actor = |actor: usize| match (is_served, is_accelerated) {
         // Else each actor would hold memory of a GPU for the time when the server is away.
         (true, _) if machine.has_accelerator() => auto(config.actor.device, Some(Place::Cpu)),

@@ -12,6 +12,7 @@ use service::config::Sources;
 use service::directory::replace;
 
 use crate::algorithm::Algorithm;
+use crate::boards::{self, PlannedBoard};
 use crate::config::{self, Fleet as Config};
 use crate::environment;
 use crate::placement::{Machine, Placement, place};
@@ -32,17 +33,23 @@ pub struct Args {
     #[arg(help = format!("The game: {} [default: connect_four, or the run's]", games::names()))]
     pub game: Option<String>,
 
+    /// Further boards of the game that the network learns in the same run, with replay servers and actors of their own;
+    /// `network.heads` must be `pooled` [default: those of the run file, or the run's].
+    #[arg(long, value_name = "GAME", value_delimiter = ',', value_parser = games::check_name)]
+    pub boards: Vec<String>,
+
     /// The algorithm: it sets `search.algorithm`, `network.model` and, for gumbel-muzero, `search.gumbel_c_scale`
     /// [default: that of the game's preset, or the run's].
     #[arg(long, value_enum)]
     pub algorithm: Option<Algorithm>,
 
-    /// Number of self-play processes [default: one per GPU that evaluates, else as fits the cores].
+    /// Number of self-play processes, divided over the boards of the run [default: one per GPU that evaluates, else as
+    /// fits the cores].
     #[arg(long)]
     pub actors: Option<usize>,
 
-    /// Number of replay servers, each with a log of its own; actors and learner use all of them, and `[replay]` applies
-    /// to each [default: 1, or the run's].
+    /// Number of replay servers of each board, each with a log of its own; actors and learner use all of them, and
+    /// `[replay]` applies to each [default: 1, or the run's].
     #[arg(long, value_name = "N")]
     pub replay_servers: Option<usize>,
 
@@ -81,8 +88,10 @@ pub struct Plan {
     /// The configuration that is written to the run folder. It omits what is derived from this machine, so that every
     /// session derives it again.
     pub(crate) written: Config,
-    /// Self-play processes.
+    /// Self-play processes of all boards.
     pub actors: usize,
+    /// The boards beside that of `run.game`, whose replay servers are in `replay`, and whose actors are the others.
+    pub boards: Vec<PlannedBoard>,
     /// Learners, which train together if there are several.
     pub learners: usize,
     /// The devices of the processes.
@@ -144,7 +153,9 @@ impl Plan {
             return Err(ConfigError::invalid("learner.group", reason).into());
         }
         let replay = replay_servers(args.replay_servers, &run, &progress.replay)?;
+        let of_boards = replay_servers_of_boards(&config, &run, &progress, replay.len())?;
         progress.inference = args.inference.unwrap_or(progress.inference);
+        check_boards(&config, args.actors, progress.inference)?;
         // Before the devices are tried, which takes some seconds.
         config.check()?;
         let written = config.clone();
@@ -158,7 +169,16 @@ impl Plan {
         }
         config.check()?;
         let actors = placement.actors.len();
-        Ok(Self { run, config, written, actors, learners, placement, replay, progress, unread })
+        let shares = boards::divide(actors, 1 + of_boards.len()).skip(1);
+        let planned = |((game, replay), actors): ((&String, _), _)| PlannedBoard { game: game.clone(), actors, replay };
+        let boards = config.run.boards.iter().zip(of_boards).zip(shares).map(planned).collect();
+        Ok(Self { run, config, written, actors, boards, learners, placement, replay, progress, unread })
+    }
+
+    /// Returns the number of replay servers of all boards.
+    #[must_use]
+    pub fn replay_servers(&self) -> usize {
+        self.replay.len() + self.boards.iter().map(|board| board.replay.len()).sum::<usize>()
     }
 
     /// Replaces the run file in the run directory.
@@ -192,6 +212,10 @@ fn read_config(
     let mut sets: Vec<String> = args.algorithm.iter().flat_map(|algorithm| algorithm.sets()).collect();
     sets.extend(args.sets.iter().cloned());
     sets.extend(args.game.iter().map(|game| format!("run.game={game}")));
+    if !args.boards.is_empty() {
+        // A list of TOML: names of games have no character that is escaped.
+        sets.push(format!("run.boards={:?}", args.boards));
+    }
     let mut config: Config = Sources { file, env, sets }.read(games::preset)?.load()?;
     environment::describe(&mut config)?;
     Ok(config)
@@ -225,11 +249,43 @@ fn replay_servers(
     Ok(before.iter().copied().map(Some).chain(iter::repeat(None)).take(count).collect())
 }
 
-/// Checks that game and network of an existing run do not change. Returns the run file `given` if it differs from the
-/// run's own in other keys; those keys are ignored.
+/// Returns the previous address, if any, of each of the `count` replay servers of each board beside that of `run.game`.
+///
+/// # Errors
+/// Those of [`replay_servers`].
+fn replay_servers_of_boards(
+    config: &Config,
+    run: &RunDirectory,
+    progress: &Progress,
+    count: usize,
+) -> Result<Vec<Vec<Option<SocketAddr>>>, ConfigError> {
+    let of_board = |game: &String| {
+        let before = progress.boards.get(game).map_or(&[][..], Vec::as_slice);
+        replay_servers(Some(count), run, before)
+    };
+    config.run.boards.iter().map(of_board).collect()
+}
+
+/// Checks that every board has an actor, and that no server evaluates for all of them.
+fn check_boards(config: &Config, actors: Option<usize>, inference: Inference) -> Result<(), ConfigError> {
+    let count = 1 + config.run.boards.len();
+    if let Some(actors) = actors.filter(|&actors| actors < count) {
+        let reason = format!("is {actors}, and each of the {count} boards of the run needs an actor (run.boards)");
+        return Err(ConfigError::invalid("--actors", reason));
+    }
+    if count > 1 && inference == Inference::Remote {
+        let reason = "an inference server evaluates positions of one board, and run.boards names others too";
+        return Err(ConfigError::invalid("--inference", reason));
+    }
+    Ok(())
+}
+
+/// Checks that game and network of an existing run do not change, and that it keeps its boards. Returns the run file
+/// `given` if it differs from the run's own in other keys; those keys are ignored.
 fn check_resumed(run: &RunDirectory, wanted: &Config, given: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let before = config::load_run(run)?;
     same_game_and_network(run, &before, wanted)?;
+    keeps_boards(run, &before, wanted)?;
     let Some(file) = given else { return Ok(None) };
     let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets: Vec::new() };
     let given = sources.layers()?.load_over(&before)?;
@@ -246,6 +302,18 @@ fn same_game_and_network(run: &RunDirectory, before: &Config, after: &Config) ->
     }
     let [before, after] = [before, after].map(|config| service::config::print(&config.network));
     unchanged("network", &before?, &after?, run)
+}
+
+/// Checks that a run goes on with its boards; it may get others too.
+fn keeps_boards(run: &RunDirectory, before: &Config, after: &Config) -> Result<(), ConfigError> {
+    match before.run.boards.iter().find(|board| !after.run.boards.contains(board)) {
+        None => Ok(()),
+        Some(board) => {
+            let name = run.name();
+            let reason = format!("run {name} learns {board} too; without it, its trajectories would be left out");
+            Err(ConfigError::invalid("run.boards", reason))
+        }
+    }
 }
 
 fn unchanged(key: &str, before: &str, after: &str, run: &RunDirectory) -> anyhow::Result<()> {

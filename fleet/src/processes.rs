@@ -1,5 +1,6 @@
 //! Starts, watches, scrapes and drains the processes of a run.
 
+use std::collections::BTreeMap;
 use std::iter;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use service::directory::replace;
 use service::net::{ReservedPort, reserve_wanted};
 
+use crate::boards::PlannedBoard;
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
 use crate::placement::Place;
 use crate::plan::Plan;
-use crate::run_directory::{Inference, archive_of_replay_server, read_json};
-use crate::wiring::{self, Role, Wiring};
+use crate::run_directory::{Inference, archive_of_board, archive_of_replay_server, read_json};
+use crate::wiring::{self, Role, WiredBoard, Wiring};
 
 /// Timeout of one scrape; the metrics of a process that takes longer are missing from this round.
 const SCRAPE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -64,6 +66,8 @@ pub fn read_list(file: &Path) -> anyhow::Result<Vec<Listed>> {
 pub struct Fleet {
     members: Vec<Member>,
     replay: Vec<SocketAddr>,
+    /// The replay servers of each board beside that of `run.game`.
+    boards: BTreeMap<String, Vec<SocketAddr>>,
     /// The ports of the processes, reserved so that a restarted process can bind its port again.
     _ports: Vec<ReservedPort>,
     agent: ureq::Agent,
@@ -104,16 +108,29 @@ pub fn beside_this_binary(name: &str, package: &str) -> anyhow::Result<PathBuf> 
     Ok(program)
 }
 
+/// Returns the endpoints of the replay servers of a board.
+fn wired(board: &PlannedBoard, replay: &[SocketAddr], endpoint: impl Fn(&SocketAddr) -> String) -> WiredBoard {
+    WiredBoard { game: board.game.clone(), replay: replay.iter().map(endpoint).collect() }
+}
+
+/// Returns the settings of a process of the board `game` whose run folder is `folder`.
+fn on_board(game: &str, folder: &Path) -> Vec<String> {
+    vec![format!("run.game={game}"), format!("run.directory={}", folder.display())]
+}
+
 impl Fleet {
     /// Starts every process of a run on free loopback ports, with the programs in the folder `binaries`. A replay
     /// server keeps the port of the previous session unless it is taken.
     pub fn start(plan: &Plan, binaries: &Path, rating: Rating, now: Instant) -> anyhow::Result<Self> {
         let Plan { run, config, placement, .. } = plan;
-        let others = 2 + plan.learners + 2 + plan.learners + plan.actors + plan.replay.len();
-        let wanted = plan.replay.iter().copied().chain(iter::repeat_n(None, others));
+        let others = 2 + plan.learners + 2 + plan.learners + plan.actors + plan.replay_servers();
+        let of_boards = plan.boards.iter().flat_map(|board| board.replay.iter().copied());
+        let wanted = plan.replay.iter().copied().chain(of_boards).chain(iter::repeat_n(None, others));
         let reserved = reserve_wanted(wanted).context("find free ports")?;
         let mut ports = reserved.iter().map(ReservedPort::address);
         let replay: Vec<SocketAddr> = ports.by_ref().take(plan.replay.len()).collect();
+        let of_board = |board: &PlannedBoard| ports.by_ref().take(board.replay.len()).collect();
+        let boards: Vec<Vec<SocketAddr>> = plan.boards.iter().map(of_board).collect();
         let mut next = || ports.next().expect("a port was reserved for every use");
         let learners: Vec<SocketAddr> = (0..plan.learners).map(|_| next()).collect();
         let (inference, arena) = (next(), next());
@@ -124,6 +141,7 @@ impl Fleet {
             replay: replay.iter().map(endpoint).collect(),
             learner: endpoint(&learners[0]),
             inference: is_remote.then(|| endpoint(&inference)),
+            boards: plan.boards.iter().zip(&boards).map(|(board, replay)| wired(board, replay, endpoint)).collect(),
         };
         let is_gated = rating == Rating::On && config.arena.gate != GateKind::None;
         // Processes that play fetch the weights that the arena has accepted.
@@ -132,7 +150,8 @@ impl Fleet {
         let mut start = |role: Role, place: Place, name: String, listen: Option<SocketAddr>, sets: Vec<String>| {
             let (admin, listen) = (next(), listen.map(|address| address.to_string()));
             let wiring = if matches!(role, Role::Actor | Role::Inference) { &of_players } else { &wiring };
-            let sets = sets.into_iter().chain(placement.sets(role, place)).chain(wiring.sets(role));
+            // What is set for one process has precedence.
+            let sets = placement.sets(role, place).into_iter().chain(wiring.sets(role)).chain(sets);
             let mut arguments = wiring::arguments(&run.config(), listen.as_deref(), sets);
             arguments.extend(["--admin".into(), admin.to_string().into(), "--exit-with-parent".into()]);
             let log = run.logs().join(format!("{name}.log"));
@@ -157,6 +176,17 @@ impl Fleet {
             }
             start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;
         }
+        for (PlannedBoard { game, .. }, replay) in plan.boards.iter().zip(&boards) {
+            for (number, listen) in (1..).zip(replay) {
+                let mut sets = on_board(game, &run.of_replay_server_of_board(game, number));
+                if !config.replay.archive.is_empty() {
+                    sets.push(format!("replay.archive={}", archive_of_board(&config.replay.archive, game, number)));
+                }
+                let number = if number > 1 { format!("-{number}") } else { String::new() };
+                let name = format!("{}-{game}{number}", named(Role::Replay));
+                start(Role::Replay, Place::Configured, name, Some(*listen), sets)?;
+            }
+        }
         let group = learners.iter().map(endpoint).collect::<Vec<_>>().join(",");
         for ((number, listen), &place) in (1..).zip(&learners).zip(&placement.learners) {
             let (mut sets, mut name) = (Vec::new(), named(Role::Learner));
@@ -176,14 +206,29 @@ impl Fleet {
             let sets = vec![format!("inference.threads={}", placement.inference_threads)];
             start(Role::Inference, place, named(Role::Inference), Some(inference), sets)?;
         }
-        for (actor, &place) in placement.actors.iter().enumerate() {
+        let of_actor = |actor: usize| {
             let mut sets = vec![format!("actor.id={actor}"), format!("actor.threads={}", placement.actor_threads)];
             if placement.accelerator_games > 0 {
                 sets.push(format!("actor.accelerator_games={}", placement.accelerator_games));
             }
-            start(Role::Actor, place, format!("actor-{actor}"), None, sets)?;
+            sets
+        };
+        let mut places = placement.actors.iter().copied();
+        let of_boards: usize = plan.boards.iter().map(|board| board.actors).sum();
+        for (actor, place) in places.by_ref().take(plan.actors - of_boards).enumerate() {
+            start(Role::Actor, place, format!("actor-{actor}"), None, of_actor(actor))?;
         }
-        let fleet = Self { members, replay, _ports: reserved, agent: exposition::agent(SCRAPE_TIMEOUT) };
+        for (PlannedBoard { game, actors, .. }, board) in plan.boards.iter().zip(&wiring.boards) {
+            // Actors of a board count from 0, so that the spool of each belongs to servers of its board in any session.
+            for (actor, place) in places.by_ref().take(*actors).enumerate() {
+                let mut sets = of_actor(actor);
+                sets.extend(on_board(game, &run.of_board(game)));
+                sets.push(format!("actor.replay={}", board.replay.join(",")));
+                start(Role::Actor, place, format!("actor-{game}-{actor}"), None, sets)?;
+            }
+        }
+        let boards = plan.boards.iter().map(|board| board.game.clone()).zip(boards).collect();
+        let fleet = Self { members, replay, boards, _ports: reserved, agent: exposition::agent(SCRAPE_TIMEOUT) };
         fleet.list(&run.fleet())?;
         Ok(fleet)
     }
@@ -198,9 +243,14 @@ impl Fleet {
         Ok(replace(file, &serde_json::to_vec_pretty(&list)?)?)
     }
 
-    /// The address of each replay server.
+    /// The address of each replay server of the board of `run.game`.
     pub fn replay(&self) -> &[SocketAddr] {
         &self.replay
+    }
+
+    /// The address of each replay server of the other boards, by their names.
+    pub fn boards(&self) -> &BTreeMap<String, Vec<SocketAddr>> {
+        &self.boards
     }
 
     /// The processes, in the order they were started.

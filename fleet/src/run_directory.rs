@@ -18,6 +18,13 @@ pub struct RunDirectory {
     path: PathBuf,
 }
 
+/// Returns the archive of the replay server `number` of a board beside that of `run.game`, as
+/// [`archive_of_replay_server`].
+#[must_use]
+pub fn archive_of_board(archive: &str, game: &str, number: usize) -> String {
+    archive_of_replay_server(&format!("{}/replay-{game}", archive.trim_end_matches('/')), number)
+}
+
 /// Returns the archive of the replay server `number` of a run whose setting `replay.archive` is `archive`: in a common
 /// folder, each server would read the logs of the others as its own.
 #[must_use]
@@ -74,7 +81,18 @@ impl RunDirectory {
     /// Returns the folder that the replay server `number` uses as its run folder, with its log below. Numbers start at
     /// one, and the first server uses the folder of the run itself.
     pub fn of_replay_server(&self, number: usize) -> PathBuf {
-        if number == 1 { self.path.clone() } else { self.path.join(format!("replay-server-{number}")) }
+        replay_server_in(self.path.clone(), number)
+    }
+
+    /// Returns the folder that actors and the first replay server of a board beside that of `run.game` use as their run
+    /// folder.
+    pub fn of_board(&self, game: &str) -> PathBuf {
+        self.path.join(format!("replay-{game}"))
+    }
+
+    /// Returns the folder that the replay server `number` of a board beside that of `run.game` uses as its run folder.
+    pub fn of_replay_server_of_board(&self, game: &str, number: usize) -> PathBuf {
+        replay_server_in(self.of_board(game), number)
     }
 
     /// Returns the folder that the learner `number` uses as its run folder. Numbers start at one, and the first learner
@@ -164,6 +182,10 @@ impl RunDirectory {
     }
 }
 
+fn replay_server_in(folder: PathBuf, number: usize) -> PathBuf {
+    if number == 1 { folder } else { folder.join(format!("replay-server-{number}")) }
+}
+
 /// Reads a value from a JSON file.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
@@ -204,6 +226,9 @@ pub struct Progress {
     /// particular server.
     #[serde(default)]
     pub replay: Vec<SocketAddr>,
+    /// The same of each board beside that of `run.game`, by its name.
+    #[serde(default)]
+    pub boards: BTreeMap<String, Vec<SocketAddr>>,
     /// Counters of processes that have ended, by series. They are added to the counters of running processes.
     pub totals: BTreeMap<String, f64>,
 }
@@ -240,7 +265,9 @@ mod tests {
         assert_eq!(run.progress().unwrap(), None);
         let totals = BTreeMap::from([("games".to_owned(), 3.0)]);
         let replay = vec!["127.0.0.1:7001".parse().unwrap()];
-        let progress = Progress { minutes: 15.0, elapsed_seconds: 61.5, inference: Inference::Remote, replay, totals };
+        let boards = BTreeMap::from([("go-7".to_owned(), vec!["127.0.0.1:7004".parse().unwrap()])]);
+        let inference = Inference::Remote;
+        let progress = Progress { minutes: 15.0, elapsed_seconds: 61.5, inference, replay, boards, totals };
         run.keep_progress(&progress).unwrap();
         assert_eq!(run.progress().unwrap(), Some(progress));
     }

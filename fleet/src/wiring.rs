@@ -57,17 +57,31 @@ pub struct Wiring {
     pub learner: String,
     /// The endpoint of the inference server, if actors use one.
     pub inference: Option<String>,
+    /// The boards beside that of `run.game`.
+    pub boards: Vec<WiredBoard>,
+}
+
+/// The replay servers of a board beside that of `run.game`.
+#[derive(Debug, Clone)]
+pub struct WiredBoard {
+    /// The game with its board.
+    pub game: String,
+    /// The endpoints of its replay servers.
+    pub replay: Vec<String>,
 }
 
 impl Wiring {
     /// The settings that a process of this role needs to reach the others: `learner.replay=…`.
     #[must_use]
     pub fn sets(&self, role: Role) -> Vec<String> {
-        let Self { replay, learner, inference } = self;
+        let Self { replay, learner, inference, boards } = self;
         let replay = replay.join(",");
         match role {
             Role::Replay => Vec::new(),
-            Role::Learner => vec![format!("learner.replay={replay}")],
+            Role::Learner => {
+                let boards = (!boards.is_empty()).then(|| format!("learner.boards={}", sections(boards)));
+                [format!("learner.replay={replay}")].into_iter().chain(boards).collect()
+            }
             Role::Arena => vec![format!("arena.weights={learner}")],
             Role::Inference => vec![format!("inference.learner={learner}")],
             Role::Actor => {
@@ -77,6 +91,15 @@ impl Wiring {
             }
         }
     }
+}
+
+/// Returns boards as a list of TOML, as the key `learner.boards` takes it.
+fn sections(boards: &[WiredBoard]) -> String {
+    // Names of games and endpoints have no character that is escaped.
+    let section = |WiredBoard { game, replay }: &WiredBoard| {
+        format!("{{ game = \"{game}\", replay = \"{}\" }}", replay.join(","))
+    };
+    format!("[{}]", boards.iter().map(section).collect::<Vec<_>>().join(", "))
 }
 
 /// The command line of a process: its run file, the address that it serves at, and settings that override the run file.
@@ -95,11 +118,18 @@ mod tests {
     #[test]
     fn every_process_receives_the_addresses_of_the_servers_it_needs() {
         let replay = vec!["http://a:1".to_owned(), "http://b:1".to_owned()];
-        let local = Wiring { replay, learner: "http://l:2".to_owned(), inference: None };
+        let local = Wiring { replay, learner: "http://l:2".to_owned(), ..Wiring::default() };
         assert_eq!(local.sets(Role::Replay), [""; 0]);
         assert_eq!(local.sets(Role::Learner), ["learner.replay=http://a:1,http://b:1"]);
         assert_eq!(local.sets(Role::Arena), ["arena.weights=http://l:2"]);
         assert_eq!(local.sets(Role::Actor), ["actor.replay=http://a:1,http://b:1", "actor.learner=http://l:2"]);
+        let board =
+            WiredBoard { game: "go-7".to_owned(), replay: vec!["http://c:1".to_owned(), "http://d:1".to_owned()] };
+        let of_boards = Wiring { boards: vec![board], ..local.clone() }.sets(Role::Learner);
+        assert_eq!(of_boards[1], "learner.boards=[{ game = \"go-7\", replay = \"http://c:1,http://d:1\" }]");
+        let sources = service::config::Sources { file: None, env: std::iter::empty(), sets: of_boards };
+        let read: learner::config::Config = sources.layers().unwrap().load().unwrap();
+        assert_eq!((read.learner.boards[0].game.as_str(), read.learner.boards.len()), ("go-7", 1));
         let remote = Wiring { inference: Some("http://i:3".to_owned()), ..local };
         assert_eq!(remote.sets(Role::Inference), ["inference.learner=http://l:2"]);
         assert_eq!(remote.sets(Role::Actor)[2], "actor.inference=http://i:3");

@@ -1,5 +1,6 @@
 //! The learner's part of the run file: the sections as written, and the checked settings.
 
+mod boards;
 mod group;
 mod network;
 mod options;
@@ -19,6 +20,7 @@ use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 use weights::{Architecture, BlockKind};
 
+pub use self::boards::{Board, BoardSection};
 pub use self::network::{ModelKind, NetworkSection};
 
 pub use self::options::{MomentsKind, NetworkPreset, RecomputeKind};
@@ -180,6 +182,12 @@ pub struct LearnerSection {
     /// Continues a checkpoint of fewer blocks or channels in the network of the run file, which computes the same at
     /// first; without it such a checkpoint is refused.
     pub grow: bool,
+    /// How often training steps are taken on each board of a run on several, that of `run.game` first: `[2.0, 1.0]`
+    /// takes two thirds of them there. Empty: equally often.
+    pub board_weights: Vec<f64>,
+    /// The boards beside that of `run.game` with their replay servers, which `zerofleet train` sets for those of
+    /// `run.boards`.
+    pub boards: Vec<BoardSection>,
 }
 
 /// The setting `learner.schedule`.
@@ -311,6 +319,8 @@ impl Default for LearnerSection {
             checkpoint_interval_seconds: 30.0,
             checkpoints_kept: 3,
             grow: false,
+            board_weights: Vec::new(),
+            boards: Vec::new(),
         }
     }
 }
@@ -326,8 +336,12 @@ pub struct Settings {
     pub network: NetworkSection,
     /// The settings of training, with checked ranges.
     pub learner: LearnerSection,
-    /// The addresses of the replay servers.
+    /// The addresses of the replay servers of `game`.
     pub replay: Endpoints,
+    /// The boards that are trained on beside that of `game`.
+    pub boards: Vec<Board>,
+    /// The weights of all boards in the order of training steps, that of `game` first.
+    pub board_weights: Vec<f64>,
     /// The endpoints of the learners of the group, this one included; empty if it trains alone.
     pub group: Vec<String>,
     /// The longest time that a learner waits in a step for the others.
@@ -407,12 +421,15 @@ impl Config {
         let game = bridge::config::game(run, environment)?;
         self.check_game(game.rules().spec())?;
         self.check_model()?;
+        let (boards, board_weights) = (boards::of(self, &game)?, boards::weights(learner)?);
         Ok(Settings {
             game,
             run: run.clone(),
             network: network.clone(),
             learner: learner.clone(),
             replay: parsed("learner.replay", &learner.replay)?,
+            boards,
+            board_weights,
             group,
             group_timeout: Duration::from_secs_f64(learner.group_timeout_seconds),
             schedule: match learner.schedule {

@@ -18,6 +18,7 @@ mod trainer;
 mod training;
 #[cfg(feature = "torch")]
 mod trial;
+mod turns;
 mod validation;
 mod writer;
 

@@ -122,6 +122,12 @@ pub(crate) fn stands_at(step: u64, positions: u64, learning_rate: f64) {
     gauge!("zerofleet_learner_learning_rate").set(learning_rate);
 }
 
+/// Counts training steps on a board of the run; 0 registers the counter.
+pub(crate) fn trained_on(board: &str, steps: u64) {
+    counter!("zerofleet_learner_board_steps_total", "board" => board.to_owned()).increment(steps);
+}
+
+/// Sets the losses of the newest step.
 pub(crate) fn losses(losses: &Losses) {
     let &Losses { total, policy, value, reward, consistency, chance, l2, .. } = losses;
     let parts = [

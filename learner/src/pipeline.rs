@@ -25,8 +25,10 @@ use crate::held_out::Split;
 use crate::metrics;
 use crate::priorities::{self, Item, Priorities};
 use crate::training::Prepared;
+use crate::turns::Turns;
 use learner::config::Settings;
 use targets::{Built, Rejected, Smoothing, Targets};
+use training::Examples;
 
 /// Capacity of the queue of prepared batches of each preparing thread.
 const PREPARED_MAX: usize = 2;
@@ -51,21 +53,33 @@ pub(crate) fn draws(settings: &Settings, seed: u64, game: String, unroll_steps: 
     ShardedSettings { shard, seed: seed ^ SHARD_SEED, shard_timeout: SHARD_TIMEOUT }
 }
 
-/// Draws batches from the replay servers until drained, and sends them the newest version. `split` takes out what is
-/// not trained on. Closes `drawn` on return.
+/// The source of the batches of one board.
+pub(crate) struct Source {
+    /// Its replay servers.
+    pub(crate) servers: Servers,
+    pub(crate) settings: ShardedSettings,
+    /// Takes out what is not trained on.
+    pub(crate) split: Split,
+}
+
+/// Draws batches of the boards of `sources` in `turns` until drained, and sends the replay servers the newest version.
+/// A board whose servers give no batch is waited for, since their rate limiters hold the ratio of samples to inserts of
+/// each board. Closes `drawn` on return.
 pub(crate) async fn draw(
-    servers: Servers,
-    settings: ShardedSettings,
+    sources: Vec<Source>,
+    mut turns: Turns,
     newest: NewestWeights,
-    mut split: Split,
     drawn: Vec<mpsc::Sender<Drawn>>,
     drain: service::Drain,
 ) {
-    let mut sampler = ShardedSampler::start(newest, servers, settings);
+    let start = |Source { servers, settings, split }| (ShardedSampler::start(newest.clone(), servers, settings), split);
+    let mut boards: Vec<(ShardedSampler, Split)> = sources.into_iter().map(start).collect();
     for drawn in drawn.iter().cycle() {
-        let (servers, drawn_from) = sampler.servers();
+        let [servers, drawn_from] = servers_of(&boards);
         metrics::replay_servers(servers, drawn_from);
         let trace = trace::root("training_step");
+        let board = turns.next();
+        let (sampler, split) = &mut boards[board];
         let batch = loop {
             let batch = tokio::select! {
                 batch = sampler.next() => batch,
@@ -81,14 +95,24 @@ pub(crate) async fn draw(
             sample.end();
         }
         tokio::select! {
-            sent = drawn.send(Drawn { batch, trace }) => if sent.is_err() { return },
+            sent = drawn.send(Drawn { board, batch, trace }) => if sent.is_err() { return },
             () = drain.wait() => return,
         }
     }
 }
 
+/// The number of replay servers of all boards, and the number of them that are drawn from now.
+fn servers_of(boards: &[(ShardedSampler, Split)]) -> [usize; 2] {
+    boards.iter().fold([0, 0], |[servers, drawn_from], (sampler, _)| {
+        let (more, more_drawn_from) = sampler.servers();
+        [servers + more, drawn_from + more_drawn_from]
+    })
+}
+
 /// A batch as the servers gave it.
 pub(crate) struct Drawn {
+    /// The index of its board.
+    board: usize,
     batch: ShardedBatch,
     /// The trace of its training step, which begins with the request for the batch.
     trace: Option<Span>,
@@ -164,9 +188,10 @@ struct Preparing {
     reports: Reports,
 }
 
-/// Starts `threads` threads that turn samples into training batches.
+/// Starts `threads` threads that turn samples into training batches. `boards` are the rules of every board in the order
+/// of their indices.
 pub(crate) fn prepare<G: Game>(
-    game: &G,
+    boards: &[G],
     settings: BatchSettings,
     priorities: &Priorities,
     seed: u64,
@@ -178,14 +203,14 @@ pub(crate) fn prepare<G: Game>(
     for thread in 0..threads {
         let (sender, mut incoming) = mpsc::channel::<Drawn>(DRAWN_MAX);
         let (outgoing, receiver) = crossbeam_channel::bounded(PREPARED_MAX);
-        let (game, preparing) = (game.clone(), preparing.clone());
+        let (boards, preparing) = (boards.to_vec(), preparing.clone());
         let work = move || {
             for number in (thread as u64..).step_by(threads) {
                 let waiting = Instant::now();
                 let Some(drawn) = incoming.blocking_recv() else { return };
                 let begun = Instant::now();
                 metrics::prepared("wait", begun.duration_since(waiting));
-                let prepared = batch(&game, &preparing, drawn, &mut stream(seed, number), begun);
+                let prepared = batch(&boards[drawn.board], &preparing, drawn, &mut stream(seed, number), begun);
                 let ready = Instant::now();
                 metrics::prepared("prepare", ready.duration_since(begun));
                 if outgoing.send(prepared).is_err() {
@@ -209,11 +234,12 @@ fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     rng
 }
 
-/// Makes the batch of a draw, and reports the trajectories that break the rules; `None` if no sample is valid.
+/// Makes the batch of a draw of the board with the rules `game`, and reports the trajectories that break them; `None`
+/// if no sample is valid.
 fn batch<G: Game>(
     game: &G,
     preparing: &Preparing,
-    Drawn { batch: ShardedBatch { samples, servers }, trace }: Drawn,
+    Drawn { board, batch: ShardedBatch { samples, servers }, trace }: Drawn,
     rng: &mut ChaCha8Rng,
     begun: Instant,
 ) -> Option<Prepared> {
@@ -224,6 +250,9 @@ fn batch<G: Game>(
         if priorities.are_wanted() { priorities::importance(&samples, *importance_exponent) } else { Vec::new() };
     let Built { mut examples, rows, rejected } = targets.examples(game, &samples, &importance, rng);
     smoothing.apply(&mut examples);
+    if let Examples::Positions(batch) = &mut examples {
+        batch.board = board;
+    }
     for rejected in rejected {
         let came_from = samples.iter().position(|sample| sample.segment.trajectory() == rejected.trajectory);
         reject(rejected, came_from.and_then(|at| servers.get(at)), reports);

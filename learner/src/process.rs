@@ -1,17 +1,20 @@
 //! The process from its configuration to its last checkpoint.
 
 use std::fs::File;
+use std::iter;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use crossbeam_channel::Sender;
 use game::Game;
+use games::{AnyGame, GameKind};
 use proto::learners::LearnersService;
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
-use proto::servers::Servers;
+use proto::servers::{Endpoints, Servers};
 use proto::weights::{Publisher, WeightsService};
 use service::directory::DirectoryError;
 use training::checkpoint::{Files, State};
@@ -20,11 +23,12 @@ use weights::{Architecture, Manifest};
 
 use crate::backend::{Backend, Chosen};
 use crate::device::Device;
-use crate::held_out::{HeldOut, Split};
-use crate::pipeline::BatchSettings;
+use crate::held_out::{Drawn, HeldOut, Split};
+use crate::pipeline::{BatchSettings, Reports, Source};
 use crate::priorities::Priorities;
 use crate::records::Records;
 use crate::training::{Start, Training};
+use crate::turns::Turns;
 use crate::validation::{self, Validation, ValidationSettings, Versions};
 use crate::{device, group, memory, metrics, pipeline, seed};
 use learner::checkpoint::{Checkpoint, Checkpoints};
@@ -63,7 +67,7 @@ fn take(run: &Path) -> Result<File, DirectoryError> {
 }
 
 async fn train(settings: Settings, security: Security, context: service::Context) -> anyhow::Result<()> {
-    let game = settings.game.rules();
+    let games: Vec<AnyGame> = settings.games().map(GameKind::rules).collect();
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(settings.learner.versions_kept);
     let (learners, questions) = group::is_configured(&settings)?.then(LearnersService::new).unzip();
@@ -73,7 +77,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let (priorities, updates) = Priorities::new();
     let updates = tokio::spawn(updates);
     // The device is chosen before anything else of libtorch is used.
-    let architecture = settings.network.architecture_of(&game);
+    let architecture = settings.architecture();
     let choose = {
         let (settings, architecture) = (settings.clone(), architecture.clone());
         move || device::choose(&settings, &architecture)
@@ -89,39 +93,31 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
     let seed = seed::at_step(settings.run.seed, checkpoints.newest_step()?);
     let of_learner = seed.wrapping_add(settings.learner.index as u64);
-    let preparers = pipeline::prepare(&game, of_batches, &priorities, of_learner, threads)?;
+    let preparers = pipeline::prepare(&games, of_batches, &priorities, of_learner, threads)?;
     let reports = tokio::spawn(pipeline::report(preparers.rejected));
     let (drain, newest) = (context.drain.clone(), NewestWeights::default());
     let stop = drain.token();
-    let LearnerSection { validation_share, validation_positions: positions_max, batch_size, .. } = settings.learner;
-    let validation = if validation_share > 0.0 {
-        let device = device.device;
-        let smoothing = settings.smoothing();
-        let of_rows = ValidationSettings { targets, smoothing, positions_max, seed, device };
+    let validations = {
+        let of_rows = ValidationSettings {
+            targets,
+            smoothing: settings.smoothing(),
+            positions_max: settings.learner.validation_positions,
+            seed,
+            device: device.device,
+            boards: games.len(),
+        };
         let stop = stop.clone();
-        let priorities = priorities.clone();
-        let records = Records::of_validation(&settings);
-        Some(validation::start(&game, of_rows, records, preparers.reports, priorities, move || stop.is_cancelled())?)
-    } else {
-        None
+        validate(&settings, &games, of_rows, &preparers.reports, &priorities, move || stop.is_cancelled())?
     };
-    let (held_out_samples, versions, validate_thread) = match validation {
-        Some(Validation { samples, versions, thread }) => (Some(samples), Some(versions), Some(thread)),
-        None => (None, None, None),
-    };
-    let split = Split::new(HeldOut::share(validation_share), batch_size, held_out_samples);
+    let held_out = validations.iter().map(|validation| validation.samples.clone()).collect();
+    let ends = validations.into_iter().map(|Validation { versions, thread, .. }| (versions, thread));
+    let (versions, validate_threads): (Vec<Versions>, Vec<_>) = ends.unzip();
     let (drawn, mut batches, prepare_threads) = (preparers.drawn, preparers.batches, preparers.threads);
     let draw = {
-        let steps = targets.segment_steps(game.spec());
-        let draws = pipeline::draws(&settings, seed, game.spec().name.clone(), steps);
-        tokio::spawn(pipeline::draw(
-            Servers::resolved(&settings.replay),
-            draws,
-            newest.clone(),
-            split,
-            drawn,
-            drain.clone(),
-        ))
+        let steps = targets.segment_steps(games[0].spec());
+        let sources = sources(&settings, held_out, seed, steps);
+        let turns = Turns::new(settings.board_weights.clone());
+        tokio::spawn(pipeline::draw(sources, turns, newest.clone(), drawn, drain.clone()))
     };
 
     let of_group = |questions| {
@@ -133,7 +129,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let membership = membership.map(tokio::spawn);
 
     let readiness = context.readiness.clone();
-    let publish = move |manifest, bytes| publish(&publisher, &newest, versions.as_ref(), manifest, bytes);
+    let publish = move |manifest, bytes| publish(&publisher, &newest, &versions, manifest, bytes);
     // Training has its own thread from start to end, since tensors stay on one thread.
     let work = move || {
         let start = begin(&settings, &device, architecture, &checkpoints)?;
@@ -146,7 +142,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let result = tokio::task::spawn_blocking(move || training.join()).await.context("join the training thread")?;
     drain.start();
     draw.await.context("join the drawing task")?;
-    let join = move || prepare_threads.into_iter().chain(validate_thread).for_each(|thread| drop(thread.join()));
+    let join = move || prepare_threads.into_iter().chain(validate_threads).for_each(|thread| drop(thread.join()));
     tokio::task::spawn_blocking(join).await.context("join the preparing threads")?;
     if let Some(membership) = membership {
         membership.await.context("join the membership")?;
@@ -160,17 +156,51 @@ async fn train(settings: Settings, security: Security, context: service::Context
     result.unwrap_or_else(|_| anyhow::bail!("the training thread panicked"))
 }
 
+/// Starts a validating thread for each board of the run, or none if no trajectories are held out. They evaluate nothing
+/// once `stop` returns true.
+fn validate(
+    settings: &Settings,
+    games: &[AnyGame],
+    of_rows: ValidationSettings,
+    reports: &Reports,
+    priorities: &Priorities,
+    stop: impl Fn() -> bool + Clone + Send + 'static,
+) -> anyhow::Result<Vec<Validation>> {
+    if settings.learner.validation_share == 0.0 {
+        return Ok(Vec::new());
+    }
+    let start = |(kind, game): (&GameKind, &AnyGame)| {
+        let architecture = settings.network.architecture_of(game);
+        let records = Records::of_validation(settings, kind);
+        validation::start(game, &architecture, of_rows, records, reports.clone(), priorities.clone(), stop.clone())
+    };
+    settings.games().zip(games).map(start).collect()
+}
+
+/// Returns the sources of the batches of every board, of segments of `1 + steps` steps, in the order of their indices.
+/// `held_out` takes the samples for validation of each; it is empty without validation.
+fn sources(settings: &Settings, held_out: Vec<Sender<Vec<Drawn>>>, seed: u64, steps: usize) -> Vec<Source> {
+    let replay = iter::once(&settings.replay).chain(settings.boards.iter().map(|board| &board.replay));
+    let held_out = held_out.into_iter().map(Some).chain(iter::repeat_with(|| None));
+    let LearnerSection { validation_share, batch_size, .. } = settings.learner;
+    let source = |(board, ((game, replay), held_out)): (usize, ((&GameKind, &Endpoints), _))| {
+        // Servers of different boards are chosen by different numbers; the seed of the first board is that of a run on
+        // one.
+        let seed = seed.wrapping_add((board as u64) << 32);
+        Source {
+            servers: Servers::resolved(replay),
+            settings: pipeline::draws(settings, seed, game.to_string(), steps),
+            split: Split::new(HeldOut::share(validation_share), batch_size, held_out),
+        }
+    };
+    settings.games().zip(replay).zip(held_out).enumerate().map(source).collect()
+}
+
 /// Serves a version to subscribers, sends its number to the replay servers as the newest, and has it validated. The
 /// number of a version that cannot be served is not sent, so that it makes no trajectory stale.
-fn publish(
-    publisher: &Publisher,
-    newest: &NewestWeights,
-    validation: Option<&Versions>,
-    manifest: Manifest,
-    bytes: Bytes,
-) {
+fn publish(publisher: &Publisher, newest: &NewestWeights, validation: &[Versions], manifest: Manifest, bytes: Bytes) {
     let version = manifest.version;
-    if let Some(validation) = validation {
+    for validation in validation {
         validation.offer(manifest.clone(), bytes.clone());
     }
     match publisher.publish(manifest, bytes) {
@@ -219,6 +249,11 @@ fn begin(
     let Backend { mut trainer, description } =
         Backend::new(&architecture, trainer_settings.clone(), device, settings.learner.threads, settings.run.seed)?;
     tracing::info!("training steps are computed by {description}");
+    for (number, board) in (1..).zip(&settings.boards) {
+        let index = trainer.add_board(&board.architecture).with_context(|| format!("train on {} too", board.game))?;
+        anyhow::ensure!(index == number, "the trainer gives {} the index {index}, not {number}", board.game);
+        tracing::info!("training on {} too", board.game);
+    }
     let memory = trainer.memory(settings.learner.batch_size, unroll_steps);
     tracing::info!("memory of training: {memory}");
     metrics::memory(&memory);

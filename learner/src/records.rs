@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use event_file::{EventFile, Summary};
+use games::GameKind;
 use serde_json::{Value, json};
 use training::{Layout, Losses, ModelLayers, checkpoint};
 use weights::Architecture;
@@ -49,9 +50,13 @@ impl Records {
         Self { file, first: Some((name, sections)), has_failed: false }
     }
 
-    /// The records of validation.
-    pub(crate) fn of_validation(settings: &Settings) -> Self {
-        Self::new(settings, "validation")
+    /// The records of validation on a board: those of `run.game` are in `validation/`, those of another board in a
+    /// folder with its name, such as `validation-go-7/`.
+    pub(crate) fn of_validation(settings: &Settings, board: &GameKind) -> Self {
+        if *board == settings.game {
+            return Self::new(settings, "validation");
+        }
+        Self::new(settings, &format!("validation-{board}"))
     }
 
     fn new(settings: &Settings, folder: &str) -> Self {

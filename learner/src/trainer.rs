@@ -43,7 +43,6 @@ pub(crate) trait Trainer {
     /// # Errors
     /// An architecture that is not that of the network on another board, or on one that is there already, and a network
     /// with a tensor that depends on the board; nothing is added then.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no run has several boards yet"))]
     fn add_board(&mut self, architecture: &Architecture) -> anyhow::Result<usize>;
 
     /// Gives a training step to the device, and measures its parts with `clock`.

@@ -48,6 +48,8 @@ pub(crate) struct Training {
     checkpoints: Checkpoints,
     settings: Settings,
     priorities: Priorities,
+    /// The names of the boards by index.
+    boards: Vec<String>,
     positions: u64,
     /// The duration of earlier runs of the process, in seconds.
     elapsed_before: f64,
@@ -78,6 +80,8 @@ pub(crate) struct Training {
 
 /// What is known of a step before its results are read.
 struct Pending {
+    /// The index of the board of this learner's batch; `None` without a batch.
+    board: Option<usize>,
     items: Vec<Item>,
     positions: usize,
     mean_version: f64,
@@ -108,11 +112,14 @@ impl Training {
     pub(crate) fn new(settings: Settings, start: Start, checkpoints: Checkpoints, priorities: Priorities) -> Self {
         let Start { trainer, architecture, progress } = start;
         let checkpoint_step = progress.as_ref().map(|progress| progress.training_step);
+        let boards: Vec<String> = settings.games().map(ToString::to_string).collect();
+        boards.iter().for_each(|board| metrics::trained_on(board, 0));
         Self {
             queue_depth: if settings.simulated_step.is_some() { 1 } else { trainer.queue_depth() },
             trainer,
             architecture,
             checkpoints,
+            boards,
             settings,
             priorities,
             positions: progress.as_ref().map_or(0, |progress| progress.positions),
@@ -248,8 +255,8 @@ impl Training {
         // A device takes up a step when it has finished the one before.
         let free = self.pending.back().and_then(|before| before.ends).unwrap_or(begun).max(begun);
         let ends = simulated.map(|time| free + time);
-        let positions = examples.positions();
-        self.pending.push_back(Pending { items, positions, mean_version, trace, begun, ends });
+        let (board, positions) = (Some(examples.board()), examples.positions());
+        self.pending.push_back(Pending { board, items, positions, mean_version, trace, begun, ends });
         while self.pending.len() > self.queue_depth {
             self.collect(writing)?;
         }
@@ -289,6 +296,9 @@ impl Training {
         self.not_finite = 0;
         self.priorities.report(&pending.items, &value_errors);
         self.positions += pending.positions as u64;
+        if let Some(board) = pending.board.and_then(|board| self.boards.get(board)) {
+            metrics::trained_on(board, 1);
+        }
         self.report_progress();
         self.losses = Some(losses);
         self.sample_version_lag = self.version.0 as f64 - pending.mean_version;

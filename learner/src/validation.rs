@@ -3,7 +3,8 @@
 //! It evaluates what actors and arena evaluate, the published average with running statistics, so that no backend of
 //! training takes part. [`crate::held_out`] decides which trajectories are held out. Samples of them arrive while
 //! batches are drawn and wait in a bounded [`buffer`]; [`measures`] compares predictions with targets. The training
-//! thread waits for nothing here, and evaluation takes at most [`TIME_SHARE_MAX`] of the time.
+//! thread waits for nothing here, and evaluation takes at most [`TIME_SHARE_MAX`] of the time. Each board of a run has
+//! such a thread; those of boards beside that of the network export measures under the name of their board.
 
 mod buffer;
 mod engine;
@@ -21,7 +22,7 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use targets::{Smoothing, Targets};
 use training::Observations;
-use weights::Manifest;
+use weights::{Architecture, Manifest};
 
 use self::buffer::Buffer;
 use self::engine::Engine;
@@ -60,6 +61,8 @@ pub(crate) struct ValidationSettings {
     pub(crate) seed: u64,
     /// The device that trains.
     pub(crate) device: Device,
+    /// The number of boards of the run, which share the time of evaluations.
+    pub(crate) boards: usize,
 }
 
 /// The ends of a validating thread.
@@ -94,13 +97,15 @@ impl Versions {
     }
 }
 
-/// Starts the thread, which writes its measures to `records`. It reports trajectories that break the rules and the
-/// value errors of its positions as training does, and evaluates nothing once `stop` returns true.
+/// Starts the thread of a board, on which the network has this architecture; it writes its measures to `records`. It
+/// reports trajectories that break the rules and the value errors of its positions as training does, and evaluates
+/// nothing once `stop` returns true.
 ///
 /// # Errors
 /// The thread cannot be started.
 pub(crate) fn start<G: Game>(
     game: &G,
+    architecture: &Architecture,
     settings: ValidationSettings,
     records: Records,
     reports: Reports,
@@ -110,10 +115,11 @@ pub(crate) fn start<G: Game>(
     let (samples, incoming) = crossbeam_channel::bounded(DRAWS_MAX);
     let (sender, versions) = crossbeam_channel::bounded(1);
     let receiver = versions.clone();
-    let game = game.clone();
+    let (game, architecture) = (game.clone(), architecture.clone());
     let work = move || {
         let mut validator = Validator {
             game,
+            architecture,
             buffer: Buffer::new(settings.positions_max),
             rng: ChaCha8Rng::seed_from_u64(settings.seed ^ SEED),
             settings,
@@ -132,6 +138,8 @@ pub(crate) fn start<G: Game>(
 
 struct Validator<G> {
     game: G,
+    /// The network on the board of `game`.
+    architecture: Architecture,
     settings: ValidationSettings,
     buffer: Buffer,
     rng: ChaCha8Rng,
@@ -179,17 +187,23 @@ impl<G: Game> Validator<G> {
             return;
         }
         let begun = Instant::now();
-        let measured = self.engine.evaluator(manifest, bytes).and_then(|mut evaluator| {
-            let shape = self.game.spec().observation;
-            measure(evaluator.as_mut(), shape, &mut self.buffer, stop)
+        let board = self.architecture.board();
+        let is_of_network = manifest.architecture.game == board.game;
+        let on_board = manifest.on(board).context("use the weights on this board");
+        let measured = on_board.and_then(|manifest| {
+            let mut evaluator = self.engine.evaluator(&manifest, bytes)?;
+            measure(evaluator.as_mut(), self.game.spec().observation, &mut self.buffer, stop)
         });
         let took = begun.elapsed();
         metrics::validated("evaluate", took);
-        self.next = Instant::now() + pause(took);
+        self.next = Instant::now() + pause(took, self.settings.boards);
         let failed = measured.is_err();
         match measured {
             Ok(Some((measures, errors))) => {
-                measures.export(manifest.version);
+                match is_of_network {
+                    true => measures.export(manifest.version),
+                    false => measures.export_of(board.game),
+                }
                 self.records.append(manifest.training_step, || records::validation(&measures));
                 if self.priorities.are_wanted() {
                     let (items, errors): (Vec<Item>, Vec<f32>) = errors.into_iter().unzip();
@@ -206,9 +220,9 @@ impl<G: Game> Validator<G> {
     }
 }
 
-/// The pause after an evaluation that took this long.
-fn pause(took: Duration) -> Duration {
-    took.mul_f64(1.0 / TIME_SHARE_MAX - 1.0)
+/// The pause after an evaluation that took this long, on each of `boards` that are evaluated beside each other.
+fn pause(took: Duration, boards: usize) -> Duration {
+    took.mul_f64(boards.max(1) as f64 / TIME_SHARE_MAX - 1.0)
 }
 
 /// The distances of values from their targets, of some items.

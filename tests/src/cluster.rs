@@ -84,7 +84,8 @@ impl Cluster {
             .context("write config.toml")?;
         let [replay, learner, a, b, c, d] = reserve_ports().context("find free ports")?;
         let [replay_port, learner_port] = [&replay, &learner].map(|port| port.address().port());
-        let wiring = Wiring { replay: vec![endpoint(replay_port)], learner: endpoint(learner_port), inference: None };
+        let wiring =
+            Wiring { replay: vec![endpoint(replay_port)], learner: endpoint(learner_port), ..Wiring::default() };
         let process = |role: Role, admin, listen| {
             let sets = wiring.sets(role);
             process(role.program(), admin, directory.path(), listen, sets)
@@ -120,7 +121,7 @@ impl Cluster {
     pub fn another_actor(&self, name: &str, id: u64) -> anyhow::Result<Process> {
         let [admin] = reserve_ports().context("find a free port")?;
         let (replay, learner) = (vec![self.replay_endpoint()], self.learner_endpoint());
-        let wiring = Wiring { replay, learner, inference: None };
+        let wiring = Wiring { replay, learner, ..Wiring::default() };
         let sets = wiring.sets(Role::Actor).into_iter().chain([format!("actor.id={id}")]).collect();
         let mut process = process(Role::Actor.program(), admin, self.directory.path(), None, sets)?;
         process.rename(name);

@@ -26,12 +26,20 @@ impl TrainingRun {
     /// # Errors
     /// The binary is missing, or a folder cannot be written to.
     pub fn new(runs: &Path, logs: &Path) -> anyhow::Result<Self> {
+        Self::of(runs, logs, &["--game", "tic_tac_toe", "--actors", "1"])
+    }
+
+    /// Creates a run as [`new`](Self::new) does, with these options, which name the game.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn of(runs: &Path, logs: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let config = logs.join("given.toml");
         std::fs::write(&config, format!("[run]\nseed = {SEED}\n{SMALL_TIC_TAC_TOE}")).context("write the run file")?;
         let [runs_argument, config] = [runs, &config].map(|path| path.display().to_string());
-        let arguments = ["train", "--game", "tic_tac_toe", "--actors", "1", "--minutes", "30", "--run", "first"];
+        let arguments = ["train", "--minutes", "30", "--run", "first"];
         let paths = ["--runs", &runs_argument, "--config", &config];
-        let arguments = arguments.into_iter().chain(paths).map(Into::into).collect();
+        let arguments = arguments.into_iter().chain(options.iter().copied()).chain(paths).map(Into::into).collect();
         let supervisor = Process::without_admin("zerofleet", "zerofleet", arguments, logs)?;
         Ok(Self { supervisor, directory: runs.join("first") })
     }

@@ -24,9 +24,9 @@ const DEADLINE: Duration = Duration::from_secs(180);
 /// must not fire.
 const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "InferenceOverloaded", "ActorsOnOldWeights"];
 
-/// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
-/// accelerators and trace spans.
-const NOT_SEEN_HERE: [&str; 30] = [
+/// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis, several
+/// boards, accelerators and trace spans.
+const NOT_SEEN_HERE: [&str; 33] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
@@ -51,6 +51,9 @@ const NOT_SEEN_HERE: [&str; 30] = [
     "zerofleet_inference_device_positions_total",
     "zerofleet_inference_device_seconds_total",
     "zerofleet_inference_device_too_large_total",
+    "zerofleet_learner_board_validation_loss",
+    "zerofleet_learner_board_validation_policy_accuracy",
+    "zerofleet_learner_board_validation_value_squared_error",
     "zerofleet_learner_group_members",
     "zerofleet_learner_group_rank",
     "zerofleet_learner_group_reduce_seconds_total",

@@ -110,7 +110,7 @@ impl Facts {
         };
         let trial = beside(Role::Learner).and_then(|learner| try_devices(&learner, &[], TIME_LIMIT));
         let is_linked = |role: &Role| beside(*role).is_ok_and(|program| links_libtorch(&program));
-        let wanted = plan.as_ref().map_or(0, |plan| OTHER_PORTS + plan.actors + 2 * plan.replay.len());
+        let wanted = plan.as_ref().map_or(0, |plan| OTHER_PORTS + plan.actors + 2 * plan.replay_servers());
         let folder = plan.as_ref().map_or_else(|_| args.runs.clone(), |plan| plan.run.path().to_owned());
         Self {
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::client_security::{LiveServer, reach_run};
 use fleet::config::load_run;
-use fleet::run_directory::{RunDirectory, archive_of_replay_server};
+use fleet::run_directory::{RunDirectory, archive_of_board, archive_of_replay_server};
 
 /// The arguments that name a live server or a run.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,6 +34,9 @@ pub(super) struct RunArgs {
     /// Number of the run's replay server, from 1.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     replay_server: NonZeroUsize,
+    /// A board that the run learns beside its game, such as go-7 [default: the board of the run's game].
+    #[arg(long, value_name = "GAME")]
+    board: Option<String>,
 }
 
 impl RunArgs {
@@ -46,8 +49,15 @@ impl RunArgs {
         let mut config: Config = load_run(&run)?;
         // The folder of the run may have been moved.
         let number = self.replay_server.get();
-        config.run.directory = run.of_replay_server(number);
-        ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}", self.run);
+        config.run.directory = match &self.board {
+            None => run.of_replay_server(number),
+            Some(board) => {
+                config.run.game.clone_from(board);
+                run.of_replay_server_of_board(board, number)
+            }
+        };
+        let of_board = self.board.iter().map(|board| format!(" of {board}")).collect::<String>();
+        ensure!(config.run.directory.is_dir(), "run {} has no replay server {number}{of_board}", self.run);
         // An inspection neither restores from an archive nor writes to it.
         Ok(Settings { archive: None, ..config.settings()? })
     }
@@ -59,7 +69,11 @@ impl RunArgs {
     pub(super) fn archive(&self) -> anyhow::Result<Option<String>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let archive = load_run::<Config>(&run)?.replay.archive;
-        Ok((!archive.is_empty()).then(|| archive_of_replay_server(&archive, self.replay_server.get())))
+        let number = self.replay_server.get();
+        Ok((!archive.is_empty()).then(|| match &self.board {
+            None => archive_of_replay_server(&archive, number),
+            Some(board) => archive_of_board(&archive, board, number),
+        }))
     }
 
     /// Returns the client of the live replay server of a run in training; `None` if the run's progress lists no such
@@ -67,7 +81,13 @@ impl RunArgs {
     pub(super) fn live(&self) -> anyhow::Result<Option<Inspector>> {
         let run = RunDirectory::existing(&self.runs, &self.run)?;
         let Some(progress) = run.progress()? else { return Ok(None) };
-        let Some(address) = progress.replay.get(self.replay_server.get() - 1) else { return Ok(None) };
+        let servers = match &self.board {
+            None => Some(&progress.replay),
+            Some(board) => progress.boards.get(board),
+        };
+        let Some(address) = servers.and_then(|servers| servers.get(self.replay_server.get() - 1)) else {
+            return Ok(None);
+        };
         Ok(Some(Inspector::new(&format!("{}://{address}", reach_run(&run)?))?))
     }
 }

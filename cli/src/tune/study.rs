@@ -433,6 +433,7 @@ fn arguments(base: BaseSection, budget: Budget, folder: &Path) -> anyhow::Result
     Ok(Args {
         minutes: Some(budget.run_minutes()),
         game,
+        boards: Vec::new(),
         algorithm: algorithm.transpose()?,
         actors,
         learners: 1,

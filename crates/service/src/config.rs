@@ -49,6 +49,9 @@ pub struct RunSection {
     /// The name of the game: `tic_tac_toe`, `connect_four`, `hex-11`, or `gym:LunarLander-v3`, which `[environment]`
     /// describes.
     pub game: String,
+    /// Further boards of the game that `zerofleet train` has the network learn in the same run, such as `["go-7"]`;
+    /// with some, `network.heads` must be `pooled`.
+    pub boards: Vec<String>,
     /// The folder of the run, which holds checkpoints, replay, metrics and logs.
     pub directory: PathBuf,
     /// The seed from which every random draw of the run derives.
@@ -60,7 +63,13 @@ pub struct RunSection {
 
 impl Default for RunSection {
     fn default() -> Self {
-        Self { game: "connect_four".to_owned(), directory: PathBuf::from("runs/default"), seed: 1, discount: 1.0 }
+        Self {
+            game: "connect_four".to_owned(),
+            boards: Vec::new(),
+            directory: PathBuf::from("runs/default"),
+            seed: 1,
+            discount: 1.0,
+        }
     }
 }
 

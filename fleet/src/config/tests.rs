@@ -15,7 +15,7 @@ struct Train {
 }
 
 /// Sections and keys that depend on the place and length of a run. All other keys are the recipe.
-const DEPLOYMENT: [&str; 17] = [
+const DEPLOYMENT: [&str; 18] = [
     "run.directory",
     "security",
     "telemetry",
@@ -30,6 +30,7 @@ const DEPLOYMENT: [&str; 17] = [
     "arena.weights",
     "inference.learner",
     "inference.threads",
+    "learner.boards",
     "learner.replay",
     "learner.schedule_minutes",
     "replay.archive",

@@ -36,6 +36,7 @@ impl Runs {
         Args {
             minutes: None,
             game: None,
+            boards: Vec::new(),
             algorithm: None,
             actors: Some(1),
             replay_servers: None,
@@ -199,4 +200,62 @@ fn threads_derived_from_the_cores_are_derived_again_and_configured_ones_stay() {
     assert_eq!(runs.threads(2, &["actor.threads=5"]), (5, 5));
     assert_eq!(runs.threads(1, &[]), (5, 5));
     assert_eq!(runs.threads(1, &["actor.threads=0"]), (15, 0));
+}
+
+/// A plan of the run `first` of `hex-5` with pooled heads, other boards, and these options.
+fn boards(runs: &Runs, boards: &[&str], set: impl FnOnce(&mut Args)) -> Result<Plan, String> {
+    let boards = boards.iter().map(|&board| board.to_owned()).collect();
+    let sets = vec!["network.heads=pooled".to_owned()];
+    let mut args = Args { game: Some("hex-5".to_owned()), boards, sets, actors: None, ..runs.args() };
+    set(&mut args);
+    Plan::on(&args, std::iter::empty(), machine).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn the_actors_of_a_run_on_several_boards_are_divided_and_each_board_has_the_replay_servers() {
+    let runs = Runs::new();
+    let plan = boards(&runs, &["hex-4", "hex-7"], |args| args.replay_servers = Some(2)).unwrap();
+    assert_eq!((plan.actors, plan.replay.len(), plan.replay_servers()), (3, 2, 6), "an actor for each board");
+    let planned = |game: &str, actors| PlannedBoard { game: game.to_owned(), actors, replay: vec![None, None] };
+    assert_eq!(plan.boards, [planned("hex-4", 1), planned("hex-7", 1)]);
+    let plan = boards(&runs, &["hex-4", "hex-7"], |args| (args.actors, args.replay_servers) = (Some(5), Some(2)));
+    assert_eq!(plan.unwrap().boards, [planned("hex-4", 2), planned("hex-7", 1)]);
+    assert_eq!(boards(&runs, &[], |_| {}).unwrap().boards, []);
+}
+
+#[test]
+fn boards_without_an_actor_or_with_an_inference_server_or_flattened_heads_are_refused_by_their_key() {
+    let runs = Runs::new();
+    let refused = |names: &[&str], set: fn(&mut Args)| boards(&runs, names, set).map(drop).unwrap_err();
+    for (error, key, reason) in [
+        (refused(&["hex-4"], |args| args.actors = Some(1)), "--actors", "2 boards"),
+        (refused(&["hex-4"], |args| args.inference = Some(Inference::Remote)), "--inference", "one board"),
+        (
+            refused(&["hex-4"], |args| args.sets.push("actor.inference=http://a:1".into())),
+            "actor.inference",
+            "one board",
+        ),
+        (refused(&["hex-4"], |args| args.sets.clear()), "network.heads", "pooled"),
+        (refused(&["hex-5"], |_| {}), "run.boards", "again"),
+        (refused(&["go-5"], |_| {}), "run.boards", "another game"),
+    ] {
+        assert!(error.starts_with(key) && error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_run_keeps_its_boards_and_their_replay_servers_and_may_get_others() {
+    let runs = Runs::new();
+    let plan = boards(&runs, &["hex-4"], |_| {}).unwrap();
+    plan.run.create().unwrap();
+    plan.write_config().unwrap();
+    let address: SocketAddr = "127.0.0.1:7004".parse().unwrap();
+    let kept = [("hex-4".to_owned(), vec![address])].into();
+    plan.run.keep_progress(&Progress { boards: kept, ..Progress::default() }).unwrap();
+    let resumed = Plan::on(&Args { actors: Some(2), ..runs.args() }, std::iter::empty(), machine).unwrap();
+    assert_eq!(resumed.boards, [PlannedBoard { game: "hex-4".to_owned(), actors: 1, replay: vec![Some(address)] }]);
+    let more = boards(&runs, &["hex-4", "hex-7"], |_| {}).unwrap();
+    assert_eq!((more.boards[0].replay[0], more.boards[1].replay[0]), (Some(address), None));
+    let error = boards(&runs, &["hex-7"], |_| {}).unwrap_err();
+    assert!(error.starts_with("run.boards: run first learns hex-4 too"), "{error}");
 }

@@ -22,6 +22,8 @@ struct StandIns {
     folder: tempfile::TempDir,
     run: RunDirectory,
     gate: GateKind,
+    /// Boards beside that of the run.
+    boards: Vec<PlannedBoard>,
 }
 
 impl StandIns {
@@ -32,7 +34,7 @@ impl StandIns {
         }
         let run = RunDirectory::new(folder.path(), "first").unwrap();
         run.create().unwrap();
-        Self { folder, run, gate: GateKind::None }
+        Self { folder, run, gate: GateKind::None, boards: Vec::new() }
     }
 
     /// Starts the fleet, and waits until every process has written its command line.
@@ -60,10 +62,10 @@ impl StandIns {
         // Any certificate makes the scheme `https`; the stand-ins never read it.
         config.security.certificate = "certificate.pem".into();
         let progress = Progress { inference, ..Progress::default() };
-        let (run, replay) = (self.run.clone(), vec![None; replay_servers]);
+        let (run, replay, boards) = (self.run.clone(), vec![None; replay_servers], self.boards.clone());
         let placement = place(machine, &config, learners, Some(actors), inference).unwrap();
         let written = config.clone();
-        let plan = Plan { run, config, written, actors, learners, placement, replay, progress, unread: None };
+        let plan = Plan { run, config, written, actors, boards, learners, placement, replay, progress, unread: None };
         let fleet = Fleet::start(&plan, self.folder.path(), Rating::On, Instant::now()).unwrap();
         let begin = Instant::now();
         while self.lines("started").len() < fleet.members().len() {
@@ -208,4 +210,47 @@ fn the_list_of_a_fleet_names_every_process() {
     fleet.drain().unwrap();
     let names: Vec<&str> = list.iter().map(|listed| listed.name.as_str()).collect();
     assert_eq!(names, ["replay-server", "learner", "arena", "actor-0", "actor-1"]);
+}
+
+#[test]
+fn a_board_has_replay_servers_and_actors_of_its_own_in_a_folder_of_its_own_and_the_learner_draws_from_all() {
+    let board = PlannedBoard { game: "connect_four-5x4".to_owned(), actors: 1, replay: vec![None, None] };
+    let stand_ins = StandIns { boards: vec![board], ..StandIns::new() };
+    let mut fleet = stand_ins.start(3, Inference::Local);
+    let names: Vec<String> = fleet.members().iter().map(|member| member.child.name().to_owned()).collect();
+    let addresses = fleet.boards()["connect_four-5x4"].clone();
+    fleet.drain().unwrap();
+    let expected = [
+        "replay-server",
+        "replay-server-connect_four-5x4",
+        "replay-server-connect_four-5x4-2",
+        "learner",
+        "arena",
+        "actor-0",
+        "actor-1",
+        "actor-connect_four-5x4-0",
+    ];
+    assert_eq!(names, expected);
+
+    let started = stand_ins.lines("started");
+    let of_board = |line: &&String| line.contains("run.game=connect_four-5x4");
+    let endpoints = addresses.iter().map(|address| format!("https://{address}")).collect::<Vec<_>>().join(",");
+    let folder = stand_ins.run.of_board("connect_four-5x4");
+    let servers: Vec<_> = started.iter().filter(|line| line.starts_with("replay")).filter(of_board).collect();
+    for (number, address) in (1..).zip(&addresses) {
+        let server = servers.iter().find(|line| line.contains(&format!("--listen {address}"))).unwrap();
+        let below = if number == 1 { String::new() } else { format!("/replay-server-{number}") };
+        assert!(server.contains(&format!("run.directory={}{below} ", folder.display())), "{server}");
+        assert!(
+            server.contains(&format!("replay.archive=file:///archive/replay-connect_four-5x4{below} ")),
+            "{server}"
+        );
+    }
+    let actors: Vec<_> = started.iter().filter(|line| line.starts_with("actor")).filter(of_board).collect();
+    let [actor] = actors.as_slice() else { panic!("{actors:?}") };
+    assert!(actor.contains("actor.id=0") && actor.contains(&format!("run.directory={} ", folder.display())), "{actor}");
+    // The last of several assignments of a key counts.
+    assert!(actor.rsplit("actor.replay=").next().unwrap().starts_with(&endpoints), "{actor}");
+    let learner = started.iter().find(|line| line.starts_with("learner")).unwrap();
+    assert!(learner.contains(&format!("game = \"connect_four-5x4\", replay = \"{endpoints}\"")), "{learner}");
 }

@@ -1,10 +1,11 @@
+mod boards;
+
 use std::time::Duration;
 
 use experience::{ActionProbability, Step, StepKind, Trajectory, TrajectoryId};
 use game::{Action, Outcome};
 use games::connect_four::ConnectFour;
 use targets::Unroll;
-use training::Examples;
 use weights::WeightsVersion;
 
 use super::*;
@@ -48,7 +49,7 @@ fn preparers(threads: usize) -> Preparers {
 fn preparers_of(targets: Targets, threads: usize, seed: u64) -> Preparers {
     // The receiver of priorities is dropped; batches are prepared nevertheless.
     let settings = BatchSettings { targets, smoothing: Smoothing::default(), importance_exponent: 1.0 };
-    prepare(&ConnectFour::new(), settings, &Priorities::new().0, seed, threads).unwrap()
+    prepare(&[ConnectFour::new()], settings, &Priorities::new().0, seed, threads).unwrap()
 }
 
 /// Hands in a batch of samples and the servers they came from.
@@ -58,7 +59,9 @@ fn hand_in(preparers: &Preparers, drawn: Vec<(Sample, Server)>) {
 
 fn hand_to(preparers: &Preparers, thread: usize, drawn: Vec<(Sample, Server)>) {
     let (samples, servers) = drawn.into_iter().unzip();
-    preparers.drawn[thread].blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
+    preparers.drawn[thread]
+        .blocking_send(Drawn { board: 0, batch: ShardedBatch { samples, servers }, trace: None })
+        .unwrap();
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn preparing_threads_end_when_their_input_or_output_channels_close() {
     drop(batches);
     for drawn in drawn {
         let batch = ShardedBatch { samples: vec![sample(1, true, 1)], servers: vec![server("a")] };
-        drawn.blocking_send(Drawn { batch, trace: None }).unwrap();
+        drawn.blocking_send(Drawn { board: 0, batch, trace: None }).unwrap();
     }
     join(threads);
 }
@@ -130,7 +133,7 @@ fn ten_batches(targets: Targets, threads: usize, seed: u64) -> Vec<(Examples, f6
             let of_game = |_| off_centre(number, number != 3);
             let samples: Vec<Sample> = (0..16).map(of_game).collect();
             let servers = vec![server("a"); samples.len()];
-            drawn.blocking_send(Drawn { batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
+            drawn.blocking_send(Drawn { board: 0, batch: ShardedBatch { samples, servers }, trace: None }).unwrap();
         }
     });
     let mut all = Vec::new();

@@ -13,6 +13,8 @@ use super::*;
 pub(crate) struct Log {
     /// The positions of each step.
     pub(crate) positions: Vec<usize>,
+    /// The board of each step.
+    pub(crate) boards: Vec<usize>,
     /// The progress that was set before each step.
     pub(crate) progress: Vec<f64>,
     /// The most steps that were queued at once.
@@ -55,6 +57,7 @@ impl Trainer for Counting {
         self.queued.push_back(examples.positions());
         let mut log = self.log.lock().unwrap();
         log.positions.push(examples.positions());
+        log.boards.push(examples.board());
         log.queued_max = log.queued_max.max(self.queued.len());
         Ok(())
     }

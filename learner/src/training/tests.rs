@@ -203,7 +203,7 @@ fn a_position_counts_once_however_many_steps_are_unrolled_from_it_and_steps_foll
         train_from(start, settings, vec![unrolled(), prepared(), unrolled()], queue_depth, |_, _| {}).unwrap();
         let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
         assert_eq!((progress.training_step, progress.positions), (3, 3 + 1 + 3));
-        let Log { positions, progress, queued_max } = &*log.lock().unwrap();
+        let Log { positions, progress, queued_max, .. } = &*log.lock().unwrap();
         assert_eq!((positions.as_slice(), *queued_max), (&[3, 1, 3][..], queue_depth + 1));
         assert!(progress.is_sorted() && progress.iter().all(|&at| (0.0..1.0).contains(&at)), "{progress:?}");
     }
@@ -266,4 +266,21 @@ fn skipped_steps_count_neither_as_steps_nor_as_steps_in_a_row_that_restore_a_che
     train_from(start, settings, batches, 0, |_, _| {}).unwrap();
     let progress = checkpoints(&directory).newest().unwrap().unwrap().checkpoint.progress;
     assert_eq!((progress.training_step, progress.positions), (1, 1));
+}
+
+#[test]
+fn each_step_is_taken_on_the_board_of_its_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunSection { directory: folder.path().into(), ..RunSection::default() };
+    let settings = Config { run, ..Config::default() }.settings().unwrap();
+    let (trainer, log) = Counting::new();
+    let start = Start { trainer: Box::new(trainer), architecture: architecture(Model::Alphazero), progress: None };
+    let of_board = |board| {
+        let mut prepared = prepared();
+        let Examples::Positions(batch) = &mut prepared.examples else { unreachable!("made of positions") };
+        batch.board = board;
+        prepared
+    };
+    train_from(start, settings, [0, 1, 1, 0].map(of_board).into(), 1, |_, _| {}).unwrap();
+    assert_eq!(log.lock().unwrap().boards, [0, 1, 1, 0]);
 }

@@ -182,10 +182,12 @@ impl Training {
             let positions = control.positions as usize;
             let mean_version = self.version.0 as f64;
             let pending = match prepared {
-                Some(Prepared { items, mean_version, trace, .. }) => {
-                    Pending { items, positions, mean_version, trace, begun, ends: None }
+                Some(Prepared { examples, items, mean_version, trace }) => {
+                    Pending { board: Some(examples.board()), items, positions, mean_version, trace, begun, ends: None }
                 }
-                None => Pending { items: Vec::new(), positions, mean_version, trace: None, begun, ends: None },
+                None => {
+                    Pending { board: None, items: Vec::new(), positions, mean_version, trace: None, begun, ends: None }
+                }
             };
             self.take(pending, collected, writing)?;
             group.reached(self.trainer.step_count());

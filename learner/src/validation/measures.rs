@@ -42,6 +42,18 @@ impl Measures {
             gauge!("zerofleet_learner_validation_calibration_error").set(error);
         }
     }
+
+    /// Exports those that are comparable between boards, as those of a board beside that of the network.
+    pub(crate) fn export_of(&self, board: &str) {
+        let board = || board.to_owned();
+        gauge!("zerofleet_learner_board_validation_loss", "board" => board(), "part" => "policy").set(self.policy_loss);
+        gauge!("zerofleet_learner_board_validation_policy_accuracy", "board" => board()).set(self.policy_accuracy);
+        gauge!("zerofleet_learner_board_validation_value_squared_error", "board" => board())
+            .set(self.value_squared_error);
+        if let Some(loss) = self.value_loss {
+            gauge!("zerofleet_learner_board_validation_loss", "board" => board(), "part" => "value").set(loss);
+        }
+    }
 }
 
 /// Sums over rows.

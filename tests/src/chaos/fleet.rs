@@ -400,7 +400,7 @@ impl Site<'_> {
         let &Self { network, secrets, machine, directory, disk_mebibytes } = self;
         let name = service.to_string().replace(' ', "-");
         let (replay, learner) = (replay_endpoints(), endpoint(Service::Learner));
-        let mut wiring = Wiring { replay, learner, inference: None };
+        let mut wiring = Wiring { replay, learner, ..Wiring::default() };
         let mut sets: Vec<String> = SETTINGS.iter().map(|&set| set.to_owned()).collect();
         sets.extend(secrets.settings(service));
         let mut disk = None;
