@@ -1,6 +1,6 @@
 //! Checks the order of the actions that name cells, on which a convolutional policy head depends: `cell · k +
-//! direction` in the order of the observation's cells, then actions without a cell. The names and the stones that appear
-//! say which cell an action means.
+//! direction` in the order of the observation's cells, then actions without a cell. The names and the stones that
+//! appear say which cell an action means.
 
 use game::{Action, Game, Player};
 use games::{GAMES, GameKind};
