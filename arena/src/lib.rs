@@ -10,7 +10,7 @@
 //! episodes in place of matches, whose mean return has a confidence interval; environments outside this process it
 //! [plays](outside::play) in Python processes of its own. The work is limited to a small share of one core; the arena
 //! plays no training games, and no other process waits for it, unless a `gate` decides here which versions actors
-//! play with. Start with `worker`.
+//! play with. A [`notation::Notation`] names its moves as the protocols of players do. Start with `worker`.
 
 mod accuracy;
 pub mod alpha_beta;
@@ -23,6 +23,7 @@ mod gate;
 pub mod ledger;
 pub mod matches;
 mod metrics;
+pub mod notation;
 pub mod outside;
 mod pacer;
 pub mod past_versions;
