@@ -47,6 +47,12 @@ pub trait Contestant<G: Game> {
     fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error>;
 }
 
+impl<G: Game, C: Contestant<G> + ?Sized> Contestant<G> for Box<C> {
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
+        (**self).choose(game, positions)
+    }
+}
+
 /// Plays uniformly random legal actions.
 #[derive(Debug)]
 pub struct RandomMover {

@@ -18,7 +18,7 @@ use crate::config::Settings;
 use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
 use crate::gate::{Gate, Verdict};
 use crate::ledger::{Ledger, Player, Rated, Tally};
-use crate::matches::{Opening, Played};
+use crate::matches::{Failure, Opening, Played};
 use crate::outside::Outside;
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
@@ -106,7 +106,10 @@ impl From<returns::Error> for Stop {
 
 impl From<matches::Error> for Stop {
     fn from(matches::Error { contestant, source }: matches::Error) -> Self {
-        if contestant == 0 { Self::Evaluator(source) } else { Self::Opponent(source.into()) }
+        match source {
+            Failure::Evaluator(error) if contestant == 0 => Self::Evaluator(error),
+            failure => Self::Opponent(failure.into()),
+        }
     }
 }
 
@@ -406,8 +409,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         openings: &[Opening<G::Position>],
     ) -> Result<Option<Tally>, matches::Error> {
         let mut played = Played::default();
-        let contestants: [&mut dyn Contestant<G>; 2] = [&mut *a, &mut *b];
-        let flow = matches::play(&self.setup.game, contestants, openings, &mut played, &mut |_| self.pacer.take());
+        let pause = &mut |_| self.pacer.take();
+        let flow = matches::play(&self.setup.game, [&mut a, &mut b], openings, &mut played, pause);
         metrics::busy(self.pacer.busy());
         Ok(flow?.is_continue().then(|| played.tally_with_repetitions()))
     }

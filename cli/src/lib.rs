@@ -7,10 +7,10 @@
 //! `record` writes them; `report` writes the summary of a run, and `picture` draws its metrics, from the files of the
 //! run. `play` and `eval` evaluate the newest weights of a run, or another of its `kept_versions`, which `trained`
 //! loads, here or on an inference server (`remote`), which the command may start for itself (`own_server`); `matches`
-//! plays weights of runs against each other; `watch` shows their episode of a game for one player. `replay` and
-//! `inference` send requests to live servers, and `top` shows a whole fleet. `env` describes environments in Python.
-//! `doctor` reports what a run would find on this machine. `bench` runs another program. `libtorch` answers whether a
-//! run needs libtorch. `csv` writes tables.
+//! plays weights of runs against each other and against other programs; `sgf` records games; `watch` shows an episode
+//! of a game for one player. `replay` and `inference` send requests to live servers, and `top` shows a whole fleet.
+//! `env` describes environments in Python. `doctor` reports what a run would find on this machine. `bench` runs another
+//! program. `libtorch` answers whether a run needs libtorch. `csv` writes tables.
 
 mod bench;
 mod client_security;
@@ -32,6 +32,7 @@ mod replay;
 mod report;
 mod run_metrics;
 mod screen;
+mod sgf;
 mod table;
 mod top;
 mod train;

@@ -1,10 +1,14 @@
-//! `zerofleet match`: plays weights of runs, and opponents without a network, against each other: two players, whose
-//! match a sequential test may end, or a round robin of several.
+//! `zerofleet match`: plays weights of runs, opponents without a network, and engines against each other: two players,
+//! whose match a sequential test may end, or a round robin of several.
 //!
 //! [`Args`] is its command line; [`play`] takes rules and players as arguments. [`arena::matches`] defines openings and
-//! games, [`arena::rating`] the Elo of their results, [`arena::sprt`] the test.
+//! games, [`arena::gtp_engine`] drives engines, [`arena::rating`] computes the Elo of the results, [`arena::sprt`] the
+//! test.
 
 mod contender;
+mod ends;
+mod engines;
+mod game_files;
 mod picture;
 mod record;
 mod report;
@@ -21,14 +25,17 @@ use arena::ledger::Tally;
 use arena::matches::{self, Opening, Played};
 use arena::rating::{Pairing, Rating};
 use arena::sprt::{self, Sprt, State};
-use game::{Game, Scoring};
-use games::{AnyGame, GameKind};
+use game::{Game as _, Scoring};
+use games::{AnyGame, AnyPosition, GameKind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use service::Drain;
 
 use self::contender::{Contender, Entry, EntryPlayer, Player};
+use self::ends::Ends;
+use self::game_files::{Date, GameFiles};
 use self::record::Games;
-use self::report::{MatchPlayer, PairingReport, Report};
+use self::report::{EngineReport, MatchPlayer, PairingReport, Report};
 use crate::eval;
 use crate::screen::progress_line;
 use crate::trained::{self, Trained};
@@ -47,19 +54,22 @@ const TIMED_POSITIONS_MAX: usize = 128;
 /// The number of times that the simulations of a player are adapted to the time of the first.
 const ADAPTATIONS: usize = 3;
 
-/// Plays weights of runs of one game, and opponents without a network, against each other: each opening twice, with
-/// sides exchanged. More than two players meet each other in a round robin. The runs may have networks of different
-/// models, such as AlphaZero and MuZero.
+/// Plays weights of runs of one game, opponents without a network, and other programs against each other: each opening
+/// twice, with sides exchanged. More than two players meet each other in a round robin. The runs may have networks of
+/// different models, such as AlphaZero and MuZero.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Players: a run with its newest weights (first), a version that it keeps (first@12), random, playouts-N, or
-    /// alphabeta-D; behind a run its simulations per move (first:400). Scores and Elo are from the view of the first
-    /// player.
+    /// Players: a run with its newest weights (first), a version that it keeps (first@12), random, playouts-N,
+    /// alphabeta-D, or the name of an --engine; behind a run its simulations per move (first:400). Scores and Elo are
+    /// from the view of the first player.
     #[arg(value_name = "PLAYER", required = true, num_args = 2..)]
     players: Vec<Entry>,
 
     #[command(flatten)]
     options: trained::Options,
+
+    #[command(flatten)]
+    engines: engines::Options,
 
     /// Games of each two players, an even number [default: 200, with --sprt 16384].
     #[arg(long, value_name = "N")]
@@ -101,6 +111,14 @@ pub(crate) struct Args {
     /// Write every game with its moves to this file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+
+    /// Write every game of Go, Hex, Othello or Gomoku to this folder, as SGF.
+    #[arg(long, value_name = "FOLDER")]
+    sgf: Option<PathBuf>,
+
+    /// The date in the records of --sgf, such as 2026-01-31 [default: none].
+    #[arg(long, value_name = "DATE", requires = "sgf")]
+    sgf_date: Option<Date>,
 
     /// Draw the ratings with their intervals to this file, as SVG.
     #[arg(long, value_name = "FILE")]
@@ -164,8 +182,10 @@ impl Args {
     /// Plays all games and prints the report.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
         let settings = self.settings()?;
-        let (game, contenders) = self.contenders()?;
         let (_runtime, drain) = crate::drain_on_signals()?;
+        let (game, contenders) = self.contenders(&drain)?;
+        let rules = game.rules();
+        let game_files = self.sgf.as_ref().map(|folder| GameFiles::create(folder, &rules)).transpose()?;
         let line = progress_line();
         let pause = &mut |progress: &Progress<'_>| {
             if !line.is_hidden() {
@@ -173,8 +193,7 @@ impl Args {
             }
             if drain.started() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let rules = game.rules();
-        let (report, played) = play(&rules, contenders, settings, pause)?;
+        let Finished { report, played, failure } = play(&rules, contenders, settings, pause)?;
         line.finish_and_clear();
         if self.json {
             serde_json::to_writer_pretty(&mut *output, &report)?;
@@ -183,7 +202,11 @@ impl Args {
             report.write(output)?;
         }
         output.flush().context("write the report")?;
-        self.write_files(&rules, &report, &played)
+        self.write_files(&rules, &report, &played)?;
+        if let Some(game_files) = game_files {
+            game_files.write(&rules, self.sgf_date.as_ref(), &report, &played)?;
+        }
+        failure.map_or(Ok(()), Err)
     }
 
     /// Checks the options.
@@ -202,6 +225,7 @@ impl Args {
                 ensure!(folder.is_dir(), "{option}: there is no folder {}", folder.display());
             }
         }
+        self.engines.check(&self.players)?;
         let sprt = self.sprt.map(|Hypotheses { elo0, elo1 }| {
             ensure!(self.players.len() == 2, "--sprt: ends the match of two players, not of {}", self.players.len());
             Sprt::new(sprt::Settings { elo0, elo1, alpha: self.alpha, beta: self.beta }).context("--sprt")
@@ -214,13 +238,14 @@ impl Args {
         })
     }
 
-    /// Loads all players, and returns them with the game of their runs.
-    fn contenders(&self) -> anyhow::Result<(GameKind, Vec<Contender>)> {
-        let mut found: Option<(GameKind, &str)> = None;
-        let mut contenders = Vec::new();
+    /// Loads all players and starts the engines, and returns the players with their game.
+    fn contenders(&self, drain: &Drain) -> anyhow::Result<(GameKind, Vec<Contender>)> {
+        let mut found = self.options.game.clone().map(|game| (game, "--game".to_owned()));
+        let mut contenders: Vec<Option<Contender>> = Vec::new();
         for (index, Entry { name, player }) in self.players.iter().enumerate() {
             let player = match player {
-                EntryPlayer::Fixed(fixed) => Player::Fixed(*fixed),
+                _ if self.engines.has(player) => None,
+                EntryPlayer::Fixed(fixed) => Some(Player::Fixed(*fixed)),
                 EntryPlayer::Run { run, version, simulations } => {
                     check_simulations(name, *simulations)?;
                     let usual = if index == 0 { None } else { self.opponent_simulations };
@@ -230,16 +255,27 @@ impl Args {
                     if let Some((other, of)) = &found
                         && *other != game
                     {
-                        bail!("run {of} is about {other}, and run {run} about {game}: a match is of one game");
+                        bail!("{of} is about {other}, and run {run} about {game}: a match is of one game");
                     }
-                    found = Some((game, run.as_str()));
-                    Player::Network(eval::Player { network: networks.into_first(), simulations, search, discount })
+                    found = Some((game, format!("run {run}")));
+                    Some(Player::Network(eval::Player {
+                        network: networks.into_first(),
+                        simulations,
+                        search,
+                        discount,
+                    }))
                 }
             };
-            contenders.push(Contender::new(name, player));
+            contenders.push(player.map(|player| Contender::new(name, player)));
         }
-        let (game, _) = found.context("one player must be a run, which determines the game")?;
-        Ok((game, contenders))
+        let (game, _) = found.context("one player must be a run, which determines the game, or --game must name it")?;
+        let rules = game.rules();
+        let start = |(Entry { name, .. }, contender): (&Entry, Option<Contender>)| match contender {
+            Some(contender) => Ok(contender),
+            None => Ok(Contender::new(name, self.engines.start(name, &rules, drain)?)),
+        };
+        let contenders: anyhow::Result<Vec<Contender>> = self.players.iter().zip(contenders).map(start).collect();
+        Ok((game, contenders?))
     }
 
     fn write_files(&self, game: &AnyGame, report: &Report, played: &[Played]) -> anyhow::Result<()> {
@@ -277,14 +313,22 @@ impl fmt::Display for Progress<'_> {
     }
 }
 
-/// Plays all pairings of the players, and returns the report with the games of each pairing. `pause` is called after
-/// every round of moves and may stop everything.
-fn play<G: Game>(
-    game: &G,
+/// A match that has ended.
+struct Finished {
+    report: Report,
+    /// The games of each pairing.
+    played: Vec<Played>,
+    /// The failure of a player that ended the match.
+    failure: Option<anyhow::Error>,
+}
+
+/// Plays all pairings of the players. `pause` is called after every round of moves and may stop everything.
+fn play(
+    game: &AnyGame,
     mut contenders: Vec<Contender>,
     settings: Settings,
     pause: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
-) -> anyhow::Result<(Report, Vec<Played>)> {
+) -> anyhow::Result<Finished> {
     let spec = game.spec();
     ensure!(
         spec.scoring == Scoring::Outcome,
@@ -296,38 +340,42 @@ fn play<G: Game>(
         adapt(game, &mut contenders, &openings[..openings.len().min(TIMED_POSITIONS_MAX)])?;
     }
     let (mut pairings, mut games) = (Vec::new(), Vec::new());
-    let mut flow = ControlFlow::Continue(());
+    let mut flow = Ok(ControlFlow::Continue(()));
     let count = contenders.len();
     let all = (0..count).flat_map(|a| (a + 1..count).map(move |b| [a, b]));
     for (number, players) in all.enumerate() {
         let mut played = Played::default();
-        flow = play_pairing(game, &mut contenders, (number as u64, players), &openings, settings, &mut played, pause)?;
+        flow = play_pairing(game, &mut contenders, (number as u64, players), &openings, settings, &mut played, pause);
         let [a, b] = players;
         let pairing = Pairing { a, b, tally: played.tally() };
-        pairings.push(PairingReport::new(pairing, played.repeated_games(), settings.sprt.as_ref()));
+        let ends = Ends::of(players, &played);
+        pairings.push(PairingReport::new(pairing, played.repeated_games(), ends, settings.sprt.as_ref()));
         games.push(played);
-        if flow.is_break() {
+        if !matches!(flow, Ok(ControlFlow::Continue(()))) {
             break;
         }
     }
+    let is_interrupted = !matches!(flow, Ok(ControlFlow::Continue(())));
+    let failure = flow.err();
     let report = Report {
         game: spec.name.clone(),
         openings: openings.len(),
         opening_plies_max: settings.matches.opening_plies_max,
         seed: settings.seed,
-        is_interrupted: flow.is_break(),
+        is_interrupted,
+        failure: failure.as_ref().map(service::chain),
         players: players(&contenders, &pairings),
         pairings,
     };
-    Ok((report, games))
+    Ok(Finished { report, played: games, failure })
 }
 
 /// Plays the games of two players, until all are over or a test decides. Breaks if `pause` stopped them.
-fn play_pairing<G: Game>(
-    game: &G,
+fn play_pairing(
+    game: &AnyGame,
     contenders: &mut [Contender],
     (number, players): (u64, [usize; 2]),
-    openings: &[Opening<G::Position>],
+    openings: &[Opening<AnyPosition>],
     settings: Settings,
     played: &mut Played,
     pause: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
@@ -341,10 +389,11 @@ fn play_pairing<G: Game>(
         rng.set_stream(1 + 2 * number + side);
         rng
     };
-    let (mut one, mut other) = (one.contestant::<G>(rng(0)), other.contestant::<G>(rng(1)));
+    let (mut one, mut other) = (one.participant(rng(0)), other.participant(rng(1)));
     let batch = if settings.sprt.is_some() { BATCH_OPENINGS } else { openings.len() };
+    let mut before = 0;
     for batch in openings.chunks(batch) {
-        let (before, tally) = (2 * played.pairs().len(), played.tally());
+        let tally = played.tally();
         let pause = &mut |left: usize| {
             let (over, games) = (before + 2 * batch.len() - left, 2 * openings.len());
             pause(&Progress { names, over, games, tally, sprt: settings.sprt })
@@ -355,6 +404,7 @@ fn play_pairing<G: Game>(
         if flow.is_break() || is_decided {
             return Ok(flow);
         }
+        before += 2 * batch.len();
     }
     Ok(ControlFlow::Continue(()))
 }
@@ -375,13 +425,18 @@ fn players(contenders: &[Contender], pairings: &[PairingReport]) -> Vec<MatchPla
         }
         let (attributes, simulations) = match &contender.player {
             Player::Network(player) => (Some(player.network.attributes()), Some(player.simulations)),
-            Player::Fixed(_) => (None, None),
+            Player::Fixed(_) | Player::Engine { .. } => (None, None),
+        };
+        let engine = match &contender.player {
+            Player::Engine { engine, command } => Some(EngineReport::new(engine.identity(), command)),
+            Player::Network(_) | Player::Fixed(_) => None,
         };
         MatchPlayer {
             name: contender.name.clone(),
             weights_version: attributes.as_ref().map(|attributes| attributes.weights_version),
             evaluator: attributes.map(|attributes| attributes.name.to_string()),
             simulations,
+            engine,
             move_ms: contender.clock.move_ms(),
             games: tally.games(),
             points: tally.points(),
@@ -392,8 +447,8 @@ fn players(contenders: &[Contender], pairings: &[PairingReport]) -> Vec<MatchPla
 }
 
 /// Gives all players but the first the simulations that take the time of those of the first.
-fn adapt<G: Game>(game: &G, contenders: &mut [Contender], openings: &[Opening<G::Position>]) -> anyhow::Result<()> {
-    let positions: Vec<G::Position> = openings.iter().map(|opening| opening.position.clone()).collect();
+fn adapt(game: &AnyGame, contenders: &mut [Contender], openings: &[Opening<AnyPosition>]) -> anyhow::Result<()> {
+    let positions: Vec<AnyPosition> = openings.iter().map(|opening| opening.position.clone()).collect();
     let mut first: Option<(Duration, u32)> = None;
     for Contender { name, player, .. } in contenders {
         let Player::Network(player) = player else { bail!("--equal-time: {name} has no simulations to adapt") };
@@ -426,7 +481,7 @@ fn simulations_in(
 }
 
 /// Returns the time in which a player chooses moves in all of `positions`, after a first time that fills caches.
-fn time_of_moves<G: Game>(game: &G, player: &mut eval::Player, positions: &[G::Position]) -> anyhow::Result<Duration> {
+fn time_of_moves(game: &AnyGame, player: &mut eval::Player, positions: &[AnyPosition]) -> anyhow::Result<Duration> {
     let mut contestant = player.contestant(player.simulations);
     contestant.choose(game, positions).context("choose moves")?;
     let start = Instant::now();

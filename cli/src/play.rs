@@ -4,6 +4,7 @@
 
 use std::io::{self, BufRead, Read as _, Write};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use anyhow::ensure;
 use game::{Action, Game, Outcome, Player, Players};
@@ -11,7 +12,9 @@ use games::GameKind;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use selfplay::{Analysis, AnalysisSettings, Proven, SearchSettings, analyse_together, latent};
+use service::directory::replace;
 
+use crate::sgf::Recorder;
 use crate::trained::{self, Networks, Trained};
 use crate::watch;
 
@@ -112,6 +115,10 @@ pub(crate) struct Args {
     /// The seed of the episode of a game for one player.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
+
+    /// Keep the game in this file after every move, as SGF; in Go, Hex, Othello and Gomoku.
+    #[arg(long, value_name = "FILE")]
+    sgf: Option<PathBuf>,
 }
 
 impl Args {
@@ -126,10 +133,22 @@ impl Args {
         let settings = Settings { discount, ..self.settings(search) };
         let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
         let game = game.rules();
+        let recorder = match &self.sgf {
+            Some(file) => Some((Recorder::of(&game)?, file)),
+            None => None,
+        };
         if game.spec().players == Players::One {
             return watch::watch(&game, &settings, networks.into_first(), self.seed, &mut output);
         }
-        play(&game, &settings, &mut networks, &mut input, &mut output)?;
+        let version = networks.attributes().weights_version;
+        let program = format!("{} (weights version {version}, {} simulations)", self.trained.run, self.simulations);
+        let mut save = |actions: &[Action], person: Player| -> anyhow::Result<()> {
+            let Some((recorder, file)) = &recorder else { return Ok(()) };
+            let mut names = ["person".to_owned(), program.clone()];
+            names.rotate_right(person.index());
+            Ok(replace(file, recorder.record(actions, None, names)?.to_string().as_bytes())?)
+        };
+        play(&game, &settings, &mut networks, &mut input, &mut output, &mut save)?;
         Ok(())
     }
 
@@ -177,13 +196,19 @@ pub(crate) enum Error {
     /// The evaluator failed.
     #[error("evaluate the position")]
     Evaluator(#[from] inference::Error),
+    /// The game could not be saved.
+    #[error("save the game")]
+    Save(#[source] anyhow::Error),
 }
 
+/// A function that saves the actions of a game, with the side of the person.
+type Save<'a> = dyn FnMut(&[Action], Player) -> anyhow::Result<()> + 'a;
+
 /// Plays until the person quits or the input ends. The evaluators of an AlphaZero network search together, each on a
-/// thread.
+/// thread. `save` is called whenever the moves of the game have changed and it has any.
 ///
 /// # Errors
-/// [`Error`] names the cause: the terminal or the evaluator. Invalid input is not an error; it is reported and read
+/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; it is reported and read
 /// again.
 pub(crate) fn play<G: Game>(
     game: &G,
@@ -191,15 +216,18 @@ pub(crate) fn play<G: Game>(
     networks: &mut Networks,
     input: &mut impl BufRead,
     output: &mut impl Write,
+    save: &mut Save<'_>,
 ) -> Result<(), Error> {
     let session = Session {
         game,
         settings,
         networks,
         output,
+        save,
         rng: ChaCha8Rng::seed_from_u64(settings.seed),
         person: settings.person,
         actions: Vec::new(),
+        is_saved: true,
         position: game.start(),
     };
     session.run(input)
@@ -211,9 +239,12 @@ struct Session<'a, G: Game, W> {
     settings: &'a Settings,
     networks: &'a mut Networks,
     output: &'a mut W,
+    save: &'a mut Save<'a>,
     rng: ChaCha8Rng,
     person: Player,
     actions: Vec<Action>,
+    /// Whether the game has no actions that are not saved.
+    is_saved: bool,
     position: G::Position,
 }
 
@@ -226,6 +257,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         writeln!(self.output, "type a move, or `help`")?;
         self.draw()?;
         loop {
+            self.save()?;
             if self.is_programs_turn() {
                 self.answer()?;
                 continue;
@@ -246,6 +278,13 @@ impl<G: Game, W: Write> Session<'_, G, W> {
                 return Ok(self.output.flush()?);
             }
         }
+    }
+
+    fn save(&mut self) -> Result<(), Error> {
+        if !std::mem::replace(&mut self.is_saved, true) {
+            (self.save)(&self.actions, self.person).map_err(Error::Save)?;
+        }
+        Ok(())
     }
 
     fn outcome(&self) -> Option<Outcome> {
@@ -315,6 +354,8 @@ impl<G: Game, W: Write> Session<'_, G, W> {
     fn rewind_to(&mut self, plies: usize) {
         self.position = self.replayed(plies);
         self.actions.truncate(plies);
+        // A new game replaces the old one in the file with its first move.
+        self.is_saved = plies == 0;
     }
 
     /// Returns the position after the first moves of the game.
@@ -352,11 +393,16 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         }
         match self.game.try_play(&mut self.position, action) {
             Ok(_) => {
-                self.actions.push(action);
+                self.push(action);
                 self.draw()
             }
             Err(_) => writeln!(self.output, "`{text}` is not legal here"),
         }
+    }
+
+    fn push(&mut self, action: Action) {
+        self.actions.push(action);
+        self.is_saved = false;
     }
 
     /// Chooses, reports and plays the program's move.
@@ -366,7 +412,7 @@ impl<G: Game, W: Write> Session<'_, G, W> {
         writeln!(self.output, "the program plays {name}")?;
         self.report(&analysis, "the program")?;
         self.game.play(&mut self.position, analysis.best);
-        self.actions.push(analysis.best);
+        self.push(analysis.best);
         self.draw()?;
         Ok(())
     }
@@ -423,146 +469,4 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-    use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
-    use games::{ConnectFour, Hex, TicTacToe};
-    use inference::{Evaluator, Wdl};
-
-    use super::*;
-    use crate::Cli;
-
-    #[test]
-    fn the_person_moves_first_unless_second_is_given() {
-        let person = |words: &[&str]| {
-            let words = [&["zerofleet", "play", "--run", "first"], words].concat();
-            match Cli::try_parse_from(words).unwrap().command {
-                crate::Command::Play(args) => args.settings(SearchSettings::default()).person,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!((person(&[]), person(&["--second"])), (Player::First, Player::Second));
-    }
-
-    /// Returns an evaluator that prefers low actions, the first legal one most.
-    fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
-        Scripted::new(game.spec().observation, 3, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
-            let sum = (legal.len() * (legal.len() + 1) / 2) as f32;
-            for (rank, prior) in priors.iter_mut().enumerate() {
-                *prior = (legal.len() - rank) as f32 / sum;
-            }
-            Wdl { win: 0.5, draw: 0.25, loss: 0.25 }
-        })
-    }
-
-    /// Returns the output for these lines of input.
-    fn session<G: Game>(game: &G, settings: &Settings, lines: &[&str]) -> String {
-        let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        transcript(game, settings, input.as_bytes())
-    }
-
-    fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> String {
-        let mut output = Vec::new();
-        let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(game))]);
-        play(game, settings, &mut networks, &mut input, &mut output).unwrap();
-        String::from_utf8(output).unwrap()
-    }
-
-    /// The raw policy plays the lowest empty cell, so that every move of the transcript follows from the board.
-    ///
-    /// `UPDATE_GOLDEN=1 cargo test -p cli play` rewrites the transcript.
-    #[test]
-    fn a_session_matches_the_golden_transcript() {
-        let lines = ["hint", "5", "5", "x", "back", "3", "5", "7", "7", "back", "sides", "quit"];
-        let text = session(&TicTacToe::new(), &Settings { listed_moves: 2, ..Settings::new(0) }, &lines);
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/play/tests/session.txt");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(golden, &text).unwrap();
-        }
-        assert!(text == std::fs::read_to_string(golden).unwrap(), "the transcript is now:\n{text}");
-    }
-
-    #[test]
-    fn a_search_shows_its_visits_and_proven_values() {
-        let cells = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
-        // Illegal moves are reported and skipped. Four empty cells have 24 orders, and all are searched.
-        let text = session(&TicTacToe::new(), &Settings::new(400), &cells);
-        assert!(text.contains(", a proven "), "{text}");
-        let settings = Settings { listed_moves: 7, ..Settings::new(100) };
-        let text = session(&ConnectFour::new(), &settings, &["hint"]);
-        let rows = text.lines().skip_while(|line| !line.contains("visits")).skip(1).take(7);
-        let visits: Vec<u32> = rows.map(|row| row.split_whitespace().nth(2).unwrap().parse().unwrap()).collect();
-        assert_eq!(visits.iter().sum::<u32>(), 100, "{text}");
-    }
-
-    #[test]
-    fn a_win_in_one_is_played_and_called_proven() {
-        let game = TicTacToe::new();
-        let settings = Settings { person: Player::Second, ..Settings::new(200) };
-        let mut output = Vec::new();
-        let mut uniform = Networks::Evaluators(vec![Box::new(Uniform::new(game.spec().observation))]);
-        // The second player plays in a row of its own and never blocks.
-        let mut input: &[u8] = "1\n2\n3\n4\n5\n6\n7\n8\n9\n".as_bytes();
-        play(&game, &settings, &mut uniform, &mut input, &mut output).unwrap();
-        let text = String::from_utf8(output).unwrap();
-        assert!(text.contains("a proven win"), "{text}");
-        assert!(text.contains("the program wins"), "{text}");
-    }
-
-    #[test]
-    fn the_program_begins_when_the_person_is_second() {
-        let settings = Settings { person: Player::Second, ..Settings::new(0) };
-        let text = session(&ConnectFour::new(), &settings, &["quit"]);
-        assert!(text.contains("the program plays 1"), "{text}");
-        assert!(text.ends_with("second player> goodbye\n"), "{text}");
-    }
-
-    #[test]
-    fn the_end_of_input_ends_the_game() {
-        let text = transcript(&ConnectFour::new(), &Settings::new(0), b"");
-        assert!(text.ends_with("first player> \nend of input: goodbye\n"), "{text}");
-        let unfinished_line = transcript(&ConnectFour::new(), &Settings::new(0), b"4");
-        assert!(unfinished_line.contains("the program plays 1"), "{unfinished_line}");
-    }
-
-    #[test]
-    fn bad_input_is_reported_and_read_again() {
-        let game = ConnectFour::new();
-        let check = |input: &[u8], expected: &str| {
-            let text = transcript(&game, &Settings::new(0), input);
-            assert!(text.contains(expected), "{input:?} is reported as\n{text}");
-            assert!(text.ends_with("end of input: goodbye\n"), "{input:?} ends with\n{text}");
-        };
-        check(b"8\n", "`8` is not a move: expected a column from 1 to 7; `help` lists the commands");
-        check(b"\xff\xfe\n", "is not a move");
-        check(&[b'4'; 5_000], "the line is too long for a move or a command");
-        check(b"back\n", "no move to take back: you have not moved yet");
-        check(b"1\n1\n1\n1\n", "`1` is not legal here");
-        check(b"help\n", "take back your last move and the answer to it");
-    }
-
-    #[test]
-    fn after_the_end_back_and_new_still_work() {
-        let lines = ["3", "5", "7", "9", "hint", "sides", "back", "9", "7", "new", "quit"];
-        let text = session(&TicTacToe::new(), &Settings::new(0), &lines);
-        assert_eq!(text.matches("you win").count(), 2, "{text}");
-        assert!(text.contains("the game is over: `new` starts another"), "{text}");
-        assert!(text.contains("the game is over: there is no move to suggest"), "{text}");
-    }
-
-    #[test]
-    fn a_swap_is_a_move_like_any_other() {
-        let game = Hex::new(games::hex::Size::MIN);
-        let settings = Settings { person: Player::Second, ..Settings::new(0) };
-        let text = session(&game, &settings, &["swap", "swap", "quit"]);
-        assert!(text.contains("`swap` is not legal here"), "{text}");
-    }
-
-    #[test]
-    fn a_failing_evaluator_ends_the_game_with_its_error() {
-        let game = TicTacToe::new();
-        let mut faulty = Networks::Evaluators(vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))]);
-        let error = play(&game, &Settings::new(0), &mut faulty, &mut "5\n".as_bytes(), &mut Vec::new()).unwrap_err();
-        assert!(matches!(error, Error::Evaluator(_)), "{error}");
-    }
-}
+mod tests;

@@ -84,9 +84,9 @@ pub(crate) struct Options {
     pub inference: Option<String>,
 
     /// Another board of the run's game, such as go-13, for weights whose tensors depend on no board (`network.heads =
-    /// "pooled"`) [default: the board of the run].
-    #[arg(long, value_name = "GAME", value_parser = games::check_name)]
-    pub game: Option<String>,
+    /// "pooled"`), or the game of a match without runs [default: the board of the run].
+    #[arg(long, value_name = "GAME")]
+    pub game: Option<GameKind>,
 
     /// Overrides one key of the run's configuration, such as `search.c_init=2.5`; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -448,7 +448,7 @@ pub(crate) mod tests {
         publish_with(HeadKind::Flattened, 2);
         assert_eq!(on("hex-5").unwrap().0, "hex-5");
         let mut args = args(runs.path(), "noughts");
-        args.options.game = Some("hex-4".to_owned());
+        args.options.game = Some("hex-4".parse().unwrap());
         let error = service::chain(&Trained::open(&args, 1).err().unwrap());
         assert!(error.contains("are for hex-5, not for hex-4") && error.contains("network.heads"), "{error}");
         args.options.game = None;

@@ -1,18 +1,20 @@
-//! The players of a match: weights of runs and fixed opponents, with the time that their moves take.
+//! The players of a match: weights of runs, fixed opponents and engines, with the time that their moves take.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use arena::contestant::{Contestant, fixed_contestant};
+use arena::gtp_engine::GtpEngine;
 use arena::ledger;
-use game::{Action, Game};
+use arena::matches::{Failure, Ongoing, Participant, Reply};
+use games::{AnyGame, AnyPosition};
 use rand_chacha::ChaCha8Rng;
 use weights::WeightsVersion;
 
 use crate::{eval, trained};
 
 /// A player as it is named on the command line: `RUN`, `RUN@VERSION`, `random`, `playouts-N` or `alphabeta-D`; behind a
-/// run `:SIMULATIONS` is a budget of its own.
+/// run `:SIMULATIONS` is a budget of its own. The name of an engine has the form of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// The text on the command line.
@@ -35,6 +37,21 @@ pub(super) enum EntryPlayer {
     },
     /// A player without a network.
     Fixed(ledger::Player),
+}
+
+impl EntryPlayer {
+    /// Returns the newest weights of a run.
+    pub(super) fn newest(run: &str) -> Self {
+        Self::Run { run: run.to_owned(), version: None, simulations: None }
+    }
+
+    /// Returns the name of the run.
+    pub(super) fn run(&self) -> Option<&String> {
+        match self {
+            Self::Run { run, .. } => Some(run),
+            Self::Fixed(_) => None,
+        }
+    }
 }
 
 impl FromStr for Entry {
@@ -86,6 +103,13 @@ pub(super) enum Player {
     Network(eval::Player),
     /// A player without a network.
     Fixed(ledger::Player),
+    /// A program that plays over the Go Text Protocol.
+    Engine {
+        /// The program.
+        engine: GtpEngine,
+        /// Its command line.
+        command: String,
+    },
 }
 
 /// The time that the moves of a player have taken.
@@ -101,14 +125,18 @@ impl Contender {
         Self { name: name.to_owned(), player, clock: Clock::default() }
     }
 
-    /// Returns the player as a contestant whose time is measured. The random numbers are for players without a network.
-    pub(super) fn contestant<G: Game>(&mut self, rng: ChaCha8Rng) -> Timed<'_, G> {
+    /// Returns the player as a participant whose time is measured. The random numbers are for players without a
+    /// network.
+    pub(super) fn participant(&mut self, rng: ChaCha8Rng) -> Timed<'_> {
         let Self { player, clock, .. } = self;
-        let contestant = match player {
-            Player::Network(player) => player.contestant(player.simulations),
-            Player::Fixed(player) => fixed_contestant(*player, rng).expect("a fixed player needs no weights"),
+        let side = match player {
+            Player::Network(player) => Side::Contestant(player.contestant(player.simulations)),
+            Player::Fixed(player) => {
+                Side::Contestant(fixed_contestant(*player, rng).expect("a fixed player needs no weights"))
+            }
+            Player::Engine { engine, .. } => Side::Engine(engine),
         };
-        Timed { contestant, clock }
+        Timed { side, clock }
     }
 }
 
@@ -119,19 +147,45 @@ impl Clock {
     }
 }
 
-/// A contestant whose time is measured.
-pub(super) struct Timed<'a, G: Game> {
-    contestant: Box<dyn Contestant<G> + 'a>,
+/// A participant whose time is measured.
+pub(super) struct Timed<'a> {
+    side: Side<'a>,
     clock: &'a mut Clock,
 }
 
-impl<G: Game> Contestant<G> for Timed<'_, G> {
-    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
+/// A side of a match.
+enum Side<'a> {
+    Contestant(Box<dyn Contestant<AnyGame> + 'a>),
+    Engine(&'a mut GtpEngine),
+}
+
+impl Side<'_> {
+    fn participant(&mut self) -> &mut dyn Participant<AnyGame> {
+        match self {
+            Self::Contestant(contestant) => contestant,
+            Self::Engine(engine) => *engine,
+        }
+    }
+}
+
+impl Participant<AnyGame> for Timed<'_> {
+    fn concurrent_games_max(&self) -> usize {
+        match &self.side {
+            Side::Contestant(contestant) => contestant.concurrent_games_max(),
+            Side::Engine(engine) => engine.concurrent_games_max(),
+        }
+    }
+
+    fn reply(&mut self, game: &AnyGame, games: &[Ongoing<'_, AnyPosition>]) -> Result<Vec<Reply>, Failure> {
         let start = Instant::now();
-        let chosen = self.contestant.choose(game, positions);
+        let replies = self.side.participant().reply(game, games);
         self.clock.spent += start.elapsed();
-        self.clock.moves += positions.len();
-        chosen
+        self.clock.moves += games.len();
+        replies
+    }
+
+    fn end_game(&mut self, number: usize) {
+        self.side.participant().end_game(number);
     }
 }
 

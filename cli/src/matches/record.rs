@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use arena::matches::{Pair, Played, PlayedGame};
+use arena::matches::{GameEnd, Pair, Played, PlayedGame};
 use game::{Action, Game};
 use service::directory::replace;
 
 use crate::csv;
 
-const COLUMNS: [&str; 8] = ["pairing", "opening", "first", "second", "result", "counts", "opening_moves", "moves"];
+const COLUMNS: [&str; 9] =
+    ["pairing", "opening", "first", "second", "result", "counts", "opening_moves", "moves", "end"];
 
 /// The games of a pairing, with the names of its two players.
 pub(super) struct Games<'a> {
@@ -27,14 +28,15 @@ pub(super) fn write<G: Game>(path: &Path, game: &G, pairings: &[Games<'_>]) -> a
     let failed = || format!("write {}", path.display());
     let mut text = csv::line(COLUMNS);
     for (number, Games { names, played }) in (1..).zip(pairings) {
-        for (opening, pair) in (1..).zip(played.pairs()) {
+        for pair in played.pairs() {
             for (first, record) in pair.games.iter().enumerate() {
                 let [first, second] = [names[first], names[1 - first]];
                 let counts = if pair.is_repeated { "no" } else { "yes" };
                 let (before, after) = moves(game, pair, record).with_context(failed)?;
-                let [number, opening] = [number, opening].map(|number: usize| number.to_string());
+                let [number, opening] = [number, pair.opening + 1].map(|number: usize| number.to_string());
                 let places = [number.as_str(), opening.as_str(), first, second];
-                text += &csv::line(places.into_iter().chain([result(record), counts, &before, &after]));
+                let end = end(record);
+                text += &csv::line(places.into_iter().chain([result(record), counts, &before, &after, &end]));
             }
         }
     }
@@ -47,6 +49,15 @@ fn result(record: &PlayedGame) -> &'static str {
         0 => "0-1",
         1 => "1/2-1/2",
         _ => "1-0",
+    }
+}
+
+/// Returns the way in which a game ended: `rules`, `resigned` or `forfeited: REASON`.
+fn end(record: &PlayedGame) -> String {
+    match &record.end {
+        GameEnd::Rules => "rules".to_owned(),
+        GameEnd::Resigned => "resigned".to_owned(),
+        GameEnd::Forfeited { reason } => format!("forfeited: {reason}"),
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 
+use arena::gtp_engine::Identity;
 use arena::ledger::Tally;
 use arena::rating::{Pairing, Rating};
 use arena::sprt::{Bounds, Sprt, State};
 use serde::Serialize;
 
+use super::ends::Ends;
 use crate::screen::MISSING;
 use crate::table::aligned;
 
@@ -26,6 +28,8 @@ pub(super) struct Report {
     pub(super) seed: u64,
     /// Whether it was stopped before the last game.
     pub(super) is_interrupted: bool,
+    /// The failure of a player that ended it.
+    pub(super) failure: Option<String>,
     /// The players in the order of the command line.
     pub(super) players: Vec<MatchPlayer>,
     /// The results of each two players that have met.
@@ -43,6 +47,8 @@ pub(super) struct MatchPlayer {
     pub(super) evaluator: Option<String>,
     /// Simulations per move, unless it plays without a network.
     pub(super) simulations: Option<u32>,
+    /// The program, if it is an engine.
+    pub(super) engine: Option<EngineReport>,
     /// The mean time of a move. Moves of all games are computed together.
     pub(super) move_ms: f64,
     /// The number of games, without repeated ones.
@@ -52,6 +58,17 @@ pub(super) struct MatchPlayer {
     /// The strength relative to the first player.
     #[serde(flatten)]
     pub(super) rating: Rating,
+}
+
+/// A program that plays over the Go Text Protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct EngineReport {
+    /// The name that it gives itself.
+    pub(super) name: String,
+    /// The version that it gives itself.
+    pub(super) version: String,
+    /// The command line.
+    pub(super) command: String,
 }
 
 /// The results of two players against each other.
@@ -72,6 +89,9 @@ pub(super) struct PairingReport {
     /// The strength of player `a` relative to its opponent, from the games of this pairing alone.
     #[serde(flatten)]
     pub(super) rating: Rating,
+    /// The games that the rules did not end.
+    #[serde(flatten)]
+    pub(super) ends: Ends,
     /// The sequential test, if there is one.
     pub(super) sprt: Option<SprtReport>,
 }
@@ -90,6 +110,18 @@ pub(super) struct SprtReport {
     pub(super) state: State,
 }
 
+impl EngineReport {
+    /// Returns an engine with its command line.
+    pub(super) fn new(Identity { name, version }: &Identity, command: &str) -> Self {
+        Self { name: name.clone(), version: version.clone(), command: command.to_owned() }
+    }
+
+    /// Returns the name with the version.
+    pub(super) fn title(&self) -> String {
+        format!("{} {}", self.name, self.version).trim().to_owned()
+    }
+}
+
 impl SprtReport {
     /// Returns the state of a test after these results.
     pub(super) fn new(sprt: &Sprt, tally: Tally) -> Self {
@@ -104,7 +136,7 @@ impl SprtReport {
 
 impl PairingReport {
     /// Returns the results of player `a` against player `b`.
-    pub(super) fn new(pairing: Pairing, repeated_games: usize, sprt: Option<&Sprt>) -> Self {
+    pub(super) fn new(pairing: Pairing, repeated_games: usize, ends: Ends, sprt: Option<&Sprt>) -> Self {
         let Pairing { a, b, tally } = pairing;
         Self {
             a,
@@ -114,6 +146,7 @@ impl PairingReport {
             points: tally.points(),
             pairs: tally,
             rating: Rating::over_opponent(tally),
+            ends,
             sprt: sprt.map(|sprt| SprtReport::new(sprt, tally)),
         }
     }
@@ -122,7 +155,7 @@ impl PairingReport {
 impl Report {
     /// Writes the report as text.
     pub(super) fn write(&self, output: &mut impl Write) -> io::Result<()> {
-        let Self { game, opening_plies_max, seed, players, pairings, is_interrupted, .. } = self;
+        let Self { game, opening_plies_max, seed, players, pairings, is_interrupted, failure, .. } = self;
         let games: u64 = pairings.iter().map(|pairing| pairing.games + pairing.repeated_games as u64).sum();
         writeln!(
             output,
@@ -131,18 +164,23 @@ impl Report {
         if *is_interrupted {
             writeln!(output, "interrupted: openings of which only one game is over do not count")?;
         }
+        if let Some(failure) = failure {
+            writeln!(output, "ended by a failure: {failure}")?;
+        }
         writeln!(output)?;
         players.iter().try_for_each(|player| write_player(player, output))?;
         writeln!(output)?;
         match pairings.as_slice() {
             [pairing] if players.len() == 2 => self.write_match(pairing, output),
             _ => self.write_crosstable(output),
-        }
+        }?;
+        let names = |pairing: &PairingReport| [pairing.a, pairing.b].map(|player| players[player].name.as_str());
+        pairings.iter().try_for_each(|pairing| pairing.ends.write(names(pairing), output))
     }
 
     /// Writes the results of two players.
     fn write_match(&self, pairing: &PairingReport, output: &mut impl Write) -> io::Result<()> {
-        let PairingReport { a, b, games, repeated_games, points, pairs, rating, sprt } = pairing;
+        let PairingReport { a, b, games, repeated_games, points, pairs, rating, sprt, .. } = pairing;
         let [first, second] = [a, b].map(|&player| &self.players[player].name);
         writeln!(output, "{first} scores {points} of {games} against {second} ({})", percent(*points, *games))?;
         writeln!(output, "Elo difference {}", elo_with_interval(rating))?;
@@ -209,7 +247,10 @@ impl Report {
 }
 
 fn write_player(player: &MatchPlayer, output: &mut impl Write) -> io::Result<()> {
-    let MatchPlayer { name, weights_version, evaluator, simulations, move_ms, .. } = player;
+    let MatchPlayer { name, weights_version, evaluator, simulations, engine, move_ms, .. } = player;
+    if let Some(engine) = engine {
+        return writeln!(output, "  {name}: {} (`{}`), {move_ms:.2} ms a move", engine.title(), engine.command);
+    }
     match (weights_version, evaluator, simulations) {
         (Some(version), Some(evaluator), Some(simulations)) => writeln!(
             output,

@@ -3,16 +3,23 @@
 use std::fs;
 
 use arena::ledger;
+use arena::notation::Notation;
 use clap::Parser as _;
 use evaluator_doubles::{Fault, Faulty, Uniform};
 use evaluators::Network;
-use games::{Catch, ConnectFour, TicTacToe};
+use protocols::GameResult;
+use protocols::sgf::{self, Tree};
 use selfplay::SearchSettings;
 
 use super::*;
 use crate::Cli;
+use crate::sgf::Recorder;
 
-fn network<G: Game>(game: &G, name: &str, simulations: u32) -> Contender {
+fn rules(name: &str) -> AnyGame {
+    name.parse::<GameKind>().unwrap().rules()
+}
+
+fn network(game: &AnyGame, name: &str, simulations: u32) -> Contender {
     let network = Network::Evaluator(Box::new(Uniform::new(game.spec().observation)));
     let search = SearchSettings::default();
     Contender::new(name, Player::Network(eval::Player { network, simulations, search, discount: 1.0 }))
@@ -31,15 +38,16 @@ fn sprt(elo0: f64, elo1: f64) -> Option<Sprt> {
     Some(Sprt::new(sprt::Settings { elo0, elo1, alpha: 0.05, beta: 0.05 }).unwrap())
 }
 
-fn complete<G: Game>(game: &G, contenders: Vec<Contender>, settings: Settings) -> (Report, Vec<Played>) {
-    let (report, played) = play(game, contenders, settings, &mut |_| ControlFlow::Continue(())).unwrap();
-    assert!(!report.is_interrupted);
+fn complete(game: &AnyGame, contenders: Vec<Contender>, settings: Settings) -> (Report, Vec<Played>) {
+    let Finished { report, played, failure } =
+        play(game, contenders, settings, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(!report.is_interrupted && failure.is_none(), "{failure:?}");
     (report, played)
 }
 
 /// Plays two searches in Connect Four from 20 openings.
 fn run(simulations: [u32; 2]) -> Report {
-    let game = ConnectFour::new();
+    let game = rules("connect_four");
     let [deep, shallow] = simulations;
     complete(&game, vec![network(&game, "deep", deep), network(&game, "shallow", shallow)], settings(20, 3)).0
 }
@@ -73,7 +81,7 @@ fn the_text_of_two_players_names_both_and_sums_up_the_match() {
 
 #[test]
 fn each_two_of_several_players_meet_and_the_crosstable_holds_the_points_of_both() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let players = vec![random("weak"), network(&game, "middle", 4), network(&game, "strong", 64)];
     let (report, played) = complete(&game, players, settings(20, 1));
     let met: Vec<[usize; 2]> = report.pairings.iter().map(|pairing| [pairing.a, pairing.b]).collect();
@@ -94,7 +102,7 @@ fn each_two_of_several_players_meet_and_the_crosstable_holds_the_points_of_both(
 
 #[test]
 fn a_test_ends_a_match_after_the_batch_that_decides_it() {
-    let game = ConnectFour::new();
+    let game = rules("connect_four");
     let players = vec![network(&game, "deep", 32), random("random")];
     let decided = Settings { sprt: sprt(0.0, 200.0), ..settings(64, 2) };
     let (report, _) = complete(&game, players, decided);
@@ -107,14 +115,14 @@ fn a_test_ends_a_match_after_the_batch_that_decides_it() {
 /// The sixth round of the second pairing is the last: games from openings of three plies or more are over then.
 #[test]
 fn what_has_been_played_is_reported_when_the_match_is_stopped() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let mut rounds = 0;
     let mut pause = |progress: &Progress<'_>| {
         rounds += usize::from(progress.names == ["a", "c"]);
         if rounds < 6 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let players = vec![random("a"), random("b"), random("c")];
-    let (report, _) = play(&game, players, settings(10, 1), &mut pause).unwrap();
+    let Finished { report, .. } = play(&game, players, settings(10, 1), &mut pause).unwrap();
     let games: Vec<u64> = report.pairings.iter().map(|pairing| pairing.games).collect();
     assert!(report.is_interrupted && games.len() == 2 && games[0] > games[1] && games[1] > 0, "{report:?}");
     assert!(text(&report).contains("interrupted: "));
@@ -122,7 +130,7 @@ fn what_has_been_played_is_reported_when_the_match_is_stopped() {
 
 #[test]
 fn games_with_identical_moves_count_once() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     // There are fewer openings, so that some are played again, by players that choose the same moves.
     let players = vec![network(&game, "one", 0), network(&game, "other", 0)];
     let matches = matches::Settings { openings: 1000, opening_plies_max: 4 };
@@ -138,14 +146,14 @@ fn games_with_identical_moves_count_once() {
 
 #[test]
 fn every_game_is_a_line_of_csv_whose_moves_lead_to_its_result() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let (_, played) = complete(&game, vec![random("a"), random("b")], settings(6, 1));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("games.csv");
     record::write(&path, &game, &[Games { names: ["a", "b"], played: &played[0] }]).unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("pairing,opening,first,second,result,counts,opening_moves,moves"));
+    assert_eq!(lines.next(), Some("pairing,opening,first,second,result,counts,opening_moves,moves,end"));
     let mut count = 0;
     for line in lines {
         let fields: Vec<&str> = line.split(',').collect();
@@ -161,7 +169,7 @@ fn every_game_is_a_line_of_csv_whose_moves_lead_to_its_result() {
             Some(_) => "1/2-1/2",
             None => "unfinished",
         };
-        assert_eq!(fields[4], result, "{line}");
+        assert_eq!((fields[4], fields[8]), (result, "rules"), "{line}");
         count += 1;
     }
     assert_eq!(count, 12);
@@ -169,7 +177,7 @@ fn every_game_is_a_line_of_csv_whose_moves_lead_to_its_result() {
 
 #[test]
 fn the_picture_shows_every_player_with_its_rating() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let players = vec![random("first"), random("second"), network(&game, "third", 16)];
     let (report, _) = complete(&game, players, settings(4, 1));
     let folder = tempfile::tempdir().unwrap();
@@ -192,21 +200,23 @@ fn simulations_follow_the_time_that_they_take() {
 
 #[test]
 fn a_game_that_is_scored_by_rewards_is_refused() {
-    let game = Catch::new();
+    let game = rules("catch");
     let players = vec![network(&game, "a", 1), network(&game, "b", 1)];
-    let error = play(&game, players, settings(1, 0), &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    let error = play(&game, players, settings(1, 0), &mut |_| ControlFlow::Continue(())).err().unwrap().to_string();
     assert!(error.contains("catch is scored by its rewards") && error.contains("zerofleet eval"), "{error}");
 }
 
 #[test]
 fn a_network_that_fails_ends_the_match_with_both_names() {
-    let game = TicTacToe::new();
+    let game = rules("tic_tac_toe");
     let failing = Network::Evaluator(Box::new(Faulty::new(game.spec().observation, Fault::NotFinite, 0)));
     let search = SearchSettings::default();
     let failing = eval::Player { network: failing, simulations: 4, search, discount: 1.0 };
     let players = vec![network(&game, "a", 4), Contender::new("b", Player::Network(failing))];
-    let error = play(&game, players, settings(2, 0), &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert!(error.to_string().contains("play a against b"), "{error}");
+    let Finished { report, failure, .. } =
+        play(&game, players, settings(2, 0), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(failure.unwrap().to_string().contains("play a against b"), "{report:?}");
+    assert!(text(&report).contains("ended by a failure: play a against b: contestant 1 cannot choose"), "{report:?}");
 }
 
 fn parsed(words: &[&str]) -> Args {
@@ -226,6 +236,11 @@ fn options_out_of_range_are_refused_and_named() {
         (vec!["a", "b", "--sprt=-5,5", "--alpha", "0.7"], "alpha: must be above 0"),
         (vec!["a", "b", "--csv", "no/such/folder/games.csv"], "--csv: there is no folder no/such/folder"),
         (vec!["a", "b", "c", "--sprt", "0,20"], "--sprt: ends the match of two players, not of 3"),
+        (vec!["a", "b", "--engine", "c=gnugo"], "--engine: c is no player of the match"),
+        (vec!["a", "b:4", "--engine", "b=gnugo"], "b:4: the engine b has neither weights versions nor simulations"),
+        (vec!["a", "b", "--engine", "b=x", "--engine", "b=y"], "--engine: b is named twice"),
+        (vec!["a", "b", "--engine", "b=x", "--engine-processes", "0"], "--engine-processes: must be from 1 to 256"),
+        (vec!["a", "b", "--engine-seconds-max", "0"], "--engine-seconds-max: must be above 0"),
     ] {
         let error = service::chain(&parsed(&words).settings().unwrap_err());
         assert!(error.contains(reason), "{error}");
@@ -233,6 +248,172 @@ fn options_out_of_range_are_refused_and_named() {
     assert_eq!(parsed(&["a", "b"]).settings().unwrap().matches.openings, 100);
     assert_eq!(parsed(&["a", "b", "--sprt", "-5,5"]).settings().unwrap().matches.openings, GAMES_MAX / 2);
     assert!(Cli::try_parse_from(["zerofleet", "match", "a"]).is_err());
-    let without_a_run = parsed(&["random", "playouts-50"]).contenders().err().unwrap().to_string();
+    for engine in ["gnugo", "random=gnugo", "a@2=gnugo", "=gnugo", "b=", "b='gnugo"] {
+        let words = ["zerofleet", "match", "a", "b", "--engine", engine];
+        let error = Cli::try_parse_from(words).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{engine}` is not an engine: ")), "{error}");
+    }
+    for date in ["2026-1-1", "2026-13-01", "2026-01-32", "2026-01", "then"] {
+        let words = ["zerofleet", "match", "a", "b", "--sgf", "games", "--sgf-date", date];
+        assert!(Cli::try_parse_from(words).unwrap_err().to_string().contains("is not a date"), "{date}");
+    }
+    let without_a_run = parsed(&["random", "playouts-50"]).contenders(&Drain::new()).err().unwrap().to_string();
     assert!(without_a_run.contains("one player must be a run"), "{without_a_run}");
+}
+
+/// Returns the arguments of a match of 6 games of Gomoku between random play and a script of the shell that answers
+/// `genmove` and `play` by these pieces.
+fn against_script(folder: &Path, genmove: &str, play: &str) -> Args {
+    let script = format!(
+        r#"
+say() {{ printf '=%s %s\n\n' "$id" "$1"; }}
+refuse() {{ printf '?%s %s\n\n' "$id" "$1"; }}
+while read -r id command arguments; do
+    case $command in
+        name) say Script ;;
+        version) say 1.2 ;;
+        genmove) {genmove} ;;
+        play) {play} ;;
+        *) say ;;
+    esac
+done"#
+    );
+    let path = folder.join("engine.sh");
+    fs::write(&path, script).unwrap();
+    let engine = format!("script=sh {}", path.display());
+    let words =
+        ["random", "script", "--engine", &engine, "--game", "gomoku-7", "--games", "6", "--engine-processes", "2"];
+    parsed(&words)
+}
+
+/// Plays the match of the arguments.
+fn run_match(args: &Args) -> (AnyGame, Finished) {
+    let (game, contenders) = args.contenders(&Drain::new()).unwrap();
+    let game = game.rules();
+    let finished = play(&game, contenders, args.settings().unwrap(), &mut |_| ControlFlow::Continue(())).unwrap();
+    (game, finished)
+}
+
+#[test]
+fn an_engine_is_reported_with_the_name_that_it_gives_and_its_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, Finished { report, failure, .. }) = run_match(&against_script(folder.path(), "say resign", "say"));
+    assert!(failure.is_none(), "{failure:?}");
+    assert_eq!((report.pairings[0].ends.resigned_games, report.players[1].points), (6, 0.0));
+    let text = text(&report);
+    let player = format!("  script: Script 1.2 (`sh {}`), ", folder.path().join("engine.sh").display());
+    for part in ["gomoku-7: 6 games", &player, "random scores 6 of 6", "6 games ended by resignation"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn forfeits_and_void_openings_are_reported_with_their_reasons() {
+    let folder = tempfile::tempdir().unwrap();
+    let (game, Finished { report, played, .. }) = run_match(&against_script(folder.path(), "say A1", "say"));
+    // Its second move at the latest is illegal.
+    let forfeits = &report.pairings[0].ends.forfeits;
+    assert!(forfeits.len() == 6 && forfeits.iter().all(|forfeit| forfeit.player == 1), "{forfeits:?}");
+    let text_of_forfeits = text(&report);
+    for part in
+        ["random against script: 6 games were forfeited", "A1 is illegal by the rules of gomoku-7", "and 1 more"]
+    {
+        assert!(text_of_forfeits.contains(part), "{part} is not in {text_of_forfeits}");
+    }
+    let path = folder.path().join("games.csv");
+    record::write(&path, &game, &[Games { names: ["random", "script"], played: &played[0] }]).unwrap();
+    let csv = fs::read_to_string(&path).unwrap();
+    assert_eq!(csv.matches(",forfeited: A1 is illegal").count(), 6, "{csv}");
+
+    let refuses = against_script(folder.path(), "say resign", "refuse 'illegal move'");
+    let (_, Finished { report, .. }) = run_match(&refuses);
+    let void = &report.pairings[0].ends.void_openings;
+    assert!(!void.is_empty() && void.iter().all(|void| void.reason.ends_with("the engine answered `illegal move`")));
+    assert_eq!(report.pairings[0].games + 2 * void.len() as u64, 6);
+    let text = text(&report);
+    assert!(text.contains(&format!("{} openings have no result and do not count", void.len())), "{text}");
+}
+
+#[test]
+fn an_engine_that_always_fails_ends_the_match_with_an_error_behind_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, Finished { report, failure, .. }) = run_match(&against_script(folder.path(), "exit 1", "say"));
+    let error = service::chain(&failure.unwrap());
+    assert!(
+        error.contains("play random against script: ") && error.contains("has failed in 3 games in a row"),
+        "{error}"
+    );
+    assert!(report.is_interrupted && text(&report).contains("ended by a failure: play random against script"));
+}
+
+#[test]
+fn the_game_is_that_of_the_runs_or_the_named_one() {
+    let (game, players) = parsed(&["random", "playouts-5", "--game", "hex-4"]).contenders(&Drain::new()).unwrap();
+    assert_eq!((game.to_string().as_str(), players.len()), ("hex-4", 2));
+    let unsupported = parsed(&["random", "e", "--game", "connect_four", "--engine", "e=sh"]);
+    let error = service::chain(&unsupported.contenders(&Drain::new()).err().unwrap());
+    assert_eq!(error, "the Go Text Protocol plays Go, Hex, Othello and Gomoku, not connect_four");
+}
+
+#[test]
+fn every_game_is_a_record_in_sgf_that_leads_through_its_moves_to_its_result() {
+    for name in ["go-5", "hex-4", "othello-6", "gomoku-7"] {
+        let (game, folder) = (rules(name), tempfile::tempdir().unwrap());
+        let folder = folder.path().join("records");
+        let files = GameFiles::create(&folder, &game).unwrap();
+        let players = vec![random("one"), random("two"), network(&game, "three", 2)];
+        let (report, played) = complete(&game, players, settings(10, 1));
+        let date = "2026-01-31".parse().unwrap();
+        files.write(&game, Some(&date), &report, &played).unwrap();
+        let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        let pairs = played.iter().flat_map(|played| played.pairs());
+        let games: Vec<_> = pairs.flat_map(|pair| pair.games.iter().map(move |game| (pair, game))).collect();
+        assert_eq!((names.len(), games.len()), (60, 60));
+        assert!(names[0].ends_with("1-01-1.sgf") && names[59].ends_with("3-10-2.sgf"), "{names:?}");
+        let notation = Notation::of(&game).unwrap();
+        for (path, (pair, record)) in names.iter().zip(games) {
+            let bytes = fs::read(path).unwrap();
+            let file = sgf::read(&bytes).unwrap();
+            let action = |ply: &protocols::Ply| notation.to_action(ply.color, ply.played).unwrap();
+            let actions: Vec<_> = file.record.plies.iter().map(action).collect();
+            assert_eq!((file.game, &actions), (notation.game(), &record.actions), "{}", path.display());
+            let winner = match file.result.unwrap() {
+                GameResult::Win { color, .. } => game::Outcome::Win(color.into()),
+                GameResult::Draw | GameResult::Void => game::Outcome::Draw,
+            };
+            assert_eq!(winner, record.outcome, "{}", path.display());
+            let tree = Tree::parse(&bytes).unwrap();
+            let commented = tree.nodes()[1..].iter().filter(|node| node.value("C").is_some()).count();
+            assert_eq!((commented, tree.nodes()[0].value("DT")), (pair.opening_plies, Some("2026-01-31")));
+        }
+        let [first, second] = [&names[0], &names[1]].map(|path| sgf::read(&fs::read(path).unwrap()).unwrap());
+        assert_eq!((first.black.as_deref(), first.white.as_deref()), (Some("one"), Some("two")));
+        assert_eq!((second.black.as_deref(), second.white.as_deref()), (Some("two"), Some("one")));
+        let error = GameFiles::create(&folder, &game).unwrap_err().to_string();
+        assert!(error.contains("holds records already"), "{error}");
+    }
+    let error = GameFiles::create(Path::new("records"), &rules("connect_four")).unwrap_err().to_string();
+    assert_eq!(error, "--sgf: connect_four has no records in SGF; Go, Hex, Othello and Gomoku have");
+    assert!(!Path::new("records").exists());
+}
+
+#[test]
+fn a_record_holds_resignations_and_the_points_of_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (game, Finished { report, played, .. }) = run_match(&against_script(folder.path(), "say resign", "say"));
+    let files = GameFiles::create(&folder.path().join("records"), &game).unwrap();
+    files.write(&game, None, &report, &played).unwrap();
+    let read = |name: &str| sgf::read(&fs::read(folder.path().join("records").join(name)).unwrap()).unwrap();
+    let (first, second) = (read("1-1-1.sgf"), read("1-1-2.sgf"));
+    assert_eq!(
+        (first.white.as_deref(), second.black.as_deref()),
+        (Some("script (Script 1.2)"), Some("script (Script 1.2)"))
+    );
+    assert_eq!([first, second].map(|file| file.result.unwrap().to_string()), ["B+R", "W+R"]);
+    // Black owns all 25 points after one stone and two passes, and White has a komi of 24.
+    let go = rules("go-5");
+    let actions = [12, 25, 25].map(game::Action);
+    let tree = Recorder::of(&go).unwrap().record(&actions, None, ["a", "b"].map(str::to_owned)).unwrap();
+    assert_eq!((tree.nodes()[0].value("RE"), tree.nodes()[0].value("KM")), (Some("B+1"), Some("24")));
 }

@@ -23,6 +23,8 @@ const RESPONSES_AHEAD: usize = 2;
 const EVENTS_AT_END_MAX: usize = 100;
 /// The time in which the output of a killed engine ends.
 const ENDING: Duration = Duration::from_secs(1);
+/// The time between two calls of the function that may interrupt a wait.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// An engine that is driven over pipes, one command at a time.
 ///
@@ -35,6 +37,7 @@ pub struct Controller {
     events: Receiver<Event>,
     reader: Option<JoinHandle<()>>,
     child: Option<Child>,
+    is_interrupted: Box<dyn Fn() -> bool + Send>,
     is_ended: bool,
     next_id: u32,
 }
@@ -83,8 +86,22 @@ impl Controller {
         let (sender, events) = sync_channel(RESPONSES_AHEAD);
         let reader =
             thread::Builder::new().name("engine".into()).spawn(move || read(output, &sender)).map_err(error)?;
-        let input = Box::new(input);
-        Ok(Self { name: name.into(), input, events, reader: Some(reader), child: None, is_ended: false, next_id: 1 })
+        Ok(Self {
+            name: name.into(),
+            input: Box::new(input),
+            events,
+            reader: Some(reader),
+            child: None,
+            is_interrupted: Box::new(|| false),
+            is_ended: false,
+            next_id: 1,
+        })
+    }
+
+    /// Sets a function that is called several times a second while a response is awaited. Once it returns true, the
+    /// engine is killed, and the command is an error with [`Fault::Interrupted`].
+    pub fn interrupt_when(&mut self, is_interrupted: impl Fn() -> bool + Send + 'static) {
+        self.is_interrupted = Box::new(is_interrupted);
     }
 
     /// Sends a command and returns the text of its response.
@@ -115,16 +132,33 @@ impl Controller {
         sent.map_err(
             |source| if source.kind() == io::ErrorKind::BrokenPipe { Fault::Ended } else { Fault::Pipe(source) },
         )?;
-        let response = match self.events.recv_timeout(timeout) {
-            Ok(Event::Response(response)) => response,
-            Ok(Event::TooLong) => return Err(Fault::TooLong { bytes_max: RESPONSE_BYTES_MAX }),
-            Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => return Err(Fault::Ended),
-            Err(RecvTimeoutError::Timeout) => return Err(Fault::Timeout { timeout }),
+        let response = match self.next_event(timeout)? {
+            Event::Response(response) => response,
+            Event::TooLong => return Err(Fault::TooLong { bytes_max: RESPONSE_BYTES_MAX }),
+            Event::End => return Err(Fault::Ended),
         };
         if response.id != Some(id) {
             return Err(Fault::Id { expected: id, found: response.id });
         }
         if response.is_success { Ok(response.text) } else { Err(Fault::Refused { message: response.text }) }
+    }
+
+    fn next_event(&self, timeout: Duration) -> Result<Event, Fault> {
+        let mut left = timeout;
+        loop {
+            let wait = left.min(LOOK);
+            match self.events.recv_timeout(wait) {
+                Ok(event) => return Ok(event),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Event::End),
+                Err(RecvTimeoutError::Timeout) => left -= wait,
+            }
+            if (self.is_interrupted)() {
+                return Err(Fault::Interrupted);
+            }
+            if left.is_zero() {
+                return Err(Fault::Timeout { timeout });
+            }
+        }
     }
 
     /// Sends a move of a player.
@@ -235,6 +269,9 @@ pub enum Fault {
         /// The time.
         timeout: Duration,
     },
+    /// The wait for the response was interrupted.
+    #[error("interrupted")]
+    Interrupted,
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,

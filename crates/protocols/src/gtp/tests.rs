@@ -309,6 +309,15 @@ fn an_engine_that_hangs_dies_or_breaks_the_protocol_is_killed_and_named() {
 }
 
 #[test]
+fn a_wait_is_interrupted_and_the_engine_killed() {
+    let mut controller = shell("sleep 1000");
+    controller.interrupt_when(|| true);
+    let error = controller.send("genmove b", PATIENCE).unwrap_err();
+    assert!(matches!(error.fault, Fault::Interrupted), "{error}");
+    assert!(matches!(controller.send("name", PATIENCE).unwrap_err().fault, Fault::Ended));
+}
+
+#[test]
 fn a_greeting_is_skipped_and_an_answer_without_a_move_is_an_error() {
     let mut controller =
         shell("echo hello; read line; printf '=1 resign\\n\\n'; read line; printf '=2 Z99\\n\\n'; read line");

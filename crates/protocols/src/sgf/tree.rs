@@ -92,6 +92,14 @@ impl Tree {
         index
     }
 
+    /// Appends a property to a node.
+    ///
+    /// # Panics
+    /// If there is no node of this index, which is a bug of the caller.
+    pub fn annotate(&mut self, node: usize, property: Property) {
+        self.nodes[node].properties.push(property);
+    }
+
     /// Returns all nodes.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {

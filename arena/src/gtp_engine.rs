@@ -1,0 +1,157 @@
+//! Programs that speak the Go Text Protocol, as participants of matches: [`GtpEngine`].
+//!
+//! An engine is a few processes of one command line. Each plays one game at a time, to its end, and gets each move
+//! once. A process that ends, hangs or breaks the protocol is started again once per game, with all moves of the game.
+//! The rules of this program decide: a move that they do not allow loses the game, and a game in which the engine
+//! refuses a move that they allow is void. Start with [`GtpEngine::start`].
+
+mod error;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use game::Game as _;
+use games::{AnyGame, AnyPosition};
+
+pub use self::error::Error;
+use self::session::{Answer, Rules, Session};
+use crate::matches::{Failure, Ongoing, Participant, Reply};
+use crate::notation::Notation;
+
+/// The number of games in a row that an engine loses by failing before the match ends.
+const FAILURES_MAX: u32 = 3;
+
+/// The command line of an engine, and the limits of its processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The name in errors and reports.
+    pub name: String,
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// The number of processes, which is that of concurrent games; at least 1.
+    pub processes: usize,
+    /// The longest time for a response; that for the first one of a process is at least a minute.
+    pub response_time_max: Duration,
+}
+
+/// A function that returns true once the match is stopped. The processes are then killed at once.
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The name and the version that an engine gives itself; an empty one if it gives none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The name.
+    pub name: String,
+    /// The version.
+    pub version: String,
+}
+
+/// A program that plays over the Go Text Protocol. Its processes are killed when it is dropped.
+pub struct GtpEngine {
+    settings: Settings,
+    rules: Rules,
+    identity: Identity,
+    interrupt: Interrupt,
+    sessions: Vec<Session>,
+    /// The number of games since the last one that the engine did not lose by failing.
+    failures: u32,
+}
+
+impl GtpEngine {
+    /// Starts the first process, asks for its name and version, and sets a game up in it.
+    ///
+    /// # Errors
+    /// If the protocol has no name for the game, or the process cannot be started or refuses the game.
+    pub fn start(game: &AnyGame, settings: Settings, interrupt: Interrupt) -> Result<Self, Error> {
+        let game_name = || game.spec().name.clone();
+        let notation = Notation::of(game).ok_or_else(|| Error::Game { game: game_name() })?;
+        let komi = match game {
+            AnyGame::Go(go) => Some(go.komi().points()),
+            _ => None,
+        };
+        let rules = Rules { notation, komi };
+        let mut sessions: Vec<Session> = (0..settings.processes.max(1)).map(|_| Session::default()).collect();
+        let identity = sessions[0].introduce(&settings, &interrupt, &rules);
+        let name = settings.name.clone();
+        let identity = identity.map_err(|source| Error::Start { name, game: game_name(), source: source.into() })?;
+        Ok(Self { settings, rules, identity, interrupt, sessions, failures: 0 })
+    }
+
+    /// The name and the version that the engine gives itself.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The command line and the limits.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Gives each game that has no process an idle one.
+    fn seat(&mut self, games: &[Ongoing<'_, AnyPosition>]) {
+        for Ongoing { number, .. } in games {
+            if self.sessions.iter().all(|session| session.game() != Some(*number)) {
+                let idle = self.sessions.iter_mut().find(|session| session.game().is_none());
+                idle.expect("each game has a process").seat(*number);
+            }
+        }
+    }
+
+    /// Returns the answer of each game's process. They think at the same time.
+    fn answers(&mut self, game: &AnyGame, games: &[Ongoing<'_, AnyPosition>]) -> Result<Vec<(usize, Answer)>, Error> {
+        let Self { settings, rules, interrupt, sessions, .. } = self;
+        let (settings, rules, interrupt) = (&*settings, &*rules, &*interrupt);
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for session in sessions {
+                let Some(index) = games.iter().position(|ongoing| Some(ongoing.number) == session.game()) else {
+                    continue;
+                };
+                let answer = move || (index, session.answer(settings, interrupt, rules, game, &games[index]));
+                let spawned = thread::Builder::new().name("engine-game".into()).spawn_scoped(scope, answer);
+                threads.push(spawned.map_err(|source| Error::Thread { name: settings.name.clone(), source })?);
+            }
+            Ok(threads.into_iter().map(|thread| thread.join().expect("the thread of a game does not panic")).collect())
+        })
+    }
+}
+
+impl Participant<AnyGame> for GtpEngine {
+    fn concurrent_games_max(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn reply(&mut self, game: &AnyGame, games: &[Ongoing<'_, AnyPosition>]) -> Result<Vec<Reply>, Failure> {
+        self.seat(games);
+        let mut replies: Vec<Option<Reply>> = games.iter().map(|_| None).collect();
+        for (index, answer) in self.answers(game, games)? {
+            replies[index] = Some(match answer {
+                Answer::Reply(reply) => reply,
+                Answer::Interrupted => return Err(Failure::Interrupted),
+                Answer::Failed(source) => {
+                    self.failures += 1;
+                    if self.failures >= FAILURES_MAX {
+                        let name = self.settings.name.clone();
+                        return Err(Error::Failing { name, games: self.failures, source: source.into() }.into());
+                    }
+                    Reply::Forfeit { reason: session::phrase(&source.to_string()) }
+                }
+            });
+        }
+        Ok(replies.into_iter().map(|reply| reply.expect("each game has an answer")).collect())
+    }
+
+    fn end_game(&mut self, number: usize) {
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.game() == Some(number))
+            && !session.leave()
+        {
+            self.failures = 0;
+        }
+    }
+}

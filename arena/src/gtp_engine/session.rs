@@ -1,0 +1,245 @@
+//! A process of an engine, and the game that it plays: [`Session`].
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use game::{Action, Game as _};
+use games::AnyGame;
+use protocols::gtp::{self, Controller, Fault};
+use protocols::{Color, Move, Ply};
+
+use super::{Identity, Interrupt, Settings};
+use crate::matches::{Ongoing, Reply};
+use crate::notation::Notation;
+
+/// The shortest limit for the first response of a process, which may load weights before it.
+const START_TIME: Duration = Duration::from_secs(60);
+/// The most characters of a text of an engine in a report.
+const PHRASE_CHARACTERS_MAX: usize = 200;
+
+/// The rules of the games, as the protocol names them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) notation: Notation,
+    /// The points of White, in Go.
+    pub(super) komi: Option<f32>,
+}
+
+/// A process and its game; both come and go.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    process: Option<Controller>,
+    seat: Option<Seat>,
+}
+
+/// A game of a session.
+#[derive(Debug)]
+struct Seat {
+    /// The number of the game.
+    number: usize,
+    /// The number of actions that the process knows; `None` if the game is not set up in it.
+    known_plies: Option<usize>,
+    /// Whether a process has been started again for this game.
+    is_restarted: bool,
+    /// Whether the engine has lost the game by failing.
+    has_failed: bool,
+}
+
+/// The answer of a session to a position.
+pub(super) enum Answer {
+    Reply(Reply),
+    /// The process failed again after it was started again, or does not choose a move.
+    Failed(gtp::Error),
+    /// The match is stopped.
+    Interrupted,
+}
+
+/// The step at which a command failed.
+enum Failure {
+    /// The process, its start or the set-up of a game.
+    Process(gtp::Error),
+    /// The engine refuses a move of the game.
+    Refusal(gtp::Error),
+    /// The engine refuses to choose a move, or its answer is none.
+    Choice(gtp::Error),
+}
+
+impl Session {
+    /// The number of the game that the session plays.
+    pub(super) fn game(&self) -> Option<usize> {
+        self.seat.as_ref().map(|seat| seat.number)
+    }
+
+    /// Takes a game.
+    pub(super) fn seat(&mut self, number: usize) {
+        self.seat = Some(Seat { number, known_plies: None, is_restarted: false, has_failed: false });
+    }
+
+    /// Leaves the game. Returns true if the engine has lost it by failing.
+    pub(super) fn leave(&mut self) -> bool {
+        self.seat.take().is_some_and(|seat| seat.has_failed)
+    }
+
+    /// Starts the process, sets a game up, and returns name and version.
+    pub(super) fn introduce(
+        &mut self,
+        settings: &Settings,
+        interrupt: &Interrupt,
+        rules: &Rules,
+    ) -> Result<Identity, gtp::Error> {
+        let time_max = settings.response_time_max;
+        let process = self.process(settings, interrupt)?;
+        let name = process.send("name", time_max.max(START_TIME))?;
+        // The specification demands both commands, but a program without a version plays as well.
+        let version = match process.send("version", time_max) {
+            Err(error) if !matches!(error.fault, Fault::Refused { .. }) => return Err(error),
+            answer => answer.unwrap_or_default(),
+        };
+        set_up(process, rules, time_max)?;
+        Ok(Identity { name: phrase(&name), version: phrase(&version) })
+    }
+
+    /// Returns the answer to the position of the session's game. A process that fails is started again once per game.
+    pub(super) fn answer(
+        &mut self,
+        settings: &Settings,
+        interrupt: &Interrupt,
+        rules: &Rules,
+        game: &AnyGame,
+        ongoing: &Ongoing<'_, games::AnyPosition>,
+    ) -> Answer {
+        loop {
+            let error = match self.try_answer(settings, interrupt, rules, game, ongoing) {
+                Ok(reply) => return Answer::Reply(reply),
+                Err(Failure::Refusal(error)) => {
+                    return Answer::Reply(Reply::Void { reason: phrase(&error.to_string()) });
+                }
+                Err(Failure::Process(error)) if matches!(error.fault, Fault::Interrupted) => {
+                    return Answer::Interrupted;
+                }
+                Err(Failure::Choice(error)) => {
+                    self.fail();
+                    return Answer::Failed(error);
+                }
+                Err(Failure::Process(error)) => error,
+            };
+            self.process = None;
+            let seat = self.seat.as_mut().expect("the session has a game");
+            seat.known_plies = None;
+            if std::mem::replace(&mut seat.is_restarted, true) {
+                self.fail();
+                return Answer::Failed(error);
+            }
+            tracing::warn!(%error, "the engine is started again");
+        }
+    }
+
+    fn fail(&mut self) {
+        self.seat.iter_mut().for_each(|seat| seat.has_failed = true);
+    }
+
+    /// Brings the process to the position, and lets it choose a move.
+    fn try_answer(
+        &mut self,
+        settings: &Settings,
+        interrupt: &Interrupt,
+        rules: &Rules,
+        game: &AnyGame,
+        ongoing: &Ongoing<'_, games::AnyPosition>,
+    ) -> Result<Reply, Failure> {
+        let (notation, time_max) = (rules.notation, settings.response_time_max);
+        let is_new = self.process.is_none();
+        let known_plies = self.seat.as_ref().and_then(|seat| seat.known_plies);
+        let process = self.process(settings, interrupt).map_err(Failure::Process)?;
+        if is_new {
+            process.send("name", time_max.max(START_TIME)).map_err(Failure::Process)?;
+        }
+        let known_plies = match known_plies {
+            Some(plies) => plies,
+            None => set_up(process, rules, time_max).map(|()| 0).map_err(Failure::Process)?,
+        };
+        let plies = ongoing.actions.len();
+        for (at, &action) in ongoing.actions.iter().enumerate().skip(known_plies) {
+            let ply = ply(notation, at, action);
+            process.play(notation.game(), notation.size(), ply, time_max).map_err(Failure::of_move)?;
+        }
+        let color = Color::from(game.to_move(ongoing.position));
+        let chosen = process.genmove(notation.game(), notation.size(), color, time_max).map_err(Failure::of_choice)?;
+        if let Some(seat) = &mut self.seat {
+            // The engine has played its own move.
+            seat.known_plies = Some(plies + 1);
+        }
+        Ok(reply(rules, game, ongoing.position, color, chosen))
+    }
+
+    /// Returns the process, which it starts if there is none.
+    fn process(&mut self, settings: &Settings, interrupt: &Interrupt) -> Result<&mut Controller, gtp::Error> {
+        let process = match self.process.take() {
+            Some(process) => process,
+            None => start(settings, interrupt)?,
+        };
+        Ok(self.process.insert(process))
+    }
+}
+
+impl Failure {
+    fn of_move(error: gtp::Error) -> Self {
+        match error.fault {
+            Fault::Refused { .. } => Self::Refusal(error),
+            _ => Self::Process(error),
+        }
+    }
+
+    fn of_choice(error: gtp::Error) -> Self {
+        match error.fault {
+            Fault::Refused { .. } | Fault::Move { .. } => Self::Choice(error),
+            _ => Self::Process(error),
+        }
+    }
+}
+
+fn start(settings: &Settings, interrupt: &Interrupt) -> Result<Controller, gtp::Error> {
+    let (program, arguments) = settings.words.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
+    // Some engines print pages of search on their standard error, which would hide the progress of the match.
+    let mut process = Controller::start(&settings.name, Command::new(program).args(arguments).stderr(Stdio::null()))?;
+    let interrupt = Arc::clone(interrupt);
+    process.interrupt_when(move || interrupt());
+    Ok(process)
+}
+
+/// Sets the start of a game up.
+fn set_up(process: &mut Controller, rules: &Rules, time_max: Duration) -> Result<(), gtp::Error> {
+    let Rules { notation, komi } = rules;
+    process.send(&format!("boardsize {}", notation.size().width()), time_max)?;
+    if let Some(komi) = komi {
+        process.send(&format!("komi {komi}"), time_max)?;
+    }
+    process.send("clear_board", time_max).map(drop)
+}
+
+/// Returns the move of the action at this ply. The players of all games alternate, also over passes.
+fn ply(notation: Notation, at: usize, action: Action) -> Ply {
+    let color = if at.is_multiple_of(2) { Color::Black } else { Color::White };
+    Ply { color, played: notation.to_move(color, action) }
+}
+
+/// Returns the reply that a move of the engine is, by the rules of this program.
+fn reply(rules: &Rules, game: &AnyGame, position: &games::AnyPosition, color: Color, chosen: Move) -> Reply {
+    if chosen == Move::Resign {
+        return Reply::Resign;
+    }
+    let notation = rules.notation;
+    match notation.to_action(color, chosen).filter(|&action| game.is_legal(position, action)) {
+        Some(action) => Reply::Play(action),
+        None => {
+            let name = notation.game().move_name(notation.size(), chosen);
+            Reply::Forfeit { reason: format!("{name} is illegal by the rules of {}", game.spec().name) }
+        }
+    }
+}
+
+/// Returns the text as one line of limited length.
+pub(super) fn phrase(text: &str) -> String {
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(PHRASE_CHARACTERS_MAX).collect()
+}

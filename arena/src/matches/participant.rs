@@ -1,0 +1,76 @@
+//! The players of a match: [`Participant`], of which every [`Contestant`] is one.
+
+use game::{Action, Game};
+
+use crate::contestant::Contestant;
+use crate::gtp_engine;
+
+/// A player of a match, which sees the moves of each game and not only its position.
+pub trait Participant<G: Game> {
+    /// Returns the most games that the player can play at a time; without a limit by default.
+    fn concurrent_games_max(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Returns a reply in each of `games`, none of which is over.
+    ///
+    /// # Errors
+    /// If the player can play no more games.
+    fn reply(&mut self, game: &G, games: &[Ongoing<'_, G::Position>]) -> Result<Vec<Reply>, Failure>;
+
+    /// Takes notice that a game is over or will not be continued.
+    fn end_game(&mut self, number: usize) {
+        let _ = number;
+    }
+}
+
+/// A game that is not over.
+#[derive(Debug)]
+pub struct Ongoing<'a, P> {
+    /// The number of the game among those that have begun and not ended.
+    pub number: usize,
+    /// All actions from the start of the game, those of the opening first.
+    pub actions: &'a [Action],
+    /// The position after them.
+    pub position: &'a P,
+}
+
+/// A player's reply to a position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// A legal action.
+    Play(Action),
+    /// The player gives the game up.
+    Resign,
+    /// The player loses the game because it broke the rules or failed.
+    Forfeit {
+        /// The reason, as a phrase.
+        reason: String,
+    },
+    /// The game has no result, by no clear fault of either player. The other game of its opening is not played either.
+    Void {
+        /// The reason, as a phrase.
+        reason: String,
+    },
+}
+
+/// The reason for which a participant can play no more games.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The evaluator failed.
+    #[error(transparent)]
+    Evaluator(#[from] inference::Error),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] gtp_engine::Error),
+    /// The match was stopped while the participant chose a move.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl<G: Game, C: Contestant<G>> Participant<G> for C {
+    fn reply(&mut self, game: &G, games: &[Ongoing<'_, G::Position>]) -> Result<Vec<Reply>, Failure> {
+        let positions: Vec<G::Position> = games.iter().map(|game| game.position.clone()).collect();
+        Ok(self.choose(game, &positions)?.into_iter().map(Reply::Play).collect())
+    }
+}

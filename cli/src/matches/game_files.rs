@@ -1,0 +1,148 @@
+//! Writes the games of a match as records in SGF: one file per game.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, ensure};
+use arena::matches::{GameEnd, Pair, Played, PlayedGame};
+use game::Outcome;
+use games::AnyGame;
+use protocols::sgf::{Property, Tree};
+use protocols::{GameResult, Victory};
+
+use super::report::{MatchPlayer, Report};
+use crate::sgf::Recorder;
+
+/// The comment at each move of an opening.
+const OPENING_MOVE: &str = "random move of the opening";
+
+/// The date of the games, as `2026-01-31`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Date(String);
+
+impl FromStr for Date {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('-').collect();
+        let number = |part: &str, digits: usize| {
+            (part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()))
+                .then(|| part.parse::<u16>().ok())?
+        };
+        let is_date = match *parts {
+            [year, month, day] => {
+                number(year, 4).is_some()
+                    && number(month, 2).is_some_and(|month| (1..=12).contains(&month))
+                    && number(day, 2).is_some_and(|day| (1..=31).contains(&day))
+            }
+            _ => false,
+        };
+        if is_date { Ok(Self(text.to_owned())) } else { Err(format!("`{text}` is not a date such as 2026-01-31")) }
+    }
+}
+
+/// A folder for the records of a match.
+#[derive(Debug)]
+pub(super) struct GameFiles {
+    folder: PathBuf,
+}
+
+impl GameFiles {
+    /// Creates the folder unless it exists.
+    ///
+    /// # Errors
+    /// The game has no records in SGF, the folder cannot be created, or it holds records already.
+    pub(super) fn create(folder: &Path, game: &AnyGame) -> anyhow::Result<Self> {
+        Recorder::of(game)?;
+        let failed = || format!("--sgf: create {}", folder.display());
+        fs::create_dir_all(folder).with_context(failed)?;
+        for entry in fs::read_dir(folder).with_context(failed)? {
+            let path = entry.with_context(failed)?.path();
+            let is_record = path.extension().is_some_and(|extension| extension == "sgf");
+            ensure!(!is_record, "--sgf: {} holds records already, such as {}", folder.display(), path.display());
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Writes all games, with names that sort by pairing, opening and game: `1-0003-2.sgf`.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(super) fn write(
+        &self,
+        game: &AnyGame,
+        date: Option<&Date>,
+        report: &Report,
+        played: &[Played],
+    ) -> anyhow::Result<()> {
+        let recorder = Recorder::of(game)?;
+        let digits = |count: usize| count.to_string().len();
+        let (pairing_digits, opening_digits) = (digits(played.len()), digits(report.openings));
+        for (number, (pairing, played)) in (1..).zip(report.pairings.iter().zip(played)) {
+            let players = [pairing.a, pairing.b].map(|player| &report.players[player]);
+            for pair in played.pairs() {
+                for (first, record) in pair.games.iter().enumerate() {
+                    let (opening, game) = (pair.opening + 1, first + 1);
+                    let name = format!("{number:0pairing_digits$}-{opening:0opening_digits$}-{game}.sgf");
+                    let title = format!("pairing {number}, opening {opening}, game {game}");
+                    let names = [players[first], players[1 - first]].map(label);
+                    let tree = tree(&recorder, pair, record, names, (title, date))?;
+                    let path = self.folder.join(name);
+                    fs::write(&path, tree.to_string()).with_context(|| format!("write {}", path.display()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the record of a game with its date, its title and comments.
+fn tree(
+    recorder: &Recorder<'_>,
+    pair: &Pair,
+    record: &PlayedGame,
+    names: [String; 2],
+    (title, date): (String, Option<&Date>),
+) -> anyhow::Result<Tree> {
+    let mut tree = recorder.record(&record.actions, result(record), names)?;
+    tree.annotate(0, Property::new("GN", title));
+    if let Some(Date(date)) = date {
+        tree.annotate(0, Property::new("DT", date));
+    }
+    let forfeit = record.forfeit().map(|(_, reason)| format!("forfeited: {reason}"));
+    let repeated = pair.is_repeated.then(|| "repeats an earlier opening move by move and does not count".to_owned());
+    let comments: Vec<String> = forfeit.into_iter().chain(repeated).collect();
+    if !comments.is_empty() {
+        tree.annotate(0, Property::new("C", comments.join("\n")));
+    }
+    for node in 1..=pair.opening_plies {
+        tree.annotate(node, Property::new("C", OPENING_MOVE));
+    }
+    Ok(tree)
+}
+
+/// Returns the result of a game that the rules did not end.
+fn result(record: &PlayedGame) -> Option<GameResult> {
+    let by = match record.end {
+        GameEnd::Rules => return None,
+        GameEnd::Resigned => Victory::Resignation,
+        GameEnd::Forfeited { .. } => Victory::Forfeit,
+    };
+    match record.outcome {
+        Outcome::Win(winner) => Some(GameResult::Win { color: winner.into(), by }),
+        Outcome::Draw | Outcome::Finished | Outcome::Truncated => None,
+    }
+}
+
+/// Returns the name of a player, with the weights version or the program.
+fn label(player: &MatchPlayer) -> String {
+    let MatchPlayer { name, weights_version, simulations, engine, .. } = player;
+    match (weights_version, simulations, engine) {
+        (_, _, Some(engine)) => format!("{name} ({})", engine.title()),
+        (Some(version), Some(simulations), None) => {
+            format!("{name} (weights version {version}, {simulations} simulations)")
+        }
+        _ => name.clone(),
+    }
+}

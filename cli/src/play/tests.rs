@@ -1,0 +1,179 @@
+//! Tests of sessions whose person is a list of lines.
+
+use clap::Parser as _;
+use evaluator_doubles::{Fault, Faulty, Scripted, Uniform};
+use games::{ConnectFour, Hex, TicTacToe};
+use inference::{Evaluator, Wdl};
+
+use super::*;
+use crate::Cli;
+
+#[test]
+fn the_person_moves_first_unless_second_is_given() {
+    let person = |words: &[&str]| {
+        let words = [&["zerofleet", "play", "--run", "first"], words].concat();
+        match Cli::try_parse_from(words).unwrap().command {
+            crate::Command::Play(args) => args.settings(SearchSettings::default()).person,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((person(&[]), person(&["--second"])), (Player::First, Player::Second));
+}
+
+/// Returns an evaluator that prefers low actions, the first legal one most.
+fn prefers_low_actions<G: Game>(game: &G) -> impl Evaluator + 'static + use<G> {
+    Scripted::new(game.spec().observation, 3, |_: &[f32], legal: &[Action], priors: &mut [f32]| {
+        let sum = (legal.len() * (legal.len() + 1) / 2) as f32;
+        for (rank, prior) in priors.iter_mut().enumerate() {
+            *prior = (legal.len() - rank) as f32 / sum;
+        }
+        Wdl { win: 0.5, draw: 0.25, loss: 0.25 }
+    })
+}
+
+/// Returns the output for these lines of input.
+fn session<G: Game>(game: &G, settings: &Settings, lines: &[&str]) -> String {
+    let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    transcript(game, settings, input.as_bytes())
+}
+
+fn transcript<G: Game>(game: &G, settings: &Settings, mut input: &[u8]) -> String {
+    let mut output = Vec::new();
+    let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(game))]);
+    play(game, settings, &mut networks, &mut input, &mut output, &mut |_, _| Ok(())).unwrap();
+    String::from_utf8(output).unwrap()
+}
+
+/// The raw policy plays the lowest empty cell, so that every move of the transcript follows from the board.
+///
+/// `UPDATE_GOLDEN=1 cargo test -p cli play` rewrites the transcript.
+#[test]
+fn a_session_matches_the_golden_transcript() {
+    let lines = ["hint", "5", "5", "x", "back", "3", "5", "7", "7", "back", "sides", "quit"];
+    let text = session(&TicTacToe::new(), &Settings { listed_moves: 2, ..Settings::new(0) }, &lines);
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/play/tests/session.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(golden, &text).unwrap();
+    }
+    assert!(text == std::fs::read_to_string(golden).unwrap(), "the transcript is now:\n{text}");
+}
+
+#[test]
+fn a_search_shows_its_visits_and_proven_values() {
+    let cells = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    // Illegal moves are reported and skipped. Four empty cells have 24 orders, and all are searched.
+    let text = session(&TicTacToe::new(), &Settings::new(400), &cells);
+    assert!(text.contains(", a proven "), "{text}");
+    let settings = Settings { listed_moves: 7, ..Settings::new(100) };
+    let text = session(&ConnectFour::new(), &settings, &["hint"]);
+    let rows = text.lines().skip_while(|line| !line.contains("visits")).skip(1).take(7);
+    let visits: Vec<u32> = rows.map(|row| row.split_whitespace().nth(2).unwrap().parse().unwrap()).collect();
+    assert_eq!(visits.iter().sum::<u32>(), 100, "{text}");
+}
+
+#[test]
+fn a_win_in_one_is_played_and_called_proven() {
+    let game = TicTacToe::new();
+    let settings = Settings { person: Player::Second, ..Settings::new(200) };
+    let mut output = Vec::new();
+    let mut uniform = Networks::Evaluators(vec![Box::new(Uniform::new(game.spec().observation))]);
+    // The second player plays in a row of its own and never blocks.
+    let mut input: &[u8] = "1\n2\n3\n4\n5\n6\n7\n8\n9\n".as_bytes();
+    play(&game, &settings, &mut uniform, &mut input, &mut output, &mut |_, _| Ok(())).unwrap();
+    let text = String::from_utf8(output).unwrap();
+    assert!(text.contains("a proven win"), "{text}");
+    assert!(text.contains("the program wins"), "{text}");
+}
+
+#[test]
+fn the_program_begins_when_the_person_is_second() {
+    let settings = Settings { person: Player::Second, ..Settings::new(0) };
+    let text = session(&ConnectFour::new(), &settings, &["quit"]);
+    assert!(text.contains("the program plays 1"), "{text}");
+    assert!(text.ends_with("second player> goodbye\n"), "{text}");
+}
+
+#[test]
+fn the_end_of_input_ends_the_game() {
+    let text = transcript(&ConnectFour::new(), &Settings::new(0), b"");
+    assert!(text.ends_with("first player> \nend of input: goodbye\n"), "{text}");
+    let unfinished_line = transcript(&ConnectFour::new(), &Settings::new(0), b"4");
+    assert!(unfinished_line.contains("the program plays 1"), "{unfinished_line}");
+}
+
+#[test]
+fn bad_input_is_reported_and_read_again() {
+    let game = ConnectFour::new();
+    let check = |input: &[u8], expected: &str| {
+        let text = transcript(&game, &Settings::new(0), input);
+        assert!(text.contains(expected), "{input:?} is reported as\n{text}");
+        assert!(text.ends_with("end of input: goodbye\n"), "{input:?} ends with\n{text}");
+    };
+    check(b"8\n", "`8` is not a move: expected a column from 1 to 7; `help` lists the commands");
+    check(b"\xff\xfe\n", "is not a move");
+    check(&[b'4'; 5_000], "the line is too long for a move or a command");
+    check(b"back\n", "no move to take back: you have not moved yet");
+    check(b"1\n1\n1\n1\n", "`1` is not legal here");
+    check(b"help\n", "take back your last move and the answer to it");
+}
+
+#[test]
+fn after_the_end_back_and_new_still_work() {
+    let lines = ["3", "5", "7", "9", "hint", "sides", "back", "9", "7", "new", "quit"];
+    let text = session(&TicTacToe::new(), &Settings::new(0), &lines);
+    assert_eq!(text.matches("you win").count(), 2, "{text}");
+    assert!(text.contains("the game is over: `new` starts another"), "{text}");
+    assert!(text.contains("the game is over: there is no move to suggest"), "{text}");
+}
+
+#[test]
+fn a_swap_is_a_move_like_any_other() {
+    let game = Hex::new(games::hex::Size::MIN);
+    let settings = Settings { person: Player::Second, ..Settings::new(0) };
+    let text = session(&game, &settings, &["swap", "swap", "quit"]);
+    assert!(text.contains("`swap` is not legal here"), "{text}");
+}
+
+#[test]
+fn a_failing_evaluator_ends_the_game_with_its_error() {
+    let game = TicTacToe::new();
+    let mut faulty = Networks::Evaluators(vec![Box::new(Faulty::new(game.spec().observation, Fault::Backend, 0))]);
+    let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
+    let played = play(&game, &Settings::new(0), &mut faulty, &mut input, &mut output, &mut |_, _| Ok(()));
+    let error = played.unwrap_err();
+    assert!(matches!(error, Error::Evaluator(_)), "{error}");
+}
+
+/// Returns the games that a session saves, with the side of the person.
+fn saved(settings: &Settings, lines: &str) -> Vec<(usize, Player)> {
+    let game = TicTacToe::new();
+    let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(&game))]);
+    let mut saved = Vec::new();
+    let mut save = |actions: &[Action], person: Player| -> anyhow::Result<()> {
+        game.replay(actions)?;
+        saved.push((actions.len(), person));
+        Ok(())
+    };
+    play(&game, settings, &mut networks, &mut lines.as_bytes(), &mut Vec::new(), &mut save).unwrap();
+    saved
+}
+
+#[test]
+fn a_game_is_saved_after_every_move_and_a_new_one_with_its_first() {
+    let first = |plies: usize| (plies, Player::First);
+    // The program answers each move; two plies are taken back at once.
+    assert_eq!(saved(&Settings::new(0), "5\n6\nback\nquit\n"), [1, 2, 3, 4, 2].map(first));
+    assert_eq!(saved(&Settings::new(0), "5\nback\nnew\nhint\n"), [1, 2].map(first));
+    let second = Settings { person: Player::Second, ..Settings::new(0) };
+    assert_eq!(saved(&second, "nonsense\n"), [(1, Player::Second)]);
+}
+
+#[test]
+fn a_game_that_cannot_be_saved_ends_the_session_with_the_reason() {
+    let game = TicTacToe::new();
+    let mut networks = Networks::Evaluators(vec![Box::new(prefers_low_actions(&game))]);
+    let mut save = |_: &[Action], _: Player| Err(anyhow::anyhow!("the disk is full"));
+    let (mut input, mut output): (&[u8], _) = ("5\n".as_bytes(), Vec::new());
+    let played = play(&game, &Settings::new(0), &mut networks, &mut input, &mut output, &mut save);
+    assert_eq!(service::chain(&played.unwrap_err().into()), "save the game: the disk is full");
+}

@@ -1,0 +1,76 @@
+//! Games as records in SGF: [`Recorder`].
+
+use anyhow::Context as _;
+use arena::notation::Notation;
+use game::{Action, Game as _, Outcome, Player};
+use games::{AnyGame, AnyPosition};
+use protocols::sgf::{GameFile, Tree};
+use protocols::{BoardGame, Color, GameResult, Ply, Record, Setup, Victory};
+
+/// The rules of Go, in the words of the property `RU`, which has no name for them.
+const GO_RULES: &str = "Tromp-Taylor without suicide";
+
+/// The form of a game's records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recorder<'a> {
+    game: &'a AnyGame,
+    notation: Notation,
+}
+
+impl<'a> Recorder<'a> {
+    /// Returns the form of the records of a game.
+    ///
+    /// # Errors
+    /// SGF has no such game.
+    pub(crate) fn of(game: &'a AnyGame) -> anyhow::Result<Self> {
+        let notation = Notation::of(game).with_context(|| {
+            format!("--sgf: {} has no records in SGF; Go, Hex, Othello and Gomoku have", game.spec().name)
+        })?;
+        Ok(Self { game, notation })
+    }
+
+    /// Returns a record: node 0 holds its properties, node i the move i. `result` replaces that of the rules.
+    ///
+    /// # Errors
+    /// The actions are not legal.
+    pub(crate) fn record(
+        &self,
+        actions: &[Action],
+        result: Option<GameResult>,
+        names: [String; 2],
+    ) -> anyhow::Result<Tree> {
+        let Self { game, notation } = *self;
+        let mut position = game.start();
+        let mut setup = Setup::empty(notation.size());
+        let komi = match game {
+            AnyGame::Go(go) => Some(go.komi().points()),
+            _ => None,
+        };
+        setup.komi = komi.unwrap_or(0.0);
+        let mut record = Record::new(setup);
+        for &action in actions {
+            let color = Color::from(game.to_move(&position));
+            game.try_play(&mut position, action)?;
+            record.plies.push(Ply { color, played: notation.to_move(color, action) });
+        }
+        let result = result.or_else(|| self.result(&position));
+        let [black, white] = names.map(Some);
+        let rules = (notation.game() == BoardGame::Go).then(|| GO_RULES.to_owned());
+        let file = GameFile { komi, black, white, rules, ..GameFile::new(notation.game(), record, result) };
+        Ok(file.to_tree())
+    }
+
+    /// Returns the result by the rules; `None` if the game is not over.
+    fn result(&self, position: &AnyPosition) -> Option<GameResult> {
+        let outcome = self.game.outcome(position)?;
+        if let (AnyGame::Go(go), AnyPosition::Go(position)) = (self.game, position) {
+            let area = go.area(position);
+            let [black, white] = [Player::First, Player::Second].map(|player| area.points(player) as f32);
+            return Some(GameResult::from_margin(black - white - go.komi().points()));
+        }
+        Some(match outcome {
+            Outcome::Win(winner) => GameResult::Win { color: winner.into(), by: Victory::Unspecified },
+            Outcome::Draw | Outcome::Finished | Outcome::Truncated => GameResult::Draw,
+        })
+    }
+}
