@@ -44,7 +44,7 @@ pub use recorded::Recorded;
 pub use side::Side;
 
 registry! { $
-    // Two players, searched by their rules, in positions much smaller than the largest one of all games: decision 0077.
+    // Two players, searched by their rules, in positions of a few words: decision 0077.
     own {
         tic_tac_toe::TicTacToe,
         connect_four::ConnectFour,
