@@ -24,8 +24,8 @@ const DEADLINE: Duration = Duration::from_secs(180);
 /// must not fire.
 const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "InferenceOverloaded", "ActorsOnOldWeights"];
 
-/// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis, several
-/// boards, accelerators and trace spans.
+/// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
+/// several boards, accelerators and trace spans.
 const NOT_SEEN_HERE: [&str; 33] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
