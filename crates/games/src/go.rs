@@ -13,6 +13,7 @@ mod area;
 mod board;
 mod komi;
 mod past;
+mod setup;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub use area::Area;
 use board::Board;
 pub use komi::Komi;
 use past::Past;
+pub use setup::SetupError;
 
 /// The registry entry of Go.
 pub const ENTRY: Entry = Entry {

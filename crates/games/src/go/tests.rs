@@ -1,4 +1,5 @@
 mod reference;
+mod setup;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -22,12 +22,17 @@ pub(super) struct Reference {
 
 impl Reference {
     pub(super) fn new(size: usize) -> Self {
-        let board = vec![EMPTY; size * size];
+        Self::of(vec![EMPTY; size * size], BLACK)
+    }
+
+    /// A game that begins with this board.
+    pub(super) fn of(board: Vec<char>, mover: char) -> Self {
+        let size = board.len().isqrt();
         let touch =
             |one: usize, other: usize| (one / size).abs_diff(other / size) + (one % size).abs_diff(other % size) == 1;
         let cells = || 0..size * size;
         let neighbours = cells().map(|one| cells().filter(|&other| touch(one, other)).collect()).collect();
-        Self { neighbours, boards: vec![board.clone()], board, mover: BLACK, passes: 0 }
+        Self { neighbours, boards: vec![board.clone()], board, mover, passes: 0 }
     }
 
     /// The legal actions, ascending; `size²` is the pass.
