@@ -25,7 +25,7 @@ pub(crate) fn check(bytes: &[u8]) {
         _ => Err(io::ErrorKind::NotFound.into()),
     };
     let host = Host { clock: &clock, read_file: &record };
-    let settings = Settings { visits: 2, lag: Duration::from_millis(1) };
+    let settings = Settings { visits: 2, time: None, lag: Duration::from_millis(1) };
     let mut output = Vec::new();
     let mut engine = FirstCell::new(game.unwrap_or(BoardGame::Gomoku));
     match game {

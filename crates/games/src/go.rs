@@ -12,6 +12,7 @@
 mod area;
 mod board;
 mod komi;
+mod setup;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use crate::side::Side;
 pub use area::Area;
 use board::Board;
 pub use komi::Komi;
+pub use setup::SetupError;
 
 /// The registry entry of Go.
 pub const ENTRY: Entry = Entry {

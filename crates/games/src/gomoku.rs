@@ -69,6 +69,12 @@ impl Gomoku {
         Self { spec, size, board: (0..cells).collect(), symmetries }
     }
 
+    /// Returns the owner of the stone on a cell, which is numbered as the actions are.
+    #[must_use]
+    pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
+        [Player::First, Player::Second].into_iter().find(|player| position.stones[player.index()].contains(cell))
+    }
+
     fn cells(&self) -> usize {
         self.size * self.size
     }

@@ -86,6 +86,12 @@ impl Hex {
         Action(narrow(self.cells()))
     }
 
+    /// Returns the owner of the stone on a cell of the rendered board, numbered row by row from the top.
+    #[must_use]
+    pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
+        [Player::First, Player::Second].into_iter().find(|player| position.stones[player.index()].contains(cell))
+    }
+
     fn cells(&self) -> usize {
         self.size * self.size
     }

@@ -121,6 +121,14 @@ impl Othello {
         Action(narrow(self.layout.cells()))
     }
 
+    /// Returns the owner of the disc on a cell, which is numbered as the actions are.
+    #[must_use]
+    pub fn disc(&self, position: &Position, cell: usize) -> Option<Player> {
+        let (Position { own, opponent, to_move, .. }, cell) = (*position, self.layout.cell(cell));
+        let is_own = own & cell != 0;
+        (is_own || opponent & cell != 0).then_some(if is_own { to_move } else { to_move.opponent() })
+    }
+
     fn position(&self, own: u64, opponent: u64, to_move: Player) -> Position {
         Position { own, opponent, placements: placements(own, opponent) & self.layout.board(), to_move }
     }

@@ -44,7 +44,7 @@ impl FirstCell {
     pub fn new(game: BoardGame) -> Self {
         let size = Size::square(9).expect("boards have up to 52 cells a side");
         let rules = if game == BoardGame::Go { Rules::Go(GoRules::TROMP_TAYLOR) } else { Rules::Usual };
-        let identity = Identity { name: "first-cell".into(), version: "1.0".into(), game, size, rules };
+        let identity = Identity { name: "first-cell".into(), version: "1.0".into(), game, size, komi: 0.0, rules };
         Self {
             identity,
             size,

@@ -67,8 +67,8 @@ pub trait Engine {
 /// A function that a search calls with its result so far.
 pub type Progress<'a> = dyn FnMut(&Analysis) -> ControlFlow<()> + 'a;
 
-/// The name, the version and the game of an engine, with the size and the rules that it starts with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The name, the version and the game of an engine, with the size, the komi and the rules that it starts with.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
     /// The name, without line breaks.
     pub name: String,
@@ -78,6 +78,8 @@ pub struct Identity {
     pub game: BoardGame,
     /// The size of the board of the first game.
     pub size: Size,
+    /// The komi of the first game; 0 in games but Go.
+    pub komi: f32,
     /// The rules of the first game.
     pub rules: Rules,
 }

@@ -172,7 +172,7 @@ impl Session<'_> {
         let started = (self.host.clock)();
         let expected = BoardGame::Gomoku.plies_expected(record.setup.size).saturating_sub(record.plies.len());
         let moves_left = u32::try_from(expected.div_ceil(2)).unwrap_or(u32::MAX);
-        let time = self.limits.budget(moves_left, self.settings.lag);
+        let time = self.limits.budget(moves_left, self.settings.lag).or(self.settings.time);
         let visits = time.is_none().then_some(self.settings.visits);
         let (host, input) = (self.host, &mut *self.input);
         let searched = self.engine.search(&Search { color, visits, time, restrictions: &[] }, &mut |_| {
@@ -337,7 +337,7 @@ mod tests {
             Duration::from_millis(now.get())
         };
         let host = Host { clock: &clock, read_file: &|_, _| Err(io::ErrorKind::NotFound.into()) };
-        let settings = Settings { visits: 50, lag: Duration::from_millis(10) };
+        let settings = Settings { visits: 50, time: None, lag: Duration::from_millis(10) };
         let (mut engine, mut output) = (FirstCell::new(BoardGame::Gomoku), Vec::new());
         serve(&mut engine, &mut Script::new(text, 100), &mut output, &host, &settings).unwrap();
         let text = String::from_utf8(output).unwrap();

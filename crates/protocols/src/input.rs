@@ -1,7 +1,10 @@
-//! Lines of input with a limit of length: [`Line`], [`Input`], of files [`Lines`], of pipes [`Background`].
+//! Lines of input with a limit of length: [`Line`], [`Input`], of files [`Lines`], of pipes [`Background`], which a
+//! [`Stopper`] ends.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 
 /// The lines that are read ahead. The other side waits when there are more.
@@ -67,7 +70,25 @@ impl<R: BufRead> Input for Lines<R> {
 #[derive(Debug)]
 pub struct Background {
     lines: Receiver<Line>,
+    /// The line that is next, if it was looked at; [`Line::End`] remains.
     waiting: Option<Line>,
+    stopper: Stopper,
+}
+
+/// Ends the lines of a [`Background`] from another thread, such as one that handles signals.
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    is_stopped: Arc<AtomicBool>,
+    lines: SyncSender<Line>,
+}
+
+impl Stopper {
+    /// Ends the input: its next line is [`Line::End`], also for a session that waits for one.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        // A session that waits has an empty channel.
+        let _ = self.lines.try_send(Line::End);
+    }
 }
 
 impl Background {
@@ -77,6 +98,7 @@ impl Background {
     /// If the thread cannot be started.
     pub fn start(source: impl Read + Send + 'static, bytes_max: usize) -> io::Result<Self> {
         let (sender, lines) = sync_channel(LINES_AHEAD);
+        let stopper = Stopper { is_stopped: Arc::default(), lines: sender.clone() };
         let read = move || {
             let mut source = BufReader::new(source);
             loop {
@@ -88,22 +110,38 @@ impl Background {
             }
         };
         thread::Builder::new().name("input".into()).spawn(read)?;
-        Ok(Self { lines, waiting: None })
+        Ok(Self { lines, waiting: None, stopper })
+    }
+
+    /// Returns a handle that ends the input.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    fn look_for_stop(&mut self) {
+        if self.stopper.is_stopped.load(Ordering::Acquire) {
+            self.waiting = Some(Line::End);
+        }
     }
 }
 
 impl Input for Background {
     fn next(&mut self) -> Line {
-        // The thread drops its sender behind the end of the input.
-        self.waiting.take().unwrap_or_else(|| self.lines.recv().unwrap_or(Line::End))
+        if *self.peek() == Line::End {
+            return Line::End;
+        }
+        self.waiting.take().unwrap_or(Line::End)
     }
 
     fn peek(&mut self) -> &Line {
+        self.look_for_stop();
         let lines = &self.lines;
         self.waiting.get_or_insert_with(|| lines.recv().unwrap_or(Line::End))
     }
 
     fn waiting(&mut self) -> Option<&Line> {
+        self.look_for_stop();
         if self.waiting.is_none() {
             self.waiting = match self.lines.try_recv() {
                 Ok(line) => Some(line),
@@ -175,5 +213,21 @@ mod tests {
         }
         assert_eq!(input.next(), Line::Text("a".into()));
         assert_eq!(input.waiting(), None);
+    }
+
+    #[test]
+    fn a_stopped_input_is_at_its_end_whether_lines_wait_or_the_session_does() {
+        let mut input = Background::start(&b"a\nb\n"[..], 8).unwrap();
+        assert_eq!(input.next(), Line::Text("a".into()));
+        input.stopper().stop();
+        assert_eq!(input.waiting(), Some(&Line::End));
+        assert_eq!([input.next(), input.next()], [Line::End, Line::End]);
+
+        let (reader, _writer) = io::pipe().unwrap();
+        let mut input = Background::start(reader, 8).unwrap();
+        let stopper = input.stopper();
+        let session = thread::spawn(move || input.next());
+        stopper.stop();
+        assert_eq!(session.join().unwrap(), Line::End);
     }
 }

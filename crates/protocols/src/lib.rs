@@ -30,7 +30,7 @@ pub use board::{Cell, Size, Stone};
 pub use color::Color;
 pub use engine::{Engine, Error, Identity, Progress, Restriction, RestrictionKind, Search, Setup, Status};
 pub use host::Host;
-pub use input::{Background, Input, Line, Lines};
+pub use input::{Background, Input, Line, Lines, Stopper};
 pub use notation::{BoardGame, Move};
 pub use record::{Ply, Record};
 pub use result::{GameResult, Victory};

@@ -30,6 +30,6 @@ mod value_range;
 
 pub use proven::Proven;
 pub use request::{Expansion, Request, Selection};
-pub use root_policy::RootView;
+pub use root_policy::{RootView, VariationStep};
 pub use settings::{Dirichlet, EarlyStop, Exploration, SearchAlgorithm, Settings, Solver, ValueRange, ValueSpan};
 pub use tree::Tree;

@@ -155,6 +155,15 @@ pub(crate) fn is_decided(arena: &Arena, node: &Node, left: u32) -> bool {
     most > second + left
 }
 
+/// A step of a variation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VariationStep {
+    /// The action.
+    pub action: Action,
+    /// The completed visits of what is behind it.
+    pub visits: u32,
+}
+
 /// A view of the result of a search at its expanded root. Per-action results are in the order of
 /// [`actions`](Self::actions).
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,8 @@ use crate::proven::Proven;
 use crate::request::{Expansion, Request, Selection, expand};
 use crate::reuse::{Move, keep_subtree};
 use crate::root_policy::{
-    RootView, candidates, edge_proven, improved_logits, improved_policy, is_decided, most_visited, visit_shares,
+    RootView, VariationStep, candidates, edge_proven, edge_visits, improved_logits, improved_policy, is_decided,
+    most_visited, visit_shares,
 };
 use crate::select::{Descent, Rule, chance, descend};
 use crate::sequential_halving::{Candidate, CandidateStatus, SequentialHalving};
@@ -282,16 +283,26 @@ impl<S> Tree<S> {
     /// to the first chance node.
     pub fn principal_variation(&self, out: &mut Vec<Action>) {
         out.clear();
-        let best = self.best_action();
-        let mut next = self.node().edges().find(|&edge| self.arena.edges.action(edge) == best);
-        while let Some(edge) = next {
-            out.push(self.arena.edges.action(edge));
-            next = match self.arena.edges.child(edge) {
-                NodeId::NONE => None,
-                child if self.arena.node(child).visits <= 1 || self.arena.node(child).is_chance => None,
-                child => most_visited(&self.arena, self.arena.node(child)),
-            };
-        }
+        out.extend(self.line(self.best_action()).map(|edge| self.arena.edges.action(edge)));
+    }
+
+    /// Returns the variation that begins with an action of the root: then the most visited replies, up to the first
+    /// chance node. It is empty if the root has no such action.
+    #[must_use]
+    pub fn variation(&self, first: Action) -> Vec<VariationStep> {
+        let step =
+            |edge| VariationStep { action: self.arena.edges.action(edge), visits: edge_visits(&self.arena, edge) };
+        self.line(first).map(step).collect()
+    }
+
+    /// The edges of the variation that begins with an action of the root.
+    fn line(&self, first: Action) -> impl Iterator<Item = EdgeId> {
+        let first = self.node().edges().find(|&edge| self.arena.edges.action(edge) == first);
+        std::iter::successors(first, |&edge| match self.arena.edges.child(edge) {
+            NodeId::NONE => None,
+            child if self.arena.node(child).visits <= 1 || self.arena.node(child).is_chance => None,
+            child => most_visited(&self.arena, self.arena.node(child)),
+        })
     }
 
     /// The number of nodes in the tree.

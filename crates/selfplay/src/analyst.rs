@@ -3,11 +3,11 @@
 use game::Game;
 use inference::{Error, Evaluator};
 use rand::Rng;
-use search::{EarlyStop, Exploration, SearchAlgorithm, Settings as SearchSettings, Tree};
+use search::{Exploration, Settings as SearchSettings, Tree};
 
 use crate::analysis::{Analysis, searched};
 use crate::leaf_batcher::{BatchContext, Buffers, LeafBatcher, Limits, NetworkLeaves};
-use crate::tree_search::{TreeSearch, settings_by_rules};
+use crate::tree_search::{TreeSearch, settings_by_rules, settings_of_any_length};
 
 /// Searches one position in steps, each of which continues the tree of the last. It always uses pUCT, since sequential
 /// halving requires its budget at the start. Rewards are not discounted: it serves games that are scored by their
@@ -35,10 +35,7 @@ impl<G: Game> Analyst<G> {
     /// If the position is over: there is no action to choose.
     pub fn new(game: G, position: G::Position, search: &SearchSettings, leaves_per_batch: usize) -> Self {
         assert!(game.outcome(&position).is_none(), "a position that is over has nothing to analyse");
-        // The search does not stop early, because the caller decides its length.
-        let search =
-            SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() };
-        let search = settings_by_rules(game.spec(), &search);
+        let search = settings_by_rules(game.spec(), &settings_of_any_length(search));
         Self {
             search: TreeSearch::new(&search, 0),
             batcher: LeafBatcher::new(&game),

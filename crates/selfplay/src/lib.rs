@@ -3,7 +3,8 @@
 //! [`Episodes`] advance many games together under [`Settings`]: each [`Round`] gathers leaves from every game,
 //! evaluates one batch, applies the answers and records the moves; results are [`FinishedEpisode`]s. [`analyse`]
 //! searches given positions under [`AnalysisSettings`] and returns an [`Analysis`] of each, [`analyse_together`]
-//! searches one with many threads, [`Analyst`] one in steps; [`playouts`] is a baseline opponent without a network.
+//! searches one with many threads, [`Analyst`] one in steps, [`GameSearch`] those of one game, in which it keeps the tree;
+//! [`playouts`] is a baseline opponent without a network.
 //! [`LatentEpisodes`] and [`latent::analyse`] do the same with search in a learned model, the former also in
 //! environments outside this process; [`Reanalysis`] searches the positions of stored trajectories again.
 //!
@@ -15,6 +16,7 @@ mod analyst;
 pub mod config;
 mod episode;
 mod episodes;
+mod game_search;
 mod images;
 pub mod latent;
 mod leaf_batcher;
@@ -35,12 +37,14 @@ pub use config::{
 };
 pub use episode::{Ending, EpisodeProgress, FinishedEpisode};
 pub use episodes::Episodes;
+pub use game_search::{Findings, GameSearch, Limits};
 pub use latent::{Error, LatentEpisodes};
 pub use parallel::analyse_together;
 pub use reanalysis::{Reanalysed, Reanalysis, Unusable};
 pub use round::{Calibration, Round};
 pub use search::{
     Dirichlet, EarlyStop, Exploration, Proven, SearchAlgorithm, Settings as SearchSettings, Solver, ValueRange,
+    VariationStep,
 };
 pub use searchable::{NotSearchable, check_searchable};
 pub use seeds::evaluation_seed;

@@ -6,6 +6,7 @@
 //! search.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow::{self, Continue};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;
 
@@ -35,16 +36,52 @@ pub fn analyse_together<G: Game>(
     rng: &mut impl Rng,
 ) -> Result<Analysis, Error> {
     assert!(game.outcome(position).is_none(), "a position that is over has nothing to analyse");
+    let mut search = TreeSearch::new(&settings_by_rules(game.spec(), &settings.search), 0);
+    let AnalysisSettings { simulations, leaves_per_tree, discount, .. } = *settings;
+    let effort = Effort { simulations, leaves: leaves_per_tree, completed: usize::MAX, discount };
+    let mut progress = |_: &Tree<G::Position>| Continue(());
+    search_together(game, position, &mut search, &effort, evaluators, rng, &mut progress)?;
+    Ok(analysis_of(&search.tree, simulations))
+}
+
+/// The length of a search by many threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    /// The simulations, with those that the tree has.
+    pub(crate) simulations: u32,
+    /// The number of leaves that an evaluator gets at a time.
+    pub(crate) leaves: usize,
+    /// The maximum number of simulations that are completed without an evaluator before `progress` is called.
+    pub(crate) completed: usize,
+    /// γ.
+    pub(crate) discount: f32,
+}
+
+/// A function that a search calls after every batch, and that may end it.
+pub(crate) type TreeProgress<'a, S> = dyn FnMut(&Tree<S>) -> ControlFlow<()> + 'a;
+
+/// Searches a position that is not over with a thread for each evaluator, until the simulations are made or `progress`
+/// breaks off. The leaves in flight are then still answered: the next search continues the tree.
+///
+/// # Errors
+/// Those of the evaluators. The tree cannot be used any more.
+pub(crate) fn search_together<G: Game>(
+    game: &G,
+    position: &G::Position,
+    search: &mut TreeSearch<G::Position>,
+    effort: &Effort,
+    evaluators: &mut [Box<dyn Evaluator>],
+    rng: &mut impl Rng,
+    progress: &mut TreeProgress<'_, G::Position>,
+) -> Result<(), Error> {
     let first = evaluators.first_mut().expect("a search needs an evaluator");
     let mut buffers = Buffers::new(game);
-    let context = BatchContext::new(game, settings.discount, &NetworkLeaves::new(first.as_mut(), &mut buffers));
+    let context = BatchContext::new(game, effort.discount, &NetworkLeaves::new(first.as_mut(), &mut buffers));
     std::thread::scope(|scope| {
         let workers =
             evaluators.iter_mut().map(|evaluator| Worker::spawn(scope, evaluator.as_mut(), context)).collect();
         let mut parallel = ParallelSearch { context, workers, in_flight: VecDeque::new() };
-        let mut search = TreeSearch::new(&settings_by_rules(game.spec(), &settings.search), 0);
-        parallel.run(&mut search, position, settings, rng)?;
-        Ok(analysis_of(&search.tree, settings.simulations))
+        parallel.run(search, position, effort, rng, progress)
     })
 }
 
@@ -94,39 +131,64 @@ impl<G: Game> Worker<G> {
 }
 
 impl<G: Game> ParallelSearch<'_, G> {
-    /// Searches `position` to the end.
+    /// Searches `position` to the end, or until `progress` breaks off.
     fn run(
         &mut self,
         search: &mut TreeSearch<G::Position>,
         position: &G::Position,
-        settings: &AnalysisSettings,
+        effort: &Effort,
         rng: &mut impl Rng,
+        progress: &mut TreeProgress<'_, G::Position>,
     ) -> Result<(), Error> {
-        let limits = Limits { leaves: settings.leaves_per_tree.max(1), completed: usize::MAX };
+        let mut is_stopped = false;
         loop {
-            for (index, worker) in self.workers.iter_mut().enumerate() {
-                let Some(mut job) = worker.job.take() else { continue };
-                let begin = |tree: &mut Tree<G::Position>| tree.begin(settings.simulations, Exploration::Greedy, rng);
-                let gathered = job.batcher.gather(&self.context, search, position, limits, begin);
-                if gathered.waiting == 0 {
-                    worker.job = Some(job);
-                    break;
+            let completed = if is_stopped { 0 } else { self.gather(search, position, effort, rng) };
+            match self.in_flight.pop_front() {
+                Some(index) => self.receive(index, search)?,
+                None if is_stopped || search.tree.is_finished() => return Ok(()),
+                None => {
+                    assert!(completed > 0, "a search that is not finished and has nothing in flight goes on");
                 }
-                // A send fails only if the thread has panicked, which `done.recv()` detects.
-                let _ = worker.jobs.send(job);
-                self.in_flight.push_back(index);
             }
-            let Some(index) = self.in_flight.pop_front() else {
-                assert!(search.tree.is_finished(), "a search that is not finished and has nothing in flight goes on");
-                return Ok(());
-            };
-            let worker = &mut self.workers[index];
-            let ended = |_| Error::Backend("an evaluator's thread has ended".to_owned());
-            let mut job = worker.done.recv().map_err(ended)?;
-            std::mem::replace(&mut job.result, Ok(()))?;
-            job.batcher.answer(&self.context, &job.buffers.predictions, search);
-            worker.job = Some(job);
+            is_stopped = is_stopped || (search.tree.is_ready() && progress(&search.tree).is_break());
         }
+    }
+
+    /// Sends a batch to each free worker, and returns the number of simulations that were completed without one.
+    fn gather(
+        &mut self,
+        search: &mut TreeSearch<G::Position>,
+        position: &G::Position,
+        effort: &Effort,
+        rng: &mut impl Rng,
+    ) -> usize {
+        let limits = Limits { leaves: effort.leaves.max(1), completed: effort.completed };
+        let mut completed = 0;
+        for (index, worker) in self.workers.iter_mut().enumerate() {
+            let Some(mut job) = worker.job.take() else { continue };
+            let begin = |tree: &mut Tree<G::Position>| tree.begin(effort.simulations, Exploration::Greedy, rng);
+            let gathered = job.batcher.gather(&self.context, search, position, limits, begin);
+            completed += gathered.completed;
+            if gathered.waiting == 0 {
+                worker.job = Some(job);
+                break;
+            }
+            // A send fails only if the thread has panicked, which `done.recv()` detects.
+            let _ = worker.jobs.send(job);
+            self.in_flight.push_back(index);
+        }
+        completed
+    }
+
+    /// Waits for the batch of a worker and answers its leaves.
+    fn receive(&mut self, index: usize, search: &mut TreeSearch<G::Position>) -> Result<(), Error> {
+        let worker = &mut self.workers[index];
+        let ended = |_| Error::Backend("an evaluator's thread has ended".to_owned());
+        let mut job = worker.done.recv().map_err(ended)?;
+        std::mem::replace(&mut job.result, Ok(()))?;
+        job.batcher.answer(&self.context, &job.buffers.predictions, search);
+        worker.job = Some(job);
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@
 //! batch is evaluated, and in what happens after a finished search.
 
 use game::{Action, Game, Outcome, Player, Players, Scoring, Spec};
-use search::{Expansion, Settings as SearchSettings, Solver, Tree, ValueRange};
+use search::{EarlyStop, Expansion, SearchAlgorithm, Settings as SearchSettings, Solver, Tree, ValueRange};
 
 /// One search of a position in a tree whose nodes carry states `S`.
 pub(crate) struct TreeSearch<S> {
@@ -12,6 +12,8 @@ pub(crate) struct TreeSearch<S> {
     /// The number of this search in its [`TreeSet`].
     pub(crate) owner: usize,
     pub(crate) state: State,
+    /// The only actions of the next root that is evaluated; `None` for all legal ones.
+    pub(crate) root_actions: Option<Vec<Action>>,
 }
 
 /// The searches that share a batcher, identified by their numbers.
@@ -34,7 +36,7 @@ pub(crate) enum State {
 
 impl<S> TreeSearch<S> {
     pub(crate) fn new(settings: &SearchSettings, owner: usize) -> Self {
-        Self { tree: Tree::new(settings.clone()), owner, state: State::Unrooted }
+        Self { tree: Tree::new(settings.clone()), owner, state: State::Unrooted, root_actions: None }
     }
 
     /// Makes the next search start from a fresh root, even if the tree has one.
@@ -49,9 +51,24 @@ impl<S> TreeSearch<S> {
 
     /// Sets the root of the tree.
     pub(crate) fn root(&mut self, state: S, expansion: Expansion<'_>) {
-        self.tree.reset(state, expansion);
+        match (&self.root_actions, expansion) {
+            (Some(allowed), Expansion::Evaluated { actions, priors, value }) => {
+                let (actions, priors) = restricted(actions, priors, allowed);
+                self.tree.reset(state, Expansion::Evaluated { actions: &actions, priors: &priors, value });
+            }
+            _ => self.tree.reset(state, expansion),
+        }
         self.state = State::Rooted;
     }
+}
+
+/// Returns those of `actions` that are allowed, with their priors, which sum to one again.
+fn restricted(actions: &[Action], priors: &[f32], allowed: &[Action]) -> (Vec<Action>, Vec<f32>) {
+    let kept = actions.iter().zip(priors).filter(|(action, _)| allowed.contains(action));
+    let (actions, mut priors): (Vec<Action>, Vec<f32>) = kept.unzip();
+    let (total, count) = (priors.iter().sum::<f32>(), priors.len() as f32);
+    priors.iter_mut().for_each(|prior| *prior = if total > 0.0 { *prior / total } else { 1.0 / count });
+    (actions, priors)
 }
 
 /// A set of one search.
@@ -59,6 +76,12 @@ impl<S> TreeSet<S> for TreeSearch<S> {
     fn search(&mut self, _owner: usize) -> &mut Self {
         self
     }
+}
+
+/// Returns `search` for a search whose length is not known at its start: by pUCT, since sequential halving assigns a
+/// budget beforehand, and without an early stop, because the caller decides when it ends.
+pub(crate) fn settings_of_any_length(search: &SearchSettings) -> SearchSettings {
+    SearchSettings { algorithm: SearchAlgorithm::Puct, early_stop: EarlyStop::Never, ..search.clone() }
 }
 
 /// Returns `search` as it is by the rules of a game: values of a game that is scored by its rewards have any range, and

@@ -47,6 +47,13 @@ impl Go {
         Self { neighbours, board, boards, komi_half_points, plies_max, plies: 0, passes: 0 }
     }
 
+    /// Returns the game that begins with these stones instead, row by row from the top, and in which `to_move` plays
+    /// first.
+    #[must_use]
+    pub fn with_stones(self, stones: String, to_move: Player) -> Self {
+        Self { boards: HashSet::from([stones.clone()]), board: stones, plies: to_move.index(), ..self }
+    }
+
     /// Returns the owner of each cell: of its stone, or of the stones to which alone its empty cells lead.
     #[must_use]
     pub fn owners(&self) -> Vec<Option<Player>> {

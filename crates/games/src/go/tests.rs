@@ -1,3 +1,5 @@
+mod setup;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use reference_games::{Reference, compare_moves, compare_position, compare_tree, perft};

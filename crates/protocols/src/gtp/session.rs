@@ -38,7 +38,7 @@ pub fn serve(
     settings: &Settings,
 ) -> io::Result<()> {
     let identity = engine.identity();
-    let record = Record::new(Setup { rules: identity.rules, ..Setup::empty(identity.size) });
+    let record = Record::new(Setup { komi: identity.komi, rules: identity.rules, ..Setup::empty(identity.size) });
     record.replay(engine, 0).map_err(io::Error::other)?;
     let clock = Clock::new(TimeControl::Unlimited);
     let mut session =
@@ -130,12 +130,12 @@ impl Session<'_> {
         self.clocks = [Clock::new(control); 2];
     }
 
-    /// Returns the time for a move of `color`; `None` for any time.
+    /// Returns the time for a move of `color`: its share of the clock's, or that of the settings; `None` for any time.
     fn budget(&self, color: Color) -> Option<Duration> {
         let expected = self.game().plies_expected(self.size());
         let moves_left = expected.saturating_sub(self.record.plies.len()).div_ceil(2);
         let moves_left = u32::try_from(moves_left).unwrap_or(u32::MAX);
-        self.clocks[color.index()].budget(moves_left, self.settings.lag)
+        self.clocks[color.index()].budget(moves_left, self.settings.lag).or(self.settings.time)
     }
 
     /// Searches a move of `color` within its time, and subtracts the time that it took. Does not play it.

@@ -13,7 +13,7 @@ use crate::{Background, BoardGame, Color, Host, Input, Move, Ply, Settings, Size
 
 /// The time in which an engine that responds does so. No test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
-const SETTINGS: Settings = Settings { visits: 50, lag: Duration::from_millis(10) };
+const SETTINGS: Settings = Settings { visits: 50, time: None, lag: Duration::from_millis(10) };
 
 fn file(path: &str) -> io::Result<Vec<u8>> {
     match path {
@@ -229,6 +229,27 @@ fn a_move_takes_its_share_of_the_time() {
     // Two seconds among 30 moves less the lag are 57 looks at the clock: two for each slice of eight simulations.
     let [first, second] = [visits(&responses[1]), visits(&responses[2])];
     assert!((220..=240).contains(&first) && second <= first, "{first}, {second}");
+}
+
+#[test]
+fn a_move_has_the_time_of_the_settings_unless_the_controller_sets_one() {
+    let visits = |text: &str| {
+        let now = Cell::new(0);
+        let clock = || {
+            now.set(now.get() + 1);
+            Duration::from_millis(now.get())
+        };
+        let host = Host { clock: &clock, read_file: &|path, _| file(path) };
+        let (settings, mut output) = (Settings { time: Some(Duration::from_millis(30)), ..SETTINGS }, Vec::new());
+        let mut input = Script::new(text, 40);
+        serve(&mut FirstCell::new(BoardGame::Go), &mut input, &mut output, &host, &settings).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        let info = text.lines().find(|line| line.starts_with("info")).unwrap().to_owned();
+        info.split(' ').nth(4).unwrap().parse::<u32>().unwrap()
+    };
+    // A slice of eight simulations looks at the clock twice.
+    let [own, longer] = ["lz-genmove_analyze b", "time_settings 0 1 1\nlz-genmove_analyze b"].map(visits);
+    assert!((100..=130).contains(&own) && longer > 10 * own, "{own}, {longer}");
 }
 
 #[test]

@@ -450,6 +450,25 @@ fn the_principal_variation_starts_with_the_best_action() {
     }
 }
 
+#[test]
+fn every_variation_begins_with_its_action_and_the_visits_along_it_fall() {
+    for toy in games(20, 7, Turns::Alternating) {
+        let mut tree = toy.tree(&settings());
+        search(&mut tree, 100, Exploration::Greedy, 1);
+        let mut principal = Vec::new();
+        tree.principal_variation(&mut principal);
+        let best: Vec<Action> = tree.variation(tree.best_action()).iter().map(|step| step.action).collect();
+        assert_eq!(best, principal);
+        let root = tree.root();
+        for (&action, visits) in root.actions().iter().zip(root.visit_counts()) {
+            let variation = tree.variation(action);
+            assert_eq!((variation[0].action, variation[0].visits), (action, visits));
+            assert!(variation.is_sorted_by(|step, next| step.visits > next.visits), "{variation:?}");
+        }
+        assert_eq!(tree.variation(Action(u16::MAX)), []);
+    }
+}
+
 /// A node takes one cache line, and eight edges take three.
 #[test]
 fn the_memory_of_a_tree_is_that_of_its_nodes_octets_and_states() {

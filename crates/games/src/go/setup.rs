@@ -1,0 +1,94 @@
+//! Games that begin with another komi or with stones on the board, and what programs outside read from a position.
+
+use game::{Game as _, Player};
+
+use super::{Go, Komi, Position};
+use crate::cells::Cells;
+use crate::grid::narrow;
+
+/// The reason for which stones are not a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// A cell is not one of the board.
+    #[error("a stone is outside the board")]
+    Outside,
+    /// Two stones have the same cell.
+    #[error("two stones are on one cell")]
+    Occupied,
+    /// A chain has no liberty.
+    #[error("a chain of stones has no liberty")]
+    NoLiberty,
+}
+
+impl Go {
+    /// Returns the same rules with another komi.
+    #[must_use]
+    pub fn with_other_komi(&self, komi: Komi) -> Self {
+        Self { komi, ..self.clone() }
+    }
+
+    /// Returns the position of a game that begins with these stones, each given by its owner and its cell, and in which
+    /// `to_move` plays first. Superko counts the board that they make as an earlier one.
+    ///
+    /// # Errors
+    /// [`SetupError`] if they are not a position of the game.
+    pub fn set_up(
+        &self,
+        stones: impl IntoIterator<Item = (Player, usize)>,
+        to_move: Player,
+    ) -> Result<Position, SetupError> {
+        // The parity of the plies tells the player to move.
+        let mut position = Position { plies: narrow(to_move.index()), ..self.start() };
+        for (player, cell) in stones {
+            if cell >= self.cells() {
+                return Err(SetupError::Outside);
+            }
+            if self.stone(&position, cell).is_some() {
+                return Err(SetupError::Occupied);
+            }
+            position.stones[player.index()].insert(cell);
+            position.board_hash ^= self.stone_key(&position, player, cell);
+        }
+        let at_empty = self.board.around(self.empty(&position));
+        let with_liberty = position.stones.map(|stones| self.board.connected(at_empty & stones, stones));
+        if with_liberty != position.stones {
+            return Err(SetupError::NoLiberty);
+        }
+        if position.stones != [Cells::EMPTY; 2] {
+            position.past.push(position.board_hash);
+            // Every cell is beside a cell of the board, so that all chains are counted.
+            self.count_liberties(&mut position, 0, self.board.cells());
+        }
+        Ok(position)
+    }
+
+    /// Returns the position as if the passes before it had not been played, but for the player to move: with it, play
+    /// goes on behind two passes.
+    #[must_use]
+    pub fn resumed(&self, position: &Position) -> Position {
+        let mut resumed = Position { passes: 0, ..position.clone() };
+        resumed.forbidden = self.recreating(&resumed);
+        resumed
+    }
+
+    /// Returns the owner of the stone on a cell, which is numbered as the actions are.
+    #[must_use]
+    pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
+        [Player::First, Player::Second].into_iter().find(|player| position.stones[player.index()].contains(cell))
+    }
+
+    /// Returns the cells of each chain of stones.
+    #[must_use]
+    pub fn chains(&self, position: &Position) -> Vec<Vec<usize>> {
+        let mut chains = Vec::new();
+        for stones in position.stones {
+            let mut left = stones;
+            while let Some(cell) = left.first() {
+                let chain = self.board.connected(Cells::from_iter([cell]), stones);
+                chains.push(chain.iter().collect());
+                left = left.without(chain);
+            }
+        }
+        chains
+    }
+}
