@@ -57,7 +57,7 @@ fn write_analysis<G: Game>(
 }
 
 /// Returns the legal actions by search policy, then visits, then prior; the chosen one first.
-fn ranked(analysis: &Analysis) -> Vec<usize> {
+pub(crate) fn ranked(analysis: &Analysis) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..analysis.actions.len()).collect();
     let is_other = |index: usize| analysis.actions[index] != analysis.best;
     indices.sort_by(|&a, &b| {
@@ -92,6 +92,13 @@ const LINE_BYTES_MAX: u64 = 1_000;
 const SIMULATIONS_PER_LEAF_IN_FLIGHT: usize = 32;
 /// Largest batch; larger ones gain little on a CPU.
 const LEAVES_PER_BATCH_MAX: usize = 8;
+
+/// Returns the number of leaves that each of `threads` evaluators gets at a time in a search of this many simulations,
+/// or of any number.
+pub(crate) fn leaves_per_batch(simulations: Option<u32>, threads: usize) -> usize {
+    let in_flight = simulations.map_or(usize::MAX, |simulations| simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT);
+    (in_flight / threads.max(1)).clamp(1, LEAVES_PER_BATCH_MAX)
+}
 
 /// Plays a game against the newest weights of a run, in the terminal. A game for one player is played by the weights:
 /// one episode, step by step.
@@ -419,12 +426,11 @@ impl<G: Game, W: Write> Session<'_, G, W> {
 
     fn analyse(&mut self) -> Result<Analysis, Error> {
         let Settings { simulations, search, discount, .. } = self.settings;
-        let in_flight = *simulations as usize / SIMULATIONS_PER_LEAF_IN_FLIGHT;
         let threads = match self.networks {
             Networks::Evaluators(evaluators) => evaluators.len(),
             Networks::Latent(_) => 1,
         };
-        let leaves_per_tree = (in_flight / threads).clamp(1, LEAVES_PER_BATCH_MAX);
+        let leaves_per_tree = leaves_per_batch(Some(*simulations), threads);
         let settings = AnalysisSettings {
             simulations: *simulations,
             search: search.clone(),

@@ -49,7 +49,7 @@ pub struct Limits {
     pub actions: Option<Vec<Action>>,
 }
 
-/// What a search has found so far.
+/// A view of the results of a search so far.
 #[derive(Debug)]
 pub struct Findings<'a, S> {
     tree: &'a Tree<S>,
@@ -152,7 +152,7 @@ impl<G: Game> GameSearch<G> {
         searched
     }
 
-    /// What the searches of the position have found; `None` before the first.
+    /// The results of the searches of the position; `None` before the first.
     #[must_use]
     pub fn findings(&self) -> Option<Findings<'_, G::Position>> {
         self.search.tree.is_ready().then_some(Findings { tree: &self.search.tree })

@@ -37,7 +37,7 @@ impl Go {
         stones: impl IntoIterator<Item = (Player, usize)>,
         to_move: Player,
     ) -> Result<Position, SetupError> {
-        // The parity of the plies tells the player to move.
+        // The parity of the plies determines the player to move.
         let mut position = Position { plies: narrow(to_move.index()), ..self.start() };
         for (player, cell) in stones {
             if cell >= self.cells() {

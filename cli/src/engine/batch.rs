@@ -1,0 +1,248 @@
+//! The analysis of the games of SGF files: [`Batch`].
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write};
+use std::ops::ControlFlow::{Break, Continue};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use protocols::{BoardGame, Color, Engine, GameResult, Move, Ply, Record, Search, Setup, Size, sgf, winrate};
+use serde::Serialize;
+use service::Drain;
+use service::directory::replace;
+
+use super::connection::read_file;
+use super::network_engine::NetworkEngine;
+
+/// An analysis of all games of a folder, or of one file.
+#[derive(Debug)]
+pub(super) struct Batch<'a> {
+    /// An SGF file, or a folder of which the files `*.sgf` are read.
+    pub(super) sgf: &'a Path,
+    /// The folder for the analyses.
+    pub(super) output: &'a Path,
+    /// True if games that have an analysis are analysed again.
+    pub(super) force: bool,
+    /// The simulations of each position.
+    pub(super) simulations: u32,
+    /// Ends the batch between two positions once it has started.
+    pub(super) drain: &'a Drain,
+}
+
+/// The analysis of a game, as it is written.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GameAnalysis {
+    engine: String,
+    weights_version: String,
+    simulations: u32,
+    board_x_size: usize,
+    board_y_size: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    komi: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    black: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    white: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<String>,
+    positions: Vec<PositionAnalysis>,
+}
+
+/// The analysis of a position. Win rates are those of `player`, 0 to 1; a draw counts half.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PositionAnalysis {
+    /// The number of moves before the position.
+    move_number: usize,
+    /// The player to move, `B` or `W`.
+    player: String,
+    /// The move that was played; none behind the last.
+    #[serde(rename = "move", skip_serializing_if = "Option::is_none")]
+    played: Option<String>,
+    /// The best move; none where the game is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best_move: Option<String>,
+    winrate: f64,
+    visits: u32,
+    principal_variation: Vec<String>,
+    /// The win rate of the position less that of the next one to the same player: what the move has lost. It is
+    /// negative where the next search values the move higher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    winrate_loss: Option<f64>,
+}
+
+/// The end of a batch before its last game.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
+impl Batch<'_> {
+    /// Analyses the games in the order of their names, and writes a line for each. A file that cannot be analysed is
+    /// reported and does not stop the others; the exit status is then a failure.
+    ///
+    /// # Errors
+    /// If the files cannot be listed, the folder cannot be made, or the batch is interrupted.
+    pub(super) fn run(&self, engine: &mut NetworkEngine, log: &mut impl Write) -> anyhow::Result<ExitCode> {
+        let files = self.files()?;
+        fs::create_dir_all(self.output).with_context(|| format!("create {}", self.output.display()))?;
+        let (mut analysed, mut skipped, mut failed) = (0, 0, 0);
+        for file in &files {
+            let output = self.output_of(file);
+            if output.exists() && !self.force {
+                skipped += 1;
+                continue;
+            }
+            match self.analyse(engine, file, &output) {
+                Ok(positions) => {
+                    writeln!(log, "{}: {positions} positions in {}", file.display(), output.display())?;
+                    analysed += 1;
+                }
+                Err(error) if error.is::<Interrupted>() => {
+                    let left = files.len() - analysed - skipped - failed;
+                    bail!("interrupted with {left} of {} files left; the same command goes on with them", files.len());
+                }
+                Err(error) => {
+                    writeln!(io::stderr(), "{}: {error:#}", file.display())?;
+                    failed += 1;
+                }
+            }
+        }
+        writeln!(log, "{analysed} analysed, {skipped} had an analysis, {failed} failed")?;
+        Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Returns the SGF files, sorted.
+    fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
+        if !self.sgf.is_dir() {
+            ensure!(self.sgf.is_file(), "--sgf: there is no file and no folder {}", self.sgf.display());
+            return Ok(vec![self.sgf.to_owned()]);
+        }
+        let list = || -> io::Result<Vec<PathBuf>> { fs::read_dir(self.sgf)?.map(|entry| Ok(entry?.path())).collect() };
+        let mut files = list().with_context(|| format!("list {}", self.sgf.display()))?;
+        files.retain(|path| path.extension() == Some(OsStr::new("sgf")) && path.is_file());
+        ensure!(!files.is_empty(), "--sgf: there is no file *.sgf in {}", self.sgf.display());
+        files.sort();
+        Ok(files)
+    }
+
+    fn output_of(&self, file: &Path) -> PathBuf {
+        let name = file.file_stem().unwrap_or(OsStr::new("game"));
+        self.output.join(name).with_added_extension("json")
+    }
+
+    /// Analyses a game, writes the analysis and returns the number of its positions.
+    fn analyse(&self, engine: &mut NetworkEngine, file: &Path, output: &Path) -> anyhow::Result<usize> {
+        let path = file.to_str().ok_or_else(|| anyhow!("the name is not UTF-8"))?;
+        let bytes = read_file(path, sgf::BYTES_MAX as u64)?;
+        let game = sgf::read(&bytes)?;
+        let analysis = self.analyse_game(engine, &game)?;
+        let mut text = serde_json::to_vec_pretty(&analysis)?;
+        text.push(b'\n');
+        replace(output, &text).with_context(|| format!("write {}", output.display()))?;
+        Ok(analysis.positions.len())
+    }
+
+    fn analyse_game(&self, engine: &mut NetworkEngine, game: &sgf::GameFile) -> anyhow::Result<GameAnalysis> {
+        let identity = engine.identity().clone();
+        ensure!(game.game == identity.game, "it is a game of {:?}, and the run plays {:?}", game.game, identity.game);
+        let komi = game.komi.unwrap_or(identity.komi);
+        let setup = Setup { komi, rules: identity.rules, ..game.record.setup.clone() };
+        let size = setup.size;
+        Record::new(setup).replay(engine, 0)?;
+        let mut positions = Vec::new();
+        for (number, ply) in game.record.plies.iter().enumerate() {
+            let name = || format!("move {} ({})", number + 1, identity.game.move_name(size, ply.played));
+            positions.push(self.position(engine, number, Some(*ply)).with_context(name)?);
+            if ply.played == Move::Resign {
+                break;
+            }
+            engine.play(ply.color, ply.played).with_context(name)?;
+        }
+        if positions.last().is_none_or(|last| last.played.as_deref() != Some("resign")) {
+            positions.push(self.position(engine, positions.len(), None)?);
+        }
+        fill_losses(&mut positions);
+        Ok(GameAnalysis {
+            engine: identity.name,
+            weights_version: identity.version,
+            simulations: self.simulations,
+            board_x_size: size.width(),
+            board_y_size: size.height(),
+            komi: (identity.game == BoardGame::Go).then_some(komi),
+            black: game.black.clone(),
+            white: game.white.clone(),
+            result: game.result.map(|result| result.to_string()),
+            positions,
+        })
+    }
+
+    /// Analyses the position of the engine, in which `ply` was played.
+    fn position(
+        &self,
+        engine: &mut NetworkEngine,
+        move_number: usize,
+        ply: Option<Ply>,
+    ) -> anyhow::Result<PositionAnalysis> {
+        if self.drain.started() {
+            bail!(Interrupted);
+        }
+        let identity = engine.identity();
+        let (game, size): (BoardGame, Size) = (identity.game, identity.size);
+        let color = ply.map_or(engine.to_move(), |ply| ply.color);
+        let played = ply.map(|ply| game.move_name(size, ply.played));
+        let player = color.letter().to_string();
+        if let Some(result) = engine.outcome().filter(|_| played.is_none()) {
+            let winrate = winrate_of(result, color);
+            let (best_move, principal_variation, winrate_loss) = (None, Vec::new(), None);
+            return Ok(PositionAnalysis {
+                move_number,
+                player,
+                played,
+                best_move,
+                winrate,
+                visits: 0,
+                principal_variation,
+                winrate_loss,
+            });
+        }
+        let search = Search { color, visits: Some(self.simulations), time: None, restrictions: &[] };
+        let drain = self.drain;
+        let analysis = engine.search(&search, &mut |_| if drain.started() { Break(()) } else { Continue(()) })?;
+        if drain.started() {
+            bail!(Interrupted);
+        }
+        let variation = analysis.candidates.first().map(|best| best.variation.as_slice()).unwrap_or_default();
+        Ok(PositionAnalysis {
+            move_number,
+            player,
+            played,
+            best_move: Some(game.move_name(size, analysis.choice)),
+            winrate: winrate(analysis.value),
+            visits: analysis.visits,
+            principal_variation: variation.iter().map(|ply| game.move_name(size, ply.played)).collect(),
+            winrate_loss: None,
+        })
+    }
+}
+
+/// Fills in what each move has lost, by the next position.
+fn fill_losses(positions: &mut [PositionAnalysis]) {
+    for index in 1..positions.len() {
+        let next = &positions[index];
+        let (of_next, next_player) = (next.winrate, next.player.clone());
+        let position = &mut positions[index - 1];
+        let after = if position.player == next_player { of_next } else { 1.0 - of_next };
+        position.winrate_loss = Some(position.winrate - after);
+    }
+}
+
+fn winrate_of(result: GameResult, color: Color) -> f64 {
+    match result {
+        GameResult::Win { color: winner, .. } if winner == color => 1.0,
+        GameResult::Win { .. } => 0.0,
+        GameResult::Draw | GameResult::Void => 0.5,
+    }
+}

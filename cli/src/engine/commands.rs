@@ -1,0 +1,234 @@
+//! The command lines of `zerofleet gtp`, `gomocup` and `analysis`.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use protocols::{BoardGame, Color, Engine as _, gomocup, gtp, katago};
+use service::Drain;
+
+use super::batch::Batch;
+use super::connection::converse;
+use super::network_engine::{NetworkEngine, Settings};
+use crate::trained::{self, Trained};
+
+/// The time of a move beyond its search: the slice under way, the answer and the other side's own delay.
+const LAG: Duration = Duration::from_millis(100);
+/// The simulations of a move or a position for which no limit is given.
+const SIMULATIONS: u32 = 800;
+
+/// The arguments that name the weights of an engine and the means of its search.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+struct EngineArgs {
+    #[command(flatten)]
+    trained: trained::Args,
+
+    /// Evaluation threads per search; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+
+    /// The memory of the search tree in MiB, at which a search ends.
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    tree_mib: u32,
+}
+
+impl EngineArgs {
+    /// Loads the weights.
+    fn open(&self, ponders: bool, drain: &Drain) -> anyhow::Result<NetworkEngine> {
+        let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
+        let trained = Trained::open(&self.trained, threads)?;
+        let start = Instant::now();
+        let settings = Settings {
+            search: trained.search.clone(),
+            tree_bytes_max: usize::try_from(u64::from(self.tree_mib) << 20).unwrap_or(usize::MAX),
+            ponders,
+            drain: drain.clone(),
+            clock: Box::new(move || start.elapsed()),
+        };
+        let game = trained.game.to_string();
+        let engine = NetworkEngine::of_trained(&self.trained.run, trained, settings)?;
+        let identity = engine.identity();
+        // Standard output belongs to the protocol.
+        writeln!(io::stderr(), "{} plays {game} with weights version {}", identity.name, identity.version)?;
+        Ok(engine)
+    }
+}
+
+/// The arguments that limit a move for which the other side sets no time.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+struct MoveArgs {
+    /// Simulations per move.
+    #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
+    simulations: u32,
+
+    /// Seconds per move, in place of a number of simulations.
+    #[arg(long, value_name = "S", conflicts_with = "simulations", value_parser = seconds)]
+    seconds: Option<Duration>,
+}
+
+impl MoveArgs {
+    fn settings(&self) -> protocols::Settings {
+        protocols::Settings { visits: self.simulations, time: self.seconds, lag: LAG }
+    }
+}
+
+/// Parses a positive number of seconds.
+///
+/// # Errors
+/// Names the text if it is not one.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let duration = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("`{text}` is not a positive number of seconds"))
+}
+
+/// Plays with the weights of a run of Go, Hex, Othello or Gomoku by the Go Text Protocol on standard input and output,
+/// for user interfaces such as Sabaki, GoGui and HexGui (docs/protocols.md).
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct GtpArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    moves: MoveArgs,
+
+    /// Search while the opponent thinks.
+    #[arg(long)]
+    ponder: bool,
+}
+
+impl GtpArgs {
+    /// Answers commands until `quit`, the end of the input or Ctrl-C.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let (runtime, drain) = crate::drain_on_signals()?;
+        let mut engine = self.engine.open(self.ponder, &drain)?;
+        let settings = self.moves.settings();
+        converse(&runtime, &drain, gtp::LINE_BYTES_MAX, |input, output, host| {
+            gtp::serve(&mut engine, input, output, host, &settings)
+        })
+    }
+}
+
+/// Plays Gomoku with the weights of a run by the protocol of Gomocup on standard input and output, for Piskvork and
+/// other managers (docs/protocols.md).
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct GomocupArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    moves: MoveArgs,
+}
+
+impl GomocupArgs {
+    /// Answers commands until `END`, the end of the input or Ctrl-C.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let (runtime, drain) = crate::drain_on_signals()?;
+        let mut engine = self.engine.open(false, &drain)?;
+        let game = engine.identity().game;
+        ensure!(game == BoardGame::Gomoku, "the protocol of Gomocup is for Gomoku, not for {game:?}");
+        let settings = self.moves.settings();
+        converse(&runtime, &drain, gomocup::LINE_BYTES_MAX, |input, output, host| {
+            gomocup::serve(&mut engine, input, output, host, &settings)
+        })
+    }
+}
+
+/// Analyses positions with the weights of a run: by KataGo's JSON protocol on standard input and output, for user
+/// interfaces such as KaTrain, or the games of SGF files with --sgf (docs/protocols.md).
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AnalysisArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// Simulations of a position, unless a query has `maxVisits`.
+    #[arg(long, value_name = "N", default_value_t = SIMULATIONS, value_parser = clap::value_parser!(u32).range(1..))]
+    simulations: u32,
+
+    /// The side whose win rates the protocol reports.
+    #[arg(long, value_name = "SIDE", default_value = "black", conflicts_with = "sgf")]
+    winrates_of: Side,
+
+    /// Analyse this SGF file, or all files `*.sgf` of this folder, in place of speaking the protocol.
+    #[arg(long, value_name = "PATH", requires = "output")]
+    sgf: Option<PathBuf>,
+
+    /// The folder for the analyses, one JSON file for each SGF file.
+    #[arg(long, value_name = "FOLDER", requires = "sgf")]
+    output: Option<PathBuf>,
+
+    /// Analyse files again that have an analysis.
+    #[arg(long, requires = "sgf")]
+    force: bool,
+}
+
+/// The side whose win rates are reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Side {
+    /// Black, as in the example configuration of KataGo.
+    Black,
+    /// White.
+    White,
+    /// The player to move.
+    Mover,
+}
+
+impl Side {
+    const fn perspective(self) -> katago::Perspective {
+        match self {
+            Self::Black => katago::Perspective::Of(Color::Black),
+            Self::White => katago::Perspective::Of(Color::White),
+            Self::Mover => katago::Perspective::SideToMove,
+        }
+    }
+}
+
+impl AnalysisArgs {
+    /// Answers queries until the input ends and all are answered, or analyses files; Ctrl-C ends both.
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        let (runtime, drain) = crate::drain_on_signals()?;
+        let mut engine = self.engine.open(false, &drain)?;
+        if let Some((sgf, output)) = self.sgf.as_ref().zip(self.output.as_ref()) {
+            let batch = Batch { sgf, output, force: self.force, simulations: self.simulations, drain: &drain };
+            return batch.run(&mut engine, &mut io::stdout());
+        }
+        let settings = katago::Settings { visits: self.simulations, perspective: self.winrates_of.perspective() };
+        converse(&runtime, &drain, katago::LINE_BYTES_MAX, |input, output, host| {
+            katago::serve(&mut engine, input, output, host, &settings)
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::Cli;
+
+    #[test]
+    fn a_move_is_limited_by_simulations_or_by_seconds_and_files_need_an_output() {
+        let is_accepted = |words: &str| Cli::try_parse_from(words.split(' ')).is_ok();
+        assert!(is_accepted("zerofleet gtp --run a"));
+        assert!(is_accepted("zerofleet gtp --run a --version 3 --seconds 0.5 --ponder --threads 2"));
+        assert!(is_accepted("zerofleet gomocup --run a --simulations 10 --inference http://127.0.0.1:7003"));
+        assert!(is_accepted("zerofleet analysis --run a --winrates-of mover"));
+        assert!(is_accepted("zerofleet analysis --run a --sgf games --output out --force --set search.c_init=2"));
+        for words in [
+            "zerofleet gtp",
+            "zerofleet gtp --run a --simulations 0",
+            "zerofleet gtp --run a --simulations 5 --seconds 1",
+            "zerofleet gtp --run a --seconds 0",
+            "zerofleet gtp --run a --seconds nan",
+            "zerofleet analysis --run a --sgf games",
+            "zerofleet analysis --run a --force",
+        ] {
+            assert!(!is_accepted(words), "{words}");
+        }
+    }
+}

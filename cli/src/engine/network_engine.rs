@@ -1,0 +1,271 @@
+//! The engine that plays with the weights of a run: [`NetworkEngine`].
+
+use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use arena::notation::Notation;
+use game::{Action, Game as _, Outcome};
+use games::{AnyGame, AnyPosition};
+use inference::Evaluator;
+use protocols::{
+    Analysis, BoardGame, Cell, Color, Engine, Error, GameResult, Identity, Move, Progress, Restriction,
+    RestrictionKind, Search, Setup, Size, Status, Victory,
+};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use selfplay::{Findings, GameSearch, Limits, SearchSettings};
+use service::Drain;
+
+use super::board;
+use super::opening::{Opening, usual};
+use super::report::Subject;
+use crate::play::leaves_per_batch;
+use crate::trained::{Networks, Trained};
+
+/// The time between two calls of the function that a search reports to.
+const REPORT_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The settings of an engine.
+pub(super) struct Settings {
+    /// The search settings of the run. The search is by pUCT: visits that are not known at the start have no sequential
+    /// halving.
+    pub(super) search: SearchSettings,
+    /// The memory at which a search ends, in bytes.
+    pub(super) tree_bytes_max: usize,
+    /// True if it searches while the opponent thinks.
+    pub(super) ponders: bool,
+    /// Ends every search once it has started.
+    pub(super) drain: Drain,
+    /// Returns the time since any fixed moment.
+    pub(super) clock: Box<dyn Fn() -> Duration>,
+}
+
+/// An engine over the evaluators of an AlphaZero network. It searches with a thread for each, and keeps its tree over
+/// the moves of a game.
+pub(super) struct NetworkEngine {
+    identity: Identity,
+    /// The rules of the run.
+    rules: AnyGame,
+    notation: Notation,
+    evaluators: Vec<Box<dyn Evaluator>>,
+    settings: Settings,
+    /// The game, by the rules of the run with its own komi.
+    search: GameSearch<AnyGame>,
+    rng: ChaCha8Rng,
+}
+
+impl NetworkEngine {
+    /// Returns an engine with the weights of a run, and an empty board.
+    ///
+    /// # Errors
+    /// A game that no protocol has a name for, or a network of MuZero.
+    pub(super) fn of_trained(run: &str, trained: Trained, settings: Settings) -> anyhow::Result<Self> {
+        let Trained { game, networks, .. } = trained;
+        let version = networks.attributes().weights_version;
+        let Networks::Evaluators(evaluators) = networks else {
+            bail!("{game}: the network is one of MuZero, whose search only zerofleet play and eval have");
+        };
+        let name = format!("zerofleet {run}");
+        Self::new(&game.rules(), evaluators, name, version.to_string(), settings)
+            .with_context(|| format!("{game}: the protocols name moves of Go, Hex, Othello and Gomoku only"))
+    }
+
+    /// Returns an engine for the rules of a game; `None` if no protocol has a name for it.
+    pub(super) fn new(
+        rules: &AnyGame,
+        evaluators: Vec<Box<dyn Evaluator>>,
+        name: String,
+        version: String,
+        settings: Settings,
+    ) -> Option<Self> {
+        let notation = Notation::of(rules)?;
+        let (go_rules, komi) = usual(rules);
+        let identity = Identity { name, version, game: notation.game(), size: notation.size(), komi, rules: go_rules };
+        let search = GameSearch::new(rules.clone(), rules.start(), &settings.search);
+        let rng = ChaCha8Rng::seed_from_u64(0);
+        Some(Self { identity, rules: rules.clone(), notation, evaluators, settings, search, rng })
+    }
+
+    /// Returns true if games on boards of this size are played: those for which the network was trained.
+    fn plays_on(&self, size: Size) -> bool {
+        size == self.notation.size()
+    }
+
+    /// Returns the result of the game if it is over, by its rules or by two passes.
+    pub(super) fn outcome(&mut self) -> Option<GameResult> {
+        let is_over = self.search.game().outcome(self.search.position()).is_some();
+        if is_over { self.result().ok() } else { None }
+    }
+
+    /// Returns the position in which `color` is to move, if that is not the position of the game itself. In Go, the
+    /// opponent passes for it, which does not count towards the end of the game, and play goes on behind two passes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none.
+    fn position_for(&self, color: Color) -> Result<Option<AnyPosition>, Error> {
+        let (game, position) = (self.search.game(), self.search.position());
+        let is_over = |position: &AnyPosition| game.outcome(position).is_some();
+        let is_turn = self.to_move() == color;
+        if is_turn && !is_over(position) {
+            return Ok(None);
+        }
+        let (AnyGame::Go(go), AnyPosition::Go(at)) = (game, position) else {
+            let reason = if is_over(position) { "the game is over" } else { "the other player is to move" };
+            return Err(Error::refused(reason));
+        };
+        let over = || Error::refused("the game has reached its limit of moves");
+        let mut prepared = if is_over(position) { go.resumed(at) } else { at.clone() };
+        if !is_turn {
+            go.try_play(&mut prepared, go.pass()).map_err(|_| over())?;
+            // The opponent did not choose to pass: a pass of `color` would otherwise end the game.
+            prepared = go.resumed(&prepared);
+        }
+        if go.outcome(&prepared).is_some() { Err(over()) } else { Ok(Some(AnyPosition::Go(prepared))) }
+    }
+
+    /// Returns the only actions to which the restrictions limit the player to move; `None` for all. Restrictions hold
+    /// at the position that is searched, whatever their depth.
+    fn allowed(
+        &self,
+        position: &AnyPosition,
+        color: Color,
+        restrictions: &[Restriction],
+    ) -> Result<Option<Vec<Action>>, Error> {
+        let own = || restrictions.iter().filter(|restriction| restriction.color == color);
+        if own().next().is_none() {
+            return Ok(None);
+        }
+        let is_allowed = |action: &Action| {
+            let played = self.notation.to_move(color, *action);
+            let mut allows = own()
+                .map(|restriction| restriction.moves.contains(&played) == (restriction.kind == RestrictionKind::Allow));
+            allows.all(|allows| allows)
+        };
+        let mut actions = Vec::new();
+        self.rules.legal_actions(position, &mut actions);
+        actions.retain(is_allowed);
+        if actions.is_empty() { Err(Error::refused("no legal move is allowed")) } else { Ok(Some(actions)) }
+    }
+
+    fn subject(&self, position: &AnyPosition, to_move: Color) -> Subject {
+        let game = self.search.game();
+        let images = (0..game.symmetries().len()).map(|symmetry| game.hash(&game.image(position, symmetry)));
+        let hash = game.hash(position);
+        Subject { notation: self.notation, to_move, hash, symmetric_hash: images.min().unwrap_or(hash) }
+    }
+}
+
+impl Engine for NetworkEngine {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn start(&mut self, setup: &Setup) -> Result<(), Error> {
+        if !self.plays_on(setup.size) {
+            let side = self.notation.size().width();
+            return Err(Error::refused(format!("the network plays on boards of {side} x {side} cells")));
+        }
+        if setup.stones.iter().any(|stone| !setup.size.contains(stone.cell)) {
+            return Err(Error::refused("a stone is outside the board"));
+        }
+        let Opening { game, position } = Opening::new(&self.rules, setup)?;
+        self.search = GameSearch::new(game, position, &self.settings.search);
+        Ok(())
+    }
+
+    fn play(&mut self, color: Color, played: Move) -> Result<(), Error> {
+        let illegal = || Error::refused("the move is not legal here");
+        let prepared = self.position_for(color)?;
+        let action = self.notation.to_action(color, played).ok_or_else(illegal)?;
+        let (game, position) = (self.search.game(), prepared.as_ref().unwrap_or(self.search.position()));
+        if !game.is_legal(position, action) {
+            return Err(illegal());
+        }
+        if let Some(position) = prepared {
+            self.search.replace(position);
+        }
+        self.search.play(action);
+        Ok(())
+    }
+
+    fn to_move(&self) -> Color {
+        self.search.game().to_move(self.search.position()).into()
+    }
+
+    fn search(&mut self, search: &Search<'_>, progress: &mut Progress<'_>) -> Result<Analysis, Error> {
+        if self.settings.drain.started() {
+            return Err(Error::Failed { reason: "it was interrupted".into() });
+        }
+        let prepared = self.position_for(search.color)?;
+        let position = prepared.as_ref().unwrap_or(self.search.position());
+        let actions = self.allowed(position, search.color, search.restrictions)?;
+        let subject = self.subject(position, search.color);
+        let leaves_per_batch = leaves_per_batch(search.visits, self.evaluators.len());
+        let tree_bytes_max = self.settings.tree_bytes_max;
+        let limits = Limits { simulations: search.visits, leaves_per_batch, tree_bytes_max, actions };
+        // A position that play has not reached has a tree of its own.
+        let mut apart =
+            prepared.map(|position| GameSearch::new(self.search.game().clone(), position, &self.settings.search));
+        let Self { settings, evaluators, rng, search, .. } = self;
+        let tree = apart.as_mut().unwrap_or(search);
+        let mut report_at = (settings.clock)() + REPORT_INTERVAL;
+        let mut report = |findings: &Findings<'_, AnyPosition>| {
+            if settings.drain.started() {
+                return Break(());
+            }
+            let now = (settings.clock)();
+            if now < report_at {
+                return Continue(());
+            }
+            report_at = now + REPORT_INTERVAL;
+            progress(&subject.report(findings))
+        };
+        let searched = tree.search(&limits, evaluators, rng, &mut report);
+        searched.map_err(|error| Error::Failed { reason: error.to_string() })?;
+        let findings = tree.findings().ok_or_else(|| Error::Failed { reason: "it has found nothing".into() })?;
+        Ok(subject.report(&findings))
+    }
+
+    fn result(&mut self) -> Result<GameResult, Error> {
+        let (game, position) = (self.search.game(), self.search.position());
+        if let (AnyGame::Go(go), AnyPosition::Go(position)) = (game, position) {
+            let area = go.area(position);
+            let [black, white] = [Color::Black, Color::White].map(|color| area.points(color.into()) as f32);
+            return Ok(GameResult::from_margin(black - white - go.komi().points()));
+        }
+        let outcome = game.outcome(position).ok_or_else(|| Error::refused("the game is not over"))?;
+        let Outcome::Win(winner) = outcome else { return Ok(GameResult::Draw) };
+        if self.notation.game() != BoardGame::Othello {
+            return Ok(GameResult::Win { color: winner.into(), by: Victory::Unspecified });
+        }
+        let stones = board::stones(game, position);
+        let count = |color| stones.iter().filter(|stone| **stone == Some(color)).count() as f32;
+        Ok(GameResult::from_margin(count(Color::Black) - count(Color::White)))
+    }
+
+    /// All stones on the board are alive: players capture the others before they pass.
+    fn status(&mut self, status: Status) -> Result<Vec<Vec<Cell>>, Error> {
+        let (AnyGame::Go(go), AnyPosition::Go(position)) = (self.search.game(), self.search.position()) else {
+            return Err(Error::refused("only stones of Go have a status"));
+        };
+        if status != Status::Alive {
+            return Ok(Vec::new());
+        }
+        let size = self.notation.size();
+        let cell = |index: usize| size.cell(index % size.width(), index / size.width());
+        Ok(go.chains(position).into_iter().map(|chain| chain.into_iter().filter_map(cell).collect()).collect())
+    }
+
+    fn render(&self) -> String {
+        board::render(self.notation, &board::stones(self.search.game(), self.search.position()))
+    }
+
+    fn ponders(&self) -> bool {
+        self.settings.ponders
+    }
+
+    fn clear_cache(&mut self) {
+        self.search.forget();
+    }
+}

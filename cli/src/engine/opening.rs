@@ -1,0 +1,111 @@
+//! The position before the first move of a game: its rules, komi, stones and player to move.
+
+use arena::notation::Notation;
+use game::{Game as _, Player};
+use games::go::Komi;
+use games::{AnyGame, AnyPosition, Go};
+use protocols::{BoardGame, Color, Error, GoRules, GomokuRule, HandicapBonus, Move, Rules, Scoring, Setup, Stone, Tax};
+
+use super::board;
+
+/// The rules of a game and its first position.
+pub(super) struct Opening {
+    pub(super) game: AnyGame,
+    pub(super) position: AnyPosition,
+}
+
+/// The rules of Go that are played: those of Tromp and Taylor without suicide.
+const GO_RULES: GoRules = GoRules { suicide: false, ..GoRules::TROMP_TAYLOR };
+
+/// Returns the rules that a game is played by, and its usual komi.
+pub(super) fn usual(game: &AnyGame) -> (Rules, f32) {
+    match game {
+        AnyGame::Go(go) => (Rules::Go(GO_RULES), go.komi().points()),
+        AnyGame::Gomoku(_) => (Rules::Gomoku(GomokuRule::Freestyle), 0.0),
+        _ => (Rules::Usual, 0.0),
+    }
+}
+
+impl Opening {
+    /// Returns the opening of a game by the rules of `game` on a board of its size.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the rules of games do not have it.
+    pub(super) fn new(game: &AnyGame, setup: &Setup) -> Result<Self, Error> {
+        match game {
+            AnyGame::Go(go) => of_go(go, setup),
+            AnyGame::Gomoku(_) if !matches!(setup.rules, Rules::Usual | Rules::Gomoku(GomokuRule::Freestyle)) => {
+                Err(Error::refused("only free-style Gomoku is played"))
+            }
+            _ => Ok(Self { game: game.clone(), position: by_play(game, setup)? }),
+        }
+    }
+}
+
+/// Rules with area scoring are accepted with any rule of ko and of suicide, which few games meet: user
+/// interfaces name the rules of a country. The points of handicap stones are added to komi.
+fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
+    let rules = match setup.rules {
+        Rules::Go(rules) => rules,
+        Rules::Usual | Rules::Gomoku(_) => GO_RULES,
+    };
+    if rules.scoring != Scoring::Area || rules.tax != Tax::None || rules.has_button {
+        return Err(Error::refused("only area scoring is played, without a tax and a button"));
+    }
+    let Setup { komi, stones, .. } = setup;
+    let of_color = |color| stones.iter().filter(|stone| stone.color == color).count();
+    let (black, white) = (of_color(Color::Black), of_color(Color::White));
+    let is_handicap = black >= 2 && white == 0;
+    let bonus = match rules.white_handicap_bonus {
+        _ if !is_handicap => 0,
+        HandicapBonus::Zero => 0,
+        HandicapBonus::StonesLessOne => black - 1,
+        HandicapBonus::Stones => black,
+    };
+    // Exact: a board has few cells.
+    let points = komi + bonus as f32;
+    let komi = Komi::new(points).ok_or_else(|| Error::refused(format!("a komi of {points} is not possible")))?;
+    let usual_first = if is_handicap { Color::White } else { Color::Black };
+    let first = setup.to_move.unwrap_or(usual_first);
+    let game = if komi == go.komi() { go.clone() } else { go.with_other_komi(komi) };
+    let cells = stones.iter().map(|stone| (Player::from(stone.color), setup.size.index(stone.cell)));
+    let position = game.set_up(cells, first.into()).map_err(|error| Error::refused(error.to_string()))?;
+    Ok(Opening { position: AnyPosition::Go(position), game: AnyGame::Go(game) })
+}
+
+/// Returns the position of games in which stones stay: the stones are played in turn. In Othello, only those of the
+/// start are possible.
+fn by_play(game: &AnyGame, setup: &Setup) -> Result<AnyPosition, Error> {
+    let unreachable =
+        || Error::refused("these stones and this player to move do not arise by play from an empty board");
+    let notation = Notation::of(game).ok_or_else(unreachable)?;
+    let mut position = game.start();
+    if !setup.stones.is_empty() && notation.game() == BoardGame::Othello {
+        let mut listed = vec![None; setup.size.len()];
+        setup.stones.iter().for_each(|stone| listed[setup.size.index(stone.cell)] = Some(stone.color));
+        if listed != board::stones(game, &position) {
+            return Err(unreachable());
+        }
+    } else {
+        for Stone { color, cell } in in_turn(&setup.stones) {
+            let action = notation.to_action(color, Move::Place(cell)).ok_or_else(unreachable)?;
+            if Color::from(game.to_move(&position)) != color {
+                return Err(unreachable());
+            }
+            game.try_play(&mut position, action).map_err(|_| unreachable())?;
+        }
+    }
+    let to_move = Color::from(game.to_move(&position));
+    if setup.to_move.is_some_and(|first| first != to_move) { Err(unreachable()) } else { Ok(position) }
+}
+
+/// Returns the stones of both players in turn, each player's in their order, and those that are left over.
+fn in_turn(stones: &[Stone]) -> Vec<Stone> {
+    let of_color = |color: Color| stones.iter().filter(move |stone| stone.color == color).copied();
+    let (mut black, mut white) = (of_color(Color::Black), of_color(Color::White));
+    let pairs = std::iter::from_fn(|| {
+        let pair: Vec<Stone> = black.next().into_iter().chain(white.next()).collect();
+        (!pair.is_empty()).then_some(pair)
+    });
+    pairs.flatten().collect()
+}

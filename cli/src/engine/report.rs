@@ -1,0 +1,56 @@
+//! The results of a search as protocols report them: [`Subject`].
+
+use arena::notation::Notation;
+use games::AnyPosition;
+use protocols::{Analysis, Candidate, Color, VariationPly};
+use selfplay::{Findings, VariationStep};
+
+use crate::play::ranked;
+
+/// A position that is searched, as its reports need it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject {
+    pub(super) notation: Notation,
+    pub(super) to_move: Color,
+    pub(super) hash: u64,
+    pub(super) symmetric_hash: u64,
+}
+
+impl Subject {
+    /// Returns the report of what was found. Networks predict neither scores nor owners.
+    pub(super) fn report(&self, findings: &Findings<'_, AnyPosition>) -> Analysis {
+        let Self { notation, to_move, hash, symmetric_hash } = *self;
+        let analysis = findings.analysis();
+        let candidate = |index: usize| Candidate {
+            played: notation.to_move(to_move, analysis.actions[index]),
+            visits: analysis.visit_counts[index],
+            value: analysis.action_values[index],
+            prior: analysis.priors[index],
+            score_lead: None,
+            variation: self.variation(findings.variation(analysis.actions[index])),
+        };
+        Analysis {
+            to_move,
+            choice: notation.to_move(to_move, analysis.best),
+            visits: findings.simulations(),
+            value: analysis.value,
+            network_value: analysis.network_value,
+            score_lead: None,
+            candidates: ranked(&analysis).into_iter().map(candidate).collect(),
+            ownership: None,
+            hash,
+            symmetric_hash,
+        }
+    }
+
+    /// In board games the players alternate with every action, passes included.
+    fn variation(&self, steps: Vec<VariationStep>) -> Vec<VariationPly> {
+        let mut mover = self.to_move;
+        let ply = |VariationStep { action, visits }: VariationStep| {
+            let played = self.notation.to_move(mover, action);
+            mover = mover.opponent();
+            VariationPly { played, visits }
+        };
+        steps.into_iter().map(ply).collect()
+    }
+}

@@ -1,0 +1,129 @@
+//! Sessions of KataGo's analysis and of Gomocup.
+
+use protocols::doubles::Script;
+use protocols::katago::{self, Perspective};
+use protocols::{Settings, gomocup};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn no_file(_: &str, _: u64) -> io::Result<Vec<u8>> {
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// The messages of a session whose lines arrive after as many looks at the input.
+fn messages(game: &str, lines: &[Value], looks_per_line: usize) -> Vec<Value> {
+    let mut engine = engine(game);
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    let mut input = Script::new(&text.join("\n"), looks_per_line);
+    let settings = katago::Settings { visits: 40, perspective: Perspective::Of(BLACK) };
+    let text = session(&no_file, |output, host| katago::serve(&mut engine, &mut input, output, host, &settings));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A query about a game on 5x5.
+fn query(id: &str, moves: Value, rest: Value) -> Value {
+    let mut query = json!({
+        "id": id, "moves": moves, "rules": "tromp-taylor", "komi": 7.5, "boardXSize": 5, "boardYSize": 5,
+    });
+    for (field, value) in rest.as_object().unwrap() {
+        query[field] = value.clone();
+    }
+    query
+}
+
+#[test]
+fn a_query_is_answered_with_the_documented_fields() {
+    let moves = json!([["B", "C3"], ["W", "B2"]]);
+    let rest = json!({ "analyzeTurns": [0, 2], "includePolicy": true, "includeOwnership": true, "includePVVisits": true, "maxVisits": 60 });
+    let responses = messages("go-5", &[query("q", moves, rest)], 1);
+    assert_eq!(responses.len(), 2, "{responses:?}");
+    for (response, turn, legal) in [(&responses[0], 0, 25), (&responses[1], 2, 23)] {
+        assert_eq!((&response["id"], &response["turnNumber"]), (&json!("q"), &json!(turn)));
+        assert_eq!(response["isDuringSearch"], json!(false));
+        let root = &response["rootInfo"];
+        assert_eq!((&root["visits"], &root["currentPlayer"]), (&json!(60), &json!("B")));
+        for field in ["winrate", "rawWinrate", "scoreLead", "scoreSelfplay", "scoreStdev", "utility", "weight"] {
+            assert!(root[field].is_number(), "{field}: {root}");
+        }
+        assert!(["thisHash", "symHash"].iter().all(|hash| root[hash].as_str().unwrap().len() == 16), "{root}");
+        let infos = response["moveInfos"].as_array().unwrap();
+        let visits: u64 = infos.iter().map(|info| info["visits"].as_u64().unwrap()).sum();
+        assert_eq!((visits, &infos[0]["order"]), (60, &json!(0)));
+        assert!(infos.iter().all(|info| info["pv"][0] == info["move"] && info["pvVisits"][0] == info["visits"]));
+        // One number for each cell and the pass; the network predicts no owners.
+        let policy: Vec<f64> = response["policy"].as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).collect();
+        assert_eq!((policy.len(), policy.iter().filter(|share| **share >= 0.0).count()), (26, legal + 1));
+        assert!((policy.iter().filter(|share| **share >= 0.0).sum::<f64>() - 1.0).abs() < 1e-4);
+        assert_eq!(response.get("ownership"), None);
+    }
+}
+
+#[test]
+fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
+    let stones = json!({ "initialStones": [["B", "B2"], ["B", "D4"]], "initialPlayer": "W" });
+    let allowed = json!({ "allowMoves": [{ "player": "B", "moves": ["A1"], "untilDepth": 1 }] });
+    let lines = [
+        query("handicap", json!([]), stones),
+        query("allowed", json!([]), allowed),
+        query("illegal", json!([["B", "C3"], ["W", "C3"]]), json!({})),
+        query("rules", json!([]), json!({ "rules": "japanese" })),
+        query("size", json!([]), json!({ "boardXSize": 9, "boardYSize": 9 })),
+        query("urgent", json!([]), json!({ "priority": 5 })),
+        json!({ "id": "v", "action": "query_version" }),
+        json!({ "id": "m", "action": "query_models" }),
+        json!({ "id": "c", "action": "clear_cache" }),
+    ];
+    let messages = messages("go-5", &lines, 1);
+    let of = |id: &str| messages.iter().find(|message| message["id"] == id).unwrap();
+    assert_eq!(of("handicap")["rootInfo"]["currentPlayer"], "W");
+    assert_eq!(of("allowed")["moveInfos"].as_array().unwrap().len(), 1);
+    assert_eq!(of("allowed")["moveInfos"][0]["move"], "A1");
+    for (id, reason) in [
+        ("illegal", "the move is not legal here"),
+        ("rules", "only area scoring is played, without a tax and a button"),
+        ("size", "the network plays on boards of 5 x 5 cells"),
+    ] {
+        assert_eq!((&of(id)["error"], &of(id)["field"]), (&json!(reason), &json!("moves")));
+    }
+    let place = |id: &str| messages.iter().position(|message| message["id"] == id);
+    assert!(place("urgent") < place("handicap"));
+    assert_eq!((&of("v")["version"], &of("m")["models"][0]["name"]), (&json!("7"), &json!("zerofleet test 7")));
+}
+
+#[test]
+fn a_search_reports_while_it_runs_and_ends_when_it_is_terminated() {
+    let endless = query("long", json!([]), json!({ "maxVisits": 1_000_000, "reportDuringSearchEvery": 0.01 }));
+    let end = json!({ "id": "t", "action": "terminate", "terminateId": "long" });
+    let messages = messages("go-5", &[endless, end], 10);
+    assert_eq!(messages[0]["isDuringSearch"], json!(true));
+    let last = messages.iter().rfind(|message| message["id"] == "long").unwrap();
+    assert_eq!(last["isDuringSearch"], json!(false));
+    assert!(last["rootInfo"]["visits"].as_u64().unwrap() < 10_000, "{last}");
+}
+
+/// The answers of a session of Gomocup without its messages.
+fn answers(text: &str) -> Vec<String> {
+    let mut engine = engine("gomoku-7");
+    let mut input = Script::new(text, 10);
+    let settings = Settings { visits: 30, time: None, lag: Duration::from_millis(10) };
+    let text = session(&no_file, |output, host| gomocup::serve(&mut engine, &mut input, output, host, &settings));
+    text.lines().filter(|line| !line.starts_with("MESSAGE")).map(str::to_owned).collect()
+}
+
+#[test]
+fn gomoku_is_played_by_the_protocol_of_gomocup() {
+    let text = "START 15\nSTART 7\nBEGIN\nSTART 7\nTURN 3,3\nTURN 3,3\nBOARD\n0,0,2\n1,1,1\n2,2,2\n3,3,1\n0,6,2\nDONE\n\
+                INFO timeout_turn 200\nRESTART\nBEGIN\nINFO rule 1\nBEGIN\nABOUT\nEND\nBEGIN";
+    let answers = answers(text);
+    let is_cell = |answer: &str| {
+        let pair = answer.split_once(',').and_then(|(x, y)| Some((x.parse::<u8>().ok()?, y.parse::<u8>().ok()?)));
+        pair.is_some_and(|(x, y)| x < 7 && y < 7)
+    };
+    assert_eq!(answers[..2], ["ERROR the network plays on boards of 7 x 7 cells", "OK"]);
+    assert!(is_cell(&answers[2]) && is_cell(&answers[4]) && answers[4] != "3,3", "{answers:?}");
+    assert_eq!((answers[3].as_str(), answers[5].as_str()), ("OK", "ERROR 3,3: the move is not legal here"));
+    assert!(is_cell(&answers[6]) && !["0,0", "1,1", "2,2", "3,3", "0,6"].contains(&answers[6].as_str()), "{answers:?}");
+    assert!(answers[7] == "OK" && is_cell(&answers[8]), "{answers:?}");
+    assert_eq!(answers[9..], ["ERROR only free-style Gomoku is played", "name=\"zerofleet test\", version=\"7\""]);
+}
