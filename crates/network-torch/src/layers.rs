@@ -57,7 +57,7 @@ impl Affine {
         convolve(x, &self.weight, Some(&self.bias))
     }
 
-    /// A matrix of the last dimension: `[…, in]` to `[…, out]` in the kind of x, with the product in that of the weight.
+    /// A matrix of the last dimension: `[…, in]` to `[…, out]` in the kind of x, the product in that of the weight.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor, Error> {
         let of_product = x.f_to_kind(self.weight.f_kind()?)?;
         let y = of_product.f_linear(&self.weight, Some(&self.bias))?;

@@ -16,7 +16,7 @@ use crate::{
 };
 use training::{Decay, Optimiser, Precision, TrainerSettings};
 
-/// Networks with every kind of block and of heads, one with a single plane: its observations look alike in both formats.
+/// Networks with every kind of block and head, one with a single plane: its observations look alike in both formats.
 fn architectures() -> [Architecture; 4] {
     let [pooled, _] = pooled();
     [small(), complete(), Architecture { planes: 1, ..complete() }, pooled]
