@@ -6,7 +6,7 @@
 //! [`batch`] analyses files. Start with [`network_engine`].
 
 mod batch;
-mod board;
+pub(crate) mod board;
 pub(crate) mod commands;
 mod connection;
 mod network_engine;

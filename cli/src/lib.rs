@@ -21,6 +21,7 @@ mod doctor;
 mod engine;
 mod env;
 mod eval;
+mod game_result;
 mod inference;
 mod kept_versions;
 mod libtorch;

@@ -2,10 +2,12 @@
 
 use anyhow::Context as _;
 use arena::notation::Notation;
-use game::{Action, Game as _, Outcome, Player};
-use games::{AnyGame, AnyPosition};
+use game::{Action, Game as _};
+use games::AnyGame;
 use protocols::sgf::{GameFile, Tree};
-use protocols::{BoardGame, Color, GameResult, Ply, Record, Setup, Victory};
+use protocols::{BoardGame, Color, GameResult, Ply, Record, Setup};
+
+use crate::game_result::game_result;
 
 /// The rules of Go, in the words of the property `RU`, which has no name for them.
 const GO_RULES: &str = "Tromp-Taylor without suicide";
@@ -53,24 +55,10 @@ impl<'a> Recorder<'a> {
             game.try_play(&mut position, action)?;
             record.plies.push(Ply { color, played: notation.to_move(color, action) });
         }
-        let result = result.or_else(|| self.result(&position));
+        let result = result.or_else(|| game.outcome(&position).and_then(|_| game_result(game, &position)));
         let [black, white] = names.map(Some);
         let rules = (notation.game() == BoardGame::Go).then(|| GO_RULES.to_owned());
         let file = GameFile { komi, black, white, rules, ..GameFile::new(notation.game(), record, result) };
         Ok(file.to_tree())
-    }
-
-    /// Returns the result by the rules; `None` if the game is not over.
-    fn result(&self, position: &AnyPosition) -> Option<GameResult> {
-        let outcome = self.game.outcome(position)?;
-        if let (AnyGame::Go(go), AnyPosition::Go(position)) = (self.game, position) {
-            let area = go.area(position);
-            let [black, white] = [Player::First, Player::Second].map(|player| area.points(player) as f32);
-            return Some(GameResult::from_margin(black - white - go.komi().points()));
-        }
-        Some(match outcome {
-            Outcome::Win(winner) => GameResult::Win { color: winner.into(), by: Victory::Unspecified },
-            Outcome::Draw | Outcome::Finished | Outcome::Truncated => GameResult::Draw,
-        })
     }
 }

@@ -6,7 +6,7 @@ use games::{AnyGame, AnyPosition};
 use protocols::{BoardGame, Color};
 
 /// Returns the owner of each cell, row by row from the top left; nothing in games that protocols have no name for.
-pub(super) fn stones(game: &AnyGame, position: &AnyPosition) -> Vec<Option<Color>> {
+pub(crate) fn stones(game: &AnyGame, position: &AnyPosition) -> Vec<Option<Color>> {
     let cells = Notation::of(game).map_or(0, |notation| notation.size().len());
     (0..cells).map(|cell| owner(game, position, cell).map(Color::from)).collect()
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use arena::notation::Notation;
-use game::{Action, Game as _, Outcome};
-use games::{AnyGame, AnyPosition};
+use game::{Action, Game as _};
+use games::{AnyGame, AnyPosition, go};
 use inference::Evaluator;
 use protocols::{
-    Analysis, BoardGame, Cell, Color, Engine, Error, GameResult, Identity, Move, Progress, Restriction,
-    RestrictionKind, Search, Setup, Size, Status, Victory,
+    Analysis, Cell, Color, Engine, Error, GameResult, Identity, Move, Progress, Restriction, RestrictionKind, Search,
+    Setup, Size, Status,
 };
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
@@ -20,6 +20,7 @@ use service::Drain;
 use super::board;
 use super::opening::{Opening, usual};
 use super::report::Subject;
+use crate::game_result::game_result;
 use crate::play::leaves_per_batch;
 use crate::trained::{Networks, Trained};
 
@@ -115,13 +116,13 @@ impl NetworkEngine {
             return Err(Error::refused(reason));
         };
         let over = || Error::refused("the game has reached its limit of moves");
-        let mut prepared = if is_over(position) { go.resumed(at) } else { at.clone() };
+        let mut prepared = if is_over(position) { go.resumed(at) } else { go::Position::clone(at) };
         if !is_turn {
             go.try_play(&mut prepared, go.pass()).map_err(|_| over())?;
             // The opponent did not choose to pass: a pass of `color` would otherwise end the game.
             prepared = go.resumed(&prepared);
         }
-        if go.outcome(&prepared).is_some() { Err(over()) } else { Ok(Some(AnyPosition::Go(prepared))) }
+        if go.outcome(&prepared).is_some() { Err(over()) } else { Ok(Some(AnyPosition::Go(prepared.into()))) }
     }
 
     /// Returns the only actions to which the restrictions limit the player to move; `None` for all. Restrictions hold
@@ -229,19 +230,7 @@ impl Engine for NetworkEngine {
 
     fn result(&mut self) -> Result<GameResult, Error> {
         let (game, position) = (self.search.game(), self.search.position());
-        if let (AnyGame::Go(go), AnyPosition::Go(position)) = (game, position) {
-            let area = go.area(position);
-            let [black, white] = [Color::Black, Color::White].map(|color| area.points(color.into()) as f32);
-            return Ok(GameResult::from_margin(black - white - go.komi().points()));
-        }
-        let outcome = game.outcome(position).ok_or_else(|| Error::refused("the game is not over"))?;
-        let Outcome::Win(winner) = outcome else { return Ok(GameResult::Draw) };
-        if self.notation.game() != BoardGame::Othello {
-            return Ok(GameResult::Win { color: winner.into(), by: Victory::Unspecified });
-        }
-        let stones = board::stones(game, position);
-        let count = |color| stones.iter().filter(|stone| **stone == Some(color)).count() as f32;
-        Ok(GameResult::from_margin(count(Color::Black) - count(Color::White)))
+        game_result(game, position).ok_or_else(|| Error::refused("the game is not over"))
     }
 
     /// All stones on the board are alive: players capture the others before they pass.

@@ -70,7 +70,7 @@ fn of_go(go: &Go, setup: &Setup) -> Result<Opening, Error> {
     let game = if komi == go.komi() { go.clone() } else { go.with_other_komi(komi) };
     let cells = stones.iter().map(|stone| (Player::from(stone.color), setup.size.index(stone.cell)));
     let position = game.set_up(cells, first.into()).map_err(|error| Error::refused(error.to_string()))?;
-    Ok(Opening { position: AnyPosition::Go(position), game: AnyGame::Go(game) })
+    Ok(Opening { position: AnyPosition::Go(position.into()), game: AnyGame::Go(game) })
 }
 
 /// Returns the position of games in which stones stay: the stones are played in turn. In Othello, only those of the

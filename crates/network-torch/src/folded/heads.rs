@@ -91,8 +91,8 @@ fn of_means_and_maxima(network: &Network, layer: &Layer) -> Result<Affine, Error
     Ok(Affine::new(Tensor::f_stack(&[part(0)?.f_add(&scaled)?, part(2)?], 1)?, bias))
 }
 
-/// Joins matrices of the channels of either head, `[rows, parts, 32]`, to one of both, `[rows, parts · 64]`. Channels of
-/// the policy come first in each part.
+/// Joins matrices of the channels of either head, `[rows, parts, 32]`, to one of both, `[rows, parts · 64]`.
+/// Channels of the policy come first in each part.
 fn join(policy: &Affine, value: &Affine) -> Result<Affine, Error> {
     let others = size(HEAD_CHANNELS);
     let weights = [policy.weight.f_constant_pad_nd([0, others])?, value.weight.f_constant_pad_nd([others, 0])?];

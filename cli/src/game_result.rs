@@ -1,0 +1,24 @@
+//! The result of a game in the words of protocols and records: [`game_result`].
+
+use game::{Game as _, Outcome};
+use games::{AnyGame, AnyPosition};
+use protocols::{Color, GameResult, Victory};
+
+use crate::engine::board;
+
+/// Returns the result of a position by the rules: the margin of Go, also if the game is not over, and of Othello, the
+/// winner of other games; `None` if such a game is not over.
+pub(crate) fn game_result(game: &AnyGame, position: &AnyPosition) -> Option<GameResult> {
+    if let (AnyGame::Go(go), AnyPosition::Go(position)) = (game, position) {
+        let area = go.area(position);
+        let [black, white] = [Color::Black, Color::White].map(|color| area.points(color.into()) as f32);
+        return Some(GameResult::from_margin(black - white - go.komi().points()));
+    }
+    let Outcome::Win(winner) = game.outcome(position)? else { return Some(GameResult::Draw) };
+    if !matches!(game, AnyGame::Othello(_)) {
+        return Some(GameResult::Win { color: winner.into(), by: Victory::Unspecified });
+    }
+    let stones = board::stones(game, position);
+    let count = |color| stones.iter().filter(|stone| **stone == Some(color)).count() as f32;
+    Some(GameResult::from_margin(count(Color::Black) - count(Color::White)))
+}
