@@ -10,8 +10,8 @@
 //! speaks the protocols of players with them; `matches` plays weights of runs against each other and against other
 //! programs; `sgf` records games; `watch` shows an episode of a game for one player. `replay` and `inference` send
 //! requests to live servers, and `top` shows a whole fleet. `env` describes environments in Python. `doctor` reports
-//! what a run would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs libtorch.
-//! `csv` writes tables.
+//! what a run would find on this machine. `bench` runs another program. `libtorch` answers whether a run needs it.
+//! `csv` writes tables, and `game_result` counts the points of a game.
 
 mod bench;
 mod client_security;

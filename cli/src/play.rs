@@ -215,8 +215,8 @@ type Save<'a> = dyn FnMut(&[Action], Player) -> anyhow::Result<()> + 'a;
 /// thread. `save` is called whenever the moves of the game have changed and it has any.
 ///
 /// # Errors
-/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; it is reported and read
-/// again.
+/// [`Error`] names the cause: the terminal, the evaluator or `save`. Invalid input is not an error; it is reported and
+/// read again.
 pub(crate) fn play<G: Game>(
     game: &G,
     settings: &Settings,

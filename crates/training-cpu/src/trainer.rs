@@ -147,8 +147,8 @@ impl Trainer {
     /// Takes a training step: forward, backward, clip, optimiser, average; measures its parts with `clock`.
     ///
     /// # Errors
-    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network on their board,
-    /// [`training::Error::BoardIndex`] if the trainer does not have that board. Nothing is queued then.
+    /// [`training::Error::Batch`] or [`training::Error::Network`] if the examples do not fit the network on their
+    /// board, [`training::Error::BoardIndex`] if the trainer does not have that board. Nothing is queued then.
     pub fn queue(&mut self, examples: &Examples, clock: &mut dyn FnMut() -> Instant) -> Result<(), Error> {
         let mut laps = Laps::new(clock);
         self.begin_check_if_due();

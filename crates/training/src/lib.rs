@@ -3,10 +3,10 @@
 //! [`TrainerSettings`] name an [`Optimiser`], a [`Decay`] and a [`Precision`]. A step takes [`Examples`]
 //! ([`TrainingBatch`], [`UnrolledBatch`], each with [`Observations`]) and returns [`Trained`] with its [`Losses`] and
 //! [`StepTimes`]; of several learners each adds a [`Contribution`] to a step. Batches are of one of the [`Boards`] of a
-//! network. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`] writes
-//! these as files, so that each backend resumes what another one trained. [`moments`] are stored in float32 or fewer
-//! bits; [`Memory`] states what a training needs. [`mixed_precision`] is what a training in a low precision decides by
-//! itself. [`growth`] continues a training in a larger network. Start with [`TrainerSettings`].
+//! network. A [`Layout`] places the tensors of [`ModelLayers`] in flat buffers of [`Numbers`], and [`checkpoint`]
+//! writes these as files, so that each backend resumes what another one trained. [`moments`] are stored in float32 or
+//! fewer bits; [`Memory`] states what a training needs. [`mixed_precision`] is what a training in a low precision
+//! decides by itself. [`growth`] continues a training in a larger network. Start with [`TrainerSettings`].
 
 mod boards;
 pub mod checkpoint;

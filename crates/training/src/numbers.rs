@@ -31,8 +31,8 @@ impl Numbers {
 
 /// The last matrix of the encoder of chance, whose differences name codes from the beginning.
 const ENCODING: &str = "encoding.output.weight";
-/// The ends of the names of matrices that begin small: outputs of heads, those of actions without a cell among them, and
-/// what blocks add to a plain tower.
+/// The ends of the names of matrices that begin small: outputs of heads, those of actions without a cell among them,
+/// and what blocks add to a plain tower.
 const SMALL: [&str; 3] = [".output.weight", ".rest.weight", ".pooling.weight"];
 /// The matrices from one-hot actions or chance codes to planes.
 const ACTION_PLANES: [&str; 2] = ["dynamics.action.weight", "afterstate.action.weight"];
