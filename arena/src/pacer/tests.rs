@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use evaluator_doubles::Uniform;
-use game::Game;
-use games::ConnectFour;
+use game::{Game, ObservationShape};
+use games::{ConnectFour, GameKind};
 use inference::Evaluator;
 use weights::{Architecture, Digest, Manifest};
 
@@ -53,12 +53,14 @@ impl Environment for World {
 
 fn published(version: u64, game: &str) -> Arc<Published> {
     let bytes = bytes::Bytes::from_static(b"weights");
+    let spec = game.parse::<GameKind>().unwrap().rules().spec().clone();
+    let ObservationShape { planes, height, width } = spec.observation;
     let architecture = Architecture {
         game: game.to_owned(),
-        planes: 1,
-        height: 1,
-        width: 1,
-        actions: 1,
+        planes,
+        height,
+        width,
+        actions: spec.actions,
         channels: 1,
         blocks: 0,
         squeeze_excitation: 0,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use game::Game;
-use games::TicTacToe;
+use game::{Game, ObservationShape};
+use games::{GameKind, TicTacToe};
 use inference::{Attributes, Batch, Evaluator, Predictions, Wdl};
 use proto::weights::Published;
 use service::config::RunSection;
@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
 use super::Worker;
+use crate::chain::Chain;
 use crate::config::{ArenaSection, Config, GateKind};
 use crate::ledger::{Ledger, Player, Tally};
 use crate::pacer::Environment;
@@ -49,12 +50,15 @@ impl Evaluator for Uniform {
 
 fn published(version: u64, game: &str) -> Arc<Published> {
     let bytes = bytes::Bytes::from(format!("weights {version}"));
+    let spec =
+        game.parse::<GameKind>().map_or_else(|_| Chain::new().spec().clone(), |kind| kind.rules().spec().clone());
+    let ObservationShape { planes, height, width } = spec.observation;
     let architecture = Architecture {
         game: game.into(),
-        planes: 3,
-        height: 3,
-        width: 3,
-        actions: 9,
+        planes,
+        height,
+        width,
+        actions: spec.actions,
         channels: 1,
         blocks: 1,
         squeeze_excitation: 0,

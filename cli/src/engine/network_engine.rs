@@ -204,7 +204,9 @@ impl Engine for NetworkEngine {
         let subject = self.subject(position, search.color);
         let leaves_per_batch = leaves_per_batch(search.visits, self.evaluators.len());
         let tree_bytes_max = self.settings.tree_bytes_max;
-        let limits = Limits { simulations: search.visits, leaves_per_batch, tree_bytes_max, actions };
+        let position_heap_bytes = self.search.position().boxed_bytes();
+        let simulations = search.visits;
+        let limits = Limits { simulations, leaves_per_batch, tree_bytes_max, position_heap_bytes, actions };
         // A position that play has not reached has a tree of its own.
         let mut apart =
             prepared.map(|position| GameSearch::new(self.search.game().clone(), position, &self.settings.search));

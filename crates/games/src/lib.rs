@@ -189,6 +189,8 @@ mod tests {
     #[test]
     fn a_position_of_any_game_is_small() {
         assert!(size_of::<AnyPosition>() <= 144, "{} bytes", size_of::<AnyPosition>());
+        let boxed = |name: &str| name.parse::<GameKind>().unwrap().rules().start().boxed_bytes();
+        assert_eq!((boxed("go-9"), boxed("hex-5")), (size_of::<go::Position>(), 0));
     }
 
     #[test]

@@ -76,6 +76,17 @@ macro_rules! kinds {
             Recorded($crate::recorded::Position),
         }
 
+        impl AnyPosition {
+            /// Returns the memory of the box that the position is in, in bytes; 0 if it is in none.
+            #[must_use]
+            pub fn boxed_bytes(&self) -> usize {
+                match self {
+                    $(Self::$Rules(position) => boxed_bytes!($($Box)? position),)+
+                    Self::Recorded(_) => 0,
+                }
+            }
+        }
+
         impl GameKind {
             /// Returns the rules of the game.
             #[must_use]
@@ -201,4 +212,15 @@ macro_rules! instances {
 macro_rules! position_in {
     (Box $Position:ty) => { Box<$Position> };
     ($Position:ty) => { $Position };
+}
+
+/// Returns the size of what a reference to a box leads to, or 0 for a position that is in none.
+macro_rules! boxed_bytes {
+    (Box $position:ident) => {
+        size_of_val(&**$position)
+    };
+    ($position:ident) => {{
+        let _ = $position;
+        0
+    }};
 }

@@ -42,9 +42,10 @@ pub struct Limits {
     /// The number of leaves that an evaluator gets at a time. With 1 and one evaluator the search is exactly
     /// sequential.
     pub leaves_per_batch: usize,
-    /// The memory of the tree at which the search ends, in bytes as [`Tree::bytes`] counts them. It is checked after
-    /// every batch.
+    /// The memory of the tree at which the search ends, in bytes. It is checked after every batch.
     pub tree_bytes_max: usize,
+    /// The heap memory that each position of the tree owns, in bytes, which [`Tree::bytes`] does not count.
+    pub position_heap_bytes: usize,
     /// The only actions of the position that are searched; `None` for all legal ones. At least one is legal.
     pub actions: Option<Vec<Action>>,
 }
@@ -138,7 +139,8 @@ impl<G: Game> GameSearch<G> {
         let simulations = limits.simulations.map_or(SIMULATIONS_MAX, |simulations| simulations.min(SIMULATIONS_MAX));
         let effort = Effort { simulations, leaves: limits.leaves_per_batch, completed: COMPLETED_MAX, discount: 1.0 };
         let mut progress = |tree: &Tree<G::Position>| {
-            let is_large = tree.bytes() >= limits.tree_bytes_max;
+            let bytes = tree.bytes() + tree.node_count() * limits.position_heap_bytes;
+            let is_large = bytes >= limits.tree_bytes_max;
             let next = progress(&Findings { tree });
             if is_large { Break(()) } else { next }
         };
@@ -183,7 +185,13 @@ mod tests {
     }
 
     fn limits(simulations: u32) -> Limits {
-        Limits { simulations: Some(simulations), leaves_per_batch: 1, tree_bytes_max: usize::MAX, actions: None }
+        Limits {
+            simulations: Some(simulations),
+            leaves_per_batch: 1,
+            tree_bytes_max: usize::MAX,
+            position_heap_bytes: 0,
+            actions: None,
+        }
     }
 
     fn game_search(moves: &[u16]) -> GameSearch<ConnectFour> {
@@ -286,6 +294,11 @@ mod tests {
         search(&mut endless, &limits);
         let bytes = endless.search.tree.bytes();
         assert!((1 << 20..(1 << 20) + 1000).contains(&bytes), "{bytes} bytes");
+        let mut of_boxes = game_search(&[]);
+        search(&mut of_boxes, &Limits { position_heap_bytes: 1000, ..limits });
+        let tree = &of_boxes.search.tree;
+        let bytes = tree.bytes() + 1000 * tree.node_count();
+        assert!((1 << 20..(1 << 20) + 2000).contains(&bytes), "{bytes} bytes");
     }
 
     #[test]

@@ -8,7 +8,6 @@ use inference::LatentModel;
 use weights::Model;
 
 use super::*;
-use crate::chain::Chain;
 use crate::contestant::{SEQUENTIAL, analysis, searcher};
 use crate::exhaustive;
 use crate::return_ledger::ReturnLedger;
