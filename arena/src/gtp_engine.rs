@@ -18,7 +18,7 @@ use game::Game as _;
 use games::{AnyGame, AnyPosition};
 
 pub use self::error::Error;
-use self::session::{Answer, Rules, Session};
+use self::session::{Answer, Common, Rules, Session};
 use crate::matches::{Failure, Ongoing, Participant, Reply};
 use crate::notation::Notation;
 
@@ -75,7 +75,8 @@ impl GtpEngine {
         };
         let rules = Rules { notation, komi };
         let mut sessions: Vec<Session> = (0..settings.processes.max(1)).map(|_| Session::default()).collect();
-        let identity = sessions[0].introduce(&settings, &interrupt, &rules);
+        let common = Common { settings: &settings, interrupt: &interrupt, rules: &rules };
+        let identity = sessions[0].introduce(common);
         let name = settings.name.clone();
         let identity = identity.map_err(|source| Error::Start { name, game: game_name(), source: source.into() })?;
         Ok(Self { settings, rules, identity, interrupt, sessions, failures: 0 })
@@ -106,14 +107,14 @@ impl GtpEngine {
     /// Returns the answer of each game's process. They think at the same time.
     fn answers(&mut self, game: &AnyGame, games: &[Ongoing<'_, AnyPosition>]) -> Result<Vec<(usize, Answer)>, Error> {
         let Self { settings, rules, interrupt, sessions, .. } = self;
-        let (settings, rules, interrupt) = (&*settings, &*rules, &*interrupt);
+        let common = Common { settings, interrupt, rules };
         thread::scope(|scope| {
             let mut threads = Vec::new();
             for session in sessions {
                 let Some(index) = games.iter().position(|ongoing| Some(ongoing.number) == session.game()) else {
                     continue;
                 };
-                let answer = move || (index, session.answer(settings, interrupt, rules, game, &games[index]));
+                let answer = move || (index, session.answer(common, game, &games[index]));
                 let spawned = thread::Builder::new().name("engine-game".into()).spawn_scoped(scope, answer);
                 threads.push(spawned.map_err(|source| Error::Thread { name: settings.name.clone(), source })?);
             }

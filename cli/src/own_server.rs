@@ -70,7 +70,7 @@ struct Server {
     /// Of the requests, and of the administration.
     ports: [ReservedPort; 2],
     /// The weights and the log.
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 impl Server {
@@ -91,7 +91,7 @@ impl Server {
             environment: Vec::new(),
             log: folder.path().join("inference-server.log"),
         };
-        Ok(Self { child: Child::start(settings, Instant::now())?, ports, folder })
+        Ok(Self { child: Child::start(settings, Instant::now())?, ports, _folder: folder })
     }
 
     /// Waits until the server accepts connections.
@@ -104,8 +104,7 @@ impl Server {
                 bail!("the inference server {}: {}", exit.how, exit.last_log_line);
             }
             if Instant::now() > deadline {
-                let log = std::fs::read_to_string(self.folder.path().join("inference-server.log")).unwrap_or_default();
-                let last = log.lines().last().unwrap_or("its log is empty").to_owned();
+                let last = self.child.last_log_line();
                 bail!("the inference server is not ready after {} s: {last}", START_TIMEOUT.as_secs());
             }
             std::thread::sleep(START_POLL);

@@ -18,7 +18,7 @@ use network_cpu::KernelPreference;
 use proto::security::use_credentials;
 use selfplay::SearchSettings;
 use service::config::{RunSection, Sources};
-use weights::{Manifest, Model, WeightsVersion};
+use weights::{Manifest, WeightsVersion};
 
 use crate::kept_versions::KeptVersions;
 use crate::{own_server, remote};
@@ -27,9 +27,6 @@ use fleet::run_directory::RunDirectory;
 
 /// Largest batch of `play` and `eval`, which make small batches.
 const BATCH_MAX: usize = 64;
-
-/// The fewest requests that a server of its own accepts at once.
-const REQUESTS_MIN: usize = 64;
 
 /// The arguments that name a run and the engine for its weights.
 #[derive(Debug, Clone, clap::Args)]
@@ -100,14 +97,13 @@ impl Options {
     }
 
     /// The settings of an inference server of its own, which override the run file.
-    fn of_server(&self, game: &GameKind, threads: usize) -> Vec<String> {
+    fn of_server(&self, game: &GameKind) -> Vec<String> {
         let Self { device, precision, kernel, sets, .. } = self;
         let engine = [
             format!("run.game={game}"),
             format!("inference.device={device}"),
             format!("inference.precision={precision}"),
             format!("inference.kernel={kernel}"),
-            format!("inference.requests_max={}", threads.max(REQUESTS_MIN)),
         ];
         sets.iter().cloned().chain(engine).collect()
     }
@@ -157,6 +153,23 @@ pub(crate) enum Networks {
 }
 
 impl Networks {
+    /// Builds the networks of a weights version, one for each thread that can use it.
+    fn build(
+        backend: &dyn Backend,
+        manifest: &Manifest,
+        bytes: Vec<u8>,
+        game: &GameKind,
+        threads: usize,
+    ) -> anyhow::Result<Self> {
+        let bytes = bytes.into();
+        if manifest.architecture.model.has_dynamics() {
+            return Ok(Self::Latent(backend.build_latent(manifest, &bytes)?));
+        }
+        selfplay::check_searchable(&game.rules())?;
+        let evaluators = (0..threads.max(1)).map(|_| backend.build(manifest, &bytes));
+        Ok(Self::Evaluators(evaluators.collect::<Result<_, _>>()?))
+    }
+
     /// The attributes of the network.
     pub(crate) fn attributes(&self) -> Attributes {
         match self {
@@ -189,51 +202,41 @@ impl Trained {
         let game = bridge::config::game(&config.run, &config.environment)?;
         let (of_run, environment) = (config.run.clone(), config.environment.clone());
         let (search, discount) = (config.search.settings()?, config.run.discount);
-        if let Some(endpoint) = &options.inference {
-            let run = run.name();
-            ensure!(
-                version.is_none(),
-                "--inference: a server evaluates with its own weights, not with a version of {run}"
-            );
-            config.security.check_endpoint("--inference", endpoint)?;
-            use_credentials(&config.security)?;
-            let evaluators = remote::evaluators(endpoint, &game.rules(), threads)?;
-            return Ok(Self {
-                game,
-                run: of_run,
-                environment,
-                search,
-                discount,
-                networks: Networks::Evaluators(evaluators),
-            });
-        }
-        let (manifest, bytes) = suited(&run, *version, &game)?;
-        if options.needs_server() {
-            let (scheme, sets) = (config.security.scheme(), options.of_server(&game, threads));
-            use_credentials(&config.security)?;
-            let config = run.config();
-            let served = own_server::Served { config, manifest: &manifest, bytes: &bytes, sets, scheme };
-            let networks = Networks::Evaluators(own_server::start(served, &game.rules(), threads)?);
-            return Ok(Self { game, run: of_run, environment, search, discount, networks });
-        }
-        let (backend, bytes) = (options.backend(threads)?, bytes.into());
-        let networks = match manifest.architecture.model {
-            Model::Alphazero | Model::AlphazeroReturns { .. } => {
-                selfplay::check_searchable(&game.rules())?;
-                let evaluators = (0..threads.max(1)).map(|_| backend.build(&manifest, &bytes));
-                evaluators.collect::<Result<_, _>>().map(Networks::Evaluators)
+        let networks = match &options.inference {
+            Some(endpoint) => {
+                let name = run.name();
+                ensure!(
+                    version.is_none(),
+                    "--inference: a server evaluates with its own weights, not with a version of {name}"
+                );
+                config.security.check_endpoint("--inference", endpoint)?;
+                use_credentials(&config.security)?;
+                Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads)?)
             }
-            Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
-                backend.build_latent(&manifest, &bytes).map(Networks::Latent)
+            None => {
+                let (manifest, bytes) = weights_for(&run, *version, &game)?;
+                if options.needs_server() {
+                    use_credentials(&config.security)?;
+                    let (scheme, sets) = (config.security.scheme(), options.of_server(&game));
+                    let served =
+                        own_server::Served { config: run.config(), manifest: &manifest, bytes: &bytes, sets, scheme };
+                    Networks::Evaluators(own_server::start(served, &game.rules(), threads)?)
+                } else {
+                    Networks::build(&*options.backend(threads)?, &manifest, bytes, &game, threads)
+                        .with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?
+                }
             }
         };
-        let networks = networks.with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?;
         Ok(Self { game, run: of_run, environment, search, discount, networks })
     }
 }
 
 /// Returns a weights version of a run, the newest one by default, on the board of `game`.
-fn suited(run: &RunDirectory, version: Option<WeightsVersion>, game: &GameKind) -> anyhow::Result<(Manifest, Vec<u8>)> {
+fn weights_for(
+    run: &RunDirectory,
+    version: Option<WeightsVersion>,
+    game: &GameKind,
+) -> anyhow::Result<(Manifest, Vec<u8>)> {
     let (manifest, bytes) = match version {
         Some(version) => KeptVersions::read(run)?.bytes(version)?,
         None => newest(run)?,
@@ -267,7 +270,7 @@ pub(crate) mod tests {
 
     use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
     use selfplay::SearchAlgorithm;
-    use weights::{Architecture, Digest, HeadKind};
+    use weights::{Architecture, Digest, HeadKind, Model};
 
     use super::*;
     use crate::eval;
@@ -437,7 +440,8 @@ pub(crate) mod tests {
         };
         publish_with(HeadKind::Pooled, 1);
         let on = |game: &str| {
-            let (manifest, _) = suited(&run, None, &game.parse().unwrap()).map_err(|error| service::chain(&error))?;
+            let (manifest, _) =
+                weights_for(&run, None, &game.parse().unwrap()).map_err(|error| service::chain(&error))?;
             let weights::Board { game, observation, actions } = manifest.architecture.board();
             Ok::<_, String>((game.to_owned(), observation[1..].to_vec(), actions))
         };

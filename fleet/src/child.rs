@@ -169,6 +169,11 @@ impl Child {
         self.draining && !status.success() && status.signal() != Some(libc::SIGTERM)
     }
 
+    /// Returns the last line of its log that reports an error, else its last line.
+    pub fn last_log_line(&self) -> String {
+        last_line(&self.settings)
+    }
+
     /// Returns true while the process is alive or not yet reaped.
     pub fn running(&self) -> bool {
         self.process.is_some()

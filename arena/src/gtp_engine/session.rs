@@ -26,6 +26,14 @@ pub(super) struct Rules {
     pub(super) komi: Option<f32>,
 }
 
+/// What the processes of an engine have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) rules: &'a Rules,
+}
+
 /// A process and its game; both come and go.
 #[derive(Debug, Default)]
 pub(super) struct Session {
@@ -82,35 +90,28 @@ impl Session {
     }
 
     /// Starts the process, sets a game up, and returns name and version.
-    pub(super) fn introduce(
-        &mut self,
-        settings: &Settings,
-        interrupt: &Interrupt,
-        rules: &Rules,
-    ) -> Result<Identity, gtp::Error> {
-        let time_max = settings.response_time_max;
-        let process = self.process(settings, interrupt)?;
+    pub(super) fn introduce(&mut self, common: Common<'_>) -> Result<Identity, gtp::Error> {
+        let time_max = common.settings.response_time_max;
+        let process = self.process(common)?;
         let name = process.send("name", time_max.max(START_TIME))?;
         // The specification demands both commands, but a program without a version plays as well.
         let version = match process.send("version", time_max) {
             Err(error) if !matches!(error.fault, Fault::Refused { .. }) => return Err(error),
             answer => answer.unwrap_or_default(),
         };
-        set_up(process, rules, time_max)?;
+        set_up(process, common.rules, time_max)?;
         Ok(Identity { name: phrase(&name), version: phrase(&version) })
     }
 
     /// Returns the answer to the position of the session's game. A process that fails is started again once per game.
     pub(super) fn answer(
         &mut self,
-        settings: &Settings,
-        interrupt: &Interrupt,
-        rules: &Rules,
+        common: Common<'_>,
         game: &AnyGame,
         ongoing: &Ongoing<'_, games::AnyPosition>,
     ) -> Answer {
         loop {
-            let error = match self.try_answer(settings, interrupt, rules, game, ongoing) {
+            let error = match self.try_answer(common, game, ongoing) {
                 Ok(reply) => return Answer::Reply(reply),
                 Err(Failure::Refusal(error)) => {
                     return Answer::Reply(Reply::Void { reason: phrase(&error.to_string()) });
@@ -142,16 +143,15 @@ impl Session {
     /// Brings the process to the position, and lets it choose a move.
     fn try_answer(
         &mut self,
-        settings: &Settings,
-        interrupt: &Interrupt,
-        rules: &Rules,
+        common: Common<'_>,
         game: &AnyGame,
         ongoing: &Ongoing<'_, games::AnyPosition>,
     ) -> Result<Reply, Failure> {
+        let Common { settings, rules, .. } = common;
         let (notation, time_max) = (rules.notation, settings.response_time_max);
         let is_new = self.process.is_none();
         let known_plies = self.seat.as_ref().and_then(|seat| seat.known_plies);
-        let process = self.process(settings, interrupt).map_err(Failure::Process)?;
+        let process = self.process(common).map_err(Failure::Process)?;
         if is_new {
             process.send("name", time_max.max(START_TIME)).map_err(Failure::Process)?;
         }
@@ -174,10 +174,10 @@ impl Session {
     }
 
     /// Returns the process, which it starts if there is none.
-    fn process(&mut self, settings: &Settings, interrupt: &Interrupt) -> Result<&mut Controller, gtp::Error> {
+    fn process(&mut self, common: Common<'_>) -> Result<&mut Controller, gtp::Error> {
         let process = match self.process.take() {
             Some(process) => process,
-            None => start(settings, interrupt)?,
+            None => start(common.settings, common.interrupt)?,
         };
         Ok(self.process.insert(process))
     }

@@ -1,7 +1,7 @@
 //! Tests of engines that are scripts of the shell: they play, resign, break the rules, die, hang and refuse.
 //!
-//! In Gomoku on 7 cells a side a script plays the lowest row from the left and its opponent the highest: whoever moves
-//! first completes five in a row.
+//! In Gomoku on 7 cells a side a script plays the lowest row from the left and its opponent the highest: the player
+//! that moves first completes five in a row.
 
 use std::fs;
 use std::ops::ControlFlow;
