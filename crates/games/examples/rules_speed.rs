@@ -143,7 +143,8 @@ fn nanoseconds<P, R>(samples: &[(P, Action)], mut operation: impl FnMut(&(P, Act
     (time() - before).as_secs_f64() * 1e9 / count as f64
 }
 
-/// Returns the time since some instant that this thread has run on a CPU, or all of it where the system does not count that.
+/// Returns the time since some instant that this thread has run on a CPU, or all of it where the system does not count
+/// that.
 fn time() -> Duration {
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
     let text = std::fs::read_to_string("/proc/thread-self/schedstat");
