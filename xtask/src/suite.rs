@@ -18,8 +18,15 @@ pub(crate) const SANITISED: &str = "x86_64-unknown-linux-gnu";
 
 /// Parts of the names of tests that the sanitiser leaves out, half of its time on training: they call the functions
 /// that others call, for more steps or from other threads.
-const NOT_SANITISED: [&str; 5] =
-    ["contribution::", "gradients_of_bfloat16", "growth::", "number_of_threads", "training_reduces_the_losses"];
+const NOT_SANITISED: [&str; 7] = [
+    "contribution::",
+    "gradients_of_bfloat16",
+    "growth::",
+    "number_of_threads",
+    "tests::boards::",
+    "trainer::tests::",
+    "training_reduces_the_losses",
+];
 
 /// The number of jobs whose durations are printed at the end.
 const SLOWEST: usize = 15;
@@ -59,14 +66,14 @@ pub fn run_and_simulate(root: &Path, options: &SimulateOptions) -> Result<Summar
     run_with(root, None, vec![Job { name: "simulate".to_owned(), command: simulate }])
 }
 
-/// Builds all targets of the tests, with their features: programs built alone would have other features and be compiled
-/// twice.
+/// Builds all programs and tests, with their features: programs built alone would have other features and be compiled
+/// twice. Examples are compiled by no test; clippy checks them.
 ///
 /// # Errors
 /// If something does not build.
 pub fn build(root: &Path) -> Result<()> {
     libtorch::ensure(root, libtorch::Check::Stamp, libtorch::Choice::Cpu)?;
-    workspace::run(workspace::cargo(root).args(["build", "--workspace", "--all-targets"]))
+    workspace::run(workspace::cargo(root).args(["build", "--workspace", "--lib", "--bins", "--tests"]))
 }
 
 /// Runs these jobs and every test, or those tests whose names contain `filter`.
@@ -348,6 +355,10 @@ pub fn sanitise(root: &Path) -> Result<()> {
     // The unit tests alone call every unsafe leaf function; the other test targets would compile each crate once more.
     tests.args(["test", "--package", "network-cpu", "--package", "training-cpu", "--lib"]);
     tests.args(["--target", SANITISED, "--target-dir", "target/sanitiser"]);
+    // The other tests are compiled without these checks, which take most of their time.
+    for package in ["network-cpu", "training-cpu"] {
+        tests.args(["--config", &format!("profile.dev.package.{package}.debug-assertions=true")]);
+    }
     // The option is unstable, and the compiler may be stable; no released binary is built this way.
     tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     let mut jobs: Vec<Job> = test_binaries_of(root, &mut tests)?.into_iter().map(TestBinary::job).collect();

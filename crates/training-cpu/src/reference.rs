@@ -232,7 +232,12 @@ impl Network {
 
     /// The parameter at an index of a tensor.
     fn parameter(&self, layer: &Layer, role: Role, index: usize) -> Variable {
-        self.parameters[self.places[&layer.tensor_name(role)] + index]
+        self.parameters[self.place(layer, role) + index]
+    }
+
+    /// The place of a tensor among the parameters. Loops look it up once: that takes longer than a product.
+    fn place(&self, layer: &Layer, role: Role) -> usize {
+        self.places[&layer.tensor_name(role)]
     }
 
     fn activate(&mut self, maps: &mut Maps) {
@@ -241,8 +246,9 @@ impl Network {
 
     /// `W x + b`.
     fn linear(&mut self, layer: &Layer, x: &[Variable]) -> Vec<Variable> {
+        let place = self.place(layer, Role::Linear);
         let output = |output: usize| {
-            let weight = |input: usize| self.parameter(layer, Role::Linear, output * layer.inputs + input);
+            let weight = |input: usize| self.parameters[place + output * layer.inputs + input];
             let pairs: Vec<_> = x.iter().enumerate().map(|(input, &x)| (x, weight(input))).collect();
             let (product, bias) = (self.graph.products(&pairs), self.parameter(layer, Role::Bias, output));
             self.graph.sum([(product, 1.0), (bias, 1.0)])
@@ -255,6 +261,7 @@ impl Network {
         let LayerKind::Convolution { side, norm } = layer.kind else { unreachable!("the layer is a convolution") };
         let [height, width] = self.board.map(|len| isize::try_from(len).unwrap());
         let side = isize::try_from(side).unwrap();
+        let place = self.place(layer, Role::Convolution);
         let mut z: Maps = x.iter().map(|x| vec![vec![0; layer.outputs]; x.len()]).collect();
         for (z, x) in z.iter_mut().zip(x) {
             for (cell, output) in
@@ -268,7 +275,7 @@ impl Network {
                     }
                     let tap = usize::try_from(output as isize * side * side + down * side + right).unwrap();
                     for (input, &x) in x[usize::try_from(row * width + column).unwrap()].iter().enumerate() {
-                        pairs.push((x, self.parameter(layer, Role::Convolution, tap * layer.inputs + input)));
+                        pairs.push((x, self.parameters[place + tap * layer.inputs + input]));
                     }
                 }
                 z[usize::try_from(cell).unwrap()][output] = self.graph.products(&pairs);

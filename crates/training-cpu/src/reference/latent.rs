@@ -393,9 +393,10 @@ impl Unroll<'_> {
     /// A matrix and layer norm.
     fn layer_norm(&mut self, layer: &Layer, x: &[Variable]) -> Vec<Variable> {
         let network = &mut self.network;
+        let place = network.place(layer, Role::Linear);
         let z: Vec<Variable> = (0..layer.outputs)
             .map(|output| {
-                let weight = |input: usize| network.parameter(layer, Role::Linear, output * layer.inputs + input);
+                let weight = |input: usize| network.parameters[place + output * layer.inputs + input];
                 let pairs: Vec<_> = x.iter().enumerate().map(|(input, &x)| (x, weight(input))).collect();
                 network.graph.products(&pairs)
             })
