@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use game::{Action, Game};
 use games::{GameKind, Generator, with_game};
 
-const BOARD_GAMES: [&str; 9] = [
+const BOARD_GAMES: [&str; 10] = [
     "tic_tac_toe",
     "connect_four",
     "connect_four-9x6",
@@ -29,6 +29,7 @@ const BOARD_GAMES: [&str; 9] = [
     "gomoku-15",
     "go-9",
     "go-19",
+    "chess",
 ];
 
 /// The time for which games are played, and for which each operation is repeated.

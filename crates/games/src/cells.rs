@@ -2,9 +2,21 @@
 
 use std::ops::{BitAnd, BitOr, Shl, Shr};
 
+use game::{Player, mix};
+
 /// The number of cells of the largest board, of 20 cells a side.
 pub(crate) const CELLS_MAX: usize = 20 * 20;
 const WORDS: usize = CELLS_MAX.div_ceil(64);
+
+/// Returns the player whose set has a cell.
+pub(crate) fn owner(of_players: &[Cells; 2], cell: usize) -> Option<Player> {
+    [Player::First, Player::Second].into_iter().find(|player| of_players[player.index()].contains(cell))
+}
+
+/// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
+pub(crate) const fn stone_key(player: Player, cell: usize) -> u64 {
+    mix((cell as u64) << 1 | player.index() as u64)
+}
 
 /// Holds a set of cells, numbered row by row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

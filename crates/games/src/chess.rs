@@ -13,6 +13,7 @@ mod value;
 use cozy_chess::{BitBoard, Board, Color, Move, Piece, Rank, Square};
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
+use crate::bitboard::Layout;
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid;
 use crate::past::Past;
@@ -181,13 +182,6 @@ fn player(color: Color) -> Player {
     }
 }
 
-/// Writes a plane of zeros and ones; bit `cell` of `ones` is the value of that cell.
-fn write_plane(plane: &mut [f32], ones: u64) {
-    for (cell, value) in plane.iter_mut().enumerate() {
-        *value = if ones >> cell & 1 == 1 { 1.0 } else { 0.0 };
-    }
-}
-
 impl Game for Chess {
     type Position = Position;
 
@@ -216,9 +210,8 @@ impl Game for Chess {
     }
 
     fn is_legal(&self, position: &Position, action: Action) -> bool {
-        let is_move =
-            |action| moves::move_of(&position.board, action).is_some_and(|chosen| position.board.is_legal(chosen));
-        position.outcome.is_none() && is_move(action)
+        position.outcome.is_none()
+            && moves::move_of(&position.board, action).is_some_and(|chosen| position.board.is_legal(chosen))
     }
 
     fn play(&self, position: &mut Position, action: Action) -> f32 {
@@ -236,9 +229,10 @@ impl Game for Chess {
         let mover = board.side_to_move();
         let mut planes = planes.chunks_exact_mut(CELLS);
         let mut next = || planes.next().expect("an observation has all planes");
+        let layout = Layout::new(SIDE);
         for color in [mover, !mover] {
             for piece in Piece::ALL {
-                write_plane(next(), moves::in_frame(board.colored_pieces(color, piece), mover));
+                layout.write_plane(moves::in_frame(board.colored_pieces(color, piece), mover), next());
             }
         }
         next().fill(if position.occurrences > 0 { 1.0 } else { 0.0 });
@@ -248,7 +242,7 @@ impl Game for Chess {
                 next().fill(if right.is_some() { 1.0 } else { 0.0 });
             }
         }
-        write_plane(next(), position.en_passant.map_or(0, |square| 1 << cell_of(square, mover)));
+        layout.write_plane(position.en_passant.map_or(0, |square| 1 << cell_of(square, mover)), next());
         next().fill(f32::from(board.halfmove_clock().min(QUIET_PLIES_MAX)) / f32::from(QUIET_PLIES_MAX));
         next().fill(1.0);
     }

@@ -18,9 +18,9 @@ mod tests;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::cells::{CELLS_MAX, Cells};
+use crate::cells::{CELLS_MAX, Cells, stone_key};
 use crate::entry::{Entry, Exhaustive, Variants};
-use crate::grid::{self, Cell, narrow};
+use crate::grid::{self, narrow};
 use crate::past::Past;
 use crate::side::Side;
 pub use area::Area;
@@ -71,7 +71,7 @@ const WORD_KEYS: [u64; 3 * Cells::WORDS] = {
 ///   ends the game;
 /// - all ones if Black is to move, and all ones if White is, because White has komi. Together they mark the board: the
 ///   zeros that convolutions read around it are those of empty cells in the other planes (as in Leela Zero). There is
-///   no plane of komi: a run trains with one komi.
+///   no plane of komi: a run has one komi for each size of the board.
 ///
 /// AlphaZero observes 8 earlier boards, from which its network derives what superko forbids. Here that is a plane, and
 /// of the order of moves only the last one is observed, so that one evaluation serves all orders that end alike.
@@ -139,7 +139,7 @@ impl Go {
         let cells = size * size;
         let observation = ObservationShape { planes: PLANES, height: size, width: size };
         let spec = Spec::board(ENTRY.name_of(size), cells + 1, observation, max_plies);
-        let symmetries: Vec<Symmetry> = (0..8).map(|index| symmetry(&spec, index)).collect();
+        let symmetries: Vec<Symmetry> = grid::square_symmetries(spec.observation, spec.actions).into();
         Self { board: Board::new(size), komi, frames: frames(&symmetries), symmetries, spec }
     }
 
@@ -273,37 +273,18 @@ impl Go {
         position.past.contains_since(standing.map_or(0, |newest| newest.board), position.board_hash ^ added)
     }
 
-    /// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
+    /// Returns the hash key of a stone, on its cell in the frame of the position.
     fn stone_key(&self, position: &Position, player: Player, cell: usize) -> u64 {
         let cell = match position.frame {
-            0 => narrow(cell),
-            frame => self.symmetries[usize::from(frame)].cells[cell],
+            0 => cell,
+            frame => self.symmetries[usize::from(frame)].cells[cell].into(),
         };
-        mix(u64::from(cell) << 1 | player.index() as u64)
+        stone_key(player, cell)
     }
 
     fn hash_of(&self, position: &Position, player: Player, stones: Cells) -> u64 {
         stones.iter().fold(0, |hash, cell| hash ^ self.stone_key(position, player, cell))
     }
-}
-
-/// Returns the symmetry of this index: bit 0 exchanges left and right, bit 1 top and bottom, bit 2 rows and columns,
-/// in this order.
-fn symmetry(spec: &Spec, index: usize) -> Symmetry {
-    let size = spec.observation.height;
-    let flipped = |at: usize, bit: usize| if index >> bit & 1 == 1 { size - 1 - at } else { at };
-    let image = |cell: Cell| {
-        let (row, column) = (flipped(cell.row, 1), flipped(cell.column, 0));
-        if index >> 2 & 1 == 1 { Cell { row: column, column: row } } else { Cell { row, column } }
-    };
-    let image_of_action = |action: Action| {
-        if action.index() == size * size {
-            return action;
-        }
-        let image = image(Cell { row: action.index() / size, column: action.index() % size });
-        Action(narrow(image.row * size + image.column))
-    };
-    grid::symmetry(spec.observation, spec.actions, image, image_of_action)
 }
 
 /// Returns, for each frame and each symmetry, the index of the symmetry whose table of cells is both tables in turn.

@@ -5,7 +5,7 @@
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::cells::Cells;
+use crate::cells::{self, Cells, stone_key};
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, narrow};
 use crate::side::Side;
@@ -72,7 +72,7 @@ impl Gomoku {
     /// Returns the owner of the stone on a cell, which is numbered as the actions are.
     #[must_use]
     pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
-        [Player::First, Player::Second].into_iter().find(|player| position.stones[player.index()].contains(cell))
+        cells::owner(&position.stones, cell)
     }
 
     fn cells(&self) -> usize {
@@ -107,11 +107,6 @@ impl Gomoku {
         let beside = std::iter::successors(step((cell / self.size, cell % self.size)), |&at| step(at));
         beside.take(ROW - 1).take_while(|&(row, column)| stones.contains(row * self.size + column)).count()
     }
-}
-
-/// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
-const fn stone_key(player: Player, cell: usize) -> u64 {
-    mix((cell as u64) << 1 | player.index() as u64)
 }
 
 impl Game for Gomoku {

@@ -7,7 +7,7 @@ mod board;
 
 use game::{Action, Error, Game, ObservationShape, Outcome, Player, Spec, Symmetry, mix};
 
-use crate::cells::Cells;
+use crate::cells::{self, Cells, stone_key};
 use crate::entry::{Entry, Exhaustive, Variants};
 use crate::grid::{self, Cell, narrow};
 use crate::side::Side;
@@ -89,7 +89,7 @@ impl Hex {
     /// Returns the owner of the stone on a cell of the rendered board, numbered row by row from the top.
     #[must_use]
     pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
-        [Player::First, Player::Second].into_iter().find(|player| position.stones[player.index()].contains(cell))
+        cells::owner(&position.stones, cell)
     }
 
     fn cells(&self) -> usize {
@@ -132,11 +132,6 @@ impl Hex {
     fn is_occupied(&self, position: &Position, cell: usize) -> bool {
         position.stones.iter().any(|stones| stones.contains(cell))
     }
-}
-
-/// Returns the hash key of a stone (Zobrist 1970, with keys computed instead of stored).
-const fn stone_key(player: Player, cell: usize) -> u64 {
-    mix((cell as u64) << 1 | player.index() as u64)
 }
 
 /// The hash key of the second player to move: the same stones occur with and without a swap.

@@ -26,7 +26,7 @@ pub use positions::{LabelledPosition, draw};
 /// A score is that of the solved positions in `crates/games/data/README.md`: positive if the player to move then wins
 /// under perfect play, 0 for a draw, negative if they lose. Its size is one more than the number of stones that the
 /// winner still has in hand when the game ends, so that the sooner win and the later loss are larger. In Othello it is
-/// the difference of discs at the end.
+/// the difference of discs at the end, where empty cells count for the winner.
 pub trait Oracle {
     /// A position of the game.
     type Position;

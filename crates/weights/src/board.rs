@@ -1,6 +1,6 @@
 //! The network of one board, evaluated on another: [`Architecture::on`].
 
-use crate::{Architecture, HeadKind, Manifest};
+use crate::{Architecture, HeadKind, Manifest, Model};
 
 /// What a network sees of a game: the game with its board, the observation and the actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum OtherGame {
         /// The game played here, with its board.
         game: String,
         /// What depends on the board.
-        reason: &'static str,
+        reason: OneBoard,
     },
     /// The network takes other observations or actions.
     #[error("the network takes [planes, height, width, actions] {takes:?}, {game} has {has:?}")]
@@ -44,6 +44,20 @@ pub enum OtherGame {
         /// The shape of the game.
         has: [usize; 4],
     },
+}
+
+/// The reason why a network is one of a single board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OneBoard {
+    /// Heads cannot be pooled.
+    #[error("only AlphaZero networks of games with an action for each cell can be of several boards")]
+    Kind,
+    /// The heads are flattened.
+    #[error("its heads are not pooled (network.heads)")]
+    Heads,
+    /// There are attention blocks.
+    #[error("attention blocks learn offsets of one board")]
+    Attention,
 }
 
 impl Board<'_> {
@@ -89,12 +103,14 @@ impl Architecture {
             return Err(OtherGame::Name { weights, game });
         }
         if own.game != board.game {
+            let can_pool = self.model == Model::Alphazero && own.actions_of_cells()[0] > 0;
             let reason = match (self.design.heads, self.design.attention) {
-                (HeadKind::Flattened, _) => "its heads are not pooled (network.heads)",
-                (HeadKind::Pooled, 1..) => "attention blocks learn offsets of one board",
-                (HeadKind::Pooled, 0) => "",
+                (HeadKind::Flattened, _) if !can_pool => Some(OneBoard::Kind),
+                (HeadKind::Flattened, _) => Some(OneBoard::Heads),
+                (HeadKind::Pooled, 1..) => Some(OneBoard::Attention),
+                (HeadKind::Pooled, 0) => None,
             };
-            if !reason.is_empty() {
+            if let Some(reason) = reason {
                 let (weights, game) = names();
                 return Err(OtherGame::Board { weights, game, reason });
             }
@@ -127,7 +143,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Design, Model};
+    use crate::Design;
 
     fn go(side: usize, heads: HeadKind, attention: usize) -> Architecture {
         Architecture {
@@ -161,6 +177,16 @@ mod tests {
             assert_eq!(small.on(small.board()), Ok(small.clone()));
             let error = small.on(go(9, heads, attention).board()).unwrap_err().to_string();
             assert!(error.contains("go-7") && error.contains("go-9") && error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_network_that_cannot_have_pooled_heads_is_of_one_board() {
+        let of_returns = Model::AlphazeroReturns { support: 5 };
+        for (actions, model) in [(7, Model::Alphazero), (50, of_returns)] {
+            let small = Architecture { actions, model, ..go(7, HeadKind::Flattened, 0) };
+            let error = small.on(go(9, HeadKind::Flattened, 0).board()).unwrap_err();
+            assert!(matches!(error, OtherGame::Board { reason: OneBoard::Kind, .. }), "{error}");
         }
     }
 

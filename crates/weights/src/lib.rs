@@ -11,7 +11,7 @@ mod board;
 mod manifest;
 
 pub use assembly::{Assembly, AssemblyError};
-pub use board::{Board, OtherGame};
+pub use board::{Board, OneBoard, OtherGame};
 pub use manifest::{
     Activation, Architecture, BlockKind, Design, Digest, HeadKind, Manifest, Model, NormKind, WeightsVersion,
 };

@@ -211,7 +211,7 @@ pub enum HeadKind {
     #[default]
     Flattened,
     /// The actions of a cell from the features of that cell, the other actions and the value from features pooled over
-    /// the board, as in KataGo (Wu 2019): no tensor depends on the board.
+    /// the board, as the policy head of KataGo pools them (Wu 2019): no tensor depends on the board.
     Pooled,
 }
 

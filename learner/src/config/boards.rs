@@ -8,9 +8,9 @@ use proto::servers::Endpoints;
 use serde::{Deserialize, Serialize};
 use service::ConfigError;
 use service::config::RunSection;
-use weights::{Architecture, HeadKind, OtherGame};
+use weights::{Architecture, OneBoard, OtherGame};
 
-use super::{Config, LearnerSection, NetworkSection, Settings, parsed};
+use super::{Config, LearnerSection, Settings, parsed};
 
 /// An entry of `[[learner.boards]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,19 +65,20 @@ fn architecture(config: &Config, (key, kind): (&str, &GameKind), own: &AnyGame) 
     let (network, rules) = (&config.network, kind.rules());
     config.check_game(rules.spec())?;
     let (own, on_board) = (network.architecture_of(own), network.architecture_of(&rules));
-    own.on(on_board.board()).map_err(|error| refused(network, (key, kind), &error))
+    own.on(on_board.board()).map_err(|error| refused((key, kind), &error))
 }
 
-fn refused(network: &NetworkSection, (key, kind): (&str, &GameKind), error: &OtherGame) -> ConfigError {
+fn refused((key, kind): (&str, &GameKind), error: &OtherGame) -> ConfigError {
     match error {
         OtherGame::Name { weights, .. } => {
             ConfigError::invalid(key, format!("{kind} is a board of another game than run.game, {weights}"))
         }
-        OtherGame::Board { .. } if network.heads == HeadKind::Flattened => {
+        OtherGame::Board { reason: OneBoard::Kind, .. } => ConfigError::invalid(key, error),
+        OtherGame::Board { reason: OneBoard::Heads, .. } => {
             let reason = format!("`flattened` heads are of one board, and {key} names {kind} too: set it to `pooled`");
             ConfigError::invalid("network.heads", reason)
         }
-        OtherGame::Board { .. } => {
+        OtherGame::Board { reason: OneBoard::Attention, .. } => {
             let reason = format!("attention blocks are of one board, and {key} names {kind} too: set it to 0");
             ConfigError::invalid("network.attention", reason)
         }
@@ -112,6 +113,8 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use weights::HeadKind;
+
     use super::*;
 
     /// The settings of a run of `hex-5` with pooled heads and these boards.

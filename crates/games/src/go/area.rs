@@ -1,6 +1,6 @@
 use game::Player;
 
-use crate::cells::Cells;
+use crate::cells::{self, Cells};
 
 /// Holds the area of each player, as Tromp and Taylor define it: the player's stones, and the empty cells from which
 /// empty cells lead to stones of this player only.
@@ -21,6 +21,6 @@ impl Area {
     /// Returns the player in whose area a cell is, `None` if it is in neither. Cells are numbered as the actions are.
     #[must_use]
     pub fn owner(&self, cell: usize) -> Option<Player> {
-        [Player::First, Player::Second].into_iter().find(|player| self.owned[player.index()].contains(cell))
+        cells::owner(&self.owned, cell)
     }
 }

@@ -3,7 +3,7 @@
 use game::{Game as _, Player};
 
 use super::{Go, Komi, Position};
-use crate::cells::Cells;
+use crate::cells::{self, Cells};
 use crate::grid::narrow;
 
 /// The reason for which stones are not a position.
@@ -74,7 +74,7 @@ impl Go {
     /// Returns the owner of the stone on a cell, which is numbered as the actions are.
     #[must_use]
     pub fn stone(&self, position: &Position, cell: usize) -> Option<Player> {
-        [Player::First, Player::Second].into_iter().find(|player| position.stones[player.index()].contains(cell))
+        cells::owner(&position.stones, cell)
     }
 
     /// Returns the cells of each chain of stones.
