@@ -16,7 +16,7 @@ use anyhow::{Context as _, ensure};
 use arena::contestant::{Contestant, searcher};
 use arena::outside;
 use arena::returns::{self, EpisodeReturn, Returns};
-use arena::solved::{self, Accuracy, SolvedPosition, Tally};
+use arena::solved::{self, Accuracy, MoveTally, SolvedPosition};
 use bridge::EnvironmentSection;
 use evaluators::Network;
 use game::{Game, Scoring};
@@ -83,7 +83,7 @@ pub(crate) struct Args {
 impl Args {
     /// Measures the accuracy and prints the report.
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let Trained { game, run, environment, search, discount, networks } = Trained::open(&self.trained, 1)?;
+        let Trained { game, run, environment, search, discount, networks, .. } = Trained::open(&self.trained, 1)?;
         let player = Player { network: networks.into_first(), simulations: self.simulations, search, discount };
         let mut output = io::stdout().lock();
         if game.rules().spec().scoring == Scoring::Rewards {
@@ -324,7 +324,7 @@ fn write_table(report: &Report, output: &mut impl Write) -> io::Result<()> {
     write_row(output, "all", &without_search.overall, with_search.as_ref().map(|accuracy| &accuracy.overall))
 }
 
-fn write_row(output: &mut impl Write, name: &str, raw: &Tally, searched: Option<&Tally>) -> io::Result<()> {
+fn write_row(output: &mut impl Write, name: &str, raw: &MoveTally, searched: Option<&MoveTally>) -> io::Result<()> {
     write!(output, "{name:<10} {:>9}   {}", raw.positions, shares(raw))?;
     match searched {
         Some(searched) => writeln!(output, "  {}", shares(searched)),
@@ -332,7 +332,7 @@ fn write_row(output: &mut impl Write, name: &str, raw: &Tally, searched: Option<
     }
 }
 
-fn shares(tally: &Tally) -> String {
+fn shares(tally: &MoveTally) -> String {
     let (preserving, optimal) = (100.0 * tally.outcome_preserving_share(), 100.0 * tally.optimal_share());
     format!("{preserving:>11.1} % {optimal:>5.1} %")
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bridge::EnvironmentSection;
+use bytes::Bytes;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
 use game::Game;
 use games::GameKind;
@@ -25,7 +26,7 @@ use crate::{own_server, remote};
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
 
-/// Largest batch of `play` and `eval`, which make small batches.
+/// Largest batch of the commands that evaluate here, which make small batches.
 const BATCH_MAX: usize = 64;
 
 /// The arguments that name a run and the engine for its weights.
@@ -128,7 +129,7 @@ impl Options {
     }
 }
 
-/// The newest weights of a run, with its game and search settings.
+/// The weights of a run that a command evaluates, with its game and search settings.
 pub(crate) struct Trained {
     /// The game, on the board of the run or on the one that the options name.
     pub game: GameKind,
@@ -142,6 +143,17 @@ pub(crate) struct Trained {
     pub discount: f32,
     /// The network of the weights.
     pub networks: Networks,
+    /// The weights; `None` where a server evaluates them.
+    pub weights: Option<LocalWeights>,
+}
+
+/// A weights version in this process, from which networks of the boards of its game are built.
+pub(crate) struct LocalWeights {
+    manifest: Manifest,
+    bytes: Bytes,
+    backend: Arc<dyn Backend>,
+    /// The number of evaluators.
+    threads: usize,
 }
 
 /// The network of a weights version, once for each thread that can use it.
@@ -152,24 +164,30 @@ pub(crate) enum Networks {
     Latent(Box<dyn LatentModel>),
 }
 
-impl Networks {
-    /// Builds the networks of a weights version, one for each thread that can use it.
-    fn build(
-        backend: &dyn Backend,
-        manifest: &Manifest,
-        bytes: Vec<u8>,
-        game: &GameKind,
-        threads: usize,
-    ) -> anyhow::Result<Self> {
-        let bytes = bytes.into();
-        if manifest.architecture.model.has_dynamics() {
-            return Ok(Self::Latent(backend.build_latent(manifest, &bytes)?));
+impl LocalWeights {
+    /// Builds the network on the board of `game`, once for each thread that can use it.
+    fn networks(&self, game: &GameKind) -> anyhow::Result<Networks> {
+        if self.manifest.architecture.model.has_dynamics() {
+            let manifest = evaluators::suited(&self.manifest, game.rules().spec())?;
+            return Ok(Networks::Latent(self.backend.build_latent(&manifest, &self.bytes)?));
         }
-        selfplay::check_searchable(&game.rules())?;
-        let evaluators = (0..threads.max(1)).map(|_| backend.build(manifest, &bytes));
-        Ok(Self::Evaluators(evaluators.collect::<Result<_, _>>()?))
+        self.evaluators(game).map(Networks::Evaluators)
     }
 
+    /// Builds the evaluators of an AlphaZero network on the board of `game`, one for each thread.
+    ///
+    /// # Errors
+    /// [`Unsuitable`](evaluators::Unsuitable) for a board that the network is not one of, and those of the engine.
+    pub(crate) fn evaluators(&self, game: &GameKind) -> anyhow::Result<Vec<Box<dyn Evaluator>>> {
+        let rules = game.rules();
+        let manifest = evaluators::suited(&self.manifest, rules.spec())?;
+        selfplay::check_searchable(&rules)?;
+        let evaluators = (0..self.threads.max(1)).map(|_| self.backend.build(&manifest, &self.bytes));
+        Ok(evaluators.collect::<Result<_, _>>()?)
+    }
+}
+
+impl Networks {
     /// The attributes of the network.
     pub(crate) fn attributes(&self) -> Attributes {
         match self {
@@ -202,7 +220,7 @@ impl Trained {
         let game = bridge::config::game(&config.run, &config.environment)?;
         let (of_run, environment) = (config.run.clone(), config.environment.clone());
         let (search, discount) = (config.search.settings()?, config.run.discount);
-        let networks = match &options.inference {
+        let (networks, weights) = match &options.inference {
             Some(endpoint) => {
                 let name = run.name();
                 ensure!(
@@ -211,7 +229,7 @@ impl Trained {
                 );
                 config.security.check_endpoint("--inference", endpoint)?;
                 use_credentials(&config.security)?;
-                Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads)?)
+                (Networks::Evaluators(remote::evaluators(endpoint, &game.rules(), threads)?), None)
             }
             None => {
                 let (manifest, bytes) = weights_for(&run, *version, &game)?;
@@ -220,14 +238,18 @@ impl Trained {
                     let (scheme, sets) = (config.security.scheme(), options.of_server(&game));
                     let served =
                         own_server::Served { config: run.config(), manifest: &manifest, bytes: &bytes, sets, scheme };
-                    Networks::Evaluators(own_server::start(served, &game.rules(), threads)?)
+                    (Networks::Evaluators(own_server::start(served, &game.rules(), threads)?), None)
                 } else {
-                    Networks::build(&*options.backend(threads)?, &manifest, bytes, &game, threads)
-                        .with_context(|| format!("load weights {} of run {}", manifest.version, run.name()))?
+                    let backend = options.backend(threads)?;
+                    let weights = LocalWeights { manifest, bytes: bytes.into(), backend, threads };
+                    let networks = weights
+                        .networks(&game)
+                        .with_context(|| format!("load weights {} of run {}", weights.manifest.version, run.name()))?;
+                    (networks, Some(weights))
                 }
             }
         };
-        Ok(Self { game, run: of_run, environment, search, discount, networks })
+        Ok(Self { game, run: of_run, environment, search, discount, networks, weights })
     }
 }
 
@@ -338,6 +360,16 @@ pub(crate) mod tests {
         let (version, size_bytes) = (WeightsVersion(version), bytes.len() as u64);
         let manifest = Manifest { version, training_step: 1, digest, size_bytes, architecture };
         Published::new(run.path().join("weights"), 4).write(&manifest, &bytes).unwrap();
+    }
+
+    /// Opens a run of `game` with untrained weights of small heads of this kind, and returns it with its folder.
+    pub(crate) fn untrained(game: &str, heads: HeadKind) -> (tempfile::TempDir, Trained) {
+        let runs = tempfile::tempdir().unwrap();
+        let architecture = architecture(&game.parse().unwrap());
+        let design = weights::Design { heads, ..architecture.design };
+        publish(&begin_with(runs.path(), game), Architecture { design, ..architecture }, 1);
+        let trained = Trained::open(&args(runs.path(), "noughts"), 1).unwrap();
+        (runs, trained)
     }
 
     #[test]

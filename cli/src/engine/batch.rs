@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use protocols::{BoardGame, Color, Engine, GameResult, Move, Ply, Record, Search, Setup, Size, sgf, winrate};
+use protocols::{BoardGame, Color, Engine, GameResult, Move, Ply, Record, Search, Setup, sgf, winrate};
 use serde::Serialize;
 use service::Drain;
 use service::directory::replace;
@@ -146,8 +146,11 @@ impl Batch<'_> {
     }
 
     fn analyse_game(&self, engine: &mut NetworkEngine, game: &sgf::GameFile) -> anyhow::Result<GameAnalysis> {
+        let plays = engine.identity().game;
+        ensure!(game.game == plays, "it is a game of {:?}, and the run plays {plays:?}", game.game);
+        // The komi of a record without one is that of its board.
+        engine.start(&Setup::empty(game.record.setup.size))?;
         let identity = engine.identity().clone();
-        ensure!(game.game == identity.game, "it is a game of {:?}, and the run plays {:?}", game.game, identity.game);
         let komi = game.komi.unwrap_or(identity.komi);
         let setup = Setup { komi, rules: identity.rules, ..game.record.setup.clone() };
         let size = setup.size;
@@ -189,8 +192,7 @@ impl Batch<'_> {
         if self.drain.started() {
             bail!(Interrupted);
         }
-        let identity = engine.identity();
-        let (game, size): (BoardGame, Size) = (identity.game, identity.size);
+        let (game, size) = (engine.identity().game, engine.size());
         let color = ply.map_or(engine.to_move(), |ply| ply.color);
         let played = ply.map(|ply| game.move_name(size, ply.played));
         let player = color.letter().to_string();

@@ -36,10 +36,14 @@ struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Loads the weights.
-    fn open(&self, ponders: bool, drain: &Drain) -> anyhow::Result<NetworkEngine> {
+    /// Loads the weights. Signals are not handled yet, so that Ctrl-C ends the process while it waits for a server.
+    fn load(&self) -> anyhow::Result<Trained> {
         let threads = if self.threads == 0 { service::machine::cores() } else { self.threads };
-        let trained = Trained::open(&self.trained, threads)?;
+        Trained::open(&self.trained, threads)
+    }
+
+    /// Returns the engine.
+    fn engine(&self, trained: Trained, ponders: bool, drain: &Drain) -> anyhow::Result<NetworkEngine> {
         let start = Instant::now();
         let settings = Settings {
             search: trained.search.clone(),
@@ -88,7 +92,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Plays with the weights of a run of Go, Hex, Othello or Gomoku by the Go Text Protocol on standard input and output,
-/// for user interfaces such as Sabaki, GoGui and HexGui (docs/protocols.md).
+/// for user interfaces such as Sabaki, GoGui and HexGui (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GtpArgs {
     #[command(flatten)]
@@ -105,8 +109,9 @@ pub(crate) struct GtpArgs {
 impl GtpArgs {
     /// Answers commands until `quit`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;
-        let mut engine = self.engine.open(self.ponder, &drain)?;
+        let mut engine = self.engine.engine(trained, self.ponder, &drain)?;
         let settings = self.moves.settings();
         converse(&runtime, &drain, gtp::LINE_BYTES_MAX, |input, output, host| {
             gtp::serve(&mut engine, input, output, host, &settings)
@@ -115,7 +120,7 @@ impl GtpArgs {
 }
 
 /// Plays Gomoku with the weights of a run by the protocol of Gomocup on standard input and output, for Piskvork and
-/// other managers (docs/protocols.md).
+/// other managers (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GomocupArgs {
     #[command(flatten)]
@@ -128,8 +133,9 @@ pub(crate) struct GomocupArgs {
 impl GomocupArgs {
     /// Answers commands until `END`, the end of the input or Ctrl-C.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;
-        let mut engine = self.engine.open(false, &drain)?;
+        let mut engine = self.engine.engine(trained, false, &drain)?;
         let game = engine.identity().game;
         ensure!(game == BoardGame::Gomoku, "the protocol of Gomocup is for Gomoku, not for {game:?}");
         let settings = self.moves.settings();
@@ -140,7 +146,7 @@ impl GomocupArgs {
 }
 
 /// Analyses positions with the weights of a run: by KataGo's JSON protocol on standard input and output, for user
-/// interfaces such as KaTrain, or the games of SGF files with --sgf (docs/protocols.md).
+/// interfaces such as KaTrain, or the games of SGF files with --sgf (docs/engines.md).
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AnalysisArgs {
     #[command(flatten)]
@@ -191,8 +197,9 @@ impl Side {
 impl AnalysisArgs {
     /// Answers queries until the input ends and all are answered, or analyses files; Ctrl-C ends both.
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        let trained = self.engine.load()?;
         let (runtime, drain) = crate::drain_on_signals()?;
-        let mut engine = self.engine.open(false, &drain)?;
+        let mut engine = self.engine.engine(trained, false, &drain)?;
         if let Some((sgf, output)) = self.sgf.as_ref().zip(self.output.as_ref()) {
             let batch = Batch { sgf, output, force: self.force, simulations: self.simulations, drain: &drain };
             return batch.run(&mut engine, &mut io::stdout());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use arena::notation::Notation;
 use game::{Action, Game as _};
-use games::{AnyGame, AnyPosition, go};
+use games::{AnyGame, AnyPosition, GameKind, go};
 use inference::Evaluator;
 use protocols::{
     Analysis, Cell, Color, Engine, Error, GameResult, Identity, Move, Progress, Restriction, RestrictionKind, Search,
@@ -22,7 +22,7 @@ use super::opening::{Opening, usual};
 use super::report::Subject;
 use crate::game_result::game_result;
 use crate::play::leaves_per_batch;
-use crate::trained::{Networks, Trained};
+use crate::trained::{LocalWeights, Networks, Trained};
 
 /// The time between two calls of the function that a search reports to.
 const REPORT_INTERVAL: Duration = Duration::from_millis(20);
@@ -46,10 +46,12 @@ pub(super) struct Settings {
 /// the moves of a game.
 pub(super) struct NetworkEngine {
     identity: Identity,
-    /// The rules of the run.
+    /// The rules of the run, on the board of the game.
     rules: AnyGame,
     notation: Notation,
     evaluators: Vec<Box<dyn Evaluator>>,
+    /// The weights, from which evaluators of other boards are built; `None` where only one board is evaluated.
+    weights: Option<LocalWeights>,
     settings: Settings,
     /// The game, by the rules of the run with its own komi.
     search: GameSearch<AnyGame>,
@@ -62,14 +64,15 @@ impl NetworkEngine {
     /// # Errors
     /// A game that no protocol has a name for, or a network of MuZero.
     pub(super) fn of_trained(run: &str, trained: Trained, settings: Settings) -> anyhow::Result<Self> {
-        let Trained { game, networks, .. } = trained;
+        let Trained { game, networks, weights, .. } = trained;
         let version = networks.attributes().weights_version;
         let Networks::Evaluators(evaluators) = networks else {
             bail!("{game}: the network is one of MuZero, whose search only zerofleet play and eval have");
         };
         let name = format!("zerofleet {run}");
-        Self::new(&game.rules(), evaluators, name, version.to_string(), settings)
-            .with_context(|| format!("{game}: the protocols name moves of Go, Hex, Othello and Gomoku only"))
+        let engine = Self::new(&game.rules(), evaluators, name, version.to_string(), settings)
+            .with_context(|| format!("{game}: the protocols name moves of Go, Hex, Othello and Gomoku only"))?;
+        Ok(Self { weights, ..engine })
     }
 
     /// Returns an engine for the rules of a game; `None` if no protocol has a name for it.
@@ -85,12 +88,37 @@ impl NetworkEngine {
         let identity = Identity { name, version, game: notation.game(), size: notation.size(), komi, rules: go_rules };
         let search = GameSearch::new(rules.clone(), rules.start(), &settings.search);
         let rng = ChaCha8Rng::seed_from_u64(0);
-        Some(Self { identity, rules: rules.clone(), notation, evaluators, settings, search, rng })
+        Some(Self { identity, rules: rules.clone(), notation, evaluators, weights: None, settings, search, rng })
     }
 
-    /// Returns true if games on boards of this size are played: those for which the network was trained.
-    fn plays_on(&self, size: Size) -> bool {
-        size == self.notation.size()
+    /// The size of the board.
+    pub(super) fn size(&self) -> Size {
+        self.notation.size()
+    }
+
+    /// Replaces rules and evaluators by those for boards of this size.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the network is not one of this board; nothing has then changed.
+    fn change_board(&mut self, size: Size) -> Result<(), Error> {
+        let refused = |reason: String| {
+            let own = self.size().width();
+            Error::refused(format!("the network plays on boards of {own} x {own} cells{reason}"))
+        };
+        let weights = self.weights.as_ref().ok_or_else(|| refused(String::new()))?;
+        if size.width() != size.height() {
+            return Err(refused(": boards are square".to_owned()));
+        }
+        let family = self.rules.spec().name.split('-').next().unwrap_or_default();
+        let game: Result<GameKind, _> = format!("{family}-{}", size.width()).parse();
+        let game = game.map_err(|error| refused(format!(": {error}")))?;
+        let evaluators = weights.evaluators(&game).map_err(|error| refused(format!(": {error:#}")))?;
+        let rules = game.rules();
+        self.notation = Notation::of(&rules).ok_or_else(|| refused(": moves on others have no names".to_owned()))?;
+        self.search = GameSearch::new(rules.clone(), rules.start(), &self.settings.search);
+        self.identity.komi = usual(&rules).1;
+        (self.rules, self.evaluators) = (rules, evaluators);
+        Ok(())
     }
 
     /// Returns the result of the game if it is over, by its rules or by two passes.
@@ -149,6 +177,19 @@ impl NetworkEngine {
         if actions.is_empty() { Err(Error::refused("no legal move is allowed")) } else { Ok(Some(actions)) }
     }
 
+    /// Returns the network's priors of all legal moves of a position, by a search of one simulation.
+    fn legal_priors(&mut self, position: AnyPosition, subject: &Subject) -> Result<Vec<(Move, f32)>, Error> {
+        let mut search = GameSearch::new(self.search.game().clone(), position, &self.settings.search);
+        let tree_bytes_max = self.settings.tree_bytes_max;
+        let limits =
+            Limits { simulations: Some(1), leaves_per_batch: 1, tree_bytes_max, position_heap_bytes: 0, actions: None };
+        let first = &mut self.evaluators[..1];
+        let searched = search.search(&limits, first, &mut self.rng, &mut |_| Continue(()));
+        searched.map_err(|error| Error::Failed { reason: error.to_string() })?;
+        let findings = search.findings().ok_or_else(|| Error::Failed { reason: "it has found nothing".into() })?;
+        Ok(subject.priors(&findings))
+    }
+
     fn subject(&self, position: &AnyPosition, to_move: Color) -> Subject {
         let game = self.search.game();
         let images = (0..game.symmetries().len()).map(|symmetry| game.hash(&game.image(position, symmetry)));
@@ -163,9 +204,8 @@ impl Engine for NetworkEngine {
     }
 
     fn start(&mut self, setup: &Setup) -> Result<(), Error> {
-        if !self.plays_on(setup.size) {
-            let side = self.notation.size().width();
-            return Err(Error::refused(format!("the network plays on boards of {side} x {side} cells")));
+        if setup.size != self.size() {
+            self.change_board(setup.size)?;
         }
         if setup.stones.iter().any(|stone| !setup.size.contains(stone.cell)) {
             return Err(Error::refused("a stone is outside the board"));
@@ -202,6 +242,9 @@ impl Engine for NetworkEngine {
         let position = prepared.as_ref().unwrap_or(self.search.position());
         let actions = self.allowed(position, search.color, search.restrictions)?;
         let subject = self.subject(position, search.color);
+        let restricted = actions.is_some().then(|| position.clone());
+        let legal_priors = restricted.map(|position| self.legal_priors(position, &subject)).transpose()?;
+        let legal_priors = legal_priors.as_deref();
         let leaves_per_batch = leaves_per_batch(search.visits, self.evaluators.len());
         let tree_bytes_max = self.settings.tree_bytes_max;
         let position_heap_bytes = self.search.position().boxed_bytes();
@@ -222,12 +265,12 @@ impl Engine for NetworkEngine {
                 return Continue(());
             }
             report_at = now + REPORT_INTERVAL;
-            progress(&subject.report(findings))
+            progress(&subject.report(findings, legal_priors))
         };
         let searched = tree.search(&limits, evaluators, rng, &mut report);
         searched.map_err(|error| Error::Failed { reason: error.to_string() })?;
         let findings = tree.findings().ok_or_else(|| Error::Failed { reason: "it has found nothing".into() })?;
-        Ok(subject.report(&findings))
+        Ok(subject.report(&findings, legal_priors))
     }
 
     fn result(&mut self) -> Result<GameResult, Error> {

@@ -2,7 +2,7 @@
 
 use arena::notation::Notation;
 use games::AnyPosition;
-use protocols::{Analysis, Candidate, Color, VariationPly};
+use protocols::{Analysis, Candidate, Color, Move, VariationPly};
 use selfplay::{Findings, VariationStep};
 
 use crate::play::ranked;
@@ -17,8 +17,20 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Returns the report of what was found. Networks predict neither scores nor owners.
-    pub(super) fn report(&self, findings: &Findings<'_, AnyPosition>) -> Analysis {
+    /// Returns the priors of the moves of a search.
+    pub(super) fn priors(&self, findings: &Findings<'_, AnyPosition>) -> Vec<(Move, f32)> {
+        let analysis = findings.analysis();
+        let moves = analysis.actions.iter().map(|&action| self.notation.to_move(self.to_move, action));
+        moves.zip(analysis.priors).collect()
+    }
+
+    /// Returns the report of what was found; `legal_priors` are those of all legal moves if the search is restricted.
+    /// Networks predict neither scores nor owners.
+    pub(super) fn report(
+        &self,
+        findings: &Findings<'_, AnyPosition>,
+        legal_priors: Option<&[(Move, f32)]>,
+    ) -> Analysis {
         let Self { notation, to_move, hash, symmetric_hash } = *self;
         let analysis = findings.analysis();
         let candidate = |index: usize| Candidate {
@@ -37,6 +49,7 @@ impl Subject {
             network_value: analysis.network_value,
             score_lead: None,
             candidates: ranked(&analysis).into_iter().map(candidate).collect(),
+            priors: legal_priors.map_or_else(|| self.priors(findings), <[_]>::to_vec),
             ownership: None,
             hash,
             symmetric_hash,

@@ -19,8 +19,10 @@ use protocols::{
 };
 use selfplay::SearchSettings;
 use service::Drain;
+use weights::HeadKind;
 
 use super::network_engine::{NetworkEngine, Settings};
+use crate::trained::tests::untrained;
 use crate::trained::{Networks, Trained};
 
 /// A clock that advances by 5 ms with every look.
@@ -125,7 +127,7 @@ fn networks_of_muzero_and_games_that_protocols_do_not_name_are_refused() {
     let refusal = |name: &str, networks: Networks| {
         let Fleet { run, environment, .. } = Fleet::default();
         let (game, search) = (name.parse().unwrap(), SearchSettings::default());
-        let trained = Trained { game, run, environment, search, discount: 1.0, networks };
+        let trained = Trained { game, run, environment, search, discount: 1.0, networks, weights: None };
         format!("{:#}", NetworkEngine::of_trained("test", trained, settings(&Drain::new())).err().unwrap())
     };
     let hex = Hex::new(games::hex::Size::MIN);
@@ -265,6 +267,33 @@ fn boards_and_rules_that_are_not_played_are_refused() {
     let twice = Setup { stones: vec![b2, b2], ..usual.clone() };
     assert_eq!(refused(&mut engine, twice), "two stones are on one cell");
     engine.start(&usual).unwrap();
+}
+
+#[test]
+fn weights_of_every_board_play_on_each_board_of_their_game_and_others_on_their_own_only() {
+    let engine = |heads| {
+        let (_runs, trained) = untrained("go-5", heads);
+        NetworkEngine::of_trained("test", trained, settings(&Drain::new())).unwrap()
+    };
+    let empty = |width, height| Setup::empty(Size::new(width, height).unwrap());
+    let refused = |engine: &mut NetworkEngine, setup: Setup| engine.start(&setup).unwrap_err().to_string();
+    let mut pooled = engine(HeadKind::Pooled);
+    for side in [7, 5, 9] {
+        pooled.start(&empty(side, side)).unwrap();
+        assert_eq!((pooled.size().width(), pooled.render().lines().count()), (side, side + 1));
+        let analysis = analyse(&mut pooled, &search(BLACK, 200));
+        assert_eq!((analysis.visits, analysis.candidates.len()), (200, side * side + 1));
+        let corner = pooled.size().cell(side - 1, side - 1).unwrap();
+        pooled.play(BLACK, Move::Place(corner)).unwrap();
+    }
+    assert_eq!(refused(&mut pooled, empty(9, 7)), "the network plays on boards of 9 x 9 cells: boards are square");
+    let missing = refused(&mut pooled, empty(4, 4));
+    assert!(missing.contains("go-4"), "{missing}");
+    // A refused board leaves the one before.
+    assert_eq!(analyse(&mut pooled, &search(WHITE, 20)).visits, 20);
+    let mut flattened = engine(HeadKind::Flattened);
+    assert!(refused(&mut flattened, empty(7, 7)).contains("its heads are not pooled (network.heads)"));
+    flattened.start(&empty(5, 5)).unwrap();
 }
 
 #[test]

@@ -20,8 +20,10 @@ pub struct Analysis {
     pub network_value: f32,
     /// The expected lead in points, where the network predicts it.
     pub score_lead: Option<f32>,
-    /// All legal moves, the best first, also those without a visit.
+    /// All moves that were allowed, the best first, also those without a visit.
     pub candidates: Vec<Candidate>,
+    /// The network's priors of all legal moves, which sum to one, whatever moves were allowed.
+    pub priors: Vec<(Move, f32)>,
     /// The expected owner of each cell, 1 for the player to move and −1 for the opponent, row-major from the top left,
     /// where the network predicts it.
     pub ownership: Option<Vec<f32>>,
@@ -31,7 +33,7 @@ pub struct Analysis {
     pub symmetric_hash: u64,
 }
 
-/// A legal move and the result of its search.
+/// A move that was allowed and the result of its search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// The move.
@@ -40,7 +42,7 @@ pub struct Candidate {
     pub visits: u32,
     /// Its value to the player to move, −1 to 1.
     pub value: f32,
-    /// The network's prior.
+    /// The network's prior among the moves that were allowed.
     pub prior: f32,
     /// The expected lead in points, where the network predicts it.
     pub score_lead: Option<f32>,

@@ -102,6 +102,7 @@ impl FirstCell {
             network_value: 0.125,
             score_lead: None,
             candidates: moves.iter().enumerate().map(candidate).collect(),
+            priors: moves.iter().map(|&played| (played, prior)).collect(),
             ownership: Some(vec![0.5; self.size.len()]),
             hash: 0xab,
             symmetric_hash: 0xcd,

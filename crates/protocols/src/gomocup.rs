@@ -170,14 +170,13 @@ impl Session<'_> {
         let color = self.engine.to_move();
         let record = self.record.as_mut().ok_or("there is no game: START first")?;
         let started = (self.host.clock)();
-        let expected = BoardGame::Gomoku.plies_expected(record.setup.size).saturating_sub(record.plies.len());
-        let moves_left = u32::try_from(expected.div_ceil(2)).unwrap_or(u32::MAX);
+        let moves_left = BoardGame::Gomoku.moves_left(record.setup.size, record.plies.len());
         let time = self.limits.budget(moves_left, self.settings.lag).or(self.settings.time);
         let visits = time.is_none().then_some(self.settings.visits);
         let (host, input) = (self.host, &mut *self.input);
+        let mut is_late = host.deadline(started, time);
         let searched = self.engine.search(&Search { color, visits, time, restrictions: &[] }, &mut |_| {
-            let is_late = time.is_some_and(|time| (host.clock)().saturating_sub(started) >= time);
-            if is_late || is_end(input.waiting()) { Break(()) } else { Continue(()) }
+            if is_late() || is_end(input.waiting()) { Break(()) } else { Continue(()) }
         });
         let elapsed = (host.clock)().saturating_sub(started);
         self.limits.left = self.limits.left.map(|left| left.saturating_sub(elapsed));
@@ -254,12 +253,18 @@ impl Session<'_> {
                 return;
             }
         };
-        self.rules = Rules::Gomoku(rule);
-        self.refused_rules = None;
-        if let Some(record) = &mut self.record {
-            let new =
-                Record { setup: Setup { rules: self.rules, ..record.setup.clone() }, plies: record.plies.clone() };
-            self.refused_rules = record.replace(self.engine, new).err().map(|error| error.to_string());
+        let (rules, size) = (Rules::Gomoku(rule), self.engine.identity().size);
+        let replaced = match &mut self.record {
+            Some(record) => {
+                let new = Record { setup: Setup { rules, ..record.setup.clone() }, plies: record.plies.clone() };
+                record.replace(self.engine, new)
+            }
+            None => Record::new(Setup { rules, ..Setup::empty(size) }).replay(self.engine, 0),
+        };
+        match replaced {
+            Ok(()) => (self.rules, self.refused_rules) = (rules, None),
+            // Games go on by the rules before, and no move is given until another rule is named.
+            Err(error) => self.refused_rules = Some(error.to_string()),
         }
     }
 

@@ -4,7 +4,7 @@
 //! The engine's side answers the commands of the specification, those of KGS for time, the analysis commands of Leela
 //! Zero, Sabaki and KataGo
 //! ([GTP_Extensions.md](https://github.com/lightvector/KataGo/blob/master/docs/GTP_Extensions.md)), and in Hex those
-//! of HexGui. `docs/protocols.md` lists them.
+//! of HexGui. `docs/engines.md` lists them.
 
 mod analyze;
 mod command;

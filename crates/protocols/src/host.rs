@@ -12,6 +12,13 @@ pub struct Host<'a> {
     pub read_file: &'a dyn Fn(&str, u64) -> io::Result<Vec<u8>>,
 }
 
+impl Host<'_> {
+    /// Returns a function that is true once `time` has passed since `started`; without a time it never is.
+    pub(crate) fn deadline(&self, started: Duration, time: Option<Duration>) -> impl FnMut() -> bool + '_ {
+        move || time.is_some_and(|time| (self.clock)().saturating_sub(started) >= time)
+    }
+}
+
 impl std::fmt::Debug for Host<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Host").finish_non_exhaustive()

@@ -5,7 +5,7 @@
 //! other direction, [`gtp::Controller`], drives another program. The crate is deliberately independent of
 //! search, networks and the rules of games, and reads no clock and no files: both are arguments ([`Host`]). All input
 //! is untrusted: lines, records, queues and responses have limits, and invalid ones are answered with an error of the
-//! protocol. `docs/protocols.md` lists what is spoken. Start with [`Engine`].
+//! protocol. `docs/engines.md` lists what is spoken. Start with [`Engine`].
 
 mod analysis;
 mod board;

@@ -61,6 +61,12 @@ impl BoardGame {
         }
     }
 
+    /// Returns the number of own moves that a usual game lasts after `plies`.
+    pub(crate) fn moves_left(self, size: Size, plies: usize) -> u32 {
+        let plies_left = self.plies_expected(size).saturating_sub(plies);
+        u32::try_from(plies_left.div_ceil(2)).unwrap_or(u32::MAX)
+    }
+
     const fn letters(self) -> &'static [u8] {
         match self {
             Self::Go | Self::Gomoku => GO_LETTERS,

@@ -29,11 +29,12 @@ pub enum GomokuRule {
 
 /// Rules of Go, as KataGo describes them in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct GoRules {
     /// The rule against cycles.
     pub ko: Ko,
     /// The way in which a game is scored.
+    #[serde(alias = "score")]
     pub scoring: Scoring,
     /// The points that groups pay.
     pub tax: Tax,
@@ -93,6 +94,12 @@ pub enum HandicapBonus {
     Stones,
 }
 
+impl Default for GoRules {
+    fn default() -> Self {
+        Self::TROMP_TAYLOR
+    }
+}
+
 impl GoRules {
     /// The rules of Tromp and Taylor.
     pub const TROMP_TAYLOR: Self = Self {
@@ -104,26 +111,28 @@ impl GoRules {
         white_handicap_bonus: HandicapBonus::Zero,
     };
 
-    /// Returns the rules of this name, as KataGo maps names to rules.
+    /// Returns the rules of this name, as KataGo maps names to rules: `new-zealand`, `New Zealand` or `nz`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let area = |ko, suicide, white_handicap_bonus| Self { ko, suicide, white_handicap_bonus, ..Self::TROMP_TAYLOR };
         let japanese =
             Self { scoring: Scoring::Territory, tax: Tax::Seki, ..area(Ko::Simple, false, HandicapBonus::Zero) };
+        let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
         Some(match name.to_ascii_lowercase().as_str() {
-            "tromp-taylor" | "tromptaylor" => Self::TROMP_TAYLOR,
+            "tromptaylor" => Self::TROMP_TAYLOR,
             "chinese" => area(Ko::Simple, false, HandicapBonus::Stones),
-            "chinese-ogs" | "chinese-kgs" => area(Ko::Positional, false, HandicapBonus::Stones),
+            "chineseogs" | "chinesekgs" => area(Ko::Positional, false, HandicapBonus::Stones),
             "japanese" | "korean" => japanese,
-            "stone-scoring" => Self { tax: Tax::All, ..area(Ko::Simple, false, HandicapBonus::Zero) },
+            "stonescoring" => Self { tax: Tax::All, ..area(Ko::Simple, false, HandicapBonus::Zero) },
             "aga" | "bga" | "french" => area(Ko::Situational, false, HandicapBonus::StonesLessOne),
-            "new-zealand" => area(Ko::Situational, true, HandicapBonus::Zero),
-            "aga-button" => Self { has_button: true, ..area(Ko::Situational, false, HandicapBonus::StonesLessOne) },
+            "newzealand" | "nz" => area(Ko::Situational, true, HandicapBonus::Zero),
+            "agabutton" => Self { has_button: true, ..area(Ko::Situational, false, HandicapBonus::StonesLessOne) },
             _ => return None,
         })
     }
 
-    /// Parses a name, or an object in JSON. Fields of later versions of KataGo are ignored.
+    /// Parses a name, or an object in JSON. Fields that are left out are those of Tromp and Taylor, and fields of later
+    /// versions of KataGo are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();

@@ -120,8 +120,7 @@ impl Clock {
     /// them, or among at least ten, so that some is left however long the game lasts; where a period follows, a move
     /// may take a period's share at least. Each share is reduced by `lag`: the time that a move takes beyond its
     /// search. Of an absolute time the lag of 100 moves is kept back, but half of it at most. A player whose moves take
-    /// at most `lag` longer than this never exceeds a period, and exceeds an absolute time only when the lag alone
-    /// does.
+    /// at most `lag` longer than this exceeds a period or an absolute time only if the lags of its moves alone do.
     #[must_use]
     pub fn budget(&self, moves_left: u32, lag: Duration) -> Option<Duration> {
         let even = |left: Duration| left / moves_left.max(MOVES_LEFT_MIN);

@@ -1,4 +1,4 @@
-//! Sessions of GTP: every command of `docs/protocols.md`, with its faults.
+//! Sessions of GTP: every command of `docs/engines.md`, with its faults.
 
 use protocols::doubles::Script;
 use protocols::{Settings, gtp};

@@ -62,7 +62,8 @@ fn a_query_is_answered_with_the_documented_fields() {
 #[test]
 fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
     let stones = json!({ "initialStones": [["B", "B2"], ["B", "D4"]], "initialPlayer": "W" });
-    let allowed = json!({ "allowMoves": [{ "player": "B", "moves": ["A1"], "untilDepth": 1 }] });
+    let allowed = [json!({ "player": "B", "moves": ["A1"], "untilDepth": 1 })];
+    let allowed = json!({ "allowMoves": allowed, "includePolicy": true });
     let lines = [
         query("handicap", json!([]), stones),
         query("allowed", json!([]), allowed),
@@ -79,12 +80,15 @@ fn stones_restrictions_priorities_and_faults_of_queries_are_understood() {
     assert_eq!(of("handicap")["rootInfo"]["currentPlayer"], "W");
     assert_eq!(of("allowed")["moveInfos"].as_array().unwrap().len(), 1);
     assert_eq!(of("allowed")["moveInfos"][0]["move"], "A1");
-    for (id, reason) in [
-        ("illegal", "the move is not legal here"),
-        ("rules", "only area scoring is played, without a tax and a button"),
-        ("size", "the network plays on boards of 5 x 5 cells"),
+    // The restriction holds for the search, not for the policy.
+    let policy = of("allowed")["policy"].as_array().unwrap();
+    assert_eq!(policy.iter().filter(|prior| prior.as_f64().unwrap() >= 0.0).count(), 26);
+    for (id, reason, field) in [
+        ("illegal", "Illegal move 1: C3: the move is not legal here", json!("moves")),
+        ("rules", "only area scoring is played, without a tax and a button", Value::Null),
+        ("size", "the network plays on boards of 5 x 5 cells", Value::Null),
     ] {
-        assert_eq!((&of(id)["error"], &of(id)["field"]), (&json!(reason), &json!("moves")));
+        assert_eq!((&of(id)["error"], &of(id)["field"]), (&json!(reason), &field));
     }
     let place = |id: &str| messages.iter().position(|message| message["id"] == id);
     assert!(place("urgent") < place("handicap"));

@@ -33,6 +33,8 @@ pub(super) struct Options {
     has_ownership: bool,
     /// Whether the visits of each ply of a variation are reported.
     has_variation_visits: bool,
+    /// Whether visits and value of the position are reported.
+    has_root_info: bool,
     /// Restrictions of the search.
     pub(super) restrictions: Vec<Restriction>,
 }
@@ -54,6 +56,7 @@ impl Options {
             moves_max: usize::MAX,
             has_ownership: false,
             has_variation_visits: false,
+            has_root_info: false,
             restrictions: Vec::new(),
         };
         while let Some(key) = words.next() {
@@ -64,8 +67,9 @@ impl Options {
                 "maxmoves" => options.moves_max = number(value()?)?,
                 "ownership" => options.has_ownership = boolean(value()?)?,
                 "pvVisits" => options.has_variation_visits = boolean(value()?)?,
+                "rootInfo" => options.has_root_info = boolean(value()?)?,
                 // They describe what no engine here predicts, and are accepted for the user interfaces that send them.
-                "ownershipStdev" | "movesOwnership" | "movesOwnershipStdev" | "rootInfo" | "noResultValue" => {
+                "ownershipStdev" | "movesOwnership" | "movesOwnershipStdev" | "noResultValue" => {
                     boolean(value()?)?;
                 }
                 "avoid" | "allow" if options.restrictions.len() < RESTRICTIONS_MAX => {
@@ -115,6 +119,10 @@ pub(super) fn info_line(analysis: &Analysis, style: Style, options: &Options, ga
         info
     });
     let mut line = infos.collect::<Vec<_>>().join(" ");
+    if options.has_root_info && style == Style::KataGo {
+        let &Analysis { visits, value, .. } = analysis;
+        line.push_str(&format!(" rootInfo visits {visits} utility {value:.6} winrate {:.6}", winrate(value)));
+    }
     if let Some(ownership) = analysis.ownership.as_ref().filter(|_| options.has_ownership) {
         line.push_str(" ownership");
         ownership.iter().for_each(|owner| line.push_str(&format!(" {owner:.3}")));

@@ -214,7 +214,10 @@ fn genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
 
 fn reg_genmove(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let [side] = exactly(arguments)?;
-    let choice = session.choose(color(side)?)?;
+    let (color, clocks) = (color(side)?, session.clocks);
+    let choice = session.choose(color)?;
+    // Nothing was played.
+    session.clocks = clocks;
     Ok(session.game().move_name(session.size(), choice))
 }
 
@@ -336,6 +339,9 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     let (komi, rules) = (file.komi.unwrap_or(current.komi), current.rules);
     let mut record = Record { setup: Setup { komi, rules, ..file.record.setup }, plies: file.record.plies };
     record.plies.truncate(plies);
+    // A resignation changes no position.
+    let end = record.plies.iter().position(|ply| ply.played == Move::Resign).unwrap_or(record.plies.len());
+    record.plies.truncate(end);
     session.start(record, failure("its moves or its board are not possible".into()))?;
     Ok(String::new())
 }

@@ -17,6 +17,9 @@ use super::failure::Failure;
 /// The most bytes of a line of input: a list of handicap stones on a full board takes 2,000.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
 
+/// The number of passes in a row that end a game.
+const PASSES_OF_END: usize = 2;
+
 /// The purpose of a search whose lines of analysis are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -132,9 +135,7 @@ impl Session<'_> {
 
     /// Returns the time for a move of `color`: its share of the clock's, or that of the settings; `None` for any time.
     fn budget(&self, color: Color) -> Option<Duration> {
-        let expected = self.game().plies_expected(self.size());
-        let moves_left = expected.saturating_sub(self.record.plies.len()).div_ceil(2);
-        let moves_left = u32::try_from(moves_left).unwrap_or(u32::MAX);
+        let moves_left = self.game().moves_left(self.size(), self.record.plies.len());
         self.clocks[color.index()].budget(moves_left, self.settings.lag).or(self.settings.time)
     }
 
@@ -143,7 +144,7 @@ impl Session<'_> {
         let (started, time) = ((self.host.clock)(), self.budget(color));
         let visits = time.is_none().then_some(self.settings.visits);
         let search = Search { color, visits, time, restrictions: &[] };
-        let (host, mut end_in_time) = (self.host, end_at(self.host, started, time));
+        let (host, mut end_in_time) = (self.host, self.host.deadline(started, time));
         let analysis = self.engine.search(&search, &mut |_| if end_in_time() { Break(()) } else { Continue(()) })?;
         self.clocks[color.index()].spend((host.clock)().saturating_sub(started));
         Ok(analysis.choice)
@@ -169,7 +170,7 @@ impl Session<'_> {
         let line = |analysis: &Analysis| info_line(analysis, style, &options, game, size);
         let mut lines = StreamedResponse { output: &mut *self.output, id, is_open: false, failure: None };
         let (host, input) = (self.host, &mut *self.input);
-        let mut end_in_time = end_at(host, started, time);
+        let mut end_in_time = host.deadline(started, time);
         let mut report_at = options.interval.map(|interval| started + interval);
         let searched = self.engine.search(&search, &mut |analysis| {
             let now = (host.clock)();
@@ -203,9 +204,11 @@ impl Session<'_> {
         lines.end()
     }
 
-    /// Searches until the next line of input, if the engine ponders. Failures are those of the next move, too.
+    /// Searches until the next line of input, if the engine ponders and the game goes on. Failures are those of the
+    /// next move, too.
     fn ponder(&mut self) {
-        if !self.engine.ponders() || self.input.waiting().is_some() {
+        let passes = self.record.plies.iter().rev().take_while(|ply| ply.played == Move::Pass).count();
+        if !self.engine.ponders() || passes >= PASSES_OF_END || self.input.waiting().is_some() {
             return;
         }
         let search = Search { color: self.engine.to_move(), visits: None, time: None, restrictions: &[] };
@@ -213,11 +216,6 @@ impl Session<'_> {
         let mut progress = |_: &Analysis| if input.waiting().is_some() { Break(()) } else { Continue(()) };
         let _ = self.engine.search(&search, &mut progress);
     }
-}
-
-/// Returns a function that is true once the time has passed.
-fn end_at<'a>(host: &'a Host<'a>, started: Duration, time: Option<Duration>) -> impl FnMut() -> bool + 'a {
-    move || time.is_some_and(|time| (host.clock)().saturating_sub(started) >= time)
 }
 
 /// Returns the text of a response: without control characters, blank lines and white space at line ends, but for a line

@@ -97,7 +97,7 @@ fn rules(query: &Query, identity: &Identity) -> Result<Rules, FieldMessage> {
     }
     let rules = match &query.rules {
         None => return Err(FieldMessage::new("rules", "the field is required")),
-        Some(Value::String(name)) => GoRules::named(name),
+        Some(Value::String(text)) => GoRules::parse(text),
         Some(object) => serde_json::from_value(object.clone()).ok(),
     };
     let mut rules = rules.ok_or_else(|| FieldMessage::new("rules", "the rules are unknown"))?;

@@ -200,14 +200,14 @@ fn move_info(job: &Job, game: BoardGame, order: usize, candidate: &Candidate, vi
 /// The priors `[H · W + 1]`.
 fn policy(analysis: &Analysis, size: Size) -> Vec<f64> {
     let mut policy = vec![-1.0; size.len() + 1];
-    for candidate in &analysis.candidates {
-        let index = match candidate.played {
+    for &(played, prior) in &analysis.priors {
+        let index = match played {
             Move::Place(cell) if size.contains(cell) => size.index(cell),
             Move::Pass => size.len(),
             // The array has no place for other moves.
             Move::Place(_) | Move::Swap | Move::Resign => continue,
         };
-        policy[index] = f64::from(candidate.prior);
+        policy[index] = f64::from(prior);
     }
     policy
 }

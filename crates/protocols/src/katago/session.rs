@@ -9,7 +9,7 @@ use std::rc::Rc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Analysis, Color, Engine, Host, Identity, Input, Line, Search};
+use crate::{Analysis, Color, Engine, Host, Identity, Input, Line, Record, Search};
 
 use super::job::Job;
 use super::query::{FieldMessage, Query, require, take};
@@ -53,7 +53,7 @@ pub fn serve(
     settings: &Settings,
 ) -> io::Result<()> {
     let identity = engine.identity().clone();
-    let mut desk = Desk {
+    let mut session = Session {
         input,
         output,
         identity,
@@ -68,22 +68,22 @@ pub fn serve(
         failure: None,
     };
     loop {
-        desk.read_arrived();
-        for echo in std::mem::take(&mut desk.clearings) {
+        session.read_arrived();
+        for echo in std::mem::take(&mut session.clearings) {
             engine.clear_cache();
-            desk.write(&echo);
+            session.write(&echo);
         }
-        if let Some(failure) = desk.failure.take() {
+        if let Some(failure) = session.failure.take() {
             return Err(failure);
         }
-        if let Some((_, task)) = desk.waiting.pop_first() {
-            analyse(engine, &mut desk, host, &task);
-            desk.release(task);
-        } else if desk.is_input_over {
+        if let Some((_, task)) = session.waiting.pop_first() {
+            analyse(engine, &mut session, host, &task);
+            session.release(task);
+        } else if session.is_input_over {
             return Ok(());
         } else {
-            let line = desk.input.next();
-            desk.take_line(line);
+            let line = session.input.next();
+            session.take_line(line);
         }
     }
 }
@@ -95,43 +95,59 @@ struct Task {
     turn: usize,
 }
 
-/// Searches a position and writes its responses. If its moves are illegal, the query has one error for all its
-/// positions.
-fn analyse(engine: &mut dyn Engine, desk: &mut Desk<'_>, host: &Host<'_>, task: &Task) {
+/// Plays the moves before a position.
+///
+/// # Errors
+/// Names the move that is illegal, as KataGo does, or why the board, the rules or the stones are refused.
+fn set_up(engine: &mut dyn Engine, Task { job, turn }: &Task) -> Result<(), FieldMessage> {
+    let Record { setup, plies } = &job.record;
+    engine.start(setup).map_err(|error| FieldMessage::new("", error.to_string()))?;
+    let game = engine.identity().game;
+    for (number, ply) in plies.iter().take(*turn).enumerate() {
+        engine.play(ply.color, ply.played).map_err(|error| {
+            let name = game.move_name(setup.size, ply.played);
+            FieldMessage::new("moves", format!("Illegal move {number}: {name}: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Searches a position and writes its responses. If it cannot be set up, the query has one error for all its positions.
+fn analyse(engine: &mut dyn Engine, session: &mut Session<'_>, host: &Host<'_>, task: &Task) {
     let Task { job, turn } = task;
-    if let Err(error) = job.record.replay(engine, *turn) {
-        let others = desk.discard(|waiting| Rc::ptr_eq(&waiting.job, job));
-        others.into_iter().for_each(|other| desk.release(other));
-        desk.report("error", Some(&job.id), &FieldMessage::new("moves", error.to_string()));
+    if let Err(refusal) = set_up(engine, task) {
+        let others = session.discard(|waiting| Rc::ptr_eq(&waiting.job, job));
+        others.into_iter().for_each(|other| session.release(other));
+        session.report("error", Some(&job.id), &refusal);
         return;
     }
-    (desk.running, desk.is_terminated) = (Some(task.clone()), false);
-    let visits = Some(job.visits.unwrap_or(desk.settings.visits));
+    (session.running, session.is_terminated) = (Some(task.clone()), false);
+    let visits = Some(job.visits.unwrap_or(session.settings.visits));
     let search = Search { color: engine.to_move(), visits, time: None, restrictions: &job.restrictions };
     let mut report_at = job.report_every.map(|interval| (host.clock)().saturating_add(interval));
     let searched = engine.search(&search, &mut |analysis| {
-        desk.read_arrived();
+        session.read_arrived();
         let now = (host.clock)();
         if report_at.is_some_and(|at| now >= at) {
             report_at = job.report_every.map(|interval| now.saturating_add(interval));
-            let response = desk.response(task, analysis);
-            desk.write(&Response { is_during_search: true, ..response });
+            let response = session.response(task, analysis);
+            session.write(&Response { is_during_search: true, ..response });
         }
-        if desk.is_terminated || desk.failure.is_some() { Break(()) } else { Continue(()) }
+        if session.is_terminated || session.failure.is_some() { Break(()) } else { Continue(()) }
     });
-    desk.running = None;
+    session.running = None;
     match searched {
-        Ok(analysis) if analysis.visits == 0 => desk.write(&Response::without_results(&job.id, *turn)),
+        Ok(analysis) if analysis.visits == 0 => session.write(&Response::without_results(&job.id, *turn)),
         Ok(analysis) => {
-            let response = desk.response(task, &analysis);
-            desk.write(&response);
+            let response = session.response(task, &analysis);
+            session.write(&response);
         }
-        Err(error) => desk.report("error", Some(&job.id), &FieldMessage::new("analyzeTurns", error.to_string())),
+        Err(error) => session.report("error", Some(&job.id), &FieldMessage::new("analyzeTurns", error.to_string())),
     }
 }
 
 /// The state of a connection apart from the engine, so that it can change during a search.
-struct Desk<'a> {
+struct Session<'a> {
     input: &'a mut dyn Input,
     output: &'a mut dyn Write,
     identity: Identity,
@@ -151,7 +167,7 @@ struct Desk<'a> {
     failure: Option<io::Error>,
 }
 
-impl Desk<'_> {
+impl Session<'_> {
     /// Takes all lines that have arrived, while there is room for more positions.
     fn read_arrived(&mut self) {
         while !self.is_input_over && !self.is_full() && self.input.waiting().is_some() {
