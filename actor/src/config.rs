@@ -96,7 +96,7 @@ pub struct ActorSection {
     pub replay: String,
     /// The time that the replay server may be unreachable before the actor writes to another one.
     pub replay_away_seconds_max: f64,
-    /// The address where the learner serves weights: `http://127.0.0.1:7002`.
+    /// The address where the learner serves weights, or with `arena.gate` the arena: `http://127.0.0.1:7002`.
     pub learner: String,
     /// The time that the learner may be unreachable before self-play pauses, because there may be newer weights; 0: it
     /// never pauses.

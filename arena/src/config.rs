@@ -224,11 +224,15 @@ impl Settings {
 fn gate(arena: &ArenaSection) -> Result<Option<gate::Rule>, ConfigError> {
     match arena.gate {
         GateKind::None => Ok(None),
-        GateKind::Elo => Ok(Some(gate::Rule::Elo { games: arena.games_per_version })),
+        GateKind::Elo => {
+            at_least_one("arena.games_per_version", arena.games_per_version)?;
+            Ok(Some(gate::Rule::Elo { games: arena.games_per_version }))
+        }
         GateKind::Sprt => {
             let (elo0, elo1) = (arena.gate_elo0, arena.gate_elo1);
             let test = sprt::Settings { elo0, elo1, alpha: GATE_ERROR_RATE, beta: GATE_ERROR_RATE };
             let sprt = Sprt::new(test).map_err(|error| ConfigError::invalid("arena.gate_elo0", error))?;
+            at_least_one("arena.gate_games_max", arena.gate_games_max)?;
             Ok(Some(gate::Rule::Sprt { sprt, games_max: arena.gate_games_max }))
         }
     }

@@ -12,6 +12,22 @@ use weights::WeightsVersion;
 use crate::ledger::{Ledger, Player, Tally};
 use crate::sprt::{Sprt, State};
 
+/// The file of the accepted version in the run directory.
+pub const FILE: &str = "gate.json";
+
+/// Reads the accepted version from a file; `None` without one.
+///
+/// # Errors
+/// If the file cannot be read, or is damaged.
+pub fn read(path: &Path) -> anyhow::Result<Option<WeightsVersion>> {
+    let file = path.display();
+    let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
+    let document = text.map(|text| serde_json::from_slice::<Document>(&text)).transpose();
+    let document = document
+        .with_context(|| format!("{file} does not name an accepted version; remove it to accept the newest one"))?;
+    Ok(document.map(|document| document.accepted))
+}
+
 /// The rule by which a version passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rule {
@@ -59,15 +75,9 @@ impl Gate {
     /// Reads the accepted version from a file; without one, no version is accepted yet.
     ///
     /// # Errors
-    /// If the file cannot be read, or is damaged.
+    /// Those of [`read`].
     pub(crate) fn open(rule: Rule, path: &Path) -> anyhow::Result<Self> {
-        let file = path.display();
-        let text = if_exists(std::fs::read(path)).with_context(|| format!("cannot read {file}"))?;
-        let document = text.map(|text| serde_json::from_slice::<Document>(&text));
-        let document = document
-            .transpose()
-            .with_context(|| format!("{file} does not name an accepted version; remove it to accept the newest one"))?;
-        Ok(Self { rule, path: path.to_owned(), accepted: document.map(|document| document.accepted) })
+        Ok(Self { rule, path: path.to_owned(), accepted: read(path)? })
     }
 
     /// Returns the version that actors play with.

@@ -90,14 +90,14 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Writes all games and ratings, atomically.
+    /// Writes all games, and the ratings that they give, atomically.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn save(&self, path: &Path) -> anyhow::Result<()> {
+    pub(crate) fn save(&self, path: &Path, ratings: &[Rated]) -> anyhow::Result<()> {
         let results = self.results.iter().map(|(&(a, b), &pairs)| ResultLine { a, b, pairs });
         let document =
-            Document { format: FORMAT, game: self.game.clone(), ratings: self.ratings(), results: results.collect() };
+            Document { format: FORMAT, game: self.game.clone(), ratings: ratings.to_vec(), results: results.collect() };
         let mut text = serde_json::to_vec_pretty(&document).expect("numbers and names have a form in JSON");
         text.push(b'\n');
         Ok(replace(path, &text)?)
@@ -153,14 +153,18 @@ impl Ledger {
     fn ratings_over(&self, anchor: Player) -> Vec<Rated> {
         let took_part = self.results.keys().flat_map(|&(a, b)| [a, b]);
         let players: BTreeSet<Player> = took_part.chain([anchor]).collect();
-        let players: Vec<Player> = players.into_iter().collect();
-        let index = |player: Player| players.binary_search(&player).expect("every player that took part is listed");
+        // The newest version first: it has met older ones and the fixed opponents, so that the rows of all versions but
+        // a few are short.
+        let players: Vec<Player> = players.into_iter().rev().collect();
+        let index = |player: Player| {
+            players.binary_search_by(|other| player.cmp(other)).expect("every player that took part is listed")
+        };
         let pairing = |(&(a, b), &tally): (&(Player, Player), &Tally)| Pairing { a: index(a), b: index(b), tally };
         let pairings: Vec<Pairing> = self.results.iter().map(pairing).collect();
         let ratings = rate(players.len(), index(anchor), &pairings, Prior::WEAK);
         let rated =
             |(&player, Rating { elo, low, high })| Rated { player, elo, low, high, games: self.games_of(player) };
-        players.iter().zip(ratings).map(rated).collect()
+        players.iter().zip(ratings).rev().map(rated).collect()
     }
 }
 
@@ -330,7 +334,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("ratings.json");
         let ledger = sample();
-        ledger.save(&path).unwrap();
+        ledger.save(&path, &ledger.ratings()).unwrap();
         let again = Ledger::load(&path, "connect_four").unwrap();
         assert_eq!(again, ledger);
         assert_eq!(again.ratings(), ledger.ratings());

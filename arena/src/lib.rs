@@ -20,7 +20,7 @@ mod chain;
 pub mod config;
 pub mod contestant;
 pub mod exhaustive;
-mod gate;
+pub mod gate;
 pub mod gtp_engine;
 pub mod ledger;
 pub mod matches;

@@ -9,7 +9,7 @@ use crate::exhaustive::Report;
 use crate::ledger::{Player, Rated};
 use crate::regression::Regression;
 use crate::returns::Returns;
-use crate::solved::{Accuracy, Tally};
+use crate::solved::{Accuracy, MoveTally};
 
 /// Describes each metric.
 pub(crate) fn describe() {
@@ -60,7 +60,7 @@ fn method(simulations: u32) -> &'static str {
 /// Publishes the accuracy on solved positions.
 pub(crate) fn accuracy(simulations: u32, accuracy: &Accuracy) {
     let search = method(simulations);
-    let set = |band: &str, tally: &Tally| {
+    let set = |band: &str, tally: &MoveTally| {
         let shares = [("preserving", tally.outcome_preserving_share()), ("optimal", tally.optimal_share())];
         for (measure, share) in shares {
             let labels = [("search", search.to_owned()), ("measure", measure.to_owned()), ("band", band.to_owned())];

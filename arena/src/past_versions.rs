@@ -173,15 +173,12 @@ fn cannot_use(path: &Path) -> String {
     format!("cannot use {}", path.display())
 }
 
-/// If more than `spread_max` versions are not among the best, returns the one of them between the two neighbours that
-/// are closest in ratio; never the newest, unless none is to be kept.
+/// If more than `spread_max` versions are not among the best, returns the one of them whose removal leaves the smallest
+/// gap; never the newest, unless none is to be kept.
 fn most_dispensable(manifests: &[Manifest], best: &[WeightsVersion], spread_max: usize) -> Option<usize> {
-    // Versions start at 1; adding one keeps the logarithm finite in any case.
-    let place = |index: usize| manifests.get(index).map_or(f64::INFINITY, |kept| (kept.version.0 as f64 + 1.0).ln());
-    let gap = |index: usize| place(index + 1) - if index == 0 { 0.0 } else { place(index - 1) };
+    let places: Vec<u64> = manifests.iter().map(|manifest| manifest.version.0).collect();
     let others: Vec<usize> = (0..manifests.len()).filter(|&index| !best.contains(&manifests[index].version)).collect();
-    // The gap of the newest is infinite.
-    let dispensable = others.iter().copied().min_by(|&a, &b| gap(a).total_cmp(&gap(b)));
+    let dispensable = service::spread::most_dispensable(&places, others.iter().copied());
     dispensable.filter(|_| others.len() > spread_max)
 }
 

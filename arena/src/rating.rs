@@ -14,7 +14,7 @@ use crate::ledger::Tally;
 const ELO_PER_UNIT: f64 = 173.717_792_761_249_46;
 
 /// Half the width of a 95 % interval, in standard deviations.
-const NORMAL_95: f64 = 1.959_963_984_540_054;
+pub(crate) const NORMAL_95: f64 = 1.959_963_984_540_054;
 
 /// The weight, in variance, of the prior dispersion of 1: it counts as 16 pairs of games between equals.
 const DISPERSION_WEIGHT: f64 = 8.0;
@@ -227,11 +227,12 @@ impl Model<'_> {
     /// Returns the negative second derivative of the log-likelihood, with the part of the games divided by
     /// `dispersion`; the anchor's row is that of the identity.
     fn information(&self, strengths: &[f64], dispersion: f64) -> Symmetric {
-        let mut matrix = Symmetric::zero(self.players);
+        let met = self.pairings.iter().map(|pairing| (pairing.a, pairing.b));
+        let mut matrix = Symmetric::zero(self.players, self.links.iter().copied().chain(met));
         let mut couple = |a: usize, b: usize, weight: f64| {
-            matrix.add(a, a, weight);
-            matrix.add(b, b, weight);
-            matrix.add(a.max(b), a.min(b), -weight);
+            *matrix.at_mut(a, a) += weight;
+            *matrix.at_mut(b, b) += weight;
+            *matrix.at_mut(a.max(b), a.min(b)) -= weight;
         };
         for &(a, b) in &self.links {
             couple(a, b, self.precision);
@@ -251,49 +252,75 @@ impl Pairing {
     }
 }
 
-/// A symmetric positive definite matrix, stored as its lower triangle.
+/// A symmetric positive definite matrix, stored as the envelope of its lower triangle: each row from its first entry
+/// that is not zero to the diagonal. The Cholesky decomposition has the same envelope (George and Liu 1981, chapter 4).
+///
+/// A version meets few others, so with players in the order of their games a row is short, and a run of thousands of
+/// versions is rated in a moment.
 struct Symmetric {
-    size: usize,
-    lower: Vec<f64>,
+    rows: Vec<Row>,
+}
+
+/// The entries of a row from column `first` to the diagonal.
+struct Row {
+    first: usize,
+    entries: Vec<f64>,
 }
 
 impl Symmetric {
-    fn zero(size: usize) -> Self {
-        Self { size, lower: vec![0.0; size * size] }
+    /// Returns the zero matrix in which the entries of these pairs of indices may be other than zero.
+    fn zero(size: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Self {
+        let mut first: Vec<usize> = (0..size).collect();
+        for (a, b) in pairs {
+            first[a.max(b)] = first[a.max(b)].min(a.min(b));
+        }
+        let row = |(index, first)| Row { first, entries: vec![0.0; index - first + 1] };
+        Self { rows: first.into_iter().enumerate().map(row).collect() }
     }
 
+    fn size(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns an entry of the envelope.
     fn at(&self, row: usize, column: usize) -> f64 {
-        self.lower[row * self.size + column]
+        self.rows[row].entries[column - self.rows[row].first]
     }
 
-    /// Adds to an entry on or below the diagonal: `row ≥ column`.
-    fn add(&mut self, row: usize, column: usize, value: f64) {
-        self.lower[row * self.size + column] += value;
+    /// Returns an entry of the envelope for a change.
+    fn at_mut(&mut self, row: usize, column: usize) -> &mut f64 {
+        let Row { first, entries } = &mut self.rows[row];
+        &mut entries[column - *first]
     }
 
     /// Replaces row and column of `index` by those of the identity.
     fn isolate(&mut self, index: usize) {
-        for other in 0..self.size {
-            let (row, column) = (index.max(other), index.min(other));
-            self.lower[row * self.size + column] = if other == index { 1.0 } else { 0.0 };
+        self.rows[index].entries.fill(0.0);
+        for row in index..self.size() {
+            if self.rows[row].first <= index {
+                *self.at_mut(row, index) = if row == index { 1.0 } else { 0.0 };
+            }
         }
     }
 
     /// Computes the lower triangle L of the Cholesky decomposition L · Lᵀ.
     fn cholesky(mut self) -> Self {
-        for row in 0..self.size {
-            for column in 0..=row {
-                let mut value = self.at(row, column);
-                for k in 0..column {
-                    value -= self.at(row, k) * self.at(column, k);
-                }
-                let diagonal = row == column;
-                let entry =
-                    if diagonal { value.max(f64::MIN_POSITIVE).sqrt() } else { value / self.at(column, column) };
-                self.lower[row * self.size + column] = entry;
+        for row in 0..self.size() {
+            let first = self.rows[row].first;
+            for column in first..=row {
+                let from = first.max(self.rows[column].first);
+                let value = self.at(row, column) - dot(self.row(row, from, column), self.row(column, from, column));
+                *self.at_mut(row, column) =
+                    if row == column { value.max(f64::MIN_POSITIVE).sqrt() } else { value / self.at(column, column) };
             }
         }
         self
+    }
+
+    /// Returns the entries of a row from one column up to another.
+    fn row(&self, row: usize, from: usize, to: usize) -> &[f64] {
+        let Row { first, entries } = &self.rows[row];
+        &entries[from - first..to - first]
     }
 
     /// Solves A · x = b.
@@ -306,211 +333,36 @@ impl Symmetric {
     fn inverse_diagonal(self) -> Vec<f64> {
         let lower = self.cholesky();
         let column = |index: usize| {
-            let mut unit = vec![0.0; lower.size];
+            let mut unit = vec![0.0; lower.size()];
             unit[index] = 1.0;
             lower.forward(&unit).iter().map(|value| value * value).sum()
         };
-        (0..lower.size).map(column).collect()
+        (0..lower.size()).map(column).collect()
     }
 
     fn forward(&self, b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
-        for row in 0..self.size {
-            for k in 0..row {
-                x[row] -= self.at(row, k) * x[k];
-            }
-            x[row] /= self.at(row, row);
+        for row in 0..self.size() {
+            let first = self.rows[row].first;
+            x[row] = (x[row] - dot(self.row(row, first, row), &x[first..row])) / self.at(row, row);
         }
         x
     }
 
     fn back(&self, mut x: Vec<f64>) -> Vec<f64> {
-        for row in (0..self.size).rev() {
-            for k in row + 1..self.size {
-                x[row] -= self.at(k, row) * x[k];
-            }
+        for row in (0..self.size()).rev() {
             x[row] /= self.at(row, row);
+            let (before, at) = x.split_at_mut(row);
+            let Row { first, entries } = &self.rows[row];
+            before[*first..].iter_mut().zip(entries).for_each(|(x, entry)| *x -= entry * at[0]);
         }
         x
     }
 }
 
-#[cfg(test)]
-mod tests {
-    //! Tests of ratings against closed forms, against a grid, and in extreme cases.
-
-    use super::{DISPERSION_WEIGHT, ELO_PER_UNIT, NORMAL_95, Pairing, Prior, Rating, expected_score, ln_sigmoid, rate};
-    use crate::ledger::Tally;
-
-    /// A prior of negligible weight, because the closed forms below have none.
-    const FLAT: Prior = Prior { deviation_elo: 1e7 };
-
-    /// Returns a tally of openings won, shared and lost by `a`, each with both of its games.
-    fn pairing(a: usize, b: usize, won: u64, shared: u64, lost: u64) -> Pairing {
-        Pairing { a, b, tally: Tally { pairs: [lost, 0, shared, 0, won] } }
-    }
-
-    fn near(got: f64, expected: f64, tolerance: f64) {
-        assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected} ± {tolerance}");
-    }
-
-    /// The closed form of two players: θ = ln(score / (games − score)), with variance φ / (n p (1 − p)), where φ is the
-    /// variance of pairs of games over that of independent ones.
-    #[test]
-    fn two_players_have_the_closed_form() {
-        for (won, shared, lost) in [(30, 0, 10), (7, 6, 27), (50, 0, 50), (1, 0, 99), (1, 200, 0)] {
-            let rating = rate(2, 0, &[pairing(1, 0, won, shared, lost)], FLAT)[1];
-            let n = 2.0 * (won + shared + lost) as f64;
-            let [won, shared, lost] = [won, shared, lost].map(|pairs| pairs as f64);
-            let p = (2.0 * won + shared) / n;
-            near(rating.elo, 400.0 * (p / (1.0 - p)).log10(), 1e-4);
-            let squares = won * (2.0 - 2.0 * p).powi(2) + shared * (1.0 - 2.0 * p).powi(2) + lost * (2.0 * p).powi(2);
-            let dispersion = (DISPERSION_WEIGHT + squares) / (DISPERSION_WEIGHT + n * p * (1.0 - p));
-            let half = NORMAL_95 * ELO_PER_UNIT * (dispersion / (n * p * (1.0 - p))).sqrt();
-            near(rating.high - rating.elo, half, 1e-3);
-            near(rating.elo - rating.low, half, 1e-3);
-        }
-    }
-
-    /// No point of a fine grid is more likely than the ratings of three players.
-    #[test]
-    fn no_point_of_a_grid_is_more_likely_than_the_answer() {
-        let pairings = [pairing(0, 1, 3, 2, 9), pairing(1, 2, 4, 0, 6), pairing(2, 0, 11, 1, 1)];
-        let prior = Prior { deviation_elo: 400.0 };
-        let ratings = rate(3, 0, &pairings, prior);
-        let likelihood = |elo: [f64; 3]| -> f64 {
-            let games = pairings.iter().map(|p| {
-                let difference = (elo[p.a] - elo[p.b]) / ELO_PER_UNIT;
-                let (won, lost) = (p.tally.points(), p.tally.reversed().points());
-                won * ln_sigmoid(difference) + lost * ln_sigmoid(-difference)
-            });
-            let apart = |p: &Pairing| 0.5 * ((elo[p.a] - elo[p.b]) / prior.deviation_elo).powi(2);
-            games.sum::<f64>() - pairings.iter().map(apart).sum::<f64>()
-        };
-        let best = likelihood([0.0, ratings[1].elo, ratings[2].elo]);
-        let mut peak = (f64::NEG_INFINITY, 0.0, 0.0);
-        for x in (-1000..=1000).step_by(5).map(f64::from) {
-            for y in (-1000..=1000).step_by(5).map(f64::from) {
-                let here = likelihood([0.0, x, y]);
-                assert!(here <= best + 1e-9, "({x}, {y}) is more likely than {ratings:?}");
-                if here > peak.0 {
-                    peak = (here, x, y);
-                }
-            }
-        }
-        near(ratings[1].elo, peak.1, 5.0);
-        near(ratings[2].elo, peak.2, 5.0);
-    }
-
-    #[test]
-    fn the_anchor_is_at_zero_and_all_shift_with_it() {
-        let pairings = [pairing(0, 1, 12, 0, 8), pairing(1, 2, 12, 0, 8)];
-        let (from_first, from_last) = (rate(3, 0, &pairings, FLAT), rate(3, 2, &pairings, FLAT));
-        assert_eq!(from_first[0], Rating { elo: 0.0, low: 0.0, high: 0.0 });
-        for (a, b) in from_first.iter().zip(&from_last) {
-            near(a.elo - b.elo, from_first[2].elo, 1e-3);
-        }
-    }
-
-    #[test]
-    fn a_player_that_won_every_game_is_strong_and_finite_and_its_interval_is_wide() {
-        let few = rate(2, 0, &[pairing(1, 0, 5, 0, 0)], Prior::WEAK)[1];
-        let many = rate(2, 0, &[pairing(1, 0, 500, 0, 0)], Prior::WEAK)[1];
-        assert!(few.elo > 200.0 && few.elo < many.elo && many.elo < 3000.0, "{few:?} {many:?}");
-        assert!(few.high - few.low > 800.0, "{few:?}");
-    }
-
-    #[test]
-    fn a_player_without_games_has_the_interval_of_the_prior() {
-        let idle = rate(3, 0, &[pairing(0, 1, 5, 0, 5)], Prior::WEAK)[2];
-        near(idle.elo, 0.0, 1e-9);
-        near(idle.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
-    }
-
-    /// Versions that lose few games do not change the ratings of the fixed players below them.
-    #[test]
-    fn more_and_more_versions_do_not_move_the_ratings_below_them() {
-        let ladder = [pairing(1, 0, 14, 0, 2), pairing(2, 1, 12, 0, 4)];
-        let with = |versions: usize| {
-            let of = |version: usize| {
-                let below = if version == 3 { 2 } else { version - 1 };
-                [pairing(version, 2, 16, 0, 0), pairing(version, below, 9, 0, 7)].into_iter().take(if below == 2 {
-                    1
-                } else {
-                    2
-                })
-            };
-            let pairings: Vec<Pairing> = ladder.into_iter().chain((3..3 + versions).flat_map(of)).collect();
-            rate(3 + versions, 0, &pairings, Prior::WEAK)
-        };
-        let (few, many) = (with(2), with(100));
-        for player in 1..3 {
-            near(many[player].elo, few[player].elo, 0.01);
-        }
-        assert!(many[102].elo > many[3].elo);
-    }
-
-    #[test]
-    fn players_that_have_met_each_other_only_are_near_the_anchor_together() {
-        let ratings = rate(4, 0, &[pairing(0, 1, 5, 0, 5), pairing(2, 3, 5, 0, 5)], Prior::WEAK);
-        near(ratings[2].elo, 0.0, 1e-6);
-        near(ratings[3].elo, 0.0, 1e-6);
-        assert!(ratings[2].high > 2000.0, "{ratings:?}");
-    }
-
-    #[test]
-    fn the_weak_prior_moves_a_rating_of_forty_games_by_less_than_a_tenth_of_its_interval() {
-        let pairings = [pairing(1, 0, 30, 0, 10)];
-        let (flat, weak) = (rate(2, 0, &pairings, FLAT)[1], rate(2, 0, &pairings, Prior::WEAK)[1]);
-        assert!((flat.elo - weak.elo).abs() < 0.1 * (flat.high - flat.low), "{flat:?} {weak:?}");
-    }
-
-    #[test]
-    fn more_games_make_the_interval_narrower_by_the_square_root() {
-        let width = |factor: u64| {
-            // The score is 0.6, and pairs have the variance of two independent games.
-            let tally = Tally { pairs: [4, 0, 12, 0, 9].map(|pairs| pairs * factor) };
-            let rating = rate(2, 0, &[Pairing { a: 1, b: 0, tally }], FLAT)[1];
-            rating.high - rating.low
-        };
-        near(width(1) / width(4), 2.0, 1e-3);
-    }
-
-    #[test]
-    fn a_pairing_that_is_split_in_two_gives_the_same_ratings() {
-        let whole = rate(2, 0, &[pairing(1, 0, 3, 0, 0)], Prior::WEAK);
-        let split = rate(2, 0, &[pairing(1, 0, 1, 0, 0), pairing(0, 1, 0, 0, 2)], Prior::WEAK);
-        near(split[1].elo, whole[1].elo, 1e-6);
-        near(split[1].high, whole[1].high, 1e-6);
-    }
-
-    #[test]
-    fn the_prior_of_players_that_have_met_has_the_configured_width() {
-        let met = rate(2, 0, &[pairing(1, 0, 0, 0, 0), pairing(0, 1, 0, 0, 0)], Prior::WEAK)[1];
-        near(met.high, NORMAL_95 * Prior::WEAK.deviation_elo, 1e-6);
-    }
-
-    #[test]
-    fn openings_that_both_players_win_once_rate_them_as_equal() {
-        let width = |tally: Tally| {
-            let rating = rate(2, 0, &[Pairing { a: 1, b: 0, tally }], FLAT)[1];
-            rating.high - rating.low
-        };
-        assert!(width(Tally { pairs: [0, 0, 50, 0, 0] }) < 0.5 * width(Tally { pairs: [25, 0, 0, 0, 25] }));
-    }
-
-    #[test]
-    fn a_hundred_players_in_a_chain_are_rated() {
-        let pairings: Vec<Pairing> = (1..100).map(|player| pairing(player, player - 1, 15, 0, 5)).collect();
-        let ratings = rate(100, 0, &pairings, FLAT);
-        // Each player is ln 3 above the one below.
-        for (player, rating) in ratings.iter().enumerate() {
-            near(rating.elo, player as f64 * 400.0 * 3_f64.log10(), 0.1);
-        }
-    }
-
-    #[test]
-    fn four_hundred_points_are_odds_of_ten_to_one() {
-        near(expected_score(1200.0, 800.0), 10.0 / 11.0, 1e-12);
-    }
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
+
+#[cfg(test)]
+mod tests;

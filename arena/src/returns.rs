@@ -8,9 +8,7 @@ use game::Game;
 use serde::{Deserialize, Serialize};
 
 use crate::contestant::Contestant;
-
-/// The 97.5 % quantile of the standard normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
+use crate::rating::NORMAL_95;
 
 /// One finished episode.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -151,7 +149,7 @@ fn student_quantile(freedom: f64) -> f64 {
     if freedom < 2.5 {
         return 4.302_652_730;
     }
-    let z = Z;
+    let z = NORMAL_95;
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
     let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;

@@ -219,7 +219,7 @@ pub fn score(chosen: Action, position: &SolvedPosition) -> ActionQuality {
 
 /// Counts of good actions among scored positions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct MoveTally {
     /// The number of scored positions.
     pub positions: u64,
     /// The number of outcome-preserving actions.
@@ -228,7 +228,7 @@ pub struct Tally {
     pub optimal: u64,
 }
 
-impl Tally {
+impl MoveTally {
     /// Counts one scored action.
     pub fn add(&mut self, judgement: ActionQuality) {
         self.positions += 1;
@@ -254,11 +254,11 @@ fn share(count: u64, of: u64) -> f64 {
 }
 
 /// Serialises the counts with their shares.
-impl Serialize for Tally {
+impl Serialize for MoveTally {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
 
-        let mut tally = serializer.serialize_struct("Tally", 5)?;
+        let mut tally = serializer.serialize_struct("MoveTally", 5)?;
         tally.serialize_field("positions", &self.positions)?;
         tally.serialize_field("outcome_preserving", &self.outcome_preserving)?;
         tally.serialize_field("optimal", &self.optimal)?;
@@ -275,14 +275,14 @@ pub struct BandTally {
     pub band: String,
     /// Its tally.
     #[serde(flatten)]
-    pub tally: Tally,
+    pub tally: MoveTally,
 }
 
 /// Tallies by band and overall.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Accuracy {
     /// The tally of all positions.
-    pub overall: Tally,
+    pub overall: MoveTally,
     /// The tallies by band, in the order of first appearance.
     pub bands: Vec<BandTally>,
 }
@@ -307,7 +307,7 @@ impl Accuracy {
         match self.bands.iter_mut().find(|band| band.band == position.band) {
             Some(band) => band.tally.add(judgement),
             None => {
-                let mut tally = Tally::default();
+                let mut tally = MoveTally::default();
                 tally.add(judgement);
                 self.bands.push(BandTally { band: position.band.clone(), tally });
             }
@@ -426,7 +426,7 @@ mod tests {
     fn accuracy_counts_by_band_and_overall() {
         let positions = read("4,late,5,9,0,-1,9,1,-2\n3,early,5,9,0,-1,9,1,-2\n5,late,5,9,0,-1,9,1,-2").unwrap();
         let accuracy = Accuracy::of(&positions, [0, 1, 2].map(Action));
-        assert_eq!(accuracy.overall, Tally { positions: 3, outcome_preserving: 2, optimal: 1 });
+        assert_eq!(accuracy.overall, MoveTally { positions: 3, outcome_preserving: 2, optimal: 1 });
         assert_eq!(
             serde_json::to_value(&accuracy.bands).unwrap(),
             serde_json::json!([

@@ -2,6 +2,7 @@
 //!
 //! It has no sockets and no runtime: [`Environment`] provides weights, time and the drain. Start with [`Worker::run`].
 
+use std::fs;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,11 +13,12 @@ use game::{Game, Scoring};
 use games::Exhaustive;
 use proto::weights::Published;
 use rand_chacha::ChaCha8Rng;
+use service::directory::if_exists;
 use weights::WeightsVersion;
 
 use crate::config::Settings;
 use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
-use crate::gate::{Gate, Verdict};
+use crate::gate::{self, Gate, Verdict};
 use crate::ledger::{Ledger, Player, Rated, Tally};
 use crate::matches::{Failure, Opening, Played};
 use crate::outside::Outside;
@@ -46,9 +48,6 @@ const RATINGS: &str = "ratings.json";
 
 /// The folder of earlier versions in the run directory.
 const PAST_VERSIONS: &str = "arena";
-
-/// The file of the accepted version in the run directory.
-const GATE: &str = "gate.json";
 
 /// The file of all mean returns in the run directory.
 const RETURNS: &str = "returns.json";
@@ -126,7 +125,14 @@ impl<G: Game, O: Environment> Worker<G, O> {
         for path in unreadable {
             tracing::warn!(path = %path.display(), "not the manifest of an earlier version: passed over");
         }
-        let gate = settings.gate.map(|rule| Gate::open(rule, &directory.join(GATE))).transpose()?;
+        let gate = match settings.gate {
+            Some(rule) => Some(Gate::open(rule, &directory.join(gate::FILE))?),
+            None => {
+                // Actors play with newer versions from now on, to which a later gate must not prefer the accepted one.
+                if_exists(fs::remove_file(directory.join(gate::FILE))).context("remove the accepted version")?;
+                None
+            }
+        };
         let setup = Arc::new(Setup::new(game, settings, backend));
         let (pacer, ratings) = (Pacer::new(environment, Arc::clone(&setup)), ledger.ratings());
         let mut worker =
@@ -158,7 +164,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
                 self.adopt(published)?
             } else if self.is_scored_by_rewards() {
                 if self.publish_returns(Player::Random) { self.idle() } else { self.measure_random_play()? }
-            } else if let Some((weaker, stronger)) = self.unanchored() {
+            } else if let Some((weaker, stronger)) = self.unanchored().filter(|&(weaker, _)| self.needs_anchor(weaker))
+            {
                 self.anchor(weaker, stronger)?
             } else if self.games_left() > 0 || self.is_pending() {
                 self.play_match()?
@@ -234,7 +241,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
         // The version is kept before it is named in the file: a restart serves it again.
         self.past.protect(version);
         let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
-        try_again_later(kept.and_then(|()| gate.accept(version)).context("keep the accepted version"));
+        if let (Err(_), Some(accepted)) = (&kept, gate.accepted()) {
+            // Actors stay with the version that is on disk; a newer one is tested against that.
+            self.past.protect(accepted);
+            return log_failure(kept.context("keep the accepted version"));
+        }
+        log_failure(kept.and_then(|()| gate.accept(version)).context("keep the accepted version"));
         tracing::info!(%version, "the gate passes this version");
         metrics::accepted(version);
         self.pacer.accept(published);
@@ -265,9 +277,13 @@ impl<G: Game, O: Environment> Worker<G, O> {
 
     /// Makes `published` the version being measured, and runs all measurements except its games.
     fn adopt(&mut self, published: Arc<Published>) -> anyhow::Result<ControlFlow<()>> {
+        if self.games_left() > 0 {
+            // A version that is replaced before its last game has no other check.
+            self.report_regression();
+        }
         if let Some(Current { published, .. }) = self.current.take() {
             let kept = self.past.keep(&published.manifest, &published.bytes, &self.ratings);
-            try_again_later(kept.context("keep an earlier version"));
+            log_failure(kept.context("keep an earlier version"));
         }
         let version = published.manifest.version;
         let network = match self.setup.network(&published.manifest, &published.bytes) {
@@ -285,6 +301,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.judge(&current.published);
         let measured = self.measure(&mut current);
         self.current = Some(current);
+        self.report_measured();
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
     }
 
@@ -358,7 +375,7 @@ impl<G: Game, O: Environment> Worker<G, O> {
     fn enter_returns(&mut self, player: Player, returns: Returns) {
         self.returns.enter(player, returns);
         let path = self.setup.settings.run.directory.join(RETURNS);
-        try_again_later(self.returns.save(&path).context("keep the returns"));
+        log_failure(self.returns.save(&path).context("keep the returns"));
         metrics::episodes(self.returns.episodes());
         self.publish_returns(player);
         let Returns { episodes, mean, low, high, length } = returns;
@@ -378,6 +395,16 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let fixed: Vec<Player> = self.fixed_opponents().collect();
         let met = |pair: &[Player]| self.ledger.games_between(pair[0], pair[1]) > 0;
         fixed.windows(2).find(|pair| !met(pair)).map(|pair| (pair[0], pair[1]))
+    }
+
+    /// Returns true if the fixed opponent above `weaker` is to be rated now: the first one, and each one as soon as a
+    /// version is as strong as the one below it, or there is nothing else to play. In slow games, matches between
+    /// opponents that are far stronger than any version yet would delay the first ratings of versions.
+    fn needs_anchor(&self, weaker: Player) -> bool {
+        let newest = self.ratings.iter().rev().find(|rated| matches!(rated.player, Player::Version(_)));
+        weaker == Player::Random
+            || (self.games_left() == 0 && !self.is_pending())
+            || newest.zip(self.elo_of(weaker)).is_some_and(|(version, elo)| version.elo >= elo)
     }
 
     /// Plays one match between two fixed opponents, once per run.
@@ -418,8 +445,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Adds a match to the ledger and writes the file; after a failed write, the next write includes both matches.
     fn enter(&mut self, player: Player, opponent: Player, tally: Tally) {
         self.ledger.add(player, opponent, tally);
-        try_again_later(self.ledger.save(&self.setup.settings.run.directory.join(RATINGS)).context("keep the ratings"));
         self.ratings = self.ledger.ratings();
+        let path = self.setup.settings.run.directory.join(RATINGS);
+        log_failure(self.ledger.save(&path, &self.ratings).context("keep the ratings"));
         self.publish_ratings();
         let (points, games, elo) = (tally.points(), tally.games(), self.elo_of(player));
         tracing::info!(%player, %opponent, points, games, elo, "match");
@@ -444,10 +472,10 @@ impl<G: Game, O: Environment> Worker<G, O> {
         match played {
             Ok(tally) => {
                 self.enter(player, opponent, tally);
-                self.report_regression(player);
                 if was_pending {
                     self.judge_current();
                 }
+                self.report_measured();
             }
             Err(Stop::Opponent(error)) => self.give_up(opponent, error)?,
             Err(stop) => return Ok(self.settle(stop)),
@@ -472,8 +500,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     /// Returns the opponent whose next match is the most informative: that which the gate demands, or else one of
     /// similar strength with few games so far.
     fn opponent_of(&self, player: Player) -> Player {
-        let demanded = self.gate.as_ref().filter(|_| self.is_pending()).and_then(Gate::opponent);
-        if let Some(opponent) = demanded {
+        let of_test = self.gate.as_ref().and_then(Gate::opponent);
+        if let (Some(opponent), true) = (of_test, self.is_pending()) {
             return opponent;
         }
         // A version without games is assumed to be as strong as the one before it.
@@ -488,7 +516,9 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let past = self.past.manifests().iter().map(|manifest| Player::Version(manifest.version));
         self.fixed_opponents()
             .chain(past)
-            .filter(|&opponent| opponent != player)
+            // A test that is decided gets no more games: its verdict is final. A match against a player without games
+            // shows nothing of the distance to random play.
+            .filter(|&opponent| opponent != player && Some(opponent) != of_test && self.elo_of(opponent).is_some())
             .max_by(|&a, &b| information(a).total_cmp(&information(b)))
             .unwrap_or(Player::Random)
     }
@@ -501,7 +531,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
     fn network_of_opponent(&self, opponent: Player) -> anyhow::Result<Option<Network>> {
         let Player::Version(version) = opponent else { return Ok(None) };
         let manifests = self.past.manifests();
-        let manifest = manifests.iter().find(|manifest| manifest.version == version).expect("opponents are kept");
+        let manifest = manifests.iter().find(|manifest| manifest.version == version);
+        let manifest = manifest.with_context(|| format!("version {version} is not kept"))?;
         self.setup.network(manifest, &self.past.bytes(manifest)?.into()).map(Some)
     }
 
@@ -538,10 +569,18 @@ impl<G: Game, O: Environment> Worker<G, O> {
         ControlFlow::Continue(())
     }
 
-    /// Warns after the last game of a version if it is significantly weaker than the best one before. A check after
-    /// every match would be a test with many chances to err.
-    fn report_regression(&self, player: Player) {
-        if self.games_left() > 0 {
+    /// Reports a regression once the current version has played all its games. A check after every match would be a
+    /// test with many chances to err.
+    fn report_measured(&self) {
+        if self.games_left() == 0 && !self.is_pending() {
+            self.report_regression();
+        }
+    }
+
+    /// Warns if the current version is significantly weaker than the best one before, unless it has no games.
+    fn report_regression(&self) {
+        let Some(player) = self.current.as_ref().map(Current::player) else { return };
+        if self.ledger.games_of(player) == 0 {
             return;
         }
         let found = regression(&self.ledger, &self.ratings, player);
@@ -552,7 +591,13 @@ impl<G: Game, O: Environment> Worker<G, O> {
     }
 
     fn publish_ratings(&self) {
-        let current = self.current.as_ref().map(|current| current.published.manifest.version);
+        let of_version = |rated: &Rated| match rated.player {
+            Player::Version(version) => Some(version),
+            _ => None,
+        };
+        // At the start, the version that an earlier process rated last.
+        let newest = || self.ratings.iter().rev().find_map(of_version);
+        let current = self.current.as_ref().map(|current| current.published.manifest.version).or_else(newest);
         metrics::ratings(&self.ratings, current, self.ledger.games());
     }
 }
@@ -563,8 +608,8 @@ impl Current {
     }
 }
 
-/// Logs a failed write: a full disk must not stop the measuring, and the next write includes this one.
-fn try_again_later(kept: anyhow::Result<()>) {
+/// Logs a failed write: a full disk must not stop the measuring.
+fn log_failure(kept: anyhow::Result<()>) {
     if let Err(error) = kept {
         tracing::error!("measuring goes on: {error:#}");
     }

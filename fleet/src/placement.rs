@@ -11,6 +11,7 @@ use inference::DevicePreference;
 use service::ConfigError;
 use service::gpus::Gpu;
 
+use crate::boards::actor_names;
 use crate::config::Fleet as Config;
 use crate::run_directory::Inference;
 use crate::wiring::Role;
@@ -304,9 +305,9 @@ fn describe(machine: &Machine, config: &Config, placement: &Placement) -> Vec<St
         0 => String::new(),
         games => format!(" of {games} games where the accelerator evaluates"),
     };
-    for (number, &place) in placement.actors.iter().enumerate() {
+    for (name, &place) in actor_names(&config.run.boards, placement.actors.len()).zip(&placement.actors) {
         let device = machine.describe(config.actor.device, place);
-        lines.push(format!("actor-{number}: {device}; {} thread(s){games}", placement.actor_threads));
+        lines.push(format!("{name}: {device}; {} thread(s){games}", placement.actor_threads));
     }
     lines.push(format!("arena: {}", machine.describe(config.arena.device, placement.arena)));
     lines.extend(shared(machine, config, placement));

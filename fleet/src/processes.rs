@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use service::directory::replace;
 use service::net::{ReservedPort, reserve_wanted};
 
-use crate::boards::PlannedBoard;
+use crate::boards::{PlannedBoard, actor_name};
 use crate::child::{self, Child, Event};
 use crate::exposition::{self, Exposition};
 use crate::placement::Place;
@@ -216,7 +216,7 @@ impl Fleet {
         let mut places = placement.actors.iter().copied();
         let of_boards: usize = plan.boards.iter().map(|board| board.actors).sum();
         for (actor, place) in places.by_ref().take(plan.actors - of_boards).enumerate() {
-            start(Role::Actor, place, format!("actor-{actor}"), None, of_actor(actor))?;
+            start(Role::Actor, place, actor_name(None, actor), None, of_actor(actor))?;
         }
         for (PlannedBoard { game, actors, .. }, board) in plan.boards.iter().zip(&wiring.boards) {
             // Actors of a board count from 0, so that the spool of each belongs to servers of its board in any session.
@@ -224,7 +224,7 @@ impl Fleet {
                 let mut sets = of_actor(actor);
                 sets.extend(on_board(game, &run.of_board(game)));
                 sets.push(format!("actor.replay={}", board.replay.join(",")));
-                start(Role::Actor, place, format!("actor-{game}-{actor}"), None, sets)?;
+                start(Role::Actor, place, actor_name(Some(game), actor), None, sets)?;
             }
         }
         let boards = plan.boards.iter().map(|board| board.game.clone()).zip(boards).collect();

@@ -101,6 +101,12 @@ impl RunDirectory {
         if number == 1 { self.path.clone() } else { self.path.join(format!("learner-{number}")) }
     }
 
+    /// Returns true while a supervisor holds the [lock](Self::lock).
+    pub fn is_trained(&self) -> bool {
+        let shared = |file: File| file.try_lock_shared();
+        File::open(self.path.join("lock")).is_ok_and(|file| matches!(shared(file), Err(TryLockError::WouldBlock)))
+    }
+
     /// Locks the run for this supervisor until the file is dropped or the process ends.
     pub fn lock(&self) -> anyhow::Result<File> {
         let path = self.path.join("lock");
@@ -144,9 +150,14 @@ impl RunDirectory {
         self.path.join("logs")
     }
 
-    /// The folder of the checkpoints from which the learner resumes.
+    /// The folder of the checkpoints from which the first learner resumes.
     pub fn checkpoints(&self) -> PathBuf {
-        self.path.join("checkpoints")
+        self.checkpoints_of(1)
+    }
+
+    /// The folder of the checkpoints from which the learner `number` resumes, as in [`of_learner`](Self::of_learner).
+    pub fn checkpoints_of(&self, number: usize) -> PathBuf {
+        self.of_learner(number).join("checkpoints")
     }
 
     /// The file that lists the processes and their admin ports while the run trains.

@@ -48,7 +48,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InferenceSection {
-    /// The learner's endpoint for weights: `http://127.0.0.1:7002`.
+    /// The endpoint of the learner for weights, or with `arena.gate` of the arena: `http://127.0.0.1:7002`.
     pub learner: String,
     /// The manifest of a published version (`runs/NAME/weights/v000012.json`), with its weights in the same folder, to
     /// serve instead of a learner's. If empty, the learner's newest version is served.

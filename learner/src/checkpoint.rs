@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use service::directory::{FileError, if_exists, sync, write_synced};
+use service::spread::most_dispensable;
 use weights::{Architecture, Digest};
 
 /// The progress of a run, as a checkpoint keeps it beside the tensors.
@@ -41,7 +42,10 @@ pub struct Checkpoint {
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     directory: PathBuf,
+    /// The number of newest checkpoints that are kept.
     kept: usize,
+    /// The number of older ones that are kept.
+    spread: usize,
 }
 
 /// A run's newest whole checkpoint.
@@ -70,6 +74,14 @@ pub enum Error {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// The checkpoint to continue from is damaged.
+    #[error("the checkpoint {} is damaged ({reason}); continue from another one", path.display())]
+    Damaged {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
     },
     /// There are checkpoints and none of them is whole.
     #[error(
@@ -136,10 +148,16 @@ impl Checkpoints {
     /// The checkpoints in `directory`, of which the newest `kept` stay (at least one).
     #[must_use]
     pub fn new(directory: PathBuf, kept: usize) -> Self {
-        Self { directory, kept: kept.max(1) }
+        Self { directory, kept: kept.max(1), spread: 0 }
     }
 
-    /// Writes a checkpoint, then removes the oldest beyond those kept. Partial checkpoints that a crash left are
+    /// Keeps this many older checkpoints in addition, spread over the run on a logarithmic scale.
+    #[must_use]
+    pub fn with_spread(self, spread: usize) -> Self {
+        Self { spread, ..self }
+    }
+
+    /// Writes a checkpoint, then removes those that are not kept. Partial checkpoints that a crash left are
     /// removed too. Returns the path of the new checkpoint.
     ///
     /// # Errors
@@ -197,17 +215,31 @@ impl Checkpoints {
     }
 
     /// Sets every checkpoint after that of training step `step` aside, so that the run continues from that one, and
-    /// returns their new names, newest first. They are never read or removed again.
+    /// returns their new names, newest first.
     ///
     /// # Errors
-    /// [`Error::NoSuchStep`] without a checkpoint of that step; [`Error::File`] if the directory cannot be listed or
-    /// changed.
+    /// [`Error::NoSuchStep`] without a checkpoint of that step, [`Error::Damaged`] and [`Error::Unreadable`] if it is
+    /// not whole, in which cases nothing changes; those of [`set_aside_after`](Self::set_aside_after).
     pub fn undo_after(&self, step: u64) -> Result<Vec<String>, Error> {
-        let mut paths = self.list()?;
-        let steps: Vec<u64> = paths.iter().filter_map(|path| step_of(path)).collect();
-        if !steps.contains(&step) {
+        let paths = self.list()?;
+        let Some(path) = paths.iter().find(|path| step_of(path) == Some(step)) else {
+            let steps = paths.iter().filter_map(|path| step_of(path)).collect();
             return Err(Error::NoSuchStep { step, directory: self.directory.clone(), steps });
+        };
+        match read_directory(path) {
+            Ok(_) => self.set_aside_after(step),
+            Err(Fault::Damaged(reason)) => Err(Error::Damaged { path: path.clone(), reason }),
+            Err(Fault::Unreadable { path, source }) => Err(Error::Unreadable { path, source }),
         }
+    }
+
+    /// Sets every checkpoint after training step `step` aside, and returns their new names, newest first. They are
+    /// never read or removed again.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the directory cannot be listed or changed.
+    pub fn set_aside_after(&self, step: u64) -> Result<Vec<String>, Error> {
+        let mut paths = self.list()?;
         paths.retain(|path| step_of(path).is_some_and(|of_path| of_path > step));
         // The newest goes first: a crash in between leaves a run that continues from a later checkpoint than wanted.
         paths.reverse();
@@ -259,11 +291,17 @@ impl Checkpoints {
         remove(&self.named(is_interrupted)?)
     }
 
-    /// Removes the oldest checkpoints up to `newest` beyond those kept, and the oldest damaged ones.
+    /// Removes the checkpoints up to `newest` that are not kept, and the oldest damaged ones.
     fn remove_old(&self, newest: &Path) -> Result<(), Error> {
-        let whole = self.list()?;
-        let whole = &whole[..whole.partition_point(|path| path.as_path() <= newest)];
-        remove(&whole[..whole.len().saturating_sub(self.kept)])?;
+        let mut whole = self.list()?;
+        whole.truncate(whole.partition_point(|path| path.as_path() <= newest));
+        let mut steps: Vec<u64> = whole.iter().map(|path| step_of(path).unwrap_or(0)).collect();
+        while whole.len() > self.kept + self.spread {
+            let older = whole.len() - self.kept;
+            let Some(index) = most_dispensable(&steps, 0..older) else { break };
+            steps.remove(index);
+            remove(&[whole.remove(index)])?;
+        }
         let damaged = self.named(|name| name.starts_with(DAMAGED))?;
         remove(&damaged[..damaged.len().saturating_sub(DAMAGED_MAX)])
     }

@@ -177,8 +177,11 @@ pub struct LearnerSection {
     pub versions_kept: usize,
     /// Interval at which checkpoints are written, if a step was taken.
     pub checkpoint_interval_seconds: f64,
-    /// Checkpoints kept on disk.
+    /// The newest checkpoints, which are kept on disk.
     pub checkpoints_kept: usize,
+    /// Older checkpoints that are kept in addition, spread over the run on a logarithmic scale, to continue from an
+    /// earlier one.
+    pub checkpoints_spread: usize,
     /// Continues a checkpoint of fewer blocks or channels in the network of the run file, which computes the same at
     /// first; without it such a checkpoint is refused.
     pub grow: bool,
@@ -318,6 +321,7 @@ impl Default for LearnerSection {
             versions_kept: 4,
             checkpoint_interval_seconds: 30.0,
             checkpoints_kept: 3,
+            checkpoints_spread: 4,
             grow: false,
             board_weights: Vec::new(),
             boards: Vec::new(),

@@ -127,7 +127,14 @@ pub(crate) fn trained_on(board: &str, steps: u64) {
     counter!("zerofleet_learner_board_steps_total", "board" => board.to_owned()).increment(steps);
 }
 
-/// Sets the losses of the newest step.
+/// Sets the losses of the newest step on a board beside that of `run.game`.
+pub(crate) fn board_losses(board: &str, losses: &Losses) {
+    for (part, loss) in [("total", losses.total), ("policy", losses.policy), ("value", losses.value)] {
+        gauge!("zerofleet_learner_board_loss", "board" => board.to_owned(), "part" => part).set(loss);
+    }
+}
+
+/// Sets the losses of the newest step, on several boards of the newest one on that of `run.game`.
 pub(crate) fn losses(losses: &Losses) {
     let &Losses { total, policy, value, reward, consistency, chance, l2, .. } = losses;
     let parts = [

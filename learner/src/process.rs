@@ -90,7 +90,8 @@ async fn train(settings: Settings, security: Security, context: service::Context
     metrics::unroll_steps(targets.unroll_steps());
     let importance_exponent = settings.learner.importance_exponent;
     let of_batches = BatchSettings { targets, smoothing: settings.smoothing(), importance_exponent };
-    let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept);
+    let checkpoints = Checkpoints::new(settings.run.directory.join(CHECKPOINTS), settings.learner.checkpoints_kept)
+        .with_spread(settings.learner.checkpoints_spread);
     let seed = seed::at_step(settings.run.seed, checkpoints.newest_step()?);
     let of_learner = seed.wrapping_add(settings.learner.index as u64);
     let preparers = pipeline::prepare(&games, of_batches, &priorities, of_learner, threads)?;

@@ -71,7 +71,7 @@ pub(crate) struct Training {
     pending: VecDeque<Pending>,
     /// The trace of the step collected last, until it is known whether its weights are published.
     trace: Option<Span>,
-    /// The losses of the step collected last and the policy lag of its samples.
+    /// The losses of the last step on the board of `run.game`, and the policy lag of the samples of the last step.
     losses: Option<Losses>,
     sample_version_lag: f64,
     /// Publications of this process.
@@ -300,9 +300,15 @@ impl Training {
             metrics::trained_on(board, 1);
         }
         self.report_progress();
-        self.losses = Some(losses);
+        // Losses of different boards are not comparable: those of the run are those of its first board.
+        match pending.board.filter(|&board| board > 0).and_then(|board| self.boards.get(board)) {
+            Some(board) => metrics::board_losses(board, &losses),
+            None => {
+                self.losses = Some(losses);
+                metrics::losses(&losses);
+            }
+        }
         self.sample_version_lag = self.version.0 as f64 - pending.mean_version;
-        metrics::losses(&losses);
         metrics::sample_version_lag(self.sample_version_lag);
         metrics::trained(times);
         if let Some(span) = &mut self.trace {

@@ -26,7 +26,7 @@ const ABOUT_THE_MACHINE: [&str; 4] = ["ReplayDiskFillsUp", "InsertsSlow", "Infer
 
 /// Metrics of functions that this fleet does not use: deeper searches during waits, exhaustive play, reanalysis,
 /// several boards, accelerators and trace spans.
-const NOT_SEEN_HERE: [&str; 33] = [
+const NOT_SEEN_HERE: [&str; 34] = [
     "zerofleet_actor_device_batches_total",
     "zerofleet_actor_device_padded_positions_total",
     "zerofleet_actor_device_positions_total",
@@ -51,6 +51,7 @@ const NOT_SEEN_HERE: [&str; 33] = [
     "zerofleet_inference_device_positions_total",
     "zerofleet_inference_device_seconds_total",
     "zerofleet_inference_device_too_large_total",
+    "zerofleet_learner_board_loss",
     "zerofleet_learner_board_validation_loss",
     "zerofleet_learner_board_validation_policy_accuracy",
     "zerofleet_learner_board_validation_value_squared_error",

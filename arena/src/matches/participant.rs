@@ -27,7 +27,7 @@ pub trait Participant<G: Game> {
 /// A game that is not over.
 #[derive(Debug)]
 pub struct Ongoing<'a, P> {
-    /// The number of the game among those that have begun and not ended.
+    /// The number of the game, unique among those of a match.
     pub number: usize,
     /// All actions from the start of the game, those of the opening first.
     pub actions: &'a [Action],

@@ -29,8 +29,8 @@ pub struct SearchSection {
     pub algorithm: AlgorithmName,
     /// `c_base` of pUCT.
     pub c_base: f32,
-    /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; here they are in `[-1, 1]`, where 2.5 explores
-    /// as much.
+    /// `c_init` of pUCT. The published 1.25 is for values in `[0, 1]`; here they are in `[-1, 1]`, where the same
+    /// number explores half as much.
     pub c_init: f32,
     /// The first-play reduction: unvisited actions are worth their parent's value less this factor times the square
     /// root of the visited prior mass.
@@ -39,7 +39,7 @@ pub struct SearchSection {
     pub dirichlet_total: f32,
     /// The share of the root's priors that the noise replaces in full searches.
     pub dirichlet_fraction: f32,
-    /// True to back up proven wins and losses.
+    /// True to back up proven wins, draws and losses.
     pub solver: bool,
     /// True to end a search under `puct` that plays its best action (in play, evaluation and the arena, and a fast one
     /// of self-play at temperature 0) as soon as its most visited action could not be overtaken.
@@ -392,7 +392,7 @@ pub enum Resignation {
     Never,
     /// A player resigns after several of their moves in a row with a value below a threshold.
     Below {
-        /// The threshold for the value to move under the search policy, above −1 and below 0.
+        /// The threshold for the value to move under the search policy, from −1 to 0.
         threshold: f32,
         /// The number of moves of that player in a row.
         consecutive: u16,

@@ -27,6 +27,7 @@ pub mod net;
 mod probe;
 mod process;
 pub mod security;
+pub mod spread;
 pub mod telemetry;
 pub mod trace;
 

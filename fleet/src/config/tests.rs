@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use learner::config::ModelKind;
+use replay_server::config::TableSection;
+use service::config::SECTIONS;
 use toml::{Table, Value};
 
 use super::*;
@@ -56,16 +58,29 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
+/// The page that lists every key.
+const PAGE: &str = include_str!("../../../docs/configuration.md");
+
+/// Returns every key of sections in TOML, by its name with its section.
+fn keys_of(text: &str) -> BTreeMap<String, Value> {
+    let mut keys = BTreeMap::new();
+    for (section, value) in text.parse::<Table>().unwrap() {
+        match value {
+            Value::Table(values) => {
+                keys.extend(values.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
+            }
+            value => drop(keys.insert(section, value)),
+        }
+    }
+    keys
+}
+
 /// Returns the recipe keys that a process with the configuration `C` uses for `game` with this run file.
 fn recipe_of<C: Serialize + DeserializeOwned + Default>(file: &Path, game: &str) -> BTreeMap<String, String> {
     let sets = vec![format!("run.game={game}")];
     let sources = Sources { file: Some(file.to_owned()), env: std::iter::empty(), sets };
     let config: C = sources.read(games::preset).unwrap().load().unwrap();
-    let printed: Table = service::config::print(&config).unwrap().parse().unwrap();
-    let keys = printed.into_iter().flat_map(|(section, keys)| match keys {
-        Value::Table(keys) => keys.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)).collect(),
-        value => vec![(section, value)],
-    });
+    let keys = keys_of(&service::config::print(&config).unwrap()).into_iter();
     keys.map(|(key, value)| (key, value.to_string())).filter(|(key, _)| !depends_on_deployment(key)).collect()
 }
 
@@ -216,4 +231,115 @@ fn a_fleet_whose_processes_cannot_connect_to_each_other_is_rejected_by_the_missi
     assert!(tls.starts_with("security.ca: is missing, and security.certificate is set"), "{tls}");
     let tokens = refused(|security| security.tokens = "tokens".into());
     assert!(tokens.starts_with("security.token_file: is missing, and security.tokens is set"), "{tokens}");
+}
+
+/// A key as the page lists it.
+#[derive(Debug, PartialEq)]
+struct ListedKey {
+    /// The default; `None` where the key has none.
+    default: Option<Value>,
+    /// The text behind the default, which marks keys that the preset of some game sets.
+    remark: &'static str,
+}
+
+const BY_GAME: &str = ", by the game";
+const NO_DEFAULT: &str = "–";
+
+/// Returns the default of every key of `sections`; `None` for an optional key without a value, which JSON has and TOML
+/// leaves out.
+fn defaults_of<C: Serialize>(sections: &C) -> BTreeMap<String, Option<Value>> {
+    let printed = keys_of(&service::config::print(sections).unwrap());
+    let named: BTreeMap<String, BTreeMap<String, serde_json::Value>> =
+        serde_json::from_str(&serde_json::to_string(sections).unwrap()).unwrap();
+    let names = named.iter().flat_map(|(section, keys)| keys.keys().map(move |key| format!("{section}.{key}")));
+    names.map(|name| (name.clone(), printed.get(&name).cloned())).collect()
+}
+
+/// Returns the keys that the preset of some game sets.
+fn keys_of_presets() -> BTreeSet<String> {
+    let boards = games::GAMES.iter().flat_map(|entry| entry.examples());
+    let names = boards.chain([format!("{}CartPole-v1", games::recorded::PREFIX)]);
+    names.flat_map(|name| keys_of(games::preset(&name).unwrap()).into_keys()).collect()
+}
+
+/// Returns every key of a run file as the page has to list it.
+fn keys_of_run_files() -> BTreeMap<String, ListedKey> {
+    let mut defaults = defaults_of(&Fleet::default());
+    let of_main = |name: &str| name.replacen("replay.tables.", "replay.", 1);
+    let mut of_table = defaults_of(&BTreeMap::from([("replay.tables", TableSection::default())]));
+    // The page lists once what the table `main` has too.
+    of_table.retain(|name, default| defaults.get(&of_main(name)) != Some(&*default));
+    defaults.extend(of_table);
+    // Both keys of an entry have to be there.
+    let board = BoardSection { game: String::new(), replay: String::new() };
+    let of_board = defaults_of(&BTreeMap::from([("learner.boards", board)]));
+    defaults.extend(of_board.into_keys().map(|name| (name, None)));
+    let of_presets = keys_of_presets();
+    let listed = |(name, default): (String, Option<Value>)| {
+        let remark = match default {
+            None => NO_DEFAULT,
+            Some(_) if of_presets.contains(&name) => BY_GAME,
+            Some(_) => "",
+        };
+        (name, ListedKey { default, remark })
+    };
+    defaults.into_iter().map(listed).collect()
+}
+
+/// Parses the tables of the page: rows of a key and its default in code, below the heading of their section.
+fn listed_in(page: &'static str) -> BTreeMap<String, ListedKey> {
+    let (mut keys, mut section) = (BTreeMap::new(), "");
+    for line in page.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            section = heading.trim_matches(['`', '[', ']']);
+        }
+        let Some((key, rest)) = line.strip_prefix("| `").and_then(|row| row.split_once("` | ")) else { continue };
+        let Some((cell, _meaning)) = rest.split_once(" | ") else { panic!("a row without three cells: {line}") };
+        let (default, remark) = match cell.strip_prefix('`').and_then(|cell| cell.split_once('`')) {
+            Some((default, remark)) => (Some(format!("value = {default}").parse::<Table>().unwrap()), remark),
+            None => (None, cell),
+        };
+        let listed = ListedKey { default: default.map(|mut table| table.remove("value").unwrap()), remark };
+        assert_eq!(keys.insert(format!("{section}.{key}"), listed), None, "a second row: {line}");
+    }
+    keys
+}
+
+/// Returns the names of the keys that the page lacks, that it lists although there are none, and whose default it
+/// states otherwise than the code.
+fn differences(page: &'static str) -> Vec<String> {
+    let (in_code, in_page) = (keys_of_run_files(), listed_in(page));
+    let names: BTreeSet<&String> = in_code.keys().chain(in_page.keys()).collect();
+    let pairs = names.into_iter().map(|name| (name, in_code.get(name), in_page.get(name)));
+    let different = pairs.filter(|(_, code, page)| code != page);
+    different.map(|(name, code, page)| format!("{name}: the code has {code:?}, the page {page:?}")).collect()
+}
+
+#[test]
+fn the_page_of_the_configuration_lists_every_key_with_its_default_and_no_other() {
+    // An unknown key is one that the printed defaults do not have: no other list of keys exists.
+    let keys = defaults_of(&Fleet::default());
+    assert_eq!(keys.iter().find(|(_, default)| default.is_none()), None, "a key that no run file could set");
+    let sections: BTreeSet<&str> = keys.keys().filter_map(|name| name.split('.').next()).collect();
+    assert_eq!(sections, SECTIONS.iter().copied().collect::<BTreeSet<_>>());
+    assert_eq!(differences(PAGE), [""; 0]);
+}
+
+#[test]
+fn a_missing_row_a_row_without_a_key_and_another_default_are_found() {
+    let changed = |from: &str, to: &str| {
+        assert_eq!(PAGE.matches(from).count(), 1, "{from}");
+        differences(PAGE.replace(from, to).leak())
+    };
+    for (from, to, name) in [
+        ("| `seed` | `1` |", "| seed | `1` |", "run.seed"),
+        ("| `seed` | `1` |", "| `seed` | `1.0` |", "run.seed"),
+        ("| `trace_share` | `0.01` |", "| `trace_share` | `0.1` |", "telemetry.trace_share"),
+        ("| `steps_max` | `4096`, by the game |", "| `steps_max` | `4096` |", "replay.steps_max"),
+        ("| `blocks_inserts` | `true` |", "| `blocks_inserts` | `false` |", "replay.tables.blocks_inserts"),
+        ("| `otlp` |", "| `sampler` | `1` | |\n| `otlp` |", "telemetry.sampler"),
+    ] {
+        let found = changed(from, to);
+        assert!(matches!(&found[..], [only] if only.starts_with(&format!("{name}: "))), "{from}: {found:?}");
+    }
 }

@@ -68,6 +68,27 @@ fn only_the_newest_are_kept() {
 }
 
 #[test]
+fn older_ones_are_kept_spread_over_the_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(directory.path().to_owned(), 2).with_spread(3);
+    for step in 1..=40 {
+        checkpoints.write(&checkpoint(10 * step)).unwrap();
+    }
+    let steps: Vec<u64> = checkpoints.list().unwrap().iter().filter_map(|path| step_of(path)).collect();
+    assert_eq!((steps.len(), &steps[3..]), (5, &[390, 400][..]), "{steps:?}");
+    assert!(steps[..3].windows(2).all(|pair| pair[1] >= 2 * pair[0]), "{steps:?}");
+}
+
+#[test]
+fn a_run_continues_from_a_whole_checkpoint_only() {
+    let run = run_with(&[1, 2]);
+    flip_a_byte(&run, 1);
+    let error = run.checkpoints.undo_after(1).unwrap_err().to_string();
+    assert!(error.contains("step-000000001 is damaged (weights.safetensors"), "{error}");
+    assert_eq!(run.checkpoints.newest_step().unwrap(), 2);
+}
+
+#[test]
 fn a_flipped_byte_is_named_and_the_one_before_is_used() {
     let run = run_with(&[1, 2]);
     flip_a_byte(&run, 2);

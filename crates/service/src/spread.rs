@@ -1,0 +1,29 @@
+//! Selection of what to remove from a growing history, so that the rest stays spread over all of it:
+//! [`most_dispensable`].
+
+/// Returns the candidate between the two neighbours that are closest in ratio: its removal leaves the smallest gap on a
+/// logarithmic scale. `places` ascend, and candidates are indices into them. The gap of the last place is infinite, so
+/// that it is returned only as the only candidate.
+#[must_use]
+pub fn most_dispensable(places: &[u64], candidates: impl Iterator<Item = usize>) -> Option<usize> {
+    // Adding one keeps the logarithm of place 0 finite.
+    let logarithm = |index: usize| places.get(index).map_or(f64::INFINITY, |&place| (place as f64 + 1.0).ln());
+    let gap = |index: usize| logarithm(index + 1) - if index == 0 { 0.0 } else { logarithm(index - 1) };
+    candidates.min_by(|&a, &b| gap(a).total_cmp(&gap(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::most_dispensable;
+
+    #[test]
+    fn the_place_between_the_closest_neighbours_is_dispensable_and_the_last_one_never_beside_others() {
+        let all = |places: &[u64]| most_dispensable(places, 0..places.len());
+        assert_eq!(all(&[1, 50, 60, 70, 100]), Some(2), "60 lies between 50 and 70");
+        assert_eq!(all(&[1, 2, 4, 8, 9]), Some(3));
+        assert_eq!(all(&[0, 7]), Some(0));
+        assert_eq!(all(&[5]), Some(0));
+        assert_eq!(all(&[]), None);
+        assert_eq!(most_dispensable(&[1, 50, 60, 70, 100], [1, 4].into_iter()), Some(1));
+    }
+}
