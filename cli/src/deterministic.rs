@@ -186,7 +186,7 @@ fn check(config: &Config) -> Result<(), ConfigError> {
         return refuse("replay.selector", "depends on earlier draws; draw uniformly and without a limit");
     }
     if table.retention.age_max.is_some() {
-        return refuse("replay.age_seconds_max", "follows the clock");
+        return refuse("replay.age_max_hours", "follows the clock; set 0");
     }
     if !matches!(settings.learner.precision, TrainingPrecision::Auto | TrainingPrecision::F32) {
         return refuse("learner.precision", "is not the one of such a run, which trains in float32");
@@ -251,7 +251,8 @@ impl Run {
             trainer: trainer.path().to_string(),
         };
         let (mut trajectories, mut positions) = (Vec::new(), 0);
-        let checkpoints = Checkpoints::new(checkpoints, settings.learner.checkpoints_kept);
+        let checkpoints = Checkpoints::new(checkpoints, settings.learner.checkpoints_kept)
+            .with_spread(settings.learner.checkpoints_spread);
         if let Some(found) = checkpoints.newest()? {
             let Checkpoint { progress, files } = found.checkpoint;
             let kept = read_state(&files)?;

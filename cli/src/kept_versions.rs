@@ -107,8 +107,8 @@ impl KeptVersions {
     }
 
     /// Returns all versions, ascending, with their ratings; the `best_max` best rated of those that the arena keeps are
-    /// kept for that.
-    fn list(&self, ratings: &[Rated], best_max: usize) -> anyhow::Result<Vec<Kept>> {
+    /// kept for that, and so is the one that its gate has accepted last.
+    fn list(&self, ratings: &[Rated], best_max: usize, accepted: Option<WeightsVersion>) -> anyhow::Result<Vec<Kept>> {
         let mut versions: Vec<Kept> = Vec::new();
         for version in self.newest.versions()? {
             let manifest = self.newest.manifest(version)?;
@@ -116,7 +116,11 @@ impl KeptVersions {
         }
         let best = best(self.past.manifests(), ratings, best_max);
         for manifest in self.past.manifests() {
-            let rule = if best.contains(&manifest.version) { Rule::Best } else { Rule::Spread };
+            let rule = match manifest.version {
+                version if accepted == Some(version) => Rule::Accepted,
+                version if best.contains(&version) => Rule::Best,
+                _ => Rule::Spread,
+            };
             match versions.iter_mut().find(|kept| kept.version == manifest.version) {
                 Some(kept) => kept.kept_by.push(rule),
                 None => {
@@ -137,6 +141,7 @@ enum Rule {
     Newest,
     Spread,
     Best,
+    Accepted,
 }
 
 impl Rule {
@@ -145,6 +150,7 @@ impl Rule {
             Self::Newest => "newest",
             Self::Spread => "spread",
             Self::Best => "best",
+            Self::Accepted => "accepted",
         }
     }
 }
@@ -191,7 +197,8 @@ fn list(run: &RunDirectory) -> anyhow::Result<Vec<Kept>> {
     let config: Fleet = load_run(run)?;
     let game = bridge::config::game(&config.run, &config.environment)?.rules();
     let ratings = Ledger::load(&run.path().join("ratings.json"), &game.spec().name)?.ratings();
-    KeptVersions::read(run)?.list(&ratings, config.arena.best_versions)
+    let accepted = arena::gate::read(&run.path().join(arena::gate::FILE))?;
+    KeptVersions::read(run)?.list(&ratings, config.arena.best_versions, accepted)
 }
 
 fn write_table(versions: &[Kept], output: &mut impl Write) -> anyhow::Result<()> {
@@ -278,8 +285,11 @@ mod tests {
             games: 8,
         };
         let kept = KeptVersions::read(&run(runs.path())).unwrap();
-        let versions = kept.list(&[rated(2, 50.0), rated(5, 300.0), rated(8, 700.0)], 1).unwrap();
+        let ratings = [rated(2, 50.0), rated(5, 300.0), rated(8, 700.0)];
+        let versions = kept.list(&ratings, 1, None).unwrap();
         let rules: Vec<(u64, Vec<Rule>)> = versions.iter().map(|kept| (kept.version.0, kept.kept_by.clone())).collect();
+        let of_gate = kept.list(&ratings, 1, Some(WeightsVersion(2))).unwrap();
+        assert_eq!(of_gate[0].kept_by, [Rule::Accepted]);
         let expected = [
             (2, vec![Rule::Spread]),
             (5, vec![Rule::Best]),

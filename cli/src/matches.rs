@@ -35,7 +35,7 @@ use self::contender::{Contender, Entry, EntryPlayer, Player};
 use self::ends::Ends;
 use self::game_files::{Date, GameFiles};
 use self::record::Games;
-use self::report::{EngineReport, MatchPlayer, PairingReport, Report};
+use self::report::{EngineReport, MatchPlayer, PairingReport, Report, SprtReport};
 use crate::eval;
 use crate::screen::progress_line;
 use crate::trained::{self, Trained};
@@ -349,9 +349,11 @@ fn play(
         let [a, b] = players;
         let pairing = Pairing { a, b, tally: played.tally() };
         let ends = Ends::of(players, &played);
-        pairings.push(PairingReport::new(pairing, played.repeated_games(), ends, settings.sprt.as_ref()));
+        let is_complete = matches!(flow, Ok(ControlFlow::Continue(())));
+        let sprt = settings.sprt.map(|sprt| SprtReport::new(&sprt, pairing.tally, is_complete));
+        pairings.push(PairingReport::new(pairing, played.repeated_games(), ends, sprt));
         games.push(played);
-        if !matches!(flow, Ok(ControlFlow::Continue(()))) {
+        if !is_complete {
             break;
         }
     }

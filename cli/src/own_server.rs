@@ -69,8 +69,8 @@ struct Server {
     child: Child,
     /// Of the requests, and of the administration.
     ports: [ReservedPort; 2],
-    /// The weights and the log.
-    _folder: TempDir,
+    /// The weights and the log, until the server is ready: a signal would leave them behind.
+    folder: Option<TempDir>,
 }
 
 impl Server {
@@ -91,7 +91,7 @@ impl Server {
             environment: Vec::new(),
             log: folder.path().join("inference-server.log"),
         };
-        Ok(Self { child: Child::start(settings, Instant::now())?, ports, _folder: folder })
+        Ok(Self { child: Child::start(settings, Instant::now())?, ports, folder: Some(folder) })
     }
 
     /// Waits until the server accepts connections.
@@ -109,6 +109,7 @@ impl Server {
             }
             std::thread::sleep(START_POLL);
         }
+        drop(self.folder.take());
         Ok(self)
     }
 }

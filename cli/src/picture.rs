@@ -85,16 +85,19 @@ fn draw_panels(root: &Area<'_>, title: &str, readings: &[RunMetrics]) -> anyhow:
     root.fill(&WHITE)?;
     let area = root.margin(6, 2, 8, 4).titled(title, ("sans-serif", 24).into_font().color(&INK))?;
     let (left, right) = area.split_horizontally(LEFT_WIDTH);
-    let right = right.split_evenly((2, 1));
     let minutes = readings.last().map_or(0.0, |last| last.elapsed_seconds / 60.0).max(0.1);
-    let [strength, below] = if readings.last().is_some_and(RunMetrics::has_returns) {
-        [returns(readings), lengths(readings)]
+    let (strength, below) = if readings.iter().any(RunMetrics::has_returns) {
+        (returns(readings), Some(lengths(readings)))
+    } else if readings.iter().any(|reading| !reading.accuracy.is_empty()) {
+        (accuracy(readings), Some(elo(readings)))
     } else {
-        [accuracy(readings), elo(readings)]
+        // A game without solved positions.
+        (elo(readings), None)
     };
+    let right = right.split_evenly((1 + usize::from(below.is_some()), 1));
     strength.draw(root, &left, minutes)?;
     losses(readings).draw(root, &right[0], minutes)?;
-    below.draw(root, &right[1], minutes)
+    below.map_or(Ok(()), |below| below.draw(root, &right[1], minutes))
 }
 
 fn returns(readings: &[RunMetrics]) -> Panel<'static> {
@@ -393,9 +396,9 @@ mod tests {
 
     #[test]
     fn missing_measurements_are_marked_as_not_measured() {
-        assert_eq!(drawn(&[]).matches("not measured").count(), 3);
+        assert_eq!(drawn(&[]).matches("not measured").count(), 2);
         let readings = [RunMetrics { elapsed_seconds: 5.0, elo: Some(f64::NAN), ..RunMetrics::default() }];
-        assert_eq!(drawn(&readings).matches("not measured").count(), 3);
+        assert_eq!(drawn(&readings).matches("not measured").count(), 2);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use service::directory::replace;
 use crate::picture;
 use crate::record;
 use crate::run_metrics::{DeviceUse, RunMetrics, device_lines};
-use crate::screen::{clock, elo, losses, mean_return, number, percent, validation};
+use crate::screen::{clock, count, elo, losses, mean_return, number, percent, validation};
 use fleet::config::{Fleet, load_run};
 use fleet::run_directory::RunDirectory;
 
@@ -49,12 +49,15 @@ impl Args {
 pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow::Result<String> {
     let config: Fleet = load_run(run)?;
     let readings = record::read(run)?;
-    let Some(last) = readings.last().cloned() else {
+    // A session that ended before a process answered has no values of its own.
+    let answered = readings.iter().rev().find(|reading| reading.steps.is_some());
+    let Some(last) = answered.or(readings.last()).cloned() else {
         let name = run.name();
         bail!("run {name} has no metrics yet; train it with zerofleet train --run {name}");
     };
     let summary = Summary {
         run: run.name().to_owned(),
+        boards: [config.run.game.clone()].into_iter().chain(config.run.boards).collect(),
         game: config.run.game,
         seed: config.run.seed,
         minutes: config.learner.schedule_minutes,
@@ -65,7 +68,7 @@ pub(crate) fn write(run: &RunDirectory, restarts: Vec<(String, u32)>) -> anyhow:
     replace(&run.path().join("summary.md"), summary.markdown().as_bytes())?;
     replace(&run.summary(), &serde_json::to_vec_pretty(&summary)?)?;
     let picture = run.path().join("picture.svg");
-    picture::draw(&picture, &format!("zerofleet learns {}: run {}", summary.game, summary.run), &readings)?;
+    picture::draw(&picture, &format!("zerofleet learns {}: run {}", summary.games(), summary.run), &readings)?;
     Ok(format!("{}\npicture: {}", summary.plain(), picture.display()))
 }
 
@@ -85,8 +88,10 @@ pub(crate) fn again(run: &RunDirectory) -> anyhow::Result<String> {
 pub(crate) struct Summary {
     /// The name of the run.
     pub run: String,
-    /// The game.
+    /// The game, on its first board.
     pub game: String,
+    /// The game on each of its boards.
+    pub boards: Vec<String>,
     /// The seed of all random numbers.
     pub seed: u64,
     /// The planned length of the run in minutes.
@@ -100,6 +105,11 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// The game on all its boards: `go-9 and go-7`.
+    fn games(&self) -> String {
+        if self.boards.is_empty() { self.game.clone() } else { self.boards.join(" and ") }
+    }
+
     /// Formats the summary as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let r = &self.last;
@@ -107,7 +117,7 @@ impl Summary {
         let mean = |total: Option<f64>| number(total.map(|total| total / seconds));
         let mut text = String::new();
         let mut row = |name: &str, value: String| writeln!(text, "| {name} | {value} |").expect("strings grow");
-        row("game, seed", format!("{}, {}", self.game, self.seed));
+        row("game, seed", format!("{}, {}", self.games(), self.seed));
         row("trained", format!("{} of {}", clock(r.elapsed_seconds), clock(self.minutes * 60.0)));
         for (name, search) in [("raw policy", "raw"), ("with search", "search")] {
             // Not every game has solved positions.
@@ -121,21 +131,22 @@ impl Summary {
             row("mean return of random play", number(r.random_return));
             row("steps of an evaluation episode", number(r.episode_length));
         } else {
-            row("Elo (random play is 0)", elo(r));
+            let on = if self.boards.len() > 1 { format!(" on {}", self.game) } else { String::new() };
+            row(&format!("Elo{on} (random play is 0)"), elo(r));
             for (name, rating) in &r.opponents {
                 row(&format!("Elo of {name}"), format!("{rating:.0}"));
             }
         }
-        row("games", format!("{}, {} per second", number(r.games), mean(r.games)));
-        row("positions", format!("{}, {} per second", number(r.positions), mean(r.positions)));
-        row("evaluations", format!("{}, {} per second", number(r.evaluations), mean(r.evaluations)));
-        row("simulations", format!("{}, {} per second", number(r.simulations), mean(r.simulations)));
-        row("training steps", format!("{}, {} per second", number(r.steps), mean(r.steps)));
+        row("games", format!("{}, {} per second", count(r.games), mean(r.games)));
+        row("positions", format!("{}, {} per second", count(r.positions), mean(r.positions)));
+        row("evaluations", format!("{}, {} per second", count(r.evaluations), mean(r.evaluations)));
+        row("simulations", format!("{}, {} per second", count(r.simulations), mean(r.simulations)));
+        row("training steps", format!("{}, {} per second", count(r.steps), mean(r.steps)));
         row("loss", losses(r));
         if let Some(validation) = validation(r) {
             row("held-out games", validation);
         }
-        row("replay", format!("{} items, window {}", number(r.replay_items), number(r.window_items)));
+        row("replay", format!("{} items, window {}", count(r.replay_items), count(r.window_items)));
         for (role, engine) in &r.engines {
             row(&format!("engine of {role}"), engine.clone());
         }

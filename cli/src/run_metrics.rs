@@ -164,11 +164,15 @@ impl RunMetrics {
             replay_trajectories: processes.sum(Replay, "trajectories"),
             replay_items: processes.sum(Replay, "items"),
             window_items: processes.sum(Replay, "window_items"),
-            samples_per_insert: processes.mean(Replay, "samples_per_insert"),
+            samples_per_insert: ratio(
+                processes.sum(Replay, "samples_total"),
+                processes.sum(Replay, "items_inserted_total"),
+            ),
             replay_bytes: processes.sum(Replay, "bytes"),
             replay_memory_bytes: processes.sum(Replay, "memory_bytes"),
             steps: learner("steps_total"),
-            steps_per_second: processes.rate(Learner, "steps_total"),
+            // Several learners take the same steps.
+            steps_per_second: processes.growth(Learner, "steps_total").reduce(f64::max),
             loss_total: loss("total"),
             loss_policy: loss("policy"),
             loss_value: loss("value"),
@@ -296,12 +300,21 @@ impl CounterRates {
 
     /// Returns the increase of a counter per second.
     pub(crate) fn rate(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        self.gained(name, labels, increase)
+    }
+
+    /// Returns the growth of a value per second, in which a smaller value than before is no growth.
+    fn growth(&self, name: &str) -> Option<f64> {
+        self.gained(name, &[], |last, value| (value - last).max(0.0))
+    }
+
+    fn gained(&self, name: &str, labels: &[(&str, &str)], gain: fn(f64, f64) -> f64) -> Option<f64> {
         let mut values =
             self.readings.iter().filter_map(|(then, exposition)| Some((*then, exposition.get(name, labels)?)));
         let (begin, first) = values.next()?;
         let (mut end, mut last, mut gained) = (begin, first, 0.0);
         for (then, value) in values {
-            gained += increase(last, value);
+            gained += gain(last, value);
             (end, last) = (then, value);
         }
         let seconds = end.duration_since(begin).as_secs_f64();
@@ -329,8 +342,10 @@ impl Processes<'_> {
         self.gauges(role, name, &[]).reduce(|a, b| a + b)
     }
 
-    fn mean(&self, role: Role, name: &str) -> Option<f64> {
-        self.sum(role, name).map(|sum| sum / self.gauges(role, name, &[]).count() as f64)
+    /// Returns the growth of a value per second in each process, in which a smaller value than before is no growth.
+    fn growth(&self, role: Role, name: &str) -> impl Iterator<Item = f64> {
+        let name = metric(role, name);
+        self.of(role).filter_map(move |rates| rates.growth(&name))
     }
 
     /// Returns the increase of a counter per second, over all processes.
@@ -583,8 +598,14 @@ mod tests {
     #[test]
     fn several_replay_servers_are_shown_as_one() {
         let server = |index, text: &str| (index, Role::Replay, Exposition::parse(text));
-        let first = server(0, "zerofleet_replay_items 100\nzerofleet_replay_samples_per_insert 4");
-        let second = server(1, "zerofleet_replay_items 20\nzerofleet_replay_samples_per_insert 3");
+        let text = |items, samples, inserted| {
+            format!(
+                "zerofleet_replay_items {items}\nzerofleet_replay_samples_total {samples}\n\
+                 zerofleet_replay_items_inserted_total {inserted}"
+            )
+        };
+        let first = server(0, &text(100, 600, 150));
+        let second = server(1, &text(20, 100, 50));
         let readings = Meter::default().read(Instant::now(), vec![first, second]);
         assert_eq!((readings.replay_items, readings.samples_per_insert), (Some(120.0), Some(3.5)));
         assert_eq!(readings.window_items, None);

@@ -74,7 +74,7 @@ impl Screen {
 }
 
 /// Prints a line to standard output. Errors are ignored: a full disk must not stop the training.
-fn print_line(line: &str) {
+pub(crate) fn print_line(line: &str) {
     drop(writeln!(std::io::stdout(), "{line}"));
 }
 
@@ -100,15 +100,14 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
     let opponents: Vec<String> = r.opponents.iter().map(|(name, elo)| format!("{name} {elo:.0}")).collect();
     let [games, positions, evaluations, steps] =
         [r.games_per_second, r.positions_per_second, r.evaluations_per_second, r.steps_per_second].map(number);
-    let [items, window, ratio] = [r.replay_items, r.window_items, r.samples_per_insert].map(number);
-    let [raw, searched] = ["raw", "search"].map(|search| percent(r.accuracy_of(search, "preserving")));
+    let ([items, window], ratio) = ([r.replay_items, r.window_items].map(count), number(r.samples_per_insert));
     let (version, lag) = (whole(r.weights_version), whole(r.weights_lag));
     let or_missing = |text: String| if text.is_empty() { MISSING.to_owned() } else { text };
     let mut lines = vec![
         ("self-play", format!("{games} games/s · {positions} positions/s · {evaluations} evaluations/s")),
-        ("batches", format!("{} positions · cache hits {}", number(r.batch_mean), percent(r.cache_hit_share))),
+        ("batches", format!("{} positions each · cache hits {}", number(r.batch_mean), percent(r.cache_hit_share))),
         ("replay", format!("{items} items · window {window} · {ratio} samples per insert")),
-        ("learner", format!("step {} · {steps} steps/s · weights {version}, lag {lag}", number(r.steps))),
+        ("learner", format!("step {} · {steps} steps/s · weights v{version}, policy lag {lag}", count(r.steps))),
         ("loss", losses(r)),
     ];
     lines.extend(validation(r).map(|text| ("held out", text)));
@@ -117,12 +116,25 @@ fn detail_lines(r: &RunMetrics) -> Vec<(&'static str, String)> {
         lines.push(("strength", format!("return {} · {length} steps an episode", mean_return(r))));
         lines.push(("opponents", format!("random play {}", number(r.random_return))));
     } else {
-        lines.push(("strength", format!("solved {raw} raw, {searched} with search · Elo {}", elo(r))));
-        lines.push(("opponents", or_missing(opponents.join(" · "))));
+        lines.push(("strength", strength(r).unwrap_or_else(|| "not measured yet".to_owned())));
+        if r.rated_games.is_some_and(|games| games > 0.0) {
+            lines.push(("opponents", opponents.join(" · ")));
+        }
     }
     lines.push(("engines", or_missing(engines_line(&r.engines))));
     lines.extend(device_lines(&r.devices).into_iter().map(|line| ("devices", line)));
     lines
+}
+
+/// Formats the accuracy on solved positions and the rating; `None` if neither is measured.
+pub(crate) fn strength(r: &RunMetrics) -> Option<String> {
+    let solved = (!r.accuracy.is_empty()).then(|| {
+        let [raw, searched] = ["raw", "search"].map(|search| percent(r.accuracy_of(search, "preserving")));
+        format!("solved positions {raw} raw, {searched} with search")
+    });
+    let rated = r.elo.map(|_| format!("Elo {}", elo(r)));
+    let parts: Vec<String> = solved.into_iter().chain(rated).collect();
+    (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
 /// Formats a rating with its confidence interval.
@@ -184,6 +196,11 @@ pub(crate) fn number(value: Option<f64>) -> String {
         Some(value) if value.abs() >= 1.0 || value == 0.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.2}"),
     }
+}
+
+/// Formats a count: `7`, `9876`, `24.1k`.
+pub(crate) fn count(value: Option<f64>) -> String {
+    if value.is_some_and(|value| value.abs() < 1e4) { whole(value) } else { number(value) }
 }
 
 /// Formats a share: `71.3 %`.

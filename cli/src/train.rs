@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use arena::config::GateKind;
 use fleet::child::Event;
 use fleet::plan::{self, Plan};
 use fleet::run_directory::{Progress, RunDirectory};
@@ -22,7 +23,7 @@ use crate::libtorch::Answer;
 use crate::record::Record;
 use crate::report;
 use crate::run_metrics::{Meter, RunMetrics, unix_seconds};
-use crate::screen::Screen;
+use crate::screen::{Screen, print_line};
 use crate::write_failures::WriteFailures;
 
 /// Trains a network: starts every process of a run, shows their metrics and drains them in order.
@@ -57,6 +58,8 @@ pub(crate) struct Args {
 
 /// Interval between checks of the processes and of Ctrl-C.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// The folder of runs that `--runs` names by default.
+const USUAL_RUNS: &str = "runs";
 /// Interval between readings of the metrics.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between writes of metrics and progress.
@@ -74,6 +77,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     deterministic::check_absent(&plan.run)?;
     let binaries = fleet::binaries(&plan, Rating::On)?;
+    if args.from.is_some() {
+        RunDirectory::existing(&args.run.runs, plan.run.name()).context("--from")?;
+    }
     plan.run.create()?;
     let _lock = plan.run.lock()?;
     plan.write_config()?;
@@ -90,8 +96,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 /// Sets the checkpoints of a run after that of a training step aside.
 fn go_back(plan: &Plan, step: u64) -> anyhow::Result<()> {
     ensure!(plan.learners == 1, "--from: each of {} learners has checkpoints of its own", plan.learners);
+    let group = &plan.config.learner.group;
+    ensure!(group.is_empty(), "--from: the other learners of learner.group have checkpoints of their own");
     // Nothing is written here, so the number of checkpoints to keep is irrelevant.
-    let undone = Checkpoints::new(plan.run.checkpoints(), usize::MAX).undo_after(step).context("--from")?;
+    let checkpoints = |learner| Checkpoints::new(plan.run.checkpoints_of(learner), usize::MAX);
+    let mut undone = checkpoints(1).undo_after(step).context("--from")?;
+    // Learners of earlier sessions: a group continues from the newest checkpoint of all its members.
+    for learner in (2..).take_while(|&learner| plan.run.of_learner(learner).is_dir()) {
+        undone.extend(checkpoints(learner).set_aside_after(step).context("--from")?);
+    }
     println!("continuing from the checkpoint of training step {step}");
     undone.iter().for_each(|name| println!("a later checkpoint is kept as {name}"));
     Ok(())
@@ -114,6 +127,12 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
     ));
     let network = plan.config.learner_settings()?.architecture();
     screen.print(&NetworkSize::of(&network)?.to_string());
+    if !of_run.boards.is_empty() {
+        let game = &of_run.game;
+        screen.print(&format!(
+            "losses, held-out games and strength below are of {game}; games, positions and replay of all boards"
+        ));
+    }
     plan.placement.lines().iter().for_each(|line| screen.print(line));
     if let Some(file) = &plan.unread {
         let (file, own) = (file.display(), run.config());
@@ -137,6 +156,7 @@ fn supervise(plan: &Plan, binaries: &Path, drain: &Drain) -> anyhow::Result<()> 
         last: RunMetrics::default(),
         write_failures: WriteFailures::default(),
         progress,
+        is_gated: plan.config.arena.gate != GateKind::None,
     };
     let trained = session.train(drain);
     session.screen.close();
@@ -165,6 +185,8 @@ struct Session<'a> {
     last: RunMetrics,
     write_failures: WriteFailures,
     progress: Progress,
+    /// True if actors get the weights that the arena accepts.
+    is_gated: bool,
 }
 
 impl Session<'_> {
@@ -237,7 +259,8 @@ impl Session<'_> {
             }
             Event::GivenUp { why } => {
                 let log = self.log(index);
-                self.screen.print(&without(*role, &format!("{name} {why} (full log: {})", log.display()))?);
+                let happened = format!("{name} {why} (full log: {})", log.display());
+                self.screen.print(&without(*role, self.is_gated, &happened)?);
             }
         }
         Ok(())
@@ -248,8 +271,9 @@ impl Session<'_> {
 ///
 /// # Errors
 /// Training cannot continue without this role.
-fn without(role: Role, what_happened: &str) -> anyhow::Result<String> {
+fn without(role: Role, is_gated: bool, what_happened: &str) -> anyhow::Result<String> {
     match role {
+        Role::Arena if is_gated => bail!("{what_happened}; with arena.gate the actors get weights from the arena only"),
         // The arena only measures, and no process waits for it.
         Role::Arena => Ok(format!("{what_happened}; training continues unmeasured")),
         // Actors evaluate their own positions meanwhile.
@@ -258,12 +282,25 @@ fn without(role: Role, what_happened: &str) -> anyhow::Result<String> {
     }
 }
 
+/// Returns the command that resumes a run with as many learners.
+fn command_to_continue(plan: &Plan) -> String {
+    let mut command = format!("zerofleet train --run {}", plan.run.name());
+    let runs = plan.run.path().parent();
+    if runs != std::path::absolute(USUAL_RUNS).ok().as_deref() {
+        runs.iter().for_each(|runs| command.push_str(&format!(" --runs {}", runs.display())));
+    }
+    if plan.learners > 1 {
+        command.push_str(&format!(" --learners {}", plan.learners));
+    }
+    command
+}
+
 /// Writes summary and picture to the run's folder, and prints them.
 fn print_report(plan: &Plan, session: &Session<'_>) -> anyhow::Result<()> {
     let restarts = session.fleet.members().iter().map(|m| (m.child.name().to_owned(), m.child.restarts()));
-    println!("\n{}", report::write(&plan.run, restarts.collect())?);
+    print_line(&format!("\n{}", report::write(&plan.run, restarts.collect())?));
     if session.elapsed() < session.total {
-        println!("continue with: zerofleet train --run {}", plan.run.name());
+        print_line(&format!("continue with: {}", command_to_continue(plan)));
     }
     Ok(())
 }
@@ -274,10 +311,13 @@ mod tests {
 
     #[test]
     fn an_arena_or_inference_server_that_is_given_up_does_not_end_the_training() {
-        assert_eq!(without(Role::Arena, "arena is gone").unwrap(), "arena is gone; training continues unmeasured");
-        assert_eq!(without(Role::Inference, "it is gone").unwrap(), "it is gone; training continues without it");
+        let goes_on = |role| without(role, false, "it is gone").unwrap();
+        assert_eq!(goes_on(Role::Arena), "it is gone; training continues unmeasured");
+        assert_eq!(goes_on(Role::Inference), "it is gone; training continues without it");
+        let error = without(Role::Arena, true, "it is gone").unwrap_err().to_string();
+        assert_eq!(error, "it is gone; with arena.gate the actors get weights from the arena only");
         for role in [Role::Actor, Role::Replay, Role::Learner] {
-            assert_eq!(without(role, "it is gone").unwrap_err().to_string(), "it is gone");
+            assert_eq!(without(role, false, "it is gone").unwrap_err().to_string(), "it is gone");
         }
     }
 }

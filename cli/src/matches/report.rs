@@ -123,20 +123,21 @@ impl EngineReport {
 }
 
 impl SprtReport {
-    /// Returns the state of a test after these results.
-    pub(super) fn new(sprt: &Sprt, tally: Tally) -> Self {
+    /// Returns the state of a test after these results. It is undecided if the games of the last batch are not
+    /// complete: those that are over are the short ones.
+    pub(super) fn new(sprt: &Sprt, tally: Tally, is_complete: bool) -> Self {
         Self {
             settings: sprt.settings(),
             log_likelihood_ratio: sprt.log_likelihood_ratio(tally),
             bounds: sprt.bounds(),
-            state: sprt.state(tally),
+            state: if is_complete { sprt.state(tally) } else { State::Continue },
         }
     }
 }
 
 impl PairingReport {
-    /// Returns the results of player `a` against player `b`.
-    pub(super) fn new(pairing: Pairing, repeated_games: usize, ends: Ends, sprt: Option<&Sprt>) -> Self {
+    /// Returns the results of player `a` against player `b`, with a test if there is one.
+    pub(super) fn new(pairing: Pairing, repeated_games: usize, ends: Ends, sprt: Option<SprtReport>) -> Self {
         let Pairing { a, b, tally } = pairing;
         Self {
             a,
@@ -147,7 +148,7 @@ impl PairingReport {
             pairs: tally,
             rating: Rating::over_opponent(tally),
             ends,
-            sprt: sprt.map(|sprt| SprtReport::new(sprt, tally)),
+            sprt,
         }
     }
 }

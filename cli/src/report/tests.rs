@@ -108,6 +108,7 @@ fn summary(last: RunMetrics) -> Summary {
     Summary {
         run: "first".to_owned(),
         game: "connect_four".to_owned(),
+        boards: vec!["connect_four".to_owned()],
         seed: 1,
         minutes: 2.0,
         restarts: vec![("actor-0".to_owned(), 0), ("learner".to_owned(), 3)],

@@ -82,6 +82,8 @@ impl Process {
             && after > before
         {
             self.earlier_seconds += after - before;
+            // Values begin anew.
+            self.rates.clear();
         }
         self.started = started;
         self.rates.remember(now, exposition);

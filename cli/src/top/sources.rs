@@ -42,8 +42,9 @@ impl Sources {
     pub(super) fn new(admins: &[String], run: Option<&str>, runs: &Path) -> anyhow::Result<Self> {
         let run = run.map(|run| RunDirectory::existing(runs, run)).transpose()?;
         let list = run.as_ref().map(RunDirectory::fleet);
-        if let (Some(run), Some(file)) = (&run, &list) {
-            ensure!(file.is_file(), "run {} is not being trained: {} is missing", run.name(), file.display());
+        if let Some(run) = &run {
+            let name = run.name();
+            ensure!(run.is_trained(), "run {name} is not being trained; continue it with zerofleet train --run {name}");
         }
         let mut admins = admins.to_vec();
         if admins.is_empty() {
@@ -124,6 +125,8 @@ mod tests {
         assert!(open().unwrap_err().to_string().contains("is not being trained"));
         let list = |port: u16| format!(r#"[{{"name":"actor-0","role":"actor","admin":"127.0.0.1:{port}"}}]"#);
         std::fs::write(run.join("fleet.json"), list(4001)).unwrap();
+        assert!(open().is_err(), "the list of a session that has ended");
+        let _lock = RunDirectory::existing(runs.path(), "first").unwrap().lock().unwrap();
         let (mut sources, now) = (open().unwrap(), Instant::now());
         assert_eq!(sources.processes(now), [("127.0.0.1:4001".parse().unwrap(), "actor-0".to_owned())]);
         std::fs::write(run.join("fleet.json"), list(4002)).unwrap();

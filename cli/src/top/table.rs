@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::run_metrics::{RunMetrics, device_lines, engines_line};
-use crate::screen::{MISSING, clock, elo, losses, mean_return, number, percent, validation, whole};
+use crate::screen::{self, MISSING, clock, losses, mean_return, number, validation, whole};
 use fleet::Role;
 
 use super::snapshot::{LimiterWait, Row, Snapshot};
@@ -133,13 +133,8 @@ fn strength(metrics: &RunMetrics) -> String {
         let (version, random) = (whole(metrics.weights_version), number(metrics.random_return));
         return format!("weights {version}, return {}, random play {random}", mean_return(metrics));
     }
-    format!(
-        "weights {}, Elo {}, solved positions {} raw, {} with search",
-        whole(metrics.weights_version),
-        elo(metrics),
-        percent(metrics.accuracy_of("raw", "preserving")),
-        percent(metrics.accuracy_of("search", "preserving")),
-    )
+    let strength = screen::strength(metrics).unwrap_or_else(|| "not measured yet".to_owned());
+    format!("weights {}, {strength}", whole(metrics.weights_version))
 }
 
 fn process(text: &mut String, row: &Row) {
