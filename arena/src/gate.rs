@@ -1,6 +1,6 @@
 //! The decision which weights version actors play with, if the arena decides it: the newest one that has passed.
 //!
-//! A version is judged by the games of the ledger alone, so that a restart changes no verdict. Start with [`Gate`].
+//! A version is judged by the games of the ledger alone, so that a restart changes no verdict. Start with `Gate`.
 
 use std::path::{Path, PathBuf};
 

@@ -65,7 +65,7 @@ impl Ledger {
         Self { game: game.to_owned(), results: BTreeMap::new() }
     }
 
-    /// Reads the file that [`save`](Self::save) wrote; without a file, the ledger is empty.
+    /// Reads the file that `save` wrote; without a file, the ledger is empty.
     ///
     /// # Errors
     /// If the file cannot be read, is damaged, or belongs to another run or release; such a file is never overwritten.
