@@ -187,7 +187,7 @@ impl NetworkEngine {
         let searched = search.search(&limits, first, &mut self.rng, &mut |_| Continue(()));
         searched.map_err(|error| Error::Failed { reason: error.to_string() })?;
         let findings = search.findings().ok_or_else(|| Error::Failed { reason: "it has found nothing".into() })?;
-        Ok(subject.priors(&findings))
+        Ok(subject.priors(&findings.analysis()))
     }
 
     fn subject(&self, position: &AnyPosition, to_move: Color) -> Subject {

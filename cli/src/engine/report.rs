@@ -18,10 +18,9 @@ pub(super) struct Subject {
 
 impl Subject {
     /// Returns the priors of the moves of a search.
-    pub(super) fn priors(&self, findings: &Findings<'_, AnyPosition>) -> Vec<(Move, f32)> {
-        let analysis = findings.analysis();
+    pub(super) fn priors(&self, analysis: &selfplay::Analysis) -> Vec<(Move, f32)> {
         let moves = analysis.actions.iter().map(|&action| self.notation.to_move(self.to_move, action));
-        moves.zip(analysis.priors).collect()
+        moves.zip(analysis.priors.iter().copied()).collect()
     }
 
     /// Returns the report of what was found; `legal_priors` are those of all legal moves if the search is restricted.
@@ -49,7 +48,7 @@ impl Subject {
             network_value: analysis.network_value,
             score_lead: None,
             candidates: ranked(&analysis).into_iter().map(candidate).collect(),
-            priors: legal_priors.map_or_else(|| self.priors(findings), <[_]>::to_vec),
+            priors: legal_priors.map_or_else(|| self.priors(&analysis), <[_]>::to_vec),
             ownership: None,
             hash,
             symmetric_hash,
