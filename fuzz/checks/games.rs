@@ -1,4 +1,5 @@
-//! Moves of a board game: the first byte chooses the game, and each further one a legal action.
+//! Moves of a board game: the first byte chooses the game, and each further one a legal action, or two bytes one of
+//! more than 256.
 
 use games::{Entry, GAMES, GameKind};
 use reference_games::{compare, reference};
@@ -10,8 +11,12 @@ pub(crate) fn check(bytes: &[u8]) {
     let name = &names[usize::from(first) % names.len()];
     let game: GameKind = name.parse().expect("the name is registered");
     let mut slow = reference(name).expect("the game has slow rules");
-    let mut choices = choices.iter();
-    compare(&game.rules(), &mut *slow, |legal| choices.next().map(|&choice| usize::from(choice) % legal));
+    let mut choices = choices.iter().map(|&choice| usize::from(choice));
+    compare(&game.rules(), &mut *slow, |legal| {
+        let low = choices.next()?;
+        let high = if legal > 256 { choices.next()? } else { 0 };
+        Some((high << 8 | low) % legal)
+    });
 }
 
 /// The names of the games that have slow rules.

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 
-#[path = "../../tests/tests/random_weights/mod.rs"]
+#[path = "../../tests/tests/random_weights.rs"]
 mod random_weights;
 
 /// The longest text of a status, which is a header.

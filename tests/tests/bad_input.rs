@@ -1,5 +1,4 @@
 //! Invalid input causes one error that names the input and the remedy, and no loss of data.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::net::TcpListener;
 use std::process::ExitStatus;

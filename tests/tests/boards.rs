@@ -1,5 +1,4 @@
 //! One network learns two boards of a game in one run of `zerofleet train`.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::time::Duration;

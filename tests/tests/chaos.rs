@@ -1,5 +1,4 @@
 //! Injects faults of processes, network, disks, limits, clocks and certificates into a fleet at any time.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The cluster of deploy/compose.yaml in containers, from the images to a restart.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! Kills any process (SIGKILL) at any time.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Ctrl-C: every process drains, and a second start continues where the first ended.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::ffi::CString;

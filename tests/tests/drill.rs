@@ -1,5 +1,4 @@
 //! The restore drill of docs/recovery.md, word for word, beside a run in training.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::Path;
 use std::process::Command;

@@ -3,7 +3,6 @@
 //!
 //! This side plays episodes and writes them down; `tests/python/environments.py` plays the same actions from the same
 //! starts and compares states, observations, rewards and ends.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::{Path, PathBuf};
 

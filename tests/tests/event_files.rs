@@ -1,5 +1,4 @@
 //! TensorBoard's own reader reads the event files of a run that was stopped and resumed.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::Path;
 use std::time::Duration;

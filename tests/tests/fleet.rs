@@ -1,5 +1,4 @@
 //! `zerofleet bench fleet` on real processes.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 

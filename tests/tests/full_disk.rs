@@ -1,5 +1,4 @@
 //! A disk that becomes full during `zerofleet train` and later has free space again.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, File};

@@ -1,5 +1,4 @@
 //! Training with the real processes on an environment in Python.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,15 +1,12 @@
 //! Self-play whose positions an inference server evaluates.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
-
-mod random_weights;
 
 use std::ffi::OsString;
 use std::time::Duration;
 
+use crate::random_weights::Published;
 use game::Game as _;
 use games::TicTacToe;
 use proto::replay;
-use random_weights::Published;
 use tests::{Cluster, Process, Role, SMALL_TIC_TAC_TOE, program, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(60);

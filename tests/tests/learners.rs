@@ -1,5 +1,4 @@
 //! Several learners train one network, and any of them is killed or joins.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Training with the real processes learns to play tic-tac-toe perfectly.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! Training with the real processes learns Catch, in a learned model and by the rules.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! An actor that stops answering is lost within its lease, and inserts again within seconds after it resumes.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
 //! The log lines of processes name their process and contain no secret.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::process::Command;
 use std::time::Duration;

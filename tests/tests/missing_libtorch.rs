@@ -2,7 +2,6 @@
 //!
 //! The message is that of the Linux loader; other systems do not run a program that was modified after it was built.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 

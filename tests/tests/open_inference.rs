@@ -1,16 +1,13 @@
 //! The Open Inference Protocol with third-party clients: `tritonclient`, `grpcio`, and the examples.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
-
-mod random_weights;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::random_weights::Published;
 use game::{Action, Game as _, Spec};
 use games::{ConnectFour, TicTacToe};
 use inference::{Batch, Evaluator as _, Predictions};
 use network_cpu::{Tower, TowerEvaluator};
-use random_weights::Published;
 use tests::{InferenceServer, Python};
 use weights::WeightsVersion;
 

@@ -1,5 +1,4 @@
 //! Prioritised replay, from the learner's losses to the draw probabilities.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! Checks dashboards, alert rules and the list of metrics against a real Prometheus that scrapes real processes.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod watched_fleet;
 

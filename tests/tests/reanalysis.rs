@@ -1,5 +1,4 @@
 //! Actors search stored trajectories again while processes are killed (SIGKILL).
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

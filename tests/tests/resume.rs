@@ -1,5 +1,4 @@
 //! A run resumes where it stopped: a fleet starts with the state that the drained fleet before it left on disk.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::time::{Duration, Instant};
 

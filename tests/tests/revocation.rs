@@ -1,5 +1,4 @@
 //! A running replay server ends the streams of a client whose token or certificate is revoked.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
 //! Several replay servers, one of which joins a run later, is killed and restarts.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Runs a fleet under load for hours and fails if memory, descriptors, threads, disk or latency grow.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![cfg(target_os = "linux")]
 
 use std::path::PathBuf;

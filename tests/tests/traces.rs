@@ -1,5 +1,4 @@
 //! Traces of real processes, as a collector receives them.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod collector;
 

@@ -1,5 +1,4 @@
 //! `zerofleet train` as a user runs it: started, stopped with Ctrl-C and started again.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! `zerofleet tune` as a user runs it: killed, started again, and with a trial that crashes.
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

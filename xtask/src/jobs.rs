@@ -27,23 +27,26 @@ pub(crate) struct Ended {
     pub(crate) is_success: bool,
 }
 
-/// Runs all jobs in their order, at most `together` of them at a time, and returns them in the order of their ends. A
-/// job that cannot be started has ended without success, with the reason as its output.
-pub(crate) fn run(jobs: Vec<Job>, together: usize) -> Vec<Ended> {
-    let (waiting, ended) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(Vec::new()));
+/// Runs all jobs in their order and returns them in the order of their ends: at most `together` of `jobs` at a time,
+/// and beside them one of `background` at a time, or more once no other job waits. A job that cannot be started has
+/// ended without success, with the reason as its output.
+pub(crate) fn run(jobs: Vec<Job>, background: Vec<Job>, together: usize) -> Vec<Ended> {
+    let (jobs, background) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(VecDeque::from(background)));
+    let ended = Mutex::new(Vec::new());
+    let work = |waiting: &[&Mutex<VecDeque<Job>>]| {
+        // The list is not locked while a job runs.
+        while let Some(job) = waiting.iter().find_map(|jobs| locked(jobs).pop_front()) {
+            let one = end(job);
+            let mut ended = locked(&ended);
+            print(&one);
+            ended.push(one);
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..together.max(1) {
-            scope.spawn(|| {
-                // A statement of its own, so that the list is not locked while the job runs.
-                let next = || locked(&waiting).pop_front();
-                while let Some(job) = next() {
-                    let one = end(job);
-                    let mut ended = locked(&ended);
-                    print(&one);
-                    ended.push(one);
-                }
-            });
+            scope.spawn(|| work(&[&jobs, &background]));
         }
+        scope.spawn(|| work(&[&background]));
     });
     ended.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -102,7 +105,7 @@ mod tests {
             vec![shell("both", "echo out; echo err >&2; echo again"), shell("fails", "echo before; exit 3"), missing]
         };
         for together in [1, 3] {
-            let mut ended = run(jobs(), together);
+            let mut ended = run(jobs(), Vec::new(), together);
             ended.sort_by(|a, b| a.name.cmp(&b.name));
             let [both, fails, missing] = &ended[..] else { panic!("{ended:?}") };
             assert_eq!((both.output.as_str(), both.is_success), ("out\nerr\nagain\n", true));
@@ -113,11 +116,15 @@ mod tests {
 
     /// The first job ends only once the second one has begun.
     #[test]
-    fn jobs_run_together() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("begun").display().to_string();
-        let waits = format!("for i in $(seq 600); do [ -e '{path}' ] && exit 0; sleep 0.1; done; exit 1");
-        let ended = run(vec![shell("waits", &waits), shell("begins", &format!("touch '{path}'"))], 2);
-        assert!(ended.iter().all(|one| one.is_success), "{ended:?}");
+    fn jobs_run_together_and_beside_one_in_the_background() {
+        for (together, behind) in [(2, false), (1, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("begun").display().to_string();
+            let waits = format!("for i in $(seq 600); do [ -e '{path}' ] && exit 0; sleep 0.1; done; exit 1");
+            let mut jobs = vec![shell("waits", &waits), shell("begins", &format!("touch '{path}'"))];
+            let background = jobs.split_off(if behind { 1 } else { 2 });
+            let ended = run(jobs, background, together);
+            assert!(ended.len() == 2 && ended.iter().all(|one| one.is_success), "{ended:?}");
+        }
     }
 }

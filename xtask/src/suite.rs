@@ -2,6 +2,7 @@
 //! `sanitise` run tests under injected faults, for hours and under the address sanitiser; `cargo xtask simulate` runs
 //! the simulator.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -78,41 +79,33 @@ pub fn build(root: &Path) -> Result<()> {
 
 /// Runs these jobs and every test, or those tests whose names contain `filter`.
 fn run_with(root: &Path, filter: Option<&str>, mut jobs: Vec<Job>) -> Result<Summary> {
-    // Those of all packages but `tests` are of one process and short.
-    let (mut system, mut others): (Vec<TestBinary>, Vec<_>) =
-        test_binaries(root, &["--workspace", "--lib", "--bins", "--tests"])?
-            .into_iter()
-            .partition(TestBinary::is_system);
+    let (system, mut others): (Vec<TestBinary>, Vec<_>) =
+        test_binaries(root, &["--workspace", "--tests"])?.into_iter().partition(TestBinary::is_system);
     // The default features of the other packages, so that only the learner is compiled once more.
     let without_libtorch = ["--workspace", "--bin", "learner", "--no-default-features", "--features", "cli/parquet"];
     let without_libtorch = test_binaries(root, &without_libtorch)?.into_iter();
     others.extend(
         without_libtorch.map(|binary| TestBinary { name: format!("{} without libtorch", binary.name), ..binary }),
     );
-    // The longest ones first, so that the last to end is a short one.
-    system.append(&mut others);
-    let programs = programs(root)?;
-    jobs.extend(system.into_iter().map(|binary| {
-        let mut job = binary.job();
-        job.command.env("ZEROFLEET_BIN_DIR", &programs).args(filter);
-        train::find_libraries(&mut job.command, root);
-        job
-    }));
+    for binary in &system {
+        jobs.extend(binary.modules(root, filter)?);
+    }
+    let mut background = Vec::new();
+    for binary in &others {
+        let mut command = binary.command(root, Some("nice"))?;
+        command.args(filter);
+        background.push(Job { name: binary.name.clone(), command });
+    }
     let mut examples = workspace::cargo(root);
     examples.args(["test", "--doc"]);
     for package in packages_with_examples(root)? {
         examples.args(["--package", &package]);
     }
-    jobs.push(Job {
-        name: "examples".to_owned(),
-        command: {
-            examples.args(filter);
-            examples
-        },
-    });
+    examples.args(filter);
+    background.push(Job { name: "examples".to_owned(), command: examples });
 
     // One failing binary does not hide the results of the others.
-    let mut ended = jobs::run(jobs, together());
+    let mut ended = jobs::run(jobs, background, together());
     let mut summary = Summary::default();
     ended.iter().flat_map(|one| one.output.lines()).for_each(|line| summary.add(line));
     ended.sort_by_key(|one| std::cmp::Reverse(one.took));
@@ -157,15 +150,47 @@ struct TestBinary {
 }
 
 impl TestBinary {
-    /// Returns true for the tests of whole processes, which take longest.
+    /// Returns true for the tests of whole processes, which take longest. Those of all other binaries are of one
+    /// process and short.
     fn is_system(&self) -> bool {
-        self.folder.ends_with("tests")
+        self.name == "tests system"
     }
 
-    fn job(self) -> Job {
-        let mut command = Command::new(self.executable);
+    /// Returns the command that runs its tests, under the program `through` if there is one.
+    fn command(&self, root: &Path, through: Option<&str>) -> Result<Command> {
+        let mut command = match through {
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.arg(&self.executable);
+                command
+            }
+            None => Command::new(&self.executable),
+        };
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        Job { name: self.name, command }
+        command.env("ZEROFLEET_BIN_DIR", programs(root)?);
+        train::find_libraries(&mut command, root);
+        Ok(command)
+    }
+
+    /// Returns a job for each of its modules: a process of its own, so that modules run beside each other and the end
+    /// of one ends no other. It runs the tests whose names contain `filter`.
+    ///
+    /// # Errors
+    /// If the binary does not list its tests.
+    fn modules(&self, root: &Path, filter: Option<&str>) -> Result<Vec<Job>> {
+        let list = workspace::output(self.command(root, None)?.args(["--list", "--format", "terse"]))?;
+        let mut modules: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+            if filter.is_none_or(|filter| test.contains(filter)) {
+                modules.entry(test.split("::").next().unwrap_or(test)).or_default().push(test);
+            }
+        }
+        let job = |(module, tests)| {
+            let mut command = self.command(root, None)?;
+            command.arg("--exact").args::<Vec<&str>, _>(tests);
+            Ok(Job { name: format!("{} {module}", self.name), command })
+        };
+        modules.into_iter().map(job).collect()
     }
 }
 
@@ -257,8 +282,8 @@ pub struct ChaosOptions {
 pub fn chaos(root: &Path, options: &ChaosOptions) -> Result<()> {
     // Builds the whole workspace, as for the other tests, and together with a test: otherwise dependencies are built
     // once more.
-    let mut test = prepared(root, &["--bins", "--test", "chaos"])?;
-    test.args(["--workspace", "--test", "chaos", "--", "--nocapture"]);
+    let mut test = prepared(root, &["--bins", "--test", "system"])?;
+    test.args(["--workspace", "--test", "system", "--", "chaos::", "--nocapture"]);
     test.env("ZEROFLEET_CHAOS_SECONDS", (options.minutes * 60).to_string());
     test.env("ZEROFLEET_CHAOS_SEED", options.seed.to_string());
     test.env("ZEROFLEET_CHAOS_REJOIN_SECONDS", options.rejoin_seconds.to_string());
@@ -286,8 +311,8 @@ pub struct SoakOptions {
 /// # Errors
 /// The build fails, a quantity grows by more than is allowed, or a process fails.
 pub fn soak(root: &Path, options: &SoakOptions) -> Result<()> {
-    let mut test = prepared(root, &["--bins", "--test", "soak"])?;
-    test.args(["--workspace", "--test", "soak", "--", "--nocapture"]);
+    let mut test = prepared(root, &["--bins", "--test", "system"])?;
+    test.args(["--workspace", "--test", "system", "--", "soak::", "--nocapture"]);
     test.env("ZEROFLEET_SOAK_SECONDS", ((options.hours * 3600.0).ceil() as u64).to_string());
     if let Some(report) = &options.report {
         test.env("ZEROFLEET_SOAK_REPORT", std::path::absolute(report)?);
@@ -361,11 +386,13 @@ pub fn sanitise(root: &Path) -> Result<()> {
     }
     // The option is unstable, and the compiler may be stable; no released binary is built this way.
     tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
-    let mut jobs: Vec<Job> = test_binaries_of(root, &mut tests)?.into_iter().map(TestBinary::job).collect();
-    for job in &mut jobs {
-        job.command.args(NOT_SANITISED.iter().flat_map(|name| ["--skip", name]));
+    let mut jobs = Vec::new();
+    for binary in test_binaries_of(root, &mut tests)? {
+        let mut command = binary.command(root, None)?;
+        command.args(NOT_SANITISED.iter().flat_map(|name| ["--skip", name]));
+        jobs.push(Job { name: binary.name, command });
     }
-    failed(&jobs::run(jobs, together()))
+    failed(&jobs::run(jobs, Vec::new(), together()))
 }
 
 /// Returns true if this compiler has the run-time library of the address sanitiser.

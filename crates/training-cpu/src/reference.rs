@@ -18,40 +18,53 @@ type Variable = usize;
 /// Feature maps, `[B][H · W][C]`.
 type Maps = Vec<Vec<Vec<Variable>>>;
 
-/// Numbers with the derivatives by which they depend on others.
+/// Numbers with the derivatives by which they depend on others. The lists are flat: a list for each of millions of
+/// numbers would take most of the time of a test, above all under the address sanitiser.
 #[derive(Default)]
-struct Graph(Vec<(f64, Vec<(Variable, f64)>)>);
+struct Graph {
+    values: Vec<f64>,
+    /// Where the inputs of each number end in `inputs`; they begin at the end of those of the number before.
+    ends: Vec<usize>,
+    /// A number that another depends on, and the derivative by it.
+    inputs: Vec<(Variable, f64)>,
+}
 
 impl Graph {
-    fn node(&mut self, value: f64, inputs: Vec<(Variable, f64)>) -> Variable {
-        self.0.push((value, inputs));
-        self.0.len() - 1
+    fn node(&mut self, value: f64, inputs: impl IntoIterator<Item = (Variable, f64)>) -> Variable {
+        self.inputs.extend(inputs);
+        self.values.push(value);
+        self.ends.push(self.inputs.len());
+        self.values.len() - 1
     }
 
     fn constant(&mut self, value: f64) -> Variable {
-        self.node(value, Vec::new())
+        self.node(value, [])
     }
 
     fn value(&self, variable: Variable) -> f64 {
-        self.0[variable].0
+        self.values[variable]
     }
 
     /// `Σ factor · a`.
     fn sum(&mut self, terms: impl IntoIterator<Item = (Variable, f64)>) -> Variable {
-        let terms: Vec<_> = terms.into_iter().collect();
-        self.node(terms.iter().map(|&(a, factor)| factor * self.value(a)).sum(), terms)
+        let begin = self.inputs.len();
+        self.inputs.extend(terms);
+        let value = self.inputs[begin..].iter().map(|&(a, factor)| factor * self.value(a)).sum();
+        self.node(value, [])
     }
 
     /// `Σ a · b`.
     fn products(&mut self, pairs: &[(Variable, Variable)]) -> Variable {
-        let inputs = pairs.iter().flat_map(|&(a, b)| [(a, self.value(b)), (b, self.value(a))]).collect();
-        self.node(pairs.iter().map(|&(a, b)| self.value(a) * self.value(b)).sum(), inputs)
+        let values = &self.values;
+        self.inputs.extend(pairs.iter().flat_map(|&(a, b)| [(a, values[b]), (b, values[a])]));
+        let value = pairs.iter().map(|&(a, b)| values[a] * values[b]).sum();
+        self.node(value, [])
     }
 
     /// A function with the value and slope that `at` returns.
     fn map(&mut self, a: Variable, at: impl Fn(f64) -> (f64, f64)) -> Variable {
         let (value, slope) = at(self.value(a));
-        self.node(value, vec![(a, slope)])
+        self.node(value, [(a, slope)])
     }
 
     fn relu(&mut self, a: Variable) -> Variable {
@@ -67,7 +80,7 @@ impl Graph {
         let most = all.iter().map(|&a| self.value(a)).fold(f64::NEG_INFINITY, f64::max);
         let largest: Vec<_> = all.iter().copied().filter(|&a| self.value(a) == most).collect();
         let share = 1.0 / largest.len() as f64;
-        self.node(most, largest.into_iter().map(|a| (a, share)).collect())
+        self.node(most, largest.into_iter().map(|a| (a, share)))
     }
 
     /// The logarithms of the softmax.
@@ -80,11 +93,12 @@ impl Graph {
 
     /// The derivatives of `of` by every number.
     fn gradient(&self, of: Variable) -> Vec<f64> {
-        let mut gradient = vec![0.0; self.0.len()];
+        let mut gradient = vec![0.0; self.values.len()];
         gradient[of] = 1.0;
         for variable in (0..=of).rev() {
             let own = gradient[variable];
-            self.0[variable].1.iter().for_each(|&(input, slope)| gradient[input] += own * slope);
+            let begin = if variable == 0 { 0 } else { self.ends[variable - 1] };
+            self.inputs[begin..self.ends[variable]].iter().for_each(|&(input, slope)| gradient[input] += own * slope);
         }
         gradient
     }

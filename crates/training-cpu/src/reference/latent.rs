@@ -127,7 +127,7 @@ impl Unroll<'_> {
                 named.push(greatest);
                 let one_hot = |code: usize| f64::from(u8::from(code == greatest));
                 let code =
-                    |(code, &number): (usize, &Variable)| self.network.graph.node(one_hot(code), vec![(number, 1.0)]);
+                    |(code, &number): (usize, &Variable)| self.network.graph.node(one_hot(code), [(number, 1.0)]);
                 codes.push(encoding.iter().enumerate().map(code).collect::<Vec<_>>());
             }
             states.push(self.transition(&dynamics.trunk, dynamics.action.as_ref(), &afterstate, &codes));
@@ -299,7 +299,7 @@ impl Unroll<'_> {
     fn entering(&mut self, states: &Maps) -> Maps {
         let mut entered = states.clone();
         for x in entered.iter_mut().flatten().flatten() {
-            *x = self.network.graph.node(self.network.graph.value(*x), vec![(*x, 0.5)]);
+            *x = self.network.graph.node(self.network.graph.value(*x), [(*x, 0.5)]);
         }
         entered
     }

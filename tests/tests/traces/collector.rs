@@ -1,7 +1,5 @@
 //! A collector that keeps the received traces, which it decodes with the published code of the protocol.
 
-#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

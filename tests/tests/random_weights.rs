@@ -1,7 +1,5 @@
 //! A published version of random weights, as a learner writes it before its first training step.
 
-#![allow(clippy::unwrap_used, reason = "what cannot be made fails the test")]
-
 use std::path::{Path, PathBuf};
 
 use game::Spec;

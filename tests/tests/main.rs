@@ -1,0 +1,39 @@
+//! The system tests: one module for each subject, in one program, since each program links the whole workspace.
+//! `cargo xtask test` runs each module as a process of its own.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod bad_input;
+mod boards;
+mod certificates;
+mod chaos;
+mod compose;
+mod crashes;
+mod drain;
+mod drill;
+mod environments;
+mod event_files;
+mod fleet;
+mod full_disk;
+mod gymnasium;
+mod inference;
+mod kubernetes;
+mod learners;
+mod learning;
+mod learning_catch;
+mod leases;
+mod log_lines;
+mod missing_libtorch;
+mod open_inference;
+mod phases;
+mod priorities;
+mod prometheus;
+mod random_weights;
+mod reanalysis;
+mod resume;
+mod revocation;
+mod same_seed_same_games;
+mod scale_out;
+mod soak;
+mod traces;
+mod train;
+mod tune;
