@@ -131,7 +131,8 @@ impl NetworkEngine {
     /// opponent passes for it, which does not count towards the end of the game, and play goes on behind two passes.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is none.
+    /// [`Error::Refused`] if there is none: in Go behind the limit of moves, in other games out of turn and behind the
+    /// end.
     fn position_for(&self, color: Color) -> Result<Option<AnyPosition>, Error> {
         let (game, position) = (self.search.game(), self.search.position());
         let is_over = |position: &AnyPosition| game.outcome(position).is_some();
@@ -143,7 +144,10 @@ impl NetworkEngine {
             let reason = if is_over(position) { "the game is over" } else { "the other player is to move" };
             return Err(Error::refused(reason));
         };
-        let over = || Error::refused("the game has reached its limit of moves");
+        let over = || {
+            let limit = format!("{} moves on this board, inserted passes included", go.spec().max_plies);
+            Error::refused(format!("the game has ended: it has at most {limit}"))
+        };
         let mut prepared = if is_over(position) { go.resumed(at) } else { go::Position::clone(at) };
         if !is_turn {
             go.try_play(&mut prepared, go.pass()).map_err(|_| over())?;

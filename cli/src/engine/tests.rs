@@ -237,6 +237,20 @@ fn go_goes_on_behind_two_passes_and_its_score_is_that_of_the_area() {
 }
 
 #[test]
+fn a_game_of_go_ends_with_its_limit_of_moves_and_the_next_move_is_refused_with_the_reason() {
+    // In turn, and with a pass that is inserted before each move but the first.
+    for colors in [[BLACK, WHITE].repeat(25), [BLACK].repeat(25)] {
+        let mut engine = engine("go-5");
+        colors.iter().for_each(|&color| engine.play(color, Move::Pass).unwrap());
+        let expected = "the game has ended: it has at most 50 moves on this board, inserted passes included";
+        assert_eq!(engine.play(BLACK, Move::Pass).unwrap_err().to_string(), expected);
+        let refusal = engine.search(&search(BLACK, 1), &mut |_| Continue(())).unwrap_err();
+        assert_eq!(refusal.to_string(), expected);
+        assert_eq!(engine.result().unwrap().to_string(), "W+24");
+    }
+}
+
+#[test]
 fn komi_and_the_bonus_of_handicap_stones_decide_the_score() {
     let mut engine = engine("go-5");
     let mut score = |komi, bonus, color: Option<Color>| {

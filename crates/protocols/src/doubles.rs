@@ -210,6 +210,10 @@ impl Engine for FirstCell {
     fn ponders(&self) -> bool {
         self.ponders
     }
+
+    fn predicts_ownership(&self) -> bool {
+        true
+    }
 }
 
 /// Lines of input that arrive while a session searches: each after some looks at the input.

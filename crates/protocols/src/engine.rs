@@ -60,6 +60,12 @@ pub trait Engine {
         false
     }
 
+    /// Returns true if each analysis has its [`ownership`](Analysis::ownership). Otherwise a request for it is answered
+    /// with a warning where the protocol has one.
+    fn predicts_ownership(&self) -> bool {
+        false
+    }
+
     /// Forgets evaluations of earlier searches.
     fn clear_cache(&mut self) {}
 }

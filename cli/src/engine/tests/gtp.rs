@@ -12,6 +12,8 @@ fn file(path: &str) -> io::Result<Vec<u8>> {
         "go.sgf" => Ok(b"(;GM[1]SZ[5]KM[0.5];B[aa];W[bb];B[cc])".to_vec()),
         "large.sgf" => Ok(b"(;GM[1]SZ[19];B[aa])".to_vec()),
         "illegal.sgf" => Ok(b"(;GM[1]SZ[5];B[aa];W[aa])".to_vec()),
+        "stones.sgf" => Ok(b"(;GM[1]SZ[5]AB[bb][dd];B[bd];W[db])".to_vec()),
+        "handicap.sgf" => Ok(b"(;GM[1]SZ[5]HA[2]AB[bb][dd];W[bd];B[db])".to_vec()),
         _ => Err(io::ErrorKind::NotFound.into()),
     }
 }
@@ -26,97 +28,134 @@ fn responses(game: &str, commands: &str) -> Vec<String> {
     text.split_terminator("\n\n").map(str::to_owned).collect()
 }
 
-/// Checks the response of each command; `*` at the end of an expected one stands for any text.
+/// Checks the response of each command. At the end of an expected one, `*` stands for any text, and `<move>` for the
+/// name of a move: a cell of the board, `pass`, `resign`, or the swap of Hex.
 fn check(game: &str, exchanges: &[(&str, &str)]) {
+    let engine = engine(game);
+    let is_move = |name: &str| {
+        let (game, size) = (engine.identity().game, engine.size());
+        game.parse_move(size, name).is_some_and(|played| game.move_name(size, played) == name)
+    };
     let commands: Vec<&str> = exchanges.iter().map(|(command, _)| *command).collect();
     let responses = responses(game, &commands.join("\n"));
     assert_eq!(responses.len(), exchanges.len(), "{responses:?}");
     for (index, ((command, expected), response)) in exchanges.iter().zip(&responses).enumerate() {
-        let is_expected = match expected.strip_suffix('*') {
-            Some(beginning) => response.len() > beginning.len() && response.starts_with(beginning),
-            None => response == expected,
+        let is_expected = match (expected.strip_suffix('*'), expected.strip_suffix("<move>")) {
+            (Some(beginning), _) => response.len() > beginning.len() && response.starts_with(beginning),
+            (None, Some(beginning)) => response.strip_prefix(beginning).is_some_and(is_move),
+            (None, None) => response == expected,
         };
         assert!(is_expected, "{command} (command {index}): {response:?} instead of {expected:?}");
     }
 }
 
+/// Commands of Go and their responses, all commands but those of [`GO_ON_7`] with success.
+const GO_ON_5: &[(&str, &str)] = &[
+    ("1 protocol_version", "=1 2"),
+    ("name", "= zerofleet test"),
+    ("version", "= 7"),
+    ("known_command kata-analyze", "= true"),
+    ("list_commands", "= analyze\nboardsize\n*"),
+    ("nonsense", "? unknown command"),
+    ("final_score", "= W+24"),
+    ("boardsize 5", "="),
+    ("boardsize 9", "? unacceptable size"),
+    ("rectangular_boardsize 5 5", "="),
+    ("rectangular_boardsize 5 6", "? unacceptable size"),
+    ("komi 0.5", "="),
+    ("komi 0.3", "? unacceptable komi"),
+    ("komi x", "? syntax error"),
+    ("clear_board", "="),
+    ("play b C3", "="),
+    ("play w C3", "? illegal move"),
+    ("play w Z1", "? syntax error"),
+    ("final_score", "= B+24.5"),
+    ("play b D3", "="),
+    ("play w pass", "="),
+    ("showboard", "=\n   A B C D E\n 5 . . . . .\n 4 . . . . .\n 3 . . X X .\n 2 . . . . .\n 1 . . . . ."),
+    ("final_status_list alive", "= C3 D3"),
+    ("final_status_list dead", "="),
+    ("final_status_list seki", "="),
+    ("undo", "="),
+    ("undo", "="),
+    ("genmove w", "= <move>"),
+    ("reg_genmove b", "= <move>"),
+    ("undo", "="),
+    ("undo", "="),
+    ("undo", "? cannot undo"),
+    ("fixed_handicap 2", "? invalid number of stones"),
+    ("place_free_handicap 2", "? invalid number of stones"),
+    ("set_free_handicap B2 D4", "="),
+    ("set_free_handicap B2 D4", "? board not empty"),
+    ("genmove w", "= <move>"),
+    (
+        "kata-get-rules",
+        "= {\"ko\":\"POSITIONAL\",\"scoring\":\"AREA\",\"tax\":\"NONE\",\"suicide\":false,\"hasButton\":false,\
+         \"whiteHandicapBonus\":\"0\"}",
+    ),
+    ("kata-set-rules japanese", "? unsupported rules"),
+    ("kata-set-rules chinese", "="),
+    ("clear_board", "="),
+    ("time_settings 0 0.1 1", "="),
+    ("genmove b", "= <move>"),
+    ("time_left w 0.1 1", "="),
+    ("genmove w", "= <move>"),
+    ("time_settings 0 -1 1", "? syntax error"),
+    ("kgs-time_settings absolute 0.5", "="),
+    ("kgs-time_settings canadian 0 0.1 1", "="),
+    ("kgs-time_settings byoyomi 0 0.1 1", "="),
+    ("genmove b", "= <move>"),
+    ("kgs-time_settings none", "="),
+    ("loadsgf go.sgf", "="),
+    ("showboard", "=\n   A B C D E\n 5 X . . . .\n 4 . O . . .\n 3 . . X . .\n 2 . . . . .\n 1 . . . . ."),
+    (
+        "loadsgf large.sgf",
+        "? cannot load file: its moves or its board are not possible: the network plays on boards of 5 x 5 cells",
+    ),
+    ("loadsgf illegal.sgf", "? cannot load file: its moves or its board are not possible: the move is not legal here"),
+    ("loadsgf none.sgf", "? cannot load file: entity not found"),
+    ("clear_cache", "="),
+    ("lz-genmove_analyze w 100", "=\ninfo move *"),
+    ("kata-genmove_analyze b avoid b A1,B1 1 ownership true", "=\ninfo move *"),
+    ("genmove_analyze w", "=\ninfo move *"),
+    ("lz-genmove_analyze b nonsense", "? syntax error"),
+    ("lz-analyze b 1", "=\ninfo move *"),
+    ("kata-analyze 1", "=\ninfo move *"),
+    ("analyze interval 1 pvVisits true", "=\ninfo move *"),
+    ("clear_board", "="),
+    ("play b pass", "="),
+    ("play w pass", "="),
+    ("genmove b", "= <move>"),
+    ("2 quit", "=2"),
+];
+
+/// Handicaps with fixed places, for which 5x5 is too small.
+const GO_ON_7: &[(&str, &str)] = &[
+    ("fixed_handicap 2", "= C3 E5"),
+    ("final_status_list alive", "= E5\nC3"),
+    ("fixed_handicap 2", "? board not empty"),
+    ("genmove w", "= <move>"),
+    ("clear_board", "="),
+    ("place_free_handicap 3", "= C3 E5 C5"),
+    ("final_status_list alive", "= C5\nE5\nC3"),
+    ("genmove w", "= <move>"),
+    ("quit", "="),
+];
+
 #[test]
 fn every_command_of_go_is_answered() {
-    check(
-        "go-5",
-        &[
-            ("1 protocol_version", "=1 2"),
-            ("name", "= zerofleet test"),
-            ("version", "= 7"),
-            ("known_command kata-analyze", "= true"),
-            ("list_commands", "= analyze\nboardsize\n*"),
-            ("nonsense", "? unknown command"),
-            ("final_score", "= W+24"),
-            ("boardsize 5", "="),
-            ("boardsize 9", "? unacceptable size"),
-            ("rectangular_boardsize 5 5", "="),
-            ("rectangular_boardsize 5 6", "? unacceptable size"),
-            ("komi 0.5", "="),
-            ("komi 0.3", "? unacceptable komi"),
-            ("komi x", "? syntax error"),
-            ("clear_board", "="),
-            ("play b C3", "="),
-            ("play w C3", "? illegal move"),
-            ("play w Z1", "? syntax error"),
-            ("final_score", "= B+24.5"),
-            ("play b D3", "="),
-            ("play w pass", "="),
-            ("showboard", "=\n   A B C D E\n 5 . . . . .\n 4 . . . . .\n 3 . . X X .\n 2 . . . . .\n 1 . . . . ."),
-            ("final_status_list alive", "= C3 D3"),
-            ("final_status_list dead", "="),
-            ("final_status_list seki", "="),
-            ("undo", "="),
-            ("undo", "="),
-            ("genmove w", "= *"),
-            ("reg_genmove b", "= *"),
-            ("undo", "="),
-            ("undo", "="),
-            ("undo", "? cannot undo"),
-            ("fixed_handicap 2", "? invalid number of stones"),
-            ("place_free_handicap 2", "? invalid number of stones"),
-            ("set_free_handicap B2 D4", "="),
-            ("set_free_handicap B2 D4", "? board not empty"),
-            ("genmove w", "= *"),
-            (
-                "kata-get-rules",
-                "= {\"ko\":\"POSITIONAL\",\"scoring\":\"AREA\",\"tax\":\"NONE\",\"suicide\":false,\"hasButton\":false,\
-                 \"whiteHandicapBonus\":\"0\"}",
-            ),
-            ("kata-set-rules japanese", "? unsupported rules"),
-            ("kata-set-rules chinese", "="),
-            ("clear_board", "="),
-            ("time_settings 0 0.1 1", "="),
-            ("genmove b", "= *"),
-            ("time_left w 0.1 1", "="),
-            ("genmove w", "= *"),
-            ("time_settings 0 -1 1", "? syntax error"),
-            ("kgs-time_settings absolute 0.5", "="),
-            ("kgs-time_settings canadian 0 0.1 1", "="),
-            ("kgs-time_settings byoyomi 0 0.1 1", "="),
-            ("genmove b", "= *"),
-            ("kgs-time_settings none", "="),
-            ("loadsgf go.sgf", "="),
-            ("showboard", "=\n   A B C D E\n 5 X . . . .\n 4 . O . . .\n 3 . . X . .\n 2 . . . . .\n 1 . . . . ."),
-            ("loadsgf large.sgf", "? cannot load file: its moves or its board are not possible"),
-            ("loadsgf illegal.sgf", "? cannot load file: its moves or its board are not possible"),
-            ("loadsgf none.sgf", "? cannot load file: entity not found"),
-            ("clear_cache", "="),
-            ("lz-genmove_analyze w 100", "=\ninfo move *"),
-            ("kata-genmove_analyze b avoid b A1,B1 1 ownership true", "=\ninfo move *"),
-            ("genmove_analyze w", "=\ninfo move *"),
-            ("lz-genmove_analyze b nonsense", "? syntax error"),
-            ("clear_board", "="),
-            ("play b pass", "="),
-            ("play w pass", "="),
-            ("genmove b", "= *"),
-            ("2 quit", "=2"),
-        ],
-    );
+    check("go-5", GO_ON_5);
+    check("go-7", GO_ON_7);
+    let succeeds = |name: &str| {
+        let is_id = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
+        let is_of_name = |command: &str| command.split(' ').find(|word| !is_id(word)) == Some(name);
+        let mut exchanges = GO_ON_5.iter().chain(GO_ON_7);
+        exchanges.any(|(command, expected)| is_of_name(command) && expected.starts_with('='))
+    };
+    let list = responses("go-5", "list_commands").remove(0);
+    for name in list.trim_start_matches("= ").lines() {
+        assert!(succeeds(name), "{name} is listed, and no command here succeeds with it");
+    }
 }
 
 #[test]
@@ -131,7 +170,7 @@ fn hex_othello_and_gomoku_are_played_by_their_own_moves() {
             ("play white swap-pieces", "="),
             ("play black swap-pieces", "? illegal move"),
             ("showboard", "=\n   a b c d\n 1 . . . .\n  2 . . O .\n   3 . . . .\n    4 . . . ."),
-            ("genmove black", "= *"),
+            ("genmove black", "= <move>"),
             ("final_score", "? cannot score"),
             ("hexgui-analyze_commands", "= string/*"),
             ("play white resign", "="),
@@ -157,8 +196,8 @@ fn hex_othello_and_gomoku_are_played_by_their_own_moves() {
             ),
             ("play b pass", "? illegal move"),
             ("play b a1", "? illegal move"),
-            ("genmove b", "= *"),
-            ("genmove w", "= *"),
+            ("genmove b", "= <move>"),
+            ("genmove w", "= <move>"),
             ("undo", "="),
             ("final_score", "? cannot score"),
             ("boardsize 8", "? unacceptable size"),
@@ -170,7 +209,7 @@ fn hex_othello_and_gomoku_are_played_by_their_own_moves() {
             ("play b J9", "="),
             ("play w J9", "? illegal move"),
             ("play w I9", "? syntax error"),
-            ("genmove w", "= *"),
+            ("genmove w", "= <move>"),
             ("fixed_handicap 2", "? unknown command"),
             ("final_score", "? cannot score"),
         ],
@@ -198,6 +237,17 @@ fn an_analysis_is_streamed_until_the_next_line_and_its_visits_grow() {
             assert!(!first.contains(&"C3") && !line.contains("ownership"), "{line}");
         }
         assert_eq!(responses[2..], ["= zerofleet test", "="]);
+    }
+}
+
+#[test]
+fn a_file_with_black_stones_begins_with_the_player_of_its_first_move() {
+    for (file, color, stone) in [("stones.sgf", 'b', " 1 X . . . ."), ("handicap.sgf", 'w', " 1 O . . . .")] {
+        // The restriction holds for the player to move alone, whom the command does not name.
+        let commands = format!("loadsgf {file} 1\nlz-genmove_analyze allow {color} A1 1\nshowboard\nquit");
+        let responses = responses("go-5", &commands);
+        let last_row = responses[2].lines().next_back();
+        assert_eq!((responses[0].as_str(), last_row), ("=", Some(stone)), "{file}: {responses:?}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Sessions of KataGo's analysis and of Gomocup.
 
+use std::collections::BTreeSet;
+
 use protocols::doubles::Script;
 use protocols::katago::{self, Perspective};
 use protocols::{Settings, gomocup};
@@ -32,30 +34,90 @@ fn query(id: &str, moves: Value, rest: Value) -> Value {
     query
 }
 
+/// The names of the fields of an object.
+fn fields(object: &Value) -> BTreeSet<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+/// The fields of a response with a policy, by their names in KataGo's protocol.
+const RESPONSE_FIELDS: [&str; 6] = ["id", "isDuringSearch", "moveInfos", "policy", "rootInfo", "turnNumber"];
+/// The fields of `rootInfo` that are numbers, and those that are text.
+const ROOT_NUMBERS: [&str; 8] =
+    ["rawWinrate", "scoreLead", "scoreSelfplay", "scoreStdev", "utility", "visits", "weight", "winrate"];
+const ROOT_TEXTS: [&str; 3] = ["currentPlayer", "symHash", "thisHash"];
+/// The fields of an element of `moveInfos`, those of `includePVVisits` included.
+const MOVE_FIELDS: [&str; 18] = [
+    "edgeVisits",
+    "edgeWeight",
+    "lcb",
+    "move",
+    "order",
+    "prior",
+    "pv",
+    "pvEdgeVisits",
+    "pvVisits",
+    "scoreLead",
+    "scoreMean",
+    "scoreSelfplay",
+    "scoreStdev",
+    "utility",
+    "utilityLcb",
+    "visits",
+    "weight",
+    "winrate",
+];
+
+/// Checks the fields of a move on 5x5, values of its player, against each other and the policy of its position.
+fn check_move_info(info: &Value, policy: &Value) {
+    assert_eq!(fields(info), BTreeSet::from(MOVE_FIELDS), "{info}");
+    let number = |field: &str| info[field].as_f64().unwrap();
+    let all_are = |fields: &[&str], value: f64| fields.iter().all(|field| number(field) == value);
+    assert!(number("visits") >= 1.0 && all_are(&["edgeVisits", "edgeWeight", "weight"], number("visits")), "{info}");
+    assert!(all_are(&["scoreLead", "scoreMean", "scoreSelfplay", "scoreStdev"], 0.0), "none is predicted: {info}");
+    let is_utility_of = |field, winrate| (number(field) - (2.0 * number(winrate) - 1.0)).abs() < 1e-6;
+    assert!(is_utility_of("utility", "winrate") && is_utility_of("utilityLcb", "lcb"), "{info}");
+    assert!((0.0..=1.0).contains(&number("winrate")) && number("lcb") <= number("winrate"), "{info}");
+    let size = Size::square(5).unwrap();
+    let index = match BoardGame::Go.parse_move(size, info["move"].as_str().unwrap()).unwrap() {
+        Move::Place(cell) => size.index(cell),
+        _ => size.len(),
+    };
+    assert_eq!(info["prior"], policy[index], "{info}");
+    let (pv, visits) = (info["pv"].as_array().unwrap(), info["pvVisits"].as_array().unwrap());
+    assert_eq!((&pv[0], &visits[0], pv.len()), (&info["move"], &info["visits"], visits.len()), "{info}");
+    assert_eq!(info["pvEdgeVisits"], info["pvVisits"], "{info}");
+}
+
 #[test]
 fn a_query_is_answered_with_the_documented_fields() {
     let moves = json!([["B", "C3"], ["W", "B2"]]);
-    let rest = json!({ "analyzeTurns": [0, 2], "includePolicy": true, "includeOwnership": true, "includePVVisits": true, "maxVisits": 60 });
-    let responses = messages("go-5", &[query("q", moves, rest)], 1);
+    let rest = json!({
+        "analyzeTurns": [0, 2], "includePolicy": true, "includeOwnership": true, "includePVVisits": true,
+        "maxVisits": 60,
+    });
+    let messages = messages("go-5", &[query("q", moves, rest)], 1);
+    let warning = "the field is ignored: the engine predicts no owners";
+    assert_eq!(messages[0], json!({ "id": "q", "field": "includeOwnership", "warning": warning }));
+    let responses = &messages[1..];
     assert_eq!(responses.len(), 2, "{responses:?}");
     for (response, turn, legal) in [(&responses[0], 0, 25), (&responses[1], 2, 23)] {
+        assert_eq!(fields(response), BTreeSet::from(RESPONSE_FIELDS));
         assert_eq!((&response["id"], &response["turnNumber"]), (&json!("q"), &json!(turn)));
         assert_eq!(response["isDuringSearch"], json!(false));
         let root = &response["rootInfo"];
+        assert_eq!(fields(root), ROOT_NUMBERS.into_iter().chain(ROOT_TEXTS).collect::<BTreeSet<_>>());
         assert_eq!((&root["visits"], &root["currentPlayer"]), (&json!(60), &json!("B")));
-        for field in ["winrate", "rawWinrate", "scoreLead", "scoreSelfplay", "scoreStdev", "utility", "weight"] {
-            assert!(root[field].is_number(), "{field}: {root}");
-        }
+        assert!(ROOT_NUMBERS.iter().all(|field| root[field].is_number()), "{root}");
         assert!(["thisHash", "symHash"].iter().all(|hash| root[hash].as_str().unwrap().len() == 16), "{root}");
         let infos = response["moveInfos"].as_array().unwrap();
         let visits: u64 = infos.iter().map(|info| info["visits"].as_u64().unwrap()).sum();
         assert_eq!((visits, &infos[0]["order"]), (60, &json!(0)));
-        assert!(infos.iter().all(|info| info["pv"][0] == info["move"] && info["pvVisits"][0] == info["visits"]));
-        // One number for each cell and the pass; the network predicts no owners.
+        assert!(infos.iter().map(|info| info["order"].as_u64().unwrap()).is_sorted_by(|a, b| a < b), "{infos:?}");
+        infos.iter().for_each(|info| check_move_info(info, &response["policy"]));
+        // One number for each cell and the pass.
         let policy: Vec<f64> = response["policy"].as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).collect();
         assert_eq!((policy.len(), policy.iter().filter(|share| **share >= 0.0).count()), (26, legal + 1));
         assert!((policy.iter().filter(|share| **share >= 0.0).sum::<f64>() - 1.0).abs() < 1e-4);
-        assert_eq!(response.get("ownership"), None);
     }
 }
 

@@ -342,7 +342,7 @@ fn loadsgf(session: &mut Session<'_>, arguments: &[&str]) -> Answer {
     // A resignation changes no position.
     let end = record.plies.iter().position(|ply| ply.played == Move::Resign).unwrap_or(record.plies.len());
     record.plies.truncate(end);
-    session.start(record, failure("its moves or its board are not possible".into()))?;
+    session.load(record)?;
     Ok(String::new())
 }
 

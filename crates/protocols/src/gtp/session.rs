@@ -5,8 +5,8 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use crate::{
-    Analysis, BoardGame, Clock, Color, Engine, Host, Input, Line, Move, Ply, Record, Search, Settings, Setup, Size,
-    TimeControl,
+    Analysis, BoardGame, Clock, Color, Engine, Error, Host, Input, Line, Move, Ply, Record, Search, Settings, Setup,
+    Size, TimeControl,
 };
 
 use super::analyze::{Options, Style, info_line};
@@ -113,6 +113,17 @@ impl Session<'_> {
     /// Replaces the game; `refused` is the failure if the engine refuses it. Both players get their whole time.
     pub(super) fn start(&mut self, record: Record, refused: Failure) -> Result<(), Failure> {
         self.replace(record, refused)?;
+        self.set_time(self.control);
+        Ok(())
+    }
+
+    /// Replaces the game by that of a file; the failure has the engine's reason. Both players get their whole time.
+    pub(super) fn load(&mut self, record: Record) -> Result<(), Failure> {
+        let failure = |error: Error| {
+            let reason = format!("its moves or its board are not possible: {error}");
+            Failure::of(error, Failure::File { reason })
+        };
+        self.record.replace(self.engine, record).map_err(failure)?;
         self.set_time(self.control);
         Ok(())
     }

@@ -136,7 +136,7 @@ const GO: &[(&str, &str)] = &[
     ("loadsgf none.sgf", "? cannot load file: entity not found"),
     ("loadsgf hex.sgf", "? cannot load file: it is a record of Hex"),
     ("loadsgf bad.sgf", "? cannot load file: at byte 1: expected `(;`"),
-    ("loadsgf illegal.sgf", "? cannot load file: its moves or its board are not possible"),
+    ("loadsgf illegal.sgf", "? cannot load file: its moves or its board are not possible: the cell is not empty"),
     ("final_score", "= B+0.5"),
     ("clear_cache", "="),
     ("rectangular_boardsize 5 3", "="),

@@ -46,7 +46,7 @@ pub struct Query {
     /// The most simulations of a position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_visits: Option<u32>,
-    /// Whether the expected owners of all cells are reported.
+    /// Whether the expected owners of all cells are reported, by an engine that predicts them.
     #[serde(default)]
     pub include_ownership: bool,
     /// Whether the network's priors are reported.

@@ -57,6 +57,7 @@ pub fn serve(
         input,
         output,
         identity,
+        predicts_ownership: engine.predicts_ownership(),
         settings,
         waiting: BTreeMap::new(),
         waiting_bytes: 0,
@@ -151,6 +152,8 @@ struct Session<'a> {
     input: &'a mut dyn Input,
     output: &'a mut dyn Write,
     identity: Identity,
+    /// True if the engine predicts the owners of cells.
+    predicts_ownership: bool,
     settings: &'a Settings,
     /// The positions that wait: the highest priority first, then in their order.
     waiting: BTreeMap<(Reverse<i64>, u64), Task>,
@@ -202,7 +205,10 @@ impl Session<'_> {
     }
 
     fn enqueue(&mut self, object: Map<String, Value>, bytes: usize) -> Result<(), FieldMessage> {
-        let (query, warnings) = Query::from_object(object)?;
+        let (query, mut warnings) = Query::from_object(object)?;
+        if query.include_ownership && !self.predicts_ownership {
+            warnings.push(FieldMessage::new("includeOwnership", "the field is ignored: the engine predicts no owners"));
+        }
         let job = Job::new(query, &self.identity, bytes)?;
         for warning in &warnings {
             self.report("warning", Some(&job.id), warning);

@@ -86,6 +86,9 @@ fn without_turns_the_last_position_is_analysed_and_without_options_nothing_is_ad
     for absent in ["policy", "ownership", "noResults"] {
         assert!(responses[0].get(absent).is_none(), "{absent}");
     }
+    for absent in ["pvVisits", "pvEdgeVisits"] {
+        assert!(responses[0]["moveInfos"][0].get(absent).is_none(), "{absent}");
+    }
 }
 
 #[test]

@@ -18,7 +18,8 @@ pub struct GameFile {
     pub game: BoardGame,
     /// The komi, if there is one; the setup of the record has 0 otherwise.
     pub komi: Option<f32>,
-    /// The start and the moves of the main line. The rules of the setup are [`Rules::Usual`].
+    /// The start and the moves of the main line. The rules of the setup are [`Rules::Usual`]. The first player is that
+    /// of `PL`, else that of the first move, else White if there is a handicap (`HA`), else the usual one.
     pub record: Record,
     /// The result, if it is known.
     pub result: Option<GameResult>,
@@ -71,17 +72,15 @@ impl GameFile {
             }
         }
         let has_handicap = root.value("HA").is_some_and(|value| value.trim().parse::<u32>().is_ok_and(|n| n >= 2));
-        let usual_first = match board.plies.first() {
-            Some(ply) => Some(ply.color).filter(|color| *color == Color::White),
-            None => Some(Color::White).filter(|_| has_handicap),
-        };
+        // Black is named too: where there are black stones only, the usual first player is White.
+        let first_player = board.plies.first().map(|ply| ply.color).or(has_handicap.then_some(Color::White));
         let stone = |cell: Cell| board.stones[size.index(cell)].map(|color| Stone { color, cell });
         let setup = Setup {
             size,
             komi: komi.unwrap_or(0.0),
             rules: Rules::Usual,
             stones: size.cells().filter_map(stone).collect(),
-            to_move: to_move.or(usual_first),
+            to_move: to_move.or(first_player),
         };
         let text = |name| root.value(name).filter(|value| !value.is_empty()).map(str::to_owned);
         Ok(Self {

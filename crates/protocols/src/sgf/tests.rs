@@ -38,6 +38,26 @@ comment: with \: colons]
 }
 
 #[test]
+fn the_first_player_is_that_of_the_property_else_of_the_first_move_else_white_with_a_handicap() {
+    let (black, white) = (Some(Color::Black), Some(Color::White));
+    let cases = [
+        ("AB[cc][gg];B[ee];W[cg]", black),
+        ("HA[2]AB[cc][gg];B[ee]", black),
+        ("AB[cc][gg];W[ee]", white),
+        ("AB[cc][gg]PL[W];B[ee]", white),
+        ("AB[cc][gg]PL[B];W[ee]", black),
+        ("HA[2]AB[cc][gg]", white),
+        ("AB[cc][gg]", None),
+        (";B[ee]", black),
+        ("", None),
+    ];
+    for (properties, expected) in cases {
+        let file = read(format!("(;GM[1]SZ[9]{properties})").as_bytes()).unwrap();
+        assert_eq!(file.record.setup.to_move, expected, "{properties}");
+    }
+}
+
+#[test]
 fn other_games_have_their_numbers_sizes_and_moves() {
     let hex = read(b"(;GM[11];B[a2];W[swap-pieces];B[D1];W[resign])").unwrap();
     let played: Vec<Move> = hex.record.plies.iter().map(|ply| ply.played).collect();
