@@ -14,6 +14,7 @@ use service::config::RunSection;
 use service::{ConfigError, SecuritySection};
 
 use crate::gate;
+use crate::ledger::ALPHABETA_DEPTH_MAX;
 use crate::matches;
 use crate::past_versions::Limits;
 use crate::sprt::{self, Sprt};
@@ -24,8 +25,6 @@ const GATE_ERROR_RATE: f64 = 0.05;
 const EPISODES_MIN: usize = 2;
 /// All episodes of a version advance together.
 const EPISODES_MAX: usize = 65_536;
-/// An action of a deeper search could take minutes, during which a drain waits.
-const ALPHABETA_DEPTH_MAX: u8 = 8;
 
 /// The sections of the run file that the arena reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +53,8 @@ pub struct ArenaSection {
     /// The maximum number of solved positions measured per version, spread evenly over those that are bundled with the
     /// game; 0 measures all. In other games with an oracle, up to 300 are drawn from the seed of the run.
     pub positions: usize,
+    /// Whether the seed of the run draws the positions with the oracle of the game, also where some are bundled.
+    pub draw_positions: bool,
     /// The number of rated games per version.
     pub games_per_version: u64,
     /// The number of openings of a match; each is played from both sides.
@@ -112,6 +113,8 @@ impl Default for ArenaSection {
             simulations: 64,
             // 300 positions keep the standard error of a share below 3 points, for a second of work.
             positions: 300,
+            // Runs of the same game are compared on the same positions.
+            draw_positions: false,
             games_per_version: 48,
             // 16 concurrent games fill batches that a CPU evaluates well.
             openings_per_match: 8,
@@ -191,6 +194,9 @@ impl Config {
         }
         let version_interval = Duration::try_from_secs_f64(arena.version_interval_seconds)
             .map_err(|error| ConfigError::invalid("arena.version_interval_seconds", error))?;
+        if arena.draw_positions && !oracles::has_oracle(&game) {
+            return Err(ConfigError::invalid("arena.draw_positions", format!("{} has no oracle", self.run.game)));
+        }
         if arena.positions == 0 {
             arena.positions = usize::MAX;
         }
@@ -301,6 +307,11 @@ mod tests {
         assert!(arena(|arena| arena.episodes = 1).starts_with("arena.episodes: "));
         let hypotheses = arena(|arena| (arena.gate, arena.gate_elo0) = (GateKind::Sprt, 30.0));
         assert!(hypotheses.starts_with("arena.gate_elo0: the hypotheses 30 and 25"), "{hypotheses}");
+        let drawn = refusal(|config| {
+            config.run.game = "go-9".into();
+            config.arena.draw_positions = true;
+        });
+        assert_eq!(drawn, "arena.draw_positions: go-9 has no oracle");
         let rewards = refusal(|config| {
             config.run.game = "catch".into();
             config.arena.gate = GateKind::Elo;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use service::directory::{if_exists, replace};
 use weights::WeightsVersion;
 
-use crate::ledger::{Ledger, Player, Tally};
+use crate::ledger::{Ledger, Player};
 use crate::sprt::{Sprt, State};
 
 /// The file of the accepted version in the run directory.
@@ -40,7 +40,7 @@ pub(crate) enum Rule {
     Sprt {
         /// The test.
         sprt: Sprt,
-        /// The number of games after which an undecided version does not pass.
+        /// The number of games, with those that do not count, after which an undecided version does not pass.
         games_max: u64,
     },
 }
@@ -123,11 +123,12 @@ impl Gate {
                 if difference.is_none_or(|difference| difference.elo >= 0.0) { Verdict::Passes } else { Verdict::Fails }
             }
             Rule::Sprt { sprt, games_max } => {
-                let tally: Tally = ledger.results(player, opponent);
-                match sprt.state(tally) {
+                let results = ledger.results(player, opponent);
+                match sprt.state(results.tally) {
                     State::AcceptH1 => Verdict::Passes,
                     State::AcceptH0 => Verdict::Fails,
-                    State::Continue if tally.games() >= games_max => Verdict::Fails,
+                    // Repeated games are no evidence, but they are games: players that repeat themselves end the test.
+                    State::Continue if results.games() >= games_max => Verdict::Fails,
                     State::Continue => Verdict::Pending,
                 }
             }
@@ -141,7 +142,7 @@ mod tests {
     use weights::WeightsVersion;
 
     use super::{Gate, Rule, Verdict};
-    use crate::ledger::{Ledger, Player, Tally};
+    use crate::ledger::{Ledger, Player, Results, Tally};
     use crate::sprt::{Settings, Sprt};
 
     fn sprt() -> Rule {
@@ -151,12 +152,17 @@ mod tests {
 
     /// Returns the verdict on version 5 with these results against version 4, which is accepted.
     fn verdict(rule: Rule, pairs: [u64; 5]) -> Verdict {
+        verdict_on(rule, Results::from(Tally { pairs }))
+    }
+
+    /// Returns the same verdict on results of which some do not count.
+    fn verdict_on(rule: Rule, results: Results) -> Verdict {
         let folder = TempDir::new().unwrap();
         let mut gate = Gate::open(rule, &folder.path().join("gate.json")).unwrap();
         gate.accept(WeightsVersion(4)).unwrap();
         let mut ledger = Ledger::new("connect_four");
         let [four, five] = [4, 5].map(|version| Player::Version(WeightsVersion(version)));
-        ledger.add(five, four, Tally { pairs });
+        ledger.add(five, four, results);
         ledger.add(four, Player::Random, Tally { pairs: [0, 0, 1, 1, 9] });
         assert_eq!(gate.verdict(&ledger, WeightsVersion(4)), Verdict::Passes);
         assert_eq!(gate.verdict(&ledger, WeightsVersion(3)), Verdict::Fails);
@@ -169,6 +175,15 @@ mod tests {
         assert_eq!(verdict(sprt(), [3, 8, 20, 30, 25]), Verdict::Passes);
         assert_eq!(verdict(sprt(), [25, 30, 20, 8, 3]), Verdict::Fails);
         assert_eq!(verdict(sprt(), [20, 30, 50, 30, 20]), Verdict::Fails, "undecided after all games");
+    }
+
+    #[test]
+    fn repeated_games_decide_nothing_and_end_a_test_that_has_no_others() {
+        let won = |repeated| Results { tally: Tally { pairs: [0, 0, 0, 0, 3] }, repeated };
+        assert_eq!(verdict_on(sprt(), won(146)), Verdict::Pending);
+        assert_eq!(verdict_on(sprt(), won(147)), Verdict::Fails);
+        assert_eq!(verdict_on(Rule::Elo { games: 20 }, won(6)), Verdict::Pending);
+        assert_eq!(verdict_on(Rule::Elo { games: 20 }, won(7)), Verdict::Passes);
     }
 
     #[test]

@@ -13,15 +13,19 @@ use weights::WeightsVersion;
 
 use crate::rating::{Pairing, Prior, Rating, rate};
 
+/// The greatest depth of an alpha-beta opponent. An action of a deeper search could take minutes, during which a drain
+/// waits.
+pub(crate) const ALPHABETA_DEPTH_MAX: u8 = 8;
+
 /// The version of the file format; other versions are rejected.
 const FORMAT: u32 = 2;
 
-/// The results of all games of a run, by pair of players: the lesser player, the greater player, and the tally of the
+/// The results of all games of a run, by pair of players: the lesser player, the greater player, and the results of the
 /// lesser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     game: String,
-    results: BTreeMap<(Player, Player), Tally>,
+    results: BTreeMap<(Player, Player), Results>,
 }
 
 /// A player with its rating.
@@ -57,6 +61,9 @@ struct ResultLine {
     b: Player,
     /// The numbers of openings in whose two games `a` scored 0 to 4 half points.
     pairs: Tally,
+    /// The number of further openings, which do not count. Files of earlier releases lack it.
+    #[serde(default)]
+    repeated: u64,
 }
 
 impl Ledger {
@@ -82,10 +89,10 @@ impl Ledger {
         check(format == FORMAT, format!("form {format}"), format!("form {FORMAT}"))?;
         check(found == game, format!("games of {found}"), format!("games of {game}"))?;
         let mut ledger = Self::new(game);
-        for ResultLine { a, b, pairs } in results {
+        for ResultLine { a, b, pairs, repeated } in results {
             check(a != b, format!("games of {a} against itself"), "games between two".to_owned())?;
             // A duplicate line, which only an edit can produce, counts twice.
-            ledger.add(a, b, pairs);
+            ledger.add(a, b, Results { tally: pairs, repeated });
         }
         Ok(ledger)
     }
@@ -95,9 +102,12 @@ impl Ledger {
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn save(&self, path: &Path, ratings: &[Rated]) -> anyhow::Result<()> {
-        let results = self.results.iter().map(|(&(a, b), &pairs)| ResultLine { a, b, pairs });
-        let document =
-            Document { format: FORMAT, game: self.game.clone(), ratings: ratings.to_vec(), results: results.collect() };
+        let line = |(&(a, b), results): (&(Player, Player), &Results)| {
+            let &Results { tally: pairs, repeated } = results;
+            ResultLine { a, b, pairs, repeated }
+        };
+        let results = self.results.iter().map(line).collect();
+        let document = Document { format: FORMAT, game: self.game.clone(), ratings: ratings.to_vec(), results };
         let mut text = serde_json::to_vec_pretty(&document).expect("numbers and names have a form in JSON");
         text.push(b'\n');
         Ok(replace(path, &text)?)
@@ -107,41 +117,43 @@ impl Ledger {
     ///
     /// # Panics
     /// If both are the same player: such games are no evidence.
-    pub fn add(&mut self, a: Player, b: Player, tally: Tally) {
+    pub fn add(&mut self, a: Player, b: Player, results: impl Into<Results>) {
         assert_ne!(a, b, "a match is between two");
-        let (players, tally) = if a < b { ((a, b), tally) } else { ((b, a), tally.reversed()) };
-        *self.results.entry(players).or_default() += tally;
+        let results = results.into();
+        let (players, results) = if a < b { ((a, b), results) } else { ((b, a), results.reversed()) };
+        *self.results.entry(players).or_default() += results;
     }
 
-    /// Returns the number of games.
+    /// Returns the number of games, those that do not count too.
     pub fn games(&self) -> u64 {
-        self.results.values().map(Tally::games).fold(0, u64::saturating_add)
+        self.results.values().map(Results::games).fold(0, u64::saturating_add)
     }
 
-    /// Returns the number of games of `player`.
+    /// Returns the number of games of `player`, those that do not count too.
     pub fn games_of(&self, player: Player) -> u64 {
         let took_part =
-            |(&(a, b), tally): (&(Player, Player), &Tally)| (a == player || b == player).then(|| tally.games());
+            |(&(a, b), results): (&(Player, Player), &Results)| (a == player || b == player).then(|| results.games());
         self.results.iter().filter_map(took_part).fold(0, u64::saturating_add)
     }
 
-    /// Returns the number of games between two players.
+    /// Returns the number of games between two players, those that do not count too.
     pub fn games_between(&self, a: Player, b: Player) -> u64 {
-        self.results.get(&(a.min(b), a.max(b))).map_or(0, Tally::games)
+        self.results.get(&(a.min(b), a.max(b))).map_or(0, Results::games)
     }
 
     /// Returns all results of `a` against `b`.
-    pub(crate) fn results(&self, a: Player, b: Player) -> Tally {
-        let tally = self.results.get(&(a.min(b), a.max(b))).copied().unwrap_or_default();
-        if a < b { tally } else { tally.reversed() }
+    pub(crate) fn results(&self, a: Player, b: Player) -> Results {
+        let results = self.results.get(&(a.min(b), a.max(b))).copied().unwrap_or_default();
+        if a < b { results } else { results.reversed() }
     }
 
-    /// Returns the players with games, and random play, with their ratings from all games.
+    /// Returns the players with games, and random play, with their ratings from all games that count.
     pub fn ratings(&self) -> Vec<Rated> {
         self.ratings_over(Player::Random)
     }
 
-    /// Returns the strength of `player` relative to `other` from all games; `None` if one of them has no games.
+    /// Returns the strength of `player` relative to `other` from all games that count; `None` if one of them has no
+    /// games.
     pub fn difference(&self, player: Player, other: Player) -> Option<Rated> {
         if self.games_of(other) == 0 {
             return None;
@@ -159,7 +171,10 @@ impl Ledger {
         let index = |player: Player| {
             players.binary_search_by(|other| player.cmp(other)).expect("every player that took part is listed")
         };
-        let pairing = |(&(a, b), &tally): (&(Player, Player), &Tally)| Pairing { a: index(a), b: index(b), tally };
+        let pairing = |(&(a, b), results): (&(Player, Player), &Results)| {
+            let tally = results.tally;
+            Pairing { a: index(a), b: index(b), tally }
+        };
         let pairings: Vec<Pairing> = self.results.iter().map(pairing).collect();
         let ratings = rate(players.len(), index(anchor), &pairings, Prior::WEAK);
         let rated =
@@ -207,8 +222,8 @@ impl FromStr for Player {
     fn from_str(name: &str) -> Result<Self, String> {
         let unknown = || {
             format!(
-                "`{name}` is not a player: expected `random`, `playouts-200`, `alphabeta-3` or a weights version such as \
-                 `v12`"
+                "`{name}` is not a player: expected `random`, `playouts-200`, `alphabeta-3` (a depth from 1 to {ALPHABETA_DEPTH_MAX}) \
+                 or a weights version such as `v12`"
             )
         };
         if name == "random" {
@@ -219,11 +234,46 @@ impl FromStr for Player {
             return simulations.map(|simulations| Self::Playouts { simulations }).ok_or_else(unknown);
         }
         if let Some(depth) = name.strip_prefix("alphabeta-") {
-            let depth = depth.parse().ok().filter(|&depth: &u8| depth > 0);
+            let depth = depth.parse().ok().filter(|depth: &u8| (1..=ALPHABETA_DEPTH_MAX).contains(depth));
             return depth.map(|depth| Self::AlphaBeta { depth }).ok_or_else(unknown);
         }
         let version = name.strip_prefix('v').and_then(|version| version.parse().ok());
         version.map(|version| Self::Version(WeightsVersion(version))).ok_or_else(unknown)
+    }
+}
+
+/// All games of two players, from the point of view of one of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Results {
+    /// The results of the openings that count.
+    pub tally: Tally,
+    /// The number of further openings, which are no evidence because a game repeats an earlier one. They count as games
+    /// played, so that a match between players that repeat themselves ends.
+    pub repeated: u64,
+}
+
+impl Results {
+    /// Returns the number of games played, those that do not count too.
+    pub fn games(&self) -> u64 {
+        self.tally.games().saturating_add(self.repeated.saturating_mul(2))
+    }
+
+    /// Returns the same results from the point of view of the other player.
+    fn reversed(self) -> Self {
+        Self { tally: self.tally.reversed(), ..self }
+    }
+}
+
+impl From<Tally> for Results {
+    fn from(tally: Tally) -> Self {
+        Self { tally, repeated: 0 }
+    }
+}
+
+impl AddAssign for Results {
+    fn add_assign(&mut self, Self { tally, repeated }: Self) {
+        self.tally += tally;
+        self.repeated = self.repeated.saturating_add(repeated);
     }
 }
 
@@ -295,7 +345,7 @@ mod tests {
     use tempfile::TempDir;
     use weights::WeightsVersion;
 
-    use super::{Ledger, Player, Tally};
+    use super::{Ledger, Player, Results, Tally};
 
     const V1: Player = Player::Version(WeightsVersion(1));
     const WEAK: Player = Player::Playouts { simulations: 50 };
@@ -330,15 +380,29 @@ mod tests {
     }
 
     #[test]
+    fn repeated_games_are_played_and_are_no_evidence() {
+        let mut ledger = sample();
+        ledger.add(WEAK, V1, Results { tally: Tally::default(), repeated: 5 });
+        assert_eq!((ledger.games(), ledger.games_of(V1), ledger.games_between(V1, WEAK)), (34, 34, 22));
+        assert_eq!(ledger.results(V1, WEAK), Results { tally: Tally { pairs: [1, 1, 2, 2, 0] }, repeated: 5 });
+        let elo = |ledger: &Ledger| ledger.ratings().iter().map(|rated| rated.elo).collect::<Vec<_>>();
+        assert_eq!(elo(&ledger), elo(&sample()));
+    }
+
+    #[test]
     fn all_games_and_ratings_survive_a_restart() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("ratings.json");
-        let ledger = sample();
+        let mut ledger = sample();
+        ledger.add(V1, WEAK, Results { tally: Tally::default(), repeated: 1 });
         ledger.save(&path, &ledger.ratings()).unwrap();
         let again = Ledger::load(&path, "connect_four").unwrap();
         assert_eq!(again, ledger);
         assert_eq!(again.ratings(), ledger.ratings());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        let line = r#"{"a":"v1","b":"random","pairs":[1,0,2,0,0]}"#;
+        fs::write(&path, format!(r#"{{"format":2,"game":"connect_four","ratings":[],"results":[{line}]}}"#)).unwrap();
+        assert_eq!(Ledger::load(&path, "connect_four").unwrap().games(), 6, "a file of an earlier release");
     }
 
     #[test]
@@ -382,7 +446,7 @@ mod tests {
     #[test]
     fn other_names_are_rejected_and_named() {
         for name in
-            ["", "Random", "playouts-", "playouts-0", "playouts--1", "alphabeta-0", "alphabeta-256", "v", "vx", "12"]
+            ["", "Random", "playouts-", "playouts-0", "playouts--1", "alphabeta-0", "alphabeta-9", "v", "vx", "12"]
         {
             let error = name.parse::<Player>().unwrap_err();
             assert!(error.starts_with(&format!("`{name}` is not a player")), "{error}");

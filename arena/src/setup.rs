@@ -31,15 +31,17 @@ pub(crate) struct Setup<G> {
 }
 
 impl<G: Game> Setup<G> {
-    /// Selects the solved positions that are bundled with the game, at most as many as are configured.
+    /// Selects the solved positions that are bundled with the game, at most as many as are configured; none if they are
+    /// to be drawn.
     pub(crate) fn new(game: G, settings: Settings, backend: Arc<dyn Backend>) -> Self {
-        let bundled = solved::bundled(&game).map(|bundled| accuracy::subset(bundled, settings.arena.positions));
+        let bundled = if settings.arena.draw_positions { None } else { solved::bundled(&game) };
+        let bundled = bundled.map(|bundled| accuracy::subset(bundled, settings.arena.positions));
         let positions = bundled.map(OnceLock::from).unwrap_or_default();
         Self { game, settings, backend, positions }
     }
 
-    /// Draws positions that the seed of the run determines, if none are bundled and the game has an oracle; stops early
-    /// when `pause`, which is called after each of them, breaks.
+    /// Draws positions that the seed of the run determines, if none are selected and the game has an oracle; stops
+    /// early when `pause`, which is called after each of them, breaks.
     pub(crate) fn draw_positions(&self, pause: &mut dyn FnMut() -> ControlFlow<()>) -> ControlFlow<()> {
         if self.positions.get().is_some() {
             return ControlFlow::Continue(());
@@ -115,15 +117,14 @@ impl<G: Game> Setup<G> {
 #[cfg(test)]
 mod tests {
     use evaluator_doubles::Uniform;
-    use games::{Hex, hex};
+    use games::{ConnectFour, Hex, hex};
     use inference::Evaluator;
 
     use super::*;
     use crate::config::Config;
 
-    #[test]
-    fn drawing_positions_ends_when_the_process_drains_and_takes_as_many_as_are_configured() {
-        let rules = Hex::new(hex::Size::MIN);
+    /// Returns the setup of a game that measures 20 positions, with changed settings.
+    fn setup<G: Game>(rules: G, change: impl FnOnce(&mut Config)) -> Setup<G> {
         let observation = rules.spec().observation;
         let build = move |_: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform::new(observation)))
@@ -131,7 +132,26 @@ mod tests {
         let mut config = Config::default();
         config.run.game = rules.spec().name.clone();
         config.arena.positions = 20;
-        let setup = Setup::new(rules, config.settings().unwrap(), Arc::new(build));
+        change(&mut config);
+        Setup::new(rules, config.settings().unwrap(), Arc::new(build))
+    }
+
+    #[test]
+    fn positions_are_bundled_or_drawn_from_the_seed_of_the_run() {
+        let setup = |drawn: bool, seed: u64| {
+            let change = |config: &mut Config| (config.arena.draw_positions, config.run.seed) = (drawn, seed);
+            let setup = setup(ConnectFour::new(), change);
+            assert!(setup.draw_positions(&mut || ControlFlow::Continue(())).is_continue());
+            setup.positions().to_vec()
+        };
+        assert_eq!(setup(false, 1), setup(false, 2));
+        let drawn = setup(true, 1);
+        assert!(drawn.len() == 20 && drawn == setup(true, 1) && drawn != setup(true, 2) && drawn != setup(false, 1));
+    }
+
+    #[test]
+    fn drawing_positions_ends_when_the_process_drains_and_takes_as_many_as_are_configured() {
+        let setup = setup(Hex::new(hex::Size::MIN), |_| ());
         assert!(setup.draw_positions(&mut || ControlFlow::Break(())).is_break() && setup.positions().is_empty());
         assert!(setup.draw_positions(&mut || ControlFlow::Continue(())).is_continue());
         assert_eq!(setup.positions().len(), 20);

@@ -2,6 +2,7 @@
 //!
 //! It has no sockets and no runtime: [`Environment`] provides weights, time and the drain. Start with [`Worker::run`].
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use weights::WeightsVersion;
 use crate::config::Settings;
 use crate::contestant::{BATCHED, Contestant, RandomMover, analysis, draws, fixed_contestant, searcher};
 use crate::gate::{self, Gate, Verdict};
-use crate::ledger::{Ledger, Player, Rated, Tally};
-use crate::matches::{Failure, Opening, Played};
+use crate::ledger::{Ledger, Player, Rated, Results};
+use crate::matches::{Counted, Failure, Opening, Played};
 use crate::outside::Outside;
 use crate::pacer::{Environment, Pacer};
 use crate::past_versions::PastVersions;
@@ -74,6 +75,8 @@ struct Current {
     published: Arc<Published>,
     network: Network,
     adopted: Instant,
+    /// The games against each earlier version that count. They are not kept: after a restart a game may count again.
+    counted: BTreeMap<Player, Counted>,
 }
 
 /// The reason for an incomplete measurement or match.
@@ -297,23 +300,38 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let adopted = self.pacer.now();
         metrics::version(version);
         metrics::evaluator(&network.attributes().name, version);
-        let mut current = Current { published, network, adopted };
-        self.judge(&current.published);
-        let measured = self.measure(&mut current);
+        let mut current = Current { published, network, adopted, counted: BTreeMap::new() };
+        let measured = self.evaluate(&mut current).and_then(|()| {
+            self.judge(&current.published);
+            self.measure(&mut current)
+        });
         self.current = Some(current);
         self.report_measured();
         Ok(measured.map_or_else(|stop| self.settle(stop), ControlFlow::Continue))
     }
 
-    /// Measures solved positions, without search and with it, every line of a tiny game, and the mean return.
+    /// Evaluates a version without search: solved positions, and under a gate the start of the game, because few games
+    /// have solved positions. Only these evaluations, which take little time, precede the first verdict: actors without
+    /// weights wait for it, and weights that fail here are never served.
+    fn evaluate(&mut self, current: &mut Current) -> Result<(), Stop> {
+        let Self { setup, pacer, gate, .. } = self;
+        let version = current.published.manifest.version;
+        if gate.is_some() {
+            setup.searcher(version, 0, &mut current.network).choose(&setup.game, &[setup.game.start()])?;
+        }
+        match pacer.evaluate(version, &mut current.network)? {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stop::Drain),
+        }
+    }
+
+    /// Measures solved positions with search, every line of a tiny game, and the mean return.
     fn measure(&mut self, current: &mut Current) -> Result<(), Stop> {
         let Self { setup, pacer, .. } = self;
         let Settings { game, arena, .. } = &setup.settings;
         let version = current.published.manifest.version;
         let network = &mut current.network;
-        if pacer.evaluate(version, network)?.is_break()
-            || setup.measure_accuracy(version, arena.simulations, network, &mut || pacer.take())?.is_break()
-        {
+        if setup.measure_accuracy(version, arena.simulations, network, &mut || pacer.take())?.is_break() {
             return Err(Stop::Drain);
         }
         if game.entry().exhaustive == Exhaustive::Check {
@@ -413,13 +431,12 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let contestants = [(weaker, draws(1)), (stronger, draws(2))]
             .map(|(player, rng)| fixed_contestant(player, rng).expect("fixed opponents need no weights"));
         let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), 0, &mut draws(3));
-        match self.play(contestants, &openings).context("play between fixed opponents")? {
-            None => Ok(ControlFlow::Break(())),
-            Some(tally) => {
-                self.enter(weaker, stronger, tally);
-                Ok(ControlFlow::Continue(()))
-            }
+        let mut played = Played::default();
+        let flow = self.play(contestants, &openings, &mut played).context("play between fixed opponents")?;
+        if flow.is_continue() {
+            self.enter(weaker, stronger, played.tally_with_repetitions().into());
         }
+        Ok(flow)
     }
 
     /// Returns the random number generators of the next match of a version, by stream.
@@ -428,29 +445,29 @@ impl<G: Game, O: Environment> Worker<G, O> {
         move |stream| draws(seed, version, first.wrapping_add(stream))
     }
 
-    /// Plays a match; `None` if the process drains. Repeated games count: the next match of a version continues the
-    /// sequence of openings by their number.
+    /// Plays a match; breaks if the process drains.
     fn play(
         &mut self,
         [mut a, mut b]: [Box<dyn Contestant<G> + '_>; 2],
         openings: &[Opening<G::Position>],
-    ) -> Result<Option<Tally>, matches::Error> {
-        let mut played = Played::default();
+        played: &mut Played,
+    ) -> Result<ControlFlow<()>, matches::Error> {
         let pause = &mut |_| self.pacer.take();
-        let flow = matches::play(&self.setup.game, [&mut a, &mut b], openings, &mut played, pause);
+        let flow = matches::play(&self.setup.game, [&mut a, &mut b], openings, played, pause);
         metrics::busy(self.pacer.busy());
-        Ok(flow?.is_continue().then(|| played.tally_with_repetitions()))
+        flow
     }
 
     /// Adds a match to the ledger and writes the file; after a failed write, the next write includes both matches.
-    fn enter(&mut self, player: Player, opponent: Player, tally: Tally) {
-        self.ledger.add(player, opponent, tally);
+    fn enter(&mut self, player: Player, opponent: Player, results: Results) {
+        self.ledger.add(player, opponent, results);
         self.ratings = self.ledger.ratings();
         let path = self.setup.settings.run.directory.join(RATINGS);
         log_failure(self.ledger.save(&path, &self.ratings).context("keep the ratings"));
         self.publish_ratings();
+        let Results { tally, repeated } = results;
         let (points, games, elo) = (tally.points(), tally.games(), self.elo_of(player));
-        tracing::info!(%player, %opponent, points, games, elo, "match");
+        tracing::info!(%player, %opponent, points, games, repeated_games = 2 * repeated, elo, "match");
     }
 
     /// Returns random play, then random playouts by ascending budget, then alpha-beta by ascending depth.
@@ -470,8 +487,8 @@ impl<G: Game, O: Environment> Worker<G, O> {
         let played = self.play_against(&mut current, opponent);
         self.current = Some(current);
         match played {
-            Ok(tally) => {
-                self.enter(player, opponent, tally);
+            Ok(results) => {
+                self.enter(player, opponent, results);
                 if was_pending {
                     self.judge_current();
                 }
@@ -536,14 +553,18 @@ impl<G: Game, O: Environment> Worker<G, O> {
         self.setup.network(manifest, &self.past.bytes(manifest)?.into()).map(Some)
     }
 
-    fn play_against(&mut self, current: &mut Current, opponent: Player) -> Result<Tally, Stop> {
+    /// Plays a match of the current version. Two versions search without random draws: a pair of which a game repeats
+    /// an earlier one of the same two is no evidence. All other opponents draw at random, so that a repeated game is a
+    /// new one, and without it short games, which repeat most, would have too small a share.
+    fn play_against(&mut self, current: &mut Current, opponent: Player) -> Result<Results, Stop> {
         let mut network = self.network_of_opponent(opponent).map_err(Stop::Opponent)?;
         let version = current.published.manifest.version;
         let Settings { run, arena, search, .. } = &self.setup.settings;
-        // Every match of a version has different openings, and a repeated match has the same ones.
-        let played = (self.ledger.games_of(current.player()) / 2 % OPENINGS_MAX) as usize;
+        // Every match of a version has different openings, and a repeated match has the same ones. Games that do not
+        // count are among those of the ledger, so that the next match continues the sequence after them too.
+        let skipped = (self.ledger.games_of(current.player()) / 2 % OPENINGS_MAX) as usize;
         let mut rng = draws(run.seed, version, OPENINGS_STREAM);
-        let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), played, &mut rng);
+        let openings = matches::openings(&self.setup.game, self.setup.settings.matches(), skipped, &mut rng);
         let draws = self.draws_of_match(version);
         let settings = || analysis(arena.simulations, search, run.discount, BATCHED);
         let player = searcher(&mut current.network, settings(), draws(1));
@@ -551,7 +572,16 @@ impl<G: Game, O: Environment> Worker<G, O> {
             Some(network) => searcher(network, settings(), draws(2)),
             None => fixed_contestant(opponent, draws(2)).expect("opponents without a network need no weights"),
         };
-        self.play([player, other], &openings)?.ok_or(Stop::Drain)
+        let mut played = Played::after(current.counted.remove(&opponent).unwrap_or_default());
+        if self.play([player, other], &openings, &mut played)?.is_break() {
+            return Err(Stop::Drain);
+        }
+        if !matches!(opponent, Player::Version(_)) {
+            return Ok(played.tally_with_repetitions().into());
+        }
+        let results = played.results();
+        current.counted.insert(opponent, played.into_counted());
+        Ok(results)
     }
 
     /// Handles a measurement that stopped early: weights that cannot be evaluated are not retried.

@@ -1,4 +1,4 @@
-//! The weights versions that a run keeps, and `zerofleet weights`, which lists them.
+//! The weights versions that a run keeps, and `zerofleet weights`, which lists and copies them.
 //!
 //! The learner keeps the newest ones in `weights/`, the arena others in `arena/`: some spread over the run, and the
 //! best rated. [`KeptVersions`] reads both; `play`, `eval` and `match` load a version from it.
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use arena::ledger::{Ledger, Player, Rated};
 use arena::past_versions::{PastVersions, best};
 use fleet::config::{Fleet, load_run};
@@ -20,6 +20,7 @@ use weights::{Digest, Manifest, WeightsVersion};
 
 use crate::screen::MISSING;
 use crate::table::aligned;
+use crate::trained;
 
 /// The number of digits of a digest in the table.
 const DIGEST_DIGITS: usize = 12;
@@ -28,7 +29,7 @@ const SECONDS_MAX: u64 = 253_402_300_799;
 /// The length of a date with hour and minute.
 const MINUTES_LEN: usize = "1970-01-01T00:00".len();
 
-/// Lists the weights versions that a run keeps.
+/// Lists or copies the weights versions that a run keeps.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -50,22 +51,83 @@ enum Request {
         #[arg(long)]
         json: bool,
     },
+    /// Copies a version into a folder, as safetensors beside its manifest, and prints the path of the manifest, which
+    /// `inference.weights` of an inference server takes.
+    Export {
+        /// Name of the run.
+        #[arg(long, value_name = "NAME")]
+        run: String,
+        /// Folder of all runs.
+        #[arg(long, value_name = "FOLDER", default_value = "runs")]
+        runs: PathBuf,
+        /// The version, as zerofleet weights ls lists them [default: the newest].
+        #[arg(long, value_name = "N", value_parser = trained::version)]
+        version: Option<WeightsVersion>,
+        /// The folder for the copy; it is created if there is none.
+        #[arg(long, value_name = "FOLDER")]
+        output: PathBuf,
+    },
 }
 
 impl Args {
-    /// Prints the versions.
+    /// Prints the versions, or copies one.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
-        let Request::Ls { run, runs, json } = self.request;
-        let run = RunDirectory::existing(&runs, &run)?;
-        let versions = list(&run)?;
-        if json {
-            serde_json::to_writer_pretty(&mut *output, &versions)?;
-            writeln!(output)?;
-        } else {
-            write_table(&versions, output)?;
+        match self.request {
+            Request::Ls { run, runs, json } => {
+                let versions = list(&RunDirectory::existing(&runs, &run)?)?;
+                if json {
+                    serde_json::to_writer_pretty(&mut *output, &versions)?;
+                    writeln!(output)?;
+                } else {
+                    write_table(&versions, output)?;
+                }
+            }
+            Request::Export { run, runs, version, output: folder } => {
+                let run = RunDirectory::existing(&runs, &run)?;
+                writeln!(output, "{}", export(&run, version, folder)?.display())?;
+            }
         }
         output.flush().context("write the versions")
     }
+}
+
+/// Copies a version, the newest by default, into a folder, and returns the path of the manifest.
+fn export(run: &RunDirectory, version: Option<WeightsVersion>, folder: PathBuf) -> anyhow::Result<PathBuf> {
+    let (manifest, bytes) = kept(run, version)?;
+    // Nothing is removed from the folder.
+    let copies = Published::new(folder, usize::MAX);
+    let path = copies.manifest_path(manifest.version);
+    ensure!(!path.exists(), "{} exists", path.display());
+    copies.write(&manifest, &bytes)?;
+    Ok(path)
+}
+
+/// Returns a weights version of a run, the newest one by default.
+///
+/// # Errors
+/// If the run does not keep the version or has published none, or the files are damaged.
+pub(crate) fn kept(run: &RunDirectory, version: Option<WeightsVersion>) -> anyhow::Result<(Manifest, Vec<u8>)> {
+    match version {
+        Some(version) => KeptVersions::read(run)?.bytes(version),
+        None => newest(run),
+    }
+}
+
+fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
+    let folder = run.path().join("weights");
+    // Nothing is written here, so the number of versions to keep is irrelevant.
+    let published = Published::new(folder.clone(), usize::MAX);
+    if let Some(newest) = published.newest()? {
+        return Ok(newest);
+    }
+    if published.next_version()?.0 > 1 {
+        bail!(
+            "every weights version in {} is damaged; zerofleet train --run {} publishes a new one",
+            folder.display(),
+            run.name()
+        );
+    }
+    bail!("run {} has published no weights yet; train it with zerofleet train --run {}", run.name(), run.name())
 }
 
 /// The versions that a run keeps.
@@ -111,8 +173,10 @@ impl KeptVersions {
     fn list(&self, ratings: &[Rated], best_max: usize, accepted: Option<WeightsVersion>) -> anyhow::Result<Vec<Kept>> {
         let mut versions: Vec<Kept> = Vec::new();
         for version in self.newest.versions()? {
-            let manifest = self.newest.manifest(version)?;
-            versions.push(Kept::new(&manifest, &self.newest.manifest_path(version), Rule::Newest, ratings)?);
+            let path = self.newest.manifest_path(version);
+            let kept =
+                self.newest.manifest(version).and_then(|manifest| Kept::new(&manifest, &path, Rule::Newest, ratings));
+            versions.extend(unless_removed(kept, &path)?);
         }
         let best = best(self.past.manifests(), ratings, best_max);
         for manifest in self.past.manifests() {
@@ -125,7 +189,7 @@ impl KeptVersions {
                 Some(kept) => kept.kept_by.push(rule),
                 None => {
                     let path = self.past.manifest_path(manifest.version);
-                    versions.push(Kept::new(manifest, &path, rule, ratings)?);
+                    versions.extend(unless_removed(Kept::new(manifest, &path, rule, ratings), &path)?);
                 }
             }
         }
@@ -189,6 +253,14 @@ impl Kept {
             elo_high: rated.map(|rated| rated.high),
             kept_by: vec![rule],
         })
+    }
+}
+
+/// Returns `None` for a version whose manifest is gone: a run that goes on removes some while they are listed.
+fn unless_removed(kept: anyhow::Result<Kept>, manifest: &Path) -> anyhow::Result<Option<Kept>> {
+    match kept {
+        Err(_) if !manifest.exists() => Ok(None),
+        kept => kept.map(Some),
     }
 }
 
@@ -305,6 +377,36 @@ mod tests {
         for part in [" 50 ", &digest[..DIGEST_DIGITS], " 400 ", "300 to 500", "best"] {
             assert!(line.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn a_version_that_is_removed_while_versions_are_listed_is_left_out_and_a_damaged_one_is_an_error() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = run(runs.path());
+        let kept = KeptVersions::read(&run).unwrap();
+        fs::remove_file(run.path().join("arena/v5.json")).unwrap();
+        let versions = kept.list(&[], 1, None).unwrap();
+        assert_eq!(versions.iter().map(|kept| kept.version.0).collect::<Vec<_>>(), [2, 8, 9]);
+        fs::write(kept.newest.manifest_path(WeightsVersion(8)), "{").unwrap();
+        let error = kept.list(&[], 1, None).unwrap_err().to_string();
+        assert!(error.contains("v000008.json"), "{error}");
+        let gone = runs.path().join("v000007.json");
+        assert_eq!(unless_removed(Err(anyhow::anyhow!("read it")), &gone).unwrap(), None);
+    }
+
+    #[test]
+    fn an_exported_version_is_the_one_that_the_run_keeps() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = run(runs.path());
+        let folder = runs.path().join("copies");
+        for (version, of) in [(Some(5), 5), (None, 9)] {
+            let path = export(&run, version.map(WeightsVersion), folder.clone()).unwrap();
+            let (manifest, bytes) = Published::new(folder.clone(), usize::MAX).read(WeightsVersion(of)).unwrap();
+            assert_eq!((manifest.version.0, bytes), (of, vec![of as u8]));
+            assert_eq!(path, folder.join(format!("v{of:06}.json")));
+        }
+        let again = export(&run, Some(WeightsVersion(5)), folder.clone()).unwrap_err().to_string();
+        assert_eq!(again, format!("{} exists", folder.join("v000005.json").display()));
     }
 
     #[test]

@@ -44,12 +44,16 @@ mod tune;
 mod watch;
 mod write_failures;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use service::Drain;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The exit status of a program that an interrupt has ended, as shells give it: 128 and the number of SIGINT.
+const EXIT_INTERRUPTED: i32 = 130;
 
 /// Trains game-playing networks from nothing, and shows what they have learnt.
 #[derive(Debug, clap::Parser)]
@@ -103,6 +107,28 @@ impl Cli {
         }?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Does as [`drain_on_signals`] for a command whose steps may be long: the second signal ends the process at once.
+fn drain_or_exit_on_signals() -> anyhow::Result<(Runtime, Drain)> {
+    let (runtime, drain) = drain_on_signals()?;
+    let listen = || -> std::io::Result<_> { Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)) };
+    let (mut interrupt, mut terminate) = runtime.block_on(async { listen() }).context("listen to signals")?;
+    runtime.spawn(async move {
+        for is_first in [true, false] {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if is_first {
+                let message = "ends after the moves under way; Ctrl-C again ends at once";
+                // Without a standard error the message is lost, and nothing else.
+                drop(writeln!(io::stderr(), "{message}"));
+            }
+        }
+        std::process::exit(EXIT_INTERRUPTED);
+    });
+    Ok((runtime, drain))
 }
 
 /// Returns a drain that starts on SIGINT or SIGTERM, and the runtime that handles only these signals.

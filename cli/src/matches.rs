@@ -13,6 +13,7 @@ mod picture;
 mod record;
 mod report;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -182,7 +183,7 @@ impl Args {
     /// Plays all games and prints the report.
     pub(crate) fn run(self, output: &mut impl Write) -> anyhow::Result<()> {
         let settings = self.settings()?;
-        let (_runtime, drain) = crate::drain_on_signals()?;
+        let (_runtime, drain) = crate::drain_or_exit_on_signals()?;
         let (game, contenders) = self.contenders(&drain)?;
         let rules = game.rules();
         let game_files = self.sgf.as_ref().map(|folder| GameFiles::create(folder, &rules)).transpose()?;
@@ -226,6 +227,13 @@ impl Args {
             }
         }
         self.engines.check(&self.players)?;
+        let evaluated = self.players.iter().filter(|entry| !self.engines.has(&entry.player));
+        let runs: BTreeSet<&str> = evaluated.filter_map(|entry| entry.player.run()).map(String::as_str).collect();
+        ensure!(
+            self.options.inference.is_none() || runs.len() < 2,
+            "--inference: a server evaluates with its own weights, not with those of {}",
+            runs.into_iter().collect::<Vec<_>>().join(" and ")
+        );
         let sprt = self.sprt.map(|Hypotheses { elo0, elo1 }| {
             ensure!(self.players.len() == 2, "--sprt: ends the match of two players, not of {}", self.players.len());
             Sprt::new(sprt::Settings { elo0, elo1, alpha: self.alpha, beta: self.beta }).context("--sprt")

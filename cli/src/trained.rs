@@ -7,22 +7,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use bridge::EnvironmentSection;
 use bytes::Bytes;
 use evaluators::{Backend, BatchMax, Calibration, Host, Invalid, Network, Store, Threads};
 use game::Game;
 use games::GameKind;
 use inference::{Attributes, DevicePreference, Evaluator, LatentModel, PrecisionPreference};
-use learner::published::Published;
 use network_cpu::KernelPreference;
 use proto::security::use_credentials;
 use selfplay::SearchSettings;
 use service::config::{RunSection, Sources};
 use weights::{Manifest, WeightsVersion};
 
-use crate::kept_versions::KeptVersions;
-use crate::{own_server, remote};
+use crate::{kept_versions, own_server, remote};
 use fleet::config::Fleet;
 use fleet::run_directory::RunDirectory;
 
@@ -259,30 +257,10 @@ fn weights_for(
     version: Option<WeightsVersion>,
     game: &GameKind,
 ) -> anyhow::Result<(Manifest, Vec<u8>)> {
-    let (manifest, bytes) = match version {
-        Some(version) => KeptVersions::read(run)?.bytes(version)?,
-        None => newest(run)?,
-    };
+    let (manifest, bytes) = kept_versions::kept(run, version)?;
     let on_board = evaluators::suited(&manifest, game.rules().spec());
     let on_board = on_board.with_context(|| format!("use weights {} of run {}", manifest.version, run.name()))?;
     Ok((on_board, bytes))
-}
-
-fn newest(run: &RunDirectory) -> anyhow::Result<(Manifest, Vec<u8>)> {
-    let folder = run.path().join("weights");
-    // Nothing is written here, so the number of versions to keep is irrelevant.
-    let published = Published::new(folder.clone(), usize::MAX);
-    if let Some(newest) = published.newest()? {
-        return Ok(newest);
-    }
-    if published.next_version()?.0 > 1 {
-        bail!(
-            "every weights version in {} is damaged; zerofleet train --run {} publishes a new one",
-            folder.display(),
-            run.name()
-        );
-    }
-    bail!("run {} has published no weights yet; train it with zerofleet train --run {}", run.name(), run.name())
 }
 
 #[cfg(test)]
@@ -290,6 +268,7 @@ pub(crate) mod tests {
     use std::fs;
     use std::path::Path;
 
+    use learner::published::Published;
     use network::{Entry, LatentLayers, Layer, Layers, Role, Tensor};
     use selfplay::SearchAlgorithm;
     use weights::{Architecture, Digest, HeadKind, Model};

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use game::{Action, Outcome, Player};
 
-use crate::ledger::Tally;
+use crate::ledger::{Results, Tally};
 
 /// A finished game.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,8 @@ pub struct Pair {
     pub opening_plies: usize,
     /// The games: the first with contestant 0 as the first player, the second with sides exchanged.
     pub games: [PlayedGame; 2],
-    /// Whether an earlier pair of the match has the same two games, move by move. Such a pair is no evidence.
+    /// Whether one of the games repeats, move by move and from the same side, a game that counts. Such a pair is no
+    /// evidence: the repeated game would count twice, and the other one alone would favour a side.
     pub is_repeated: bool,
 }
 
@@ -60,8 +61,15 @@ pub struct Played {
     void: Vec<VoidOpening>,
     /// The number of openings from which games have begun.
     openings: usize,
-    /// The actions of the two games of each pair.
-    seen: HashSet<[Vec<Action>; 2]>,
+    counted: Counted,
+}
+
+/// The games of two contestants that count as evidence, those of earlier matches too.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counted {
+    /// The actions of each game, by the contestant that is the first player: two players that exchange sides and play
+    /// the same moves have played two games.
+    games: [HashSet<Vec<Action>>; 2],
 }
 
 impl PlayedGame {
@@ -93,7 +101,31 @@ impl Pair {
     }
 }
 
+impl Counted {
+    /// Counts the two games of an opening, unless one of them repeats a game that counts; returns whether it does. A
+    /// game of a pair that does not count is not entered, so that it can count with a later pair.
+    fn insert(&mut self, games: &[PlayedGame; 2]) -> bool {
+        let is_new = self.games.iter().zip(games).all(|(counted, game)| !counted.contains(&game.actions));
+        if is_new {
+            self.games.iter_mut().zip(games).for_each(|(counted, game)| {
+                counted.insert(game.actions.clone());
+            });
+        }
+        is_new
+    }
+}
+
 impl Played {
+    /// Returns a match without games yet, between two contestants of earlier matches whose games count.
+    pub(crate) fn after(counted: Counted) -> Self {
+        Self { counted, ..Self::default() }
+    }
+
+    /// Returns the games that count, those of earlier matches too.
+    pub(crate) fn into_counted(self) -> Counted {
+        self.counted
+    }
+
     /// Counts openings from which games begin, and returns the index of the first of them.
     pub(super) fn begin(&mut self, openings: usize) -> usize {
         let first = self.openings;
@@ -103,7 +135,7 @@ impl Played {
 
     /// Adds the two games of an opening.
     pub(super) fn add(&mut self, opening: usize, opening_plies: usize, games: [PlayedGame; 2]) {
-        let is_repeated = !self.seen.insert(games.each_ref().map(|game| game.actions.clone()));
+        let is_repeated = !self.counted.insert(&games);
         self.pairs.push(Pair { opening, opening_plies, games, is_repeated });
     }
 
@@ -124,22 +156,28 @@ impl Played {
         &self.void
     }
 
-    /// Returns the results from the point of view of contestant 0, in which pairs with identical moves count once.
+    /// Returns the results from the point of view of contestant 0, without the pairs that [repeat](Pair::is_repeated) a
+    /// game.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally_of(|pair| !pair.is_repeated)
     }
 
-    /// Returns the results of all pairs, repeated ones too.
+    /// Returns the results of all pairs, repeated ones too: between contestants that draw at random these are evidence.
     #[must_use]
     pub fn tally_with_repetitions(&self) -> Tally {
         self.tally_of(|_| true)
     }
 
-    /// Returns the number of games that repeat those of an earlier pair move by move.
+    /// Returns the number of games that do not count: both games of each pair that [repeats](Pair::is_repeated) a game.
     #[must_use]
     pub fn repeated_games(&self) -> usize {
         2 * self.pairs.iter().filter(|pair| pair.is_repeated).count()
+    }
+
+    /// Returns the results from the point of view of contestant 0, with the number of pairs that do not count.
+    pub(crate) fn results(&self) -> Results {
+        Results { tally: self.tally(), repeated: self.repeated_games() as u64 / 2 }
     }
 
     fn tally_of(&self, counts: impl Fn(&Pair) -> bool) -> Tally {

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Failure, GameEnd, Ongoing, Opening, Participant, Played, Reply, Settings, VoidOpening, openings, play};
 use crate::contestant::{Contestant, PlayoutMover, RandomMover};
-use crate::ledger::Tally;
+use crate::ledger::{Results, Tally};
 
 fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
@@ -28,6 +28,11 @@ fn start<G: Game>(game: &G) -> Opening<G::Position> {
     Opening { actions: Vec::new(), position: game.start() }
 }
 
+fn after<G: Game>(game: &G, plies: &[u16]) -> Opening<G::Position> {
+    let actions: Vec<Action> = plies.iter().copied().map(Action).collect();
+    Opening { position: game.replay(&actions).unwrap(), actions }
+}
+
 /// A contestant that plays the lowest legal action.
 pub(crate) struct Lowest;
 
@@ -39,6 +44,20 @@ impl<G: Game> Contestant<G> for Lowest {
             legal[0]
         };
         Ok(positions.iter().map(lowest).collect())
+    }
+}
+
+/// A contestant that plays the highest legal action.
+struct Highest;
+
+impl<G: Game> Contestant<G> for Highest {
+    fn choose(&mut self, game: &G, positions: &[G::Position]) -> Result<Vec<Action>, inference::Error> {
+        let mut legal = Vec::new();
+        let highest = |position| {
+            game.legal_actions(position, &mut legal);
+            legal[legal.len() - 1]
+        };
+        Ok(positions.iter().map(highest).collect())
     }
 }
 
@@ -152,12 +171,42 @@ fn a_pair_that_repeats_an_earlier_one_move_by_move_counts_once_also_over_several
     assert_eq!((openings, played.repeated_games()), ([1, 3], 4));
 }
 
+/// The lowest action of the first contestant as the first player is 0, and the highest of the other one is 8.
+#[test]
+fn a_pair_of_which_one_game_repeats_a_counted_one_from_the_same_side_does_not_count() {
+    let game = TicTacToe::new();
+    let repeated = |openings: &[&[u16]]| -> Vec<bool> {
+        let from: Vec<_> = openings.iter().map(|plies| after(&game, plies)).collect();
+        let played = played(&game, [&mut Lowest, &mut Highest], &from);
+        let repeated: Vec<bool> = played.pairs().iter().map(|pair| pair.is_repeated).collect();
+        let count = repeated.iter().filter(|&&is_repeated| is_repeated).count();
+        assert_eq!((played.tally().openings(), played.repeated_games()), ((from.len() - count) as u64, 2 * count));
+        repeated
+    };
+    assert_eq!(repeated(&[&[], &[0]]), [false, true]);
+    assert_eq!(repeated(&[&[], &[8]]), [false, true]);
+    assert_eq!(repeated(&[&[], &[4], &[1]]), [false; 3]);
+    // From 0 and from 0, 1 the second game is the same one, which does not count with the second pair.
+    assert_eq!(repeated(&[&[], &[0], &[0, 1]]), [false, true, false]);
+}
+
+#[test]
+fn a_match_counts_no_game_that_an_earlier_one_of_the_same_contestants_counts() {
+    let game = TicTacToe::new();
+    let earlier = played(&game, [&mut Lowest, &mut Highest], &[start(&game)]);
+    let mut played = Played::after(earlier.into_counted());
+    let from = [start(&game), after(&game, &[4])];
+    let go_on = &mut |_: usize| ControlFlow::Continue(());
+    let _ = play(&game, [&mut Lowest, &mut Highest], &from, &mut played, go_on).unwrap();
+    let Results { tally, repeated } = played.results();
+    assert_eq!((tally.openings(), repeated, played.repeated_games()), (1, 1, 2));
+}
+
 #[test]
 fn a_match_that_is_stopped_keeps_the_pairs_whose_games_are_over() {
     let game = TicTacToe::new();
     // From the second opening the player to move wins at once.
-    let actions = [0, 3, 1, 4].map(Action).to_vec();
-    let near = Opening { position: game.replay(&actions).unwrap(), actions };
+    let near = after(&game, &[0, 3, 1, 4]);
     let (mut played, mut left) = (Played::default(), Vec::new());
     let mut pause = |games: usize| {
         left.push(games);

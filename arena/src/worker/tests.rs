@@ -1,7 +1,7 @@
 //! Tests of the worker in a scripted environment: published versions, a clock that advances only by sleeping, a drain.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use service::config::RunSection;
 use tempfile::TempDir;
 use weights::{Architecture, Digest, Manifest, WeightsVersion};
 
-use super::Worker;
+use super::{Current, Worker};
 use crate::chain::Chain;
 use crate::config::{ArenaSection, Config, GateKind};
 use crate::ledger::{Ledger, Player, Tally};
@@ -24,6 +24,7 @@ use crate::pacer::Environment;
 use crate::past_versions::{Limits, PastVersions};
 
 mod learned;
+mod regressions;
 
 /// An evaluator with uniform priors, or one that fails.
 struct Uniform {
@@ -81,6 +82,8 @@ struct Script {
     now: Instant,
     newest: Option<Arc<Published>>,
     coming: VecDeque<Arc<Published>>,
+    /// Weights that arrive in the first sleep after the first ones, an hour later.
+    hurried: Option<Arc<Published>>,
     /// The number of sleeps after which the process drains, if any.
     sleeps_left: usize,
     /// The versions that the gate has passed.
@@ -90,7 +93,7 @@ struct Script {
 impl Script {
     fn new(versions: impl IntoIterator<Item = Arc<Published>>, sleeps_left: usize) -> Self {
         let coming = versions.into_iter().collect();
-        Self { now: Instant::now(), newest: None, coming, sleeps_left, accepted: Rc::default() }
+        Self { now: Instant::now(), newest: None, coming, hurried: None, sleeps_left, accepted: Rc::default() }
     }
 }
 
@@ -105,6 +108,12 @@ impl Environment for Script {
 
     fn sleep(&mut self, duration: Duration) -> ControlFlow<()> {
         self.now += duration;
+        if self.newest.is_some()
+            && let Some(published) = self.hurried.take()
+        {
+            self.newest = Some(published);
+            self.now += Duration::from_secs(3600);
+        }
         self.sleeps_left = self.sleeps_left.saturating_sub(1);
         if self.sleeps_left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -126,17 +135,33 @@ impl Environment for Script {
 
 struct Stage {
     folder: TempDir,
-    /// The depths of opponents that search with alpha-beta.
-    alphabeta: Vec<u8>,
+    /// The settings, without the gate.
+    arena: ArenaSection,
 }
 
 impl Stage {
     fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), alphabeta: Vec::new() }
+        let arena = ArenaSection {
+            simulations: 8,
+            games_per_version: 12,
+            openings_per_match: 2,
+            opening_plies_max: 2,
+            playouts: vec![10],
+            past_versions: 2,
+            best_versions: 0,
+            cpu_share: 0.5,
+            gate_games_max: 8,
+            ..ArenaSection::default()
+        };
+        Self { folder: TempDir::new().unwrap(), arena }
     }
 
     fn ledger(&self) -> Ledger {
         Ledger::load(&self.folder.path().join("ratings.json"), "tic_tac_toe").unwrap()
+    }
+
+    fn save(&self, ledger: &Ledger) {
+        ledger.save(&self.folder.path().join("ratings.json"), &ledger.ratings()).unwrap();
     }
 
     fn past(&self) -> PastVersions {
@@ -150,31 +175,25 @@ impl Stage {
 
     /// Runs a worker with a gate, and returns the versions that it has passed.
     fn run_with(&self, gate: GateKind, versions: impl IntoIterator<Item = Arc<Published>>, sleeps: usize) -> Vec<u64> {
-        let game = TicTacToe::new();
-        let environment = Script::new(versions, sleeps);
+        self.run_in(gate, Script::new(versions, sleeps))
+    }
+
+    /// Runs a worker in an environment, and returns the versions that its gate has passed.
+    fn run_in(&self, gate: GateKind, environment: Script) -> Vec<u64> {
         let accepted = Rc::clone(&environment.accepted);
+        self.open(gate, environment).run().unwrap();
+        Rc::unwrap_or_clone(accepted).into_inner()
+    }
+
+    fn open(&self, gate: GateKind, environment: Script) -> Worker<TicTacToe, Script> {
         let build = |manifest: &Manifest, _: &Bytes| -> Result<Box<dyn Evaluator>, evaluators::Error> {
             Ok(Box::new(Uniform { breaks: manifest.version.0 == 13 }))
         };
         let run =
             RunSection { game: "tic_tac_toe".into(), directory: self.folder.path().into(), ..RunSection::default() };
-        let arena = ArenaSection {
-            simulations: 8,
-            games_per_version: 12,
-            openings_per_match: 2,
-            opening_plies_max: 2,
-            playouts: vec![10],
-            alphabeta: self.alphabeta.clone(),
-            past_versions: 2,
-            best_versions: 0,
-            cpu_share: 0.5,
-            gate,
-            gate_games_max: 8,
-            ..ArenaSection::default()
-        };
+        let arena = ArenaSection { gate, ..self.arena.clone() };
         let settings = Config { run, arena, ..Config::default() }.settings().unwrap();
-        Worker::open(game, settings, Arc::new(build), environment).unwrap().run().unwrap();
-        Rc::unwrap_or_clone(accepted).into_inner()
+        Worker::open(TicTacToe::new(), settings, Arc::new(build), environment).unwrap()
     }
 
     fn games_of(&self, version: u64) -> u64 {
@@ -215,7 +234,8 @@ fn fixed_opponents_meet_their_neighbours_once_so_that_the_scale_does_not_hang_on
 
 #[test]
 fn opponents_by_alpha_beta_are_rated_beside_the_others() {
-    let stage = Stage { alphabeta: vec![1, 2], ..Stage::new() };
+    let mut stage = Stage::new();
+    stage.arena.alphabeta = vec![1, 2];
     stage.run([version(1)], FOR_EVER);
     let ledger = stage.ledger();
     let depth = |depth| Player::AlphaBeta { depth };
@@ -257,7 +277,7 @@ fn an_earlier_version_that_returns_nan_is_removed_and_its_opponent_plays_all_its
     stage.past().keep(&earlier.manifest, &earlier.bytes, &[]).unwrap();
     let mut ledger = stage.ledger();
     ledger.add(Player::Version(WeightsVersion(13)), Player::Random, Tally { pairs: [0, 0, 1, 0, 1] });
-    ledger.save(&stage.folder.path().join("ratings.json"), &ledger.ratings()).unwrap();
+    stage.save(&ledger);
     stage.run([version(14)], FOR_EVER);
     assert_eq!(stage.games_of(14), 12);
     assert!(stage.past().manifests().is_empty(), "{:?}", stage.past().manifests());
@@ -292,8 +312,41 @@ fn a_version_that_its_games_show_to_be_stronger_passes_and_is_served_again_after
     let mut ledger = stage.ledger();
     let [one, two] = [1, 2].map(|version| Player::Version(WeightsVersion(version)));
     ledger.add(two, one, Tally { pairs: [0, 2, 10, 20, 20] });
-    ledger.save(&stage.folder.path().join("ratings.json"), &ledger.ratings()).unwrap();
+    stage.save(&ledger);
     assert_eq!(stage.run_with(GateKind::Sprt, [version(1), version(2)], FOR_EVER), [1, 2]);
     assert_eq!(stage.run_with(GateKind::Sprt, [], FOR_EVER), [2]);
     assert!(stage.past().manifests().iter().any(|manifest| manifest.version.0 == 2), "its bytes are kept");
+}
+
+#[test]
+fn the_first_version_does_not_pass_the_gate_if_it_returns_nan() {
+    assert_eq!(Stage::new().run_with(GateKind::Sprt, [version(13), version(14)], FOR_EVER), [14]);
+}
+
+/// Returns the numbers of openings that count and that do not, in two matches of version 2 against an opponent. The
+/// first match is not in the ledger, so that both have the same opening and the same random draws.
+fn openings_of_a_repeated_match(opponent: Player) -> [(u64, u64); 2] {
+    let mut stage = Stage::new();
+    stage.arena.openings_per_match = 1;
+    let earlier = version(1);
+    stage.past().keep(&earlier.manifest, &earlier.bytes, &[]).unwrap();
+    let mut worker = stage.open(GateKind::None, Script::new([], FOR_EVER));
+    let (published, adopted) = (version(2), Instant::now());
+    let network = worker.setup.network(&published.manifest, &published.bytes).unwrap();
+    let mut current = Current { published, network, adopted, counted: BTreeMap::new() };
+    [(); 2].map(|()| {
+        let results = worker.play_against(&mut current, opponent).ok().unwrap();
+        (results.tally.openings(), results.repeated)
+    })
+}
+
+#[test]
+fn a_pair_of_two_versions_that_repeats_one_of_an_earlier_match_is_no_evidence() {
+    assert_eq!(openings_of_a_repeated_match(Player::Version(WeightsVersion(1))), [(1, 0), (0, 1)]);
+}
+
+#[test]
+fn a_repeated_game_against_an_opponent_that_draws_at_random_is_evidence() {
+    assert_eq!(openings_of_a_repeated_match(Player::Random), [(1, 0), (1, 0)]);
+    assert_eq!(openings_of_a_repeated_match(Player::Playouts { simulations: 10 }), [(1, 0), (1, 0)]);
 }

@@ -67,7 +67,7 @@ impl FromStr for Entry {
                 (rest, Some(number.map_err(|_| wrong("simulations behind `:`, as in first:400"))?))
             }
         };
-        if let Some(player) = fixed(rest) {
+        if let Some(player) = fixed(rest)? {
             let entry = Self { name, player: EntryPlayer::Fixed(player) };
             return if simulations.is_none() { Ok(entry) } else { Err(wrong("a budget behind a run only")) };
         }
@@ -82,9 +82,19 @@ impl FromStr for Entry {
     }
 }
 
-/// Returns the player without a network that has this name.
-fn fixed(name: &str) -> Option<ledger::Player> {
-    name.parse().ok().filter(|player| !matches!(player, ledger::Player::Version(_)))
+/// Returns the player without a network that has this name, and `None` for the name of a run.
+///
+/// # Errors
+/// If the name is that of such a player with a number that it cannot have: `alphabeta-20`.
+fn fixed(name: &str) -> Result<Option<ledger::Player>, String> {
+    match name.parse() {
+        Ok(ledger::Player::Version(_)) => Ok(None),
+        Ok(player) => Ok(Some(player)),
+        Err(error) => {
+            let kind = name.trim_end_matches(|character: char| character.is_ascii_digit());
+            if kind.len() < name.len() && ["playouts-", "alphabeta-"].contains(&kind) { Err(error) } else { Ok(None) }
+        }
+    }
 }
 
 /// A player of a match.
@@ -204,6 +214,7 @@ mod tests {
             ("first@12", run("first", Some(12), None)),
             ("first@v12:400", run("first", Some(12), Some(400))),
             ("v3:0", run("v3", None, Some(0))),
+            ("alphabeta-run", run("alphabeta-run", None, None)),
             ("random", EntryPlayer::Fixed(ledger::Player::Random)),
             ("playouts-50", EntryPlayer::Fixed(ledger::Player::Playouts { simulations: 50 })),
         ] {
@@ -214,6 +225,8 @@ mod tests {
             ("first@new", "a version behind `@`"),
             ("first:many", "simulations behind `:`"),
             ("random:50", "a budget behind a run only"),
+            ("alphabeta-20", "a depth from 1 to 8"),
+            ("playouts-0", "expected `random`"),
         ] {
             let error = text.parse::<Entry>().unwrap_err();
             assert!(error.contains(reason) && error.contains(text), "{error}");

@@ -111,7 +111,8 @@ fn tree(
         tree.annotate(0, Property::new("DT", date));
     }
     let forfeit = record.forfeit().map(|(_, reason)| format!("forfeited: {reason}"));
-    let repeated = pair.is_repeated.then(|| "repeats an earlier opening move by move and does not count".to_owned());
+    let repeated = "does not count: a game of this opening repeats an earlier one move by move";
+    let repeated = pair.is_repeated.then(|| repeated.to_owned());
     let comments: Vec<String> = forfeit.into_iter().chain(repeated).collect();
     if !comments.is_empty() {
         tree.annotate(0, Property::new("C", comments.join("\n")));

@@ -80,7 +80,7 @@ pub(super) struct PairingReport {
     pub(super) b: usize,
     /// The number of games, without repeated ones.
     pub(super) games: u64,
-    /// The number of games that repeat those of an earlier opening move by move, and do not count.
+    /// The number of games that do not count, because a game of their opening repeats an earlier one move by move.
     pub(super) repeated_games: usize,
     /// The points of player `a`.
     pub(super) points: f64,
@@ -265,7 +265,7 @@ fn write_repeated(games: usize, output: &mut impl Write) -> io::Result<()> {
     if games == 0 {
         return Ok(());
     }
-    writeln!(output, "{games} games repeat those of an earlier opening move by move and do not count")
+    writeln!(output, "{games} games do not count: a game of their opening repeats an earlier one move by move")
 }
 
 fn write_sprt(sprt: &SprtReport, first: &str, second: &str, output: &mut impl Write) -> io::Result<()> {

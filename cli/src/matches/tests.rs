@@ -1,8 +1,10 @@
 //! Tests of the command between evaluators that need no training.
 
+use std::collections::HashSet;
 use std::fs;
 
 use arena::ledger;
+use arena::matches::Pair;
 use arena::notation::Notation;
 use clap::Parser as _;
 use evaluator_doubles::{Fault, Faulty, Uniform};
@@ -138,10 +140,12 @@ fn games_with_identical_moves_count_once() {
     let pairing = &report.pairings[0];
     assert_eq!(pairing.games + pairing.repeated_games as u64, 2000);
     assert!(pairing.repeated_games > 0, "{pairing:?}");
-    let games: std::collections::HashSet<_> =
-        played[0].pairs().iter().map(|pair| pair.games.each_ref().map(|game| &game.actions)).collect();
-    assert_eq!(2 * games.len() as u64, pairing.games);
-    assert!(text(&report).contains("games repeat those of an earlier opening move by move"));
+    let (repeated, counted): (Vec<_>, Vec<_>) = played[0].pairs().iter().partition(|pair| pair.is_repeated);
+    let games = |pair: &'_ Pair| [0, 1].map(|first| (first, pair.games[first].actions.clone()));
+    let counted: HashSet<_> = counted.into_iter().flat_map(games).collect();
+    assert_eq!(counted.len() as u64, pairing.games);
+    assert!(repeated.into_iter().all(|pair| games(pair).iter().any(|game| counted.contains(game))));
+    assert!(text(&report).contains("games do not count: a game of their opening repeats an earlier one move by move"));
 }
 
 #[test]
@@ -236,6 +240,7 @@ fn options_out_of_range_are_refused_and_named() {
         (vec!["a", "b", "--sprt=-5,5", "--alpha", "0.7"], "alpha: must be above 0"),
         (vec!["a", "b", "--csv", "no/such/folder/games.csv"], "--csv: there is no folder no/such/folder"),
         (vec!["a", "b", "c", "--sprt", "0,20"], "--sprt: ends the match of two players, not of 3"),
+        (vec!["a", "b", "--inference", "http://127.0.0.1:1"], "with its own weights, not with those of a and b"),
         (vec!["a", "b", "--engine", "c=gnugo"], "--engine: c is no player of the match"),
         (vec!["a", "b:4", "--engine", "b=gnugo"], "b:4: the engine b has neither weights versions nor simulations"),
         (vec!["a", "b", "--engine", "b=x", "--engine", "b=y"], "--engine: b is named twice"),
@@ -247,6 +252,9 @@ fn options_out_of_range_are_refused_and_named() {
     }
     assert_eq!(parsed(&["a", "b"]).settings().unwrap().matches.openings, 100);
     assert_eq!(parsed(&["a", "b", "--sprt", "-5,5"]).settings().unwrap().matches.openings, GAMES_MAX / 2);
+    for one_run in [vec!["a:9", "a:90", "random"], vec!["a", "b", "--engine", "b=gnugo"]] {
+        parsed(&[one_run, vec!["--inference", "http://127.0.0.1:1"]].concat()).settings().unwrap();
+    }
     assert!(Cli::try_parse_from(["zerofleet", "match", "a"]).is_err());
     for engine in ["gnugo", "random=gnugo", "a@2=gnugo", "=gnugo", "b=", "b='gnugo"] {
         let words = ["zerofleet", "match", "a", "b", "--engine", engine];
