@@ -158,6 +158,9 @@ pub(crate) fn mean_return(r: &RunMetrics) -> String {
 
 /// Formats the losses; the total is weighted, and the losses of reward and consistency are those of a learned model.
 pub(crate) fn losses(r: &RunMetrics) -> String {
+    if r.loss_total.is_none() {
+        return "no training step yet".to_owned();
+    }
     let [total, policy, value] = [r.loss_total, r.loss_policy, r.loss_value].map(precise);
     let learned = |name: &str, loss: Option<f64>| {
         loss.filter(|&loss| loss > 0.0).map(|loss| format!(" · {name} {loss:.3}")).unwrap_or_default()

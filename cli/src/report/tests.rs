@@ -146,7 +146,7 @@ fn unknown_values_have_no_row_or_are_shown_as_missing() {
     let summary = summary(RunMetrics::default());
     assert_eq!(row(&summary, "solved positions, raw policy"), None);
     assert_eq!(row(&summary, "time of actor"), None);
-    assert_eq!(row(&summary, "loss").unwrap(), "–: policy – · value –");
+    assert_eq!(row(&summary, "loss").unwrap(), "no training step yet");
     assert_eq!(row(&summary, "held-out games"), None);
 }
 
