@@ -29,6 +29,16 @@ const NOT_SANITISED: [&str; 7] = [
     "training_reduces_the_losses",
 ];
 
+/// The jobs that take minutes, which begin first, so that the last to end is a short one.
+const LONGEST: [&str; 6] = [
+    "crates/network-torch network_torch",
+    "learner learner",
+    "tests system compose",
+    "tests system environments",
+    "tests system learning_catch",
+    "xtask xtask",
+];
+
 /// The number of jobs whose durations are printed at the end.
 const SLOWEST: usize = 15;
 
@@ -104,6 +114,9 @@ fn run_with(root: &Path, filter: Option<&str>, mut jobs: Vec<Job>) -> Result<Sum
     examples.args(filter);
     background.push(Job { name: "examples".to_owned(), command: examples });
 
+    for jobs in [&mut jobs, &mut background] {
+        jobs.sort_by_key(|job| !LONGEST.contains(&job.name.as_str()));
+    }
     // One failing binary does not hide the results of the others.
     let mut ended = jobs::run(jobs, background, together());
     let mut summary = Summary::default();
