@@ -55,8 +55,11 @@ pub fn run(root: &Path) -> Result<()> {
     });
     step("docs", &mut || {
         let mut docs = workspace::cargo(root);
-        // The example is there for the same features as above, for the same reason; programs have no documentation.
-        docs.args(["doc", "--workspace", "--no-deps", "--lib", "--example", "versions"]);
+        docs.args(["doc", "--workspace", "--no-deps", "--lib"]);
+        // The programs that have not the name of their library, whose pages theirs would replace.
+        docs.args(["--bin", "zerofleet", "--bin", "zerofleet-bench", "--bin", "simulate"]);
+        // The example is there for the same features as above, for the same reason.
+        docs.args(["--example", "versions"]);
         workspace::run(docs.env("RUSTDOCFLAGS", "-D warnings"))
     });
     step("sanitise", &mut || suite::sanitise(root));

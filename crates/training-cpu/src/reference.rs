@@ -32,6 +32,11 @@ struct Graph {
 impl Graph {
     fn node(&mut self, value: f64, inputs: impl IntoIterator<Item = (Variable, f64)>) -> Variable {
         self.inputs.extend(inputs);
+        self.complete(value)
+    }
+
+    /// Adds a number whose inputs are the newest of the list.
+    fn complete(&mut self, value: f64) -> Variable {
         self.values.push(value);
         self.ends.push(self.inputs.len());
         self.values.len() - 1
@@ -50,7 +55,7 @@ impl Graph {
         let begin = self.inputs.len();
         self.inputs.extend(terms);
         let value = self.inputs[begin..].iter().map(|&(a, factor)| factor * self.value(a)).sum();
-        self.node(value, [])
+        self.complete(value)
     }
 
     /// `Σ a · b`.
@@ -58,7 +63,7 @@ impl Graph {
         let values = &self.values;
         self.inputs.extend(pairs.iter().flat_map(|&(a, b)| [(a, values[b]), (b, values[a])]));
         let value = pairs.iter().map(|&(a, b)| values[a] * values[b]).sum();
-        self.node(value, [])
+        self.complete(value)
     }
 
     /// A function with the value and slope that `at` returns.
