@@ -1,6 +1,19 @@
-use weights::Architecture;
+use weights::{Architecture, Model};
 
 use crate::KernelVariant;
+
+/// Checks that the kernel computes networks of an architecture, of any model.
+///
+/// # Errors
+/// [`Error::Unsupported`] for sizes that this kernel does not take, [`Error::Network`] for those that no backend takes.
+pub fn supports(architecture: &Architecture) -> Result<(), Error> {
+    match architecture.model {
+        Model::Alphazero => Error::check(architecture),
+        Model::AlphazeroReturns { .. } | Model::Muzero { .. } | Model::StochasticMuzero { .. } => {
+            Error::check_latent(architecture)
+        }
+    }
+}
 
 /// Reasons why this kernel cannot compute a network.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -35,7 +48,7 @@ impl Error {
         matches!(self, Self::Unsupported { .. } | Self::Unavailable { .. })
     }
 
-    /// Checks that the kernel computes networks of an architecture.
+    /// Checks that the kernel computes AlphaZero networks of an architecture.
     pub(crate) fn check(architecture: &Architecture) -> Result<(), Self> {
         network::check(architecture)?;
         Self::check_planes(architecture)
@@ -51,9 +64,6 @@ impl Error {
     fn check_planes(architecture: &Architecture) -> Result<(), Self> {
         let unsupported = |what, got, expected| Err(Self::Unsupported { what, got, expected });
         match *architecture {
-            // The rows of a run are the bits of a 32-bit word.
-            Architecture { height: got @ 33.., .. } => unsupported("height", got, "1 to 32"),
-            Architecture { width: got @ 33.., .. } => unsupported("width", got, "1 to 32"),
             Architecture { channels: got, .. } if got % 16 != 0 => unsupported("channels", got, "a multiple of 16"),
             Architecture { channels: got, design, .. } if design.block.inner_channels(got) % 16 != 0 => {
                 unsupported("channels", got, "a multiple of 32 in bottleneck blocks")

@@ -10,7 +10,8 @@
 //! each new version by a [`KernelPreference`], and checks a lower precision by its [`Drift`]; integers are scaled by
 //! [`Ranges`]. A [`LatentNetwork`] is a packed MuZero network of some [`LatentMultiplyAdds`], and a [`LatentEvaluator`]
 //! keeps latent states (`latent`).
-//! [`Error`] gives the reason why a network cannot be computed; [`Stage`]s are for measurements.
+//! [`supports`] checks an architecture, and [`Error`] gives the reason why a network cannot be computed; [`Stage`]s are
+//! for measurements.
 //!
 //! All `unsafe` code lies in `paths` and `multiply`, and is called from `variant` and `multiplier`, which check its
 //! preconditions.
@@ -41,7 +42,7 @@ mod variant;
 mod winograd;
 
 pub use drift::Drift;
-pub use error::Error;
+pub use error::{Error, supports};
 pub use evaluator::TowerEvaluator;
 pub use integer_trial::INTEGERS_SPEEDUP_MIN;
 pub use kernel::{ChosenVariant, Kernel, KernelPreference, choose_latent_variant, choose_variant, fastest_first};

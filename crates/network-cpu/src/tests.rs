@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use weights::{Activation, Architecture, BlockKind, Design, HeadKind, NormKind, WeightsVersion};
 
 use crate::folded::Folded;
-use crate::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, reference};
+use crate::{Error, KernelVariant, Tower, TowerEvaluator, choose_variant, reference, supports};
 
 /// A plain tower for a board.
 fn architecture([planes, height, width]: [usize; 3], channels: usize, blocks: usize) -> Architecture {
@@ -111,6 +111,17 @@ fn every_path_agrees_with_float64_on_boards_of_many_sizes() {
     check_against_float64(&architecture([17, 19, 19], 32, 1), 2);
     check_against_float64(&architecture([2, 32, 3], 32, 1), 2);
     check_against_float64(&architecture([2, 3, 32], 32, 1), 2);
+}
+
+#[test]
+fn every_path_agrees_with_float64_where_a_line_of_cells_makes_several_runs() {
+    for shape in [[1, 33, 2], [2, 3, 64], [1, 65, 3], [1, 2, 96], [2, 40, 37]] {
+        check_against_float64(&architecture(shape, 16, 1), 3);
+        check_against_float64(&architecture(shape, 64, 1), 2);
+    }
+    check_against_float64(&pooled([2, 5, 70], [1, 1], Design::default()), 3);
+    let side = network::SIDE_MAX;
+    check_against_float64(&architecture([4, side, side], 16, 1), 1);
 }
 
 #[test]
@@ -376,8 +387,14 @@ fn unsupported_architectures_are_refused_with_the_reason() {
     let odd = architecture([2, 6, 7], 40, 1);
     let error = choose_variant(&odd, &KernelVariant::ALL).unwrap_err();
     assert_eq!(error.to_string(), "the CPU kernel does not take channels of 40: a multiple of 16");
-    let wide = architecture([2, 6, 33], 32, 1);
-    assert!(matches!(choose_variant(&wide, &KernelVariant::ALL), Err(Error::Unsupported { what: "width", .. })));
+    let design = Design { block: BlockKind::Bottleneck, ..Design::default() };
+    let narrow = Architecture { design, ..architecture([2, 6, 7], 48, 1) };
+    let returns = Architecture { model: weights::Model::AlphazeroReturns { support: 3 }, ..odd.clone() };
+    let reasons = [narrow, returns].map(|of| supports(&of).unwrap_err().to_string());
+    let expected = ["48: a multiple of 32 in bottleneck blocks", "40: a multiple of 16"];
+    assert_eq!(reasons, expected.map(|sizes| format!("the CPU kernel does not take channels of {sizes}")));
+    let vectors = Architecture { model: weights::Model::muzero(3), ..architecture([2, 1, 1], 40, 1) };
+    supports(&vectors).unwrap();
     let pooled = Architecture { global_pooling: 32, ..architecture([2, 6, 7], 32, 1) };
     assert!(matches!(
         choose_variant(&pooled, &KernelVariant::ALL),

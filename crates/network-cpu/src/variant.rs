@@ -243,13 +243,20 @@ impl KernelVariant {
             }
             _ => {
                 let (first, last) = Taps::beyond_line(board);
-                let run = |position, index| {
-                    let pixel = index * board.pitch();
-                    let hidden = Taps::hidden(board, pixel..pixel + board.per_line());
-                    let edges = Edges { hidden, first, last };
-                    Run { edges, ..Run::new(line(position, pixel), board.per_line(), 1) }
+                // A line of more cells than a run has rows makes several runs of nearly equal length.
+                let (cells, parts) = (board.per_line(), board.per_line().div_ceil(RUN_ROWS));
+                let run = |position, index, part: usize| {
+                    let [start, end] = [part, part + 1].map(|part| index * board.pitch() + part * cells / parts);
+                    let edges = Edges {
+                        hidden: Taps::hidden(board, start..end),
+                        first: if part == 0 { first } else { Taps::default() },
+                        last: if part + 1 == parts { last } else { Taps::default() },
+                    };
+                    Run { edges, ..Run::new(line(position, start), end - start, 1) }
                 };
-                (0..positions).flat_map(|position| (0..board.lines()).map(move |index| run(position, index))).collect()
+                let of_line = |position, index| (0..parts).map(move |part| run(position, index, part));
+                let of_position = |position| (0..board.lines()).flat_map(move |index| of_line(position, index));
+                (0..positions).flat_map(of_position).collect()
             }
         }
     }

@@ -377,9 +377,11 @@ impl Layer {
 }
 
 /// The most planes of an observation.
-pub const PLANES_MAX: usize = 1024;
+pub const PLANES_MAX: usize = 4096;
 /// The longest side of a board, in cells.
-pub const SIDE_MAX: usize = 64;
+pub const SIDE_MAX: usize = 96;
+/// The longest side of a board whose network has attention blocks: evaluators keep a number for each pair of cells.
+pub const ATTENTION_SIDE_MAX: usize = 64;
 /// The most actions of a policy.
 pub const ACTIONS_MAX: usize = 65_535;
 /// The most channels of a tower.
@@ -415,12 +417,13 @@ pub fn check(architecture: &Architecture) -> Result<(), Error> {
         Model::StochasticMuzero { codes, .. } => codes,
         Model::Alphazero | Model::AlphazeroReturns { .. } | Model::Muzero { .. } => 1,
     };
+    let side_max = if architecture.design.attention > 0 { ATTENTION_SIDE_MAX } else { SIDE_MAX };
     let dimensions = [
         ("support", support, 1, SUPPORT_MAX),
         ("codes", codes, 1, CODES_MAX),
         ("planes", planes, 1, PLANES_MAX),
-        ("height", height, 1, SIDE_MAX),
-        ("width", width, 1, SIDE_MAX),
+        ("height", height, 1, side_max),
+        ("width", width, 1, side_max),
         ("actions", actions, 1, ACTIONS_MAX),
         ("channels", channels, 1, CHANNELS_MAX),
         // A network may have no block.

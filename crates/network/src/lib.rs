@@ -28,8 +28,8 @@ pub use error::Error;
 pub use file::{Entry, Reader, write};
 pub use latent_layers::{DynamicsLayers, Head, LatentLayers, Trunk, is_vector};
 pub use layers::{
-    ACTIONS_MAX, ATTENTION_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer, LayerKind, Layers,
-    PLANES_MAX, Role, SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
+    ACTIONS_MAX, ATTENTION_MAX, ATTENTION_SIDE_MAX, BLOCKS_MAX, Block, CHANNELS_MAX, CODES_MAX, Excitation, Layer,
+    LayerKind, Layers, PLANES_MAX, Role, SIDE_MAX, SQUEEZE_EXCITATION_MAX, SUPPORT_MAX, Tensor, check,
 };
 pub use pooled::mean_scale;
 pub use weights::{Activation, Architecture, BlockKind, HeadKind, NormKind};

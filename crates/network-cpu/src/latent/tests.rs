@@ -197,7 +197,7 @@ fn every_path_agrees_with_float64_for_dense_networks_of_every_depth_and_support(
 
 #[test]
 fn every_path_agrees_with_float64_for_planes_of_many_sizes() {
-    for shape in [[1, 1, 2], [2, 3, 3], [2, 6, 7], [3, 1, 9], [5, 9, 1], [17, 5, 8], [4, 13, 13]] {
+    for shape in [[1, 1, 2], [2, 3, 3], [2, 6, 7], [3, 1, 9], [5, 9, 1], [17, 5, 8], [4, 13, 13], [2, 3, 70]] {
         check_against_float64(&architecture(shape, 32, 2, 7), 3);
     }
     // Channels that fill lines of bfloat16 and channels that do not, which the planes of actions then share.

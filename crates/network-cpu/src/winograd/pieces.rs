@@ -166,9 +166,12 @@ impl Pieces {
     /// For each point the rows that are multiplied there: those of the pieces that have it.
     pub(super) fn runs(&self, path: KernelVariant, layout: Layout) -> Vec<Vec<Run>> {
         let all = path.cells(layout);
+        let of_position = all.len() / layout.positions;
+        // A piece has several runs where it crosses more lines than a run has rows.
+        let of_piece = of_position / self.cuts.len();
         let of_point = |point| {
             let pieces = self.cuts.iter().filter(|cut| point < points_of(cut)).count();
-            all.chunks_exact(self.cuts.len()).flat_map(|position| &position[..pieces]).copied().collect()
+            all.chunks_exact(of_position).flat_map(|position| &position[..pieces * of_piece]).copied().collect()
         };
         (0..self.points()).map(of_point).collect()
     }

@@ -183,7 +183,15 @@ fn a_bottleneck_has_a_convolution_down_and_one_up_around_two_of_half_the_channel
 
 #[test]
 fn a_dimension_out_of_range_is_named() {
+    let attentive = Design { attention: 1, attention_heads: 4, ..Design::default() };
+    let frame = |height, planes| Architecture { height, planes, ..complete() };
+    for (height, planes) in [(SIDE_MAX, 4), (1, PLANES_MAX)] {
+        check(&frame(height, planes)).unwrap();
+    }
     for (architecture, what) in [
+        (frame(SIDE_MAX + 1, 4), "height 97"),
+        (frame(1, PLANES_MAX + 1), "planes 4097"),
+        (Architecture { design: attentive, ..frame(ATTENTION_SIDE_MAX + 1, 4) }, "height 65"),
         (Architecture { blocks: 257, ..complete() }, "blocks 257"),
         (Architecture { height: 0, ..complete() }, "height 0"),
         (Architecture { global_pooling: 16, ..complete() }, "global_pooling 16"),
