@@ -18,7 +18,7 @@ use training::{Decay, Optimiser, Precision, TrainerSettings};
 
 /// Networks with every kind of block and head, one with a single plane: its observations look alike in both formats.
 fn architectures() -> [Architecture; 4] {
-    let [pooled, ..] = pooled();
+    let [pooled, _] = pooled();
     [small(), complete(), Architecture { planes: 1, ..complete() }, pooled]
 }
 

@@ -93,15 +93,14 @@ pub(crate) fn of_positions() -> Vec<Architecture> {
     ]
 }
 
-/// Networks with pooled heads on boards that are not square: with three actions of each cell and another one, with one
-/// of each cell alone, and with as many of each cell as in chess.
-pub(crate) fn pooled() -> [Architecture; 3] {
+/// Networks with pooled heads on boards that are not square: with three actions of each cell and another one, and with
+/// one of each cell alone.
+pub(crate) fn pooled() -> [Architecture; 2] {
     let design = Design { heads: HeadKind::Pooled, ..Design::default() };
     let smooth = Design { activation: Activation::Mish, norm: NormKind::Layer, ..design };
     [
         Architecture { design, actions: 3 * 12 + 1, ..complete() },
         Architecture { design: smooth, height: 5, width: 3, actions: 15, blocks: 1, ..complete() },
-        Architecture { design, actions: 73 * 12, blocks: 1, ..complete() },
     ]
 }
 

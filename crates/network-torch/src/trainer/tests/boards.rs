@@ -7,7 +7,7 @@ use crate::tests::networks::{on, pooled};
 
 /// A network with pooled heads, and the same on another board.
 fn boards() -> [Architecture; 2] {
-    let [own, ..] = pooled();
+    let [own, _] = pooled();
     let other = on(&own, [2, 7]);
     [own, other]
 }
