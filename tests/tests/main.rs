@@ -12,6 +12,7 @@ mod drain;
 mod drill;
 mod environments;
 mod event_files;
+mod first_step;
 mod fleet;
 mod full_disk;
 mod gymnasium;
