@@ -71,7 +71,7 @@ pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
 /// If something does not build, a test fails or a seed breaks a promise.
 pub fn run_and_simulate(root: &Path, runs: &[SimulateOptions]) -> Result<Summary> {
     build(root)?;
-    let simulate = |options: &SimulateOptions| {
+    let simulate = |options: &SimulateOptions| -> Result<Job> {
         // The program of the workspace's build: alone it would have other features and be compiled again.
         let mut command = Command::new(programs(root)?.join("simulate"));
         command.args(options.arguments(simulate::revision(root).as_deref())?).current_dir(root);
