@@ -1,7 +1,7 @@
 //! Files with the bytes that starts have cut off segments, for an operator to examine.
 //!
-//! Most hold the beginning of a commit that a crash interrupted, of which nothing was acknowledged. A last record with a
-//! flipped bit looks the same, and may have been acknowledged.
+//! Most hold the beginning of a commit that a crash interrupted, of which nothing was acknowledged. A last record with
+//! a flipped bit looks the same, and may have been acknowledged.
 
 use std::io;
 

@@ -253,8 +253,8 @@ pub(super) fn open<V: Volume, T: Send>(
 
 /// Makes what was read of the newest segment durable, in a new file.
 ///
-/// A sync of the file itself would prove nothing: after a sync that failed, the kernel marks the pages as clean, so that
-/// later processes read them, and their syncs succeed without writing them. Only the newest segment may hold such
+/// A sync of the file itself would prove nothing: after a sync that failed, the kernel marks the pages as clean, so
+/// that later processes read them, and their syncs succeed without writing them. Only the newest segment may hold such
 /// pages, since a new one is begun once everything before it is durable.
 fn write_anew<V: Volume>(volume: &V, name: &str, bytes: &[u8]) -> Result<(), OpenError> {
     volume.replace(name, bytes).map_err(|source| failed("write anew", name, bytes.len(), source))
