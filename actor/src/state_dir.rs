@@ -21,6 +21,8 @@ pub(crate) struct ActorStateDir {
 /// The number of bits of drawn ids, which are exact as floating point. Two of a million actors draw the same id with a
 /// probability of one in ten thousand; within one run directory the lock prevents it.
 const DRAWN_ID_BITS: u32 = 53;
+/// The number of damaged spools that are kept; the oldest ones make room.
+const DAMAGED_MAX: usize = 4;
 /// The maximum number of draws of a new id; normally one is enough.
 const DRAWS_MAX: usize = 16;
 
@@ -90,10 +92,36 @@ impl ActorStateDir {
         let text = if_exists(fs::read(&path)).with_context(|| format!("read {}", path.display()))?;
         let Some(text) = text else { return Ok(Vec::new()) };
         let (pending, faults) = spool::decode(&text);
-        for (record, fault) in faults {
-            tracing::warn!(path = %path.display(), record, fault, "a spooled trajectory cannot be read and is left out");
+        if !faults.is_empty() {
+            // The next spool replaces this one.
+            let kept = self.keep_damaged(&text)?;
+            for (record, fault) in faults {
+                let (path, kept) = (path.display(), kept.display());
+                tracing::warn!(%path, %kept, record, fault, "a spooled trajectory cannot be read and is left out");
+            }
         }
         Ok(pending)
+    }
+
+    /// Keeps the bytes of a damaged spool in a file of their own, unless the newest of these files has them already.
+    fn keep_damaged(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
+        let list = || format!("list {}", self.directory.display());
+        let entries = fs::read_dir(&self.directory).with_context(list)?.filter_map(Result::ok);
+        let mut kept: Vec<u64> = entries.filter_map(|entry| damaged_number(entry.file_name().to_str()?)).collect();
+        kept.sort_unstable();
+        let path = |number| self.directory.join(damaged_name(number));
+        let newest = kept.last().copied().unwrap_or(0);
+        let last = if_exists(fs::read(path(newest))).with_context(|| format!("read {}", path(newest).display()))?;
+        if last.is_some_and(|last| last == bytes) {
+            return Ok(path(newest));
+        }
+        let new = path(newest.checked_add(1).context("find a number for a damaged spool")?);
+        let excess = (kept.len() + 1).saturating_sub(DAMAGED_MAX);
+        for &oldest in &kept[..excess] {
+            if_exists(fs::remove_file(path(oldest))).with_context(|| format!("remove {}", path(oldest).display()))?;
+        }
+        replace(&new, bytes)?;
+        Ok(new)
     }
 
     /// Replaces the contents of the spool; removes the file if there are none.
@@ -105,6 +133,16 @@ impl ActorStateDir {
         if_exists(fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
         Ok(())
     }
+}
+
+fn damaged_name(number: u64) -> String {
+    format!("damaged-{number:04}.spool")
+}
+
+/// Parses the name of a damaged spool.
+fn damaged_number(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("damaged-")?.strip_suffix(".spool")?.parse().ok()?;
+    (damaged_name(number) == name).then_some(number)
 }
 
 /// The ids that have a folder below `actors`, ascending.
@@ -204,6 +242,26 @@ mod tests {
         assert_eq!(state_dir.read_spool().unwrap(), trajectories[1..]);
         state_dir.write_spool(&[]).unwrap();
         assert_eq!(state_dir.read_spool().unwrap(), []);
+    }
+
+    #[test]
+    fn damaged_spools_are_kept_once_and_the_oldest_make_room() {
+        let run = tempfile::tempdir().unwrap();
+        let state_dir = ActorStateDir::open(run.path(), 7).unwrap();
+        let examples = spool::examples();
+        let whole = spool::encode(&examples);
+        for round in 1..=6 {
+            fs::write(state_dir.spool_path(), &whole[..whole.len() - round]).unwrap();
+            // A second start before the spool is written again.
+            for _ in 0..2 {
+                assert_eq!(state_dir.read_spool().unwrap(), examples[..examples.len() - 1]);
+            }
+        }
+        let kept = |number: usize| fs::read(state_dir.directory.join(damaged_name(number as u64))).ok();
+        assert_eq!([1, 2, 7].map(kept), [None, None, None]);
+        assert_eq!([3, 4, 5, 6].map(kept), [3, 4, 5, 6].map(|round| Some(whole[..whole.len() - round].to_vec())));
+        state_dir.write_spool(&[]).unwrap();
+        assert_eq!((state_dir.read_spool().unwrap(), kept(6).is_some()), (Vec::new(), true));
     }
 
     #[test]

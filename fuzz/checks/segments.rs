@@ -159,6 +159,13 @@ impl Volume for Memory {
         Ok(MemoryFile(self.clone(), name.to_owned()))
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.files();
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.files().remove(name);
         Ok(())

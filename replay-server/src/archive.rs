@@ -1,10 +1,11 @@
 //! The archive: a copy of the log in an object store (S3-compatible, or a folder), updated at intervals; a server whose
 //! disk is empty restores its log from it.
 //!
-//! It identifies the log's segments by name and size and does not read their contents. Segments are append-only, so one
-//! that has been copied at its full size is never copied again; the last one is copied at its current size, and reading
-//! it back truncates a torn record. Segments are copied oldest first, and a pass stops at the first failure, so the
-//! archive never has a gap. Segments that the log has dropped are removed from the archive.
+//! It identifies the log's segments by name and size. Segments are append-only, so one that has been copied at its full
+//! size is never copied again; the last one is copied at its current size, and reading it back truncates a torn record.
+//! Its end may be of a commit that fails after the copy, and gives way to other bytes of the same size: the next pass
+//! compares its digest. Segments are copied oldest first, and a pass stops at the first failure, so the archive never
+//! has a gap. Segments that the log has dropped are removed from the archive.
 //!
 //! An archive has one owner: the object `owner` holds the id of the log that is copied there, and a server whose log
 //! has another id neither writes nor removes anything. A log that was restored from the archive becomes its owner. If
@@ -111,6 +112,8 @@ pub struct Archive<S = Objects, F = DiskFolder> {
     fresh_id: u64,
     /// Bytes of each segment in the store.
     copied: BTreeMap<SegmentNumber, u64>,
+    /// The last segment that was copied, and the digest of its copy.
+    last: Option<(SegmentNumber, blake3::Hash)>,
     /// True once the store was read: nothing is written to a store that may belong to another log.
     is_known: bool,
 }
@@ -182,7 +185,7 @@ impl Archive {
 impl<S: Store, F: Folder> Archive<S, F> {
     /// Returns the archive in `store` of the log in `folder`, whose id is random and used if the log has none yet.
     pub fn of(store: S, folder: F, fresh_id: u64) -> Self {
-        Self { store, folder, fresh_id, copied: BTreeMap::new(), is_known: false }
+        Self { store, folder, fresh_id, copied: BTreeMap::new(), last: None, is_known: false }
     }
 
     /// Fills an empty folder from the archive, or continues an interrupted restore; returns the number of restored
@@ -262,7 +265,8 @@ impl<S: Store, F: Folder> Archive<S, F> {
         }
         let mut pass = Pass::default();
         for (&number, &bytes) in &local {
-            if self.copied.get(&number).is_none_or(|&copied| copied != bytes) {
+            let may_differ = self.last.is_some_and(|(last, _)| last == number);
+            if may_differ || self.copied.get(&number).is_none_or(|&copied| copied != bytes) {
                 pass.copied += usize::from(self.copy(number).await?);
             }
         }
@@ -396,12 +400,16 @@ impl<S: Store, F: Folder> Archive<S, F> {
         self.folder.segments().await.map_err(disk("list", "."))
     }
 
-    /// Copies a segment; returns false if it no longer existed.
+    /// Copies a segment; returns false if it no longer existed or has not changed.
     async fn copy(&mut self, number: SegmentNumber) -> Result<bool, ArchiveError> {
         let Some(bytes) = self.segment(number).await? else { return Ok(false) };
-        let (name, size) = (number.file_name(), bytes.len() as u64);
+        let (name, size, last) = (number.file_name(), bytes.len() as u64, Some((number, blake3::hash(&bytes))));
+        if self.copied.get(&number) == Some(&size) && self.last == last {
+            return Ok(false);
+        }
         self.store.put(&name, bytes).await.map_err(store("write", &name))?;
         self.copied.insert(number, size);
+        self.last = last;
         Ok(true)
     }
 

@@ -48,11 +48,13 @@ pub enum Defect {
     DamagedHeadIgnored,
     /// Priorities of unknown items are logged.
     UnknownPrioritiesLogged,
+    /// A start syncs the newest segment in place, and takes what it has read of it for durable.
+    PageCacheTrusted,
 }
 
 impl Defect {
     /// All defects.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AcknowledgedBeforeSync,
         Self::DirectoryNotSynced,
         Self::ResynchronisedInside,
@@ -75,6 +77,7 @@ impl Defect {
         Self::SeenUnbounded,
         Self::DamagedHeadIgnored,
         Self::UnknownPrioritiesLogged,
+        Self::PageCacheTrusted,
     ];
 }
 

@@ -6,6 +6,7 @@
 //! content of a trajectory. Start with [`Log::open`].
 
 pub mod committer;
+mod cut_off;
 mod fields;
 pub mod frame;
 pub mod head;
@@ -146,6 +147,8 @@ pub struct Log<V: Volume> {
     /// The length to which the open file must be truncated before it grows again: the bytes that a failed commit left
     /// there may be complete records.
     cut_due: Option<u64>,
+    /// True if a sync has failed behind written records, whose segment is written anew before the next one begins.
+    is_unsynced: bool,
     buffer: Vec<u8>,
 }
 
@@ -165,14 +168,14 @@ struct Written {
 }
 
 impl<V: Volume> Log<V> {
-    /// Reads all segments, oldest first, and passes every complete record to `apply`; truncates a torn tail and skips
+    /// Reads all segments, oldest first, and passes every complete record to `apply`; cuts off a torn tail and skips
     /// damaged records.
     ///
     /// `decode` reads the content of a trajectory, on several threads at once; `apply` receives every record in the
     /// order of insertion. All records read are durable when this returns.
     ///
     /// # Errors
-    /// [`OpenError`]: no file was changed, except that a torn tail may have been truncated.
+    /// [`OpenError`]: no record was lost; a torn tail may have been moved to a file of its own.
     pub fn open<T: Send>(
         volume: V,
         settings: LogSettings,
@@ -196,6 +199,7 @@ impl<V: Volume> Log<V> {
             salts,
             is_dirty: false,
             cut_due: None,
+            is_unsynced: false,
             buffer: Vec::new(),
         }
     }
@@ -235,7 +239,8 @@ impl<V: Volume> Log<V> {
     /// Makes everything written durable.
     ///
     /// # Errors
-    /// The records written since the last sync may be lost if the machine stops; their segment is not written to again.
+    /// The records written since the last sync may be lost if the machine stops before the next write, which writes
+    /// their segment anew.
     pub fn sync(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.is_dirty) {
             return Ok(());
@@ -251,6 +256,7 @@ impl<V: Volume> Log<V> {
             Err(_) => {
                 let _ = self.cut();
                 self.open = None;
+                self.is_unsynced = true;
             }
         }
         synced
@@ -375,6 +381,20 @@ impl<V: Volume> Log<V> {
         }
     }
 
+    /// Makes the newest segment durable in a new file if its sync has failed: a start trusts every older segment.
+    fn write_anew(&mut self) -> io::Result<()> {
+        if let (true, Some(&(number, size))) = (self.is_unsynced, self.segments.back()) {
+            let name = number.file_name();
+            let mut bytes = self.volume.read(&name)?;
+            // What a failed write has left behind them is no record of this log.
+            bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+            self.volume.replace(&name, &bytes)?;
+            self.synced = self.state.counters;
+        }
+        self.is_unsynced = false;
+        Ok(())
+    }
+
     fn segment_to_grow(&mut self) -> io::Result<(SegmentNumber, u64)> {
         self.cut()?;
         if self.is_dirty && self.segments.back().is_some_and(|(_, size)| *size >= self.settings.segment_bytes) {
@@ -383,6 +403,7 @@ impl<V: Volume> Log<V> {
         if let (Some(_), Some(&(number, size))) = (&self.open, self.segments.back()) {
             return Ok((number, size));
         }
+        self.write_anew()?;
         let last = self.segments.back().map_or(0, |(number, _)| number.0);
         let number = last.checked_add(1).ok_or_else(|| io::Error::other("no number is left for a segment"))?;
         let number = SegmentNumber(number);

@@ -37,9 +37,11 @@ impl Threads {
 /// Restores the tables from the log and starts the threads.
 pub(crate) fn start(settings: &Settings, health: &Health) -> anyhow::Result<(Handle, Threads)> {
     let (log, restored, repairs) = storage::restore(Disk::new(&settings.directory), settings, Startup::now(entropy()))?;
-    for log::Repair { name, offset, length, what, cut } in repairs {
+    for repair in repairs {
+        let kept_in = repair.kept_in();
+        let log::Repair { name, offset, length, what, cut } = repair;
         let done = if cut { "cut off" } else { "skipped" };
-        tracing::warn!(file = name, offset, bytes = length, "the replay log holds {what}: {done}");
+        tracing::warn!(file = name, offset, bytes = length, kept_in, "the replay log holds {what}: {done}");
     }
     restored.tables.iter().for_each(log_restored);
     spawn(log, restored, settings, health, STALLED_AFTER)
@@ -157,6 +159,9 @@ mod tests {
         }
         fn open(&self, name: &str) -> io::Result<Faults> {
             self.memory.open(name).map(|_| self.faults.clone())
+        }
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            self.memory.rename(from, to)
         }
         fn remove(&self, name: &str) -> io::Result<()> {
             self.memory.remove(name)

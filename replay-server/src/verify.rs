@@ -70,6 +70,10 @@ impl Volume for ReadOnly {
         Ok(())
     }
 
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     fn remove(&self, _: &str) -> io::Result<()> {
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::suite::{SimulateOptions, Summary};
+use crate::simulate::SimulateOptions;
+use crate::suite::Summary;
 use crate::{deny, kubernetes, layers, libtorch, suite, tidy, workspace};
 
 struct Step {

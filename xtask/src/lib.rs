@@ -19,6 +19,7 @@ pub mod kubernetes;
 pub mod layers;
 pub mod libtorch;
 pub mod python;
+pub mod simulate;
 pub mod suite;
 pub mod tidy;
 pub mod train;

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::libtorch::{Check, Choice};
-use xtask::{certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, suite, tidy, train, workspace};
+use xtask::{
+    certs, ci, deny, device_check, fuzz, image, kubernetes, layers, libtorch, simulate, suite, tidy, train, workspace,
+};
 
 /// Runs the development tasks of the repository.
 #[derive(Parser)]
@@ -78,7 +80,7 @@ enum Chore {
     Soak(suite::SoakOptions),
     /// Simulate the replay service with its clients and disks, on one thread and in virtual time, once for each seed;
     /// a failing seed is shrunk and its story printed.
-    Simulate(suite::SimulateOptions),
+    Simulate(simulate::SimulateOptions),
 }
 
 fn main() -> ExitCode {
@@ -118,6 +120,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Chaos(options) => suite::chaos(&root, &options),
         Chore::Soak(options) => suite::soak(&root, &options),
-        Chore::Simulate(options) => suite::simulate(&root, &options),
+        Chore::Simulate(options) => simulate::run(&root, &options),
     }
 }

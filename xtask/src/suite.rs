@@ -1,6 +1,5 @@
 //! `cargo xtask test`: runs every test of the workspace and prints a summary line. `cargo xtask chaos`, `soak` and
-//! `sanitise` run tests under injected faults, for hours and under the address sanitiser; `cargo xtask simulate` runs
-//! the simulator.
+//! `sanitise` run tests under injected faults, for hours and under the address sanitiser.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use cargo_metadata::Message;
 
 use crate::jobs::{self, Ended, Job};
+use crate::simulate::{self, SimulateOptions};
 use crate::{libtorch, train, workspace};
 
 /// The only target for which we use the compiler's address sanitiser.
@@ -70,12 +70,15 @@ pub fn run(root: &Path, filter: Option<&str>) -> Result<Summary> {
 ///
 /// # Errors
 /// If something does not build, a test fails or a seed breaks a promise.
-pub fn run_and_simulate(root: &Path, options: &SimulateOptions) -> Result<Summary> {
+pub fn run_and_simulate(root: &Path, runs: &[SimulateOptions]) -> Result<Summary> {
     build(root)?;
-    // The program of the workspace's build: alone it would have other features and be compiled again.
-    let mut simulate = Command::new(programs(root)?.join("simulate"));
-    simulate.args(options.arguments()).current_dir(root);
-    run_with(root, None, vec![Job { name: "simulate".to_owned(), command: simulate }])
+    let simulate = |options: &SimulateOptions| -> Result<Job> {
+        // The program of the workspace's build: alone it would have other features and be compiled again.
+        let mut command = Command::new(programs(root)?.join("simulate"));
+        command.args(options.arguments(simulate::revision(root).as_deref())?).current_dir(root);
+        Ok(Job { name: format!("simulate from {}", options.first), command })
+    };
+    run_with(root, None, runs.iter().map(simulate).collect::<Result<_>>()?)
 }
 
 /// Builds all programs and tests, with their features: programs built alone would have other features and be compiled
@@ -332,52 +335,6 @@ pub fn soak(root: &Path, options: &SoakOptions) -> Result<()> {
         test.env("ZEROFLEET_SOAK_REPORT", std::path::absolute(report)?);
     }
     workspace::run(&mut test)
-}
-
-/// The seeds of a run of the simulator.
-#[derive(Debug, Clone, PartialEq, clap::Args)]
-pub struct SimulateOptions {
-    /// The number of seeds.
-    #[arg(long, default_value_t = 1_000)]
-    pub seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value_t = 0)]
-    pub first: u64,
-    /// Minutes after which no other seed is begun.
-    #[arg(long)]
-    pub minutes: Option<f64>,
-    /// Run each seed twice and compare the digests.
-    #[arg(long)]
-    pub twice: bool,
-}
-
-impl SimulateOptions {
-    /// Returns the options of CI: at most ninety seconds, each seed twice.
-    #[must_use]
-    pub fn in_ci() -> Self {
-        // The first seed is fixed, since a run of CI must repeat; long runs take others.
-        Self { seeds: u64::MAX, first: 0, minutes: Some(1.5), twice: true }
-    }
-
-    /// Returns the arguments of the simulator.
-    fn arguments(&self) -> Vec<String> {
-        let Self { seeds, first, minutes, twice } = self;
-        let mut arguments = vec!["--seeds".to_owned(), seeds.to_string(), "--first".to_owned(), first.to_string()];
-        arguments.extend(twice.then(|| "--twice".to_owned()));
-        arguments.extend(minutes.iter().flat_map(|minutes| ["--minutes".to_owned(), minutes.to_string()]));
-        arguments
-    }
-}
-
-/// Runs the simulator for some seeds.
-///
-/// # Errors
-/// The build fails, or a seed breaks a promise.
-pub fn simulate(root: &Path, options: &SimulateOptions) -> Result<()> {
-    let mut simulate = workspace::cargo(root);
-    // The profile of the tests, which is optimised.
-    simulate.args(["run", "--package", "simulator", "--bin", "simulate", "--"]).args(options.arguments());
-    workspace::run(&mut simulate)
 }
 
 /// Runs the tests of `crates/network-cpu` and `crates/training-cpu` that call each unsafe function, under the address

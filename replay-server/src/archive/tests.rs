@@ -91,6 +91,22 @@ async fn only_segments_that_have_grown_are_copied_again() {
     assert_eq!(archive.keep_up().await.unwrap(), pass(1, 0));
 }
 
+/// A pass may copy the bytes of a commit whose sync then fails, and that is cut back.
+#[tokio::test]
+async fn a_segment_with_other_bytes_of_the_same_size_is_copied_again_also_once_it_is_closed() {
+    let bench = Bench::new();
+    let mut archive = bench.archive();
+    for (first, second) in [("durable, failed", None), ("durable, others", None), ("durable, closed", Some("next"))] {
+        bench.write(1, first);
+        second.iter().for_each(|second| bench.write(2, second));
+        assert_eq!(archive.keep_up().await.unwrap(), pass(1 + second.iter().count(), 0));
+    }
+    assert_eq!(archive.keep_up().await.unwrap(), pass(0, 0));
+    let fresh = tempfile::tempdir().unwrap();
+    bench.archive_of(&fresh).restore().await.unwrap();
+    assert_eq!(files(&fresh), files(&bench.folder));
+}
+
 #[tokio::test]
 async fn a_segment_dropped_by_the_log_is_dropped_from_the_archive() {
     let bench = Bench::new();

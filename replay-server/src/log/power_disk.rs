@@ -58,7 +58,8 @@ pub struct Burst {
 enum Safety {
     Durable,
     Written,
-    /// A sync failed: the page is marked as clean, and no later sync of this process writes it.
+    /// A sync failed: the page is marked as clean, so that every process reads it and no later sync of any process
+    /// writes it.
     Lost,
 }
 
@@ -140,14 +141,10 @@ impl PowerDisk {
         true
     }
 
-    /// Simulates the end of the process: its written data is kept, its open files become invalid.
+    /// Simulates the end of the process: what it wrote can be read, what is not synced is as unsafe as before, and its
+    /// open files become invalid.
     pub fn end_process(&self) {
-        let state = &mut *self.state();
-        state.handles_valid_from += 1;
-        // More lenient than some disks: pages that could not be written are retried.
-        let lost =
-            state.inodes.iter_mut().flat_map(|inode| &mut inode.safety).filter(|safety| **safety == Safety::Lost);
-        lost.for_each(|safety| *safety = Safety::Written);
+        self.state().handles_valid_from += 1;
     }
 
     /// Simulates a power loss and a restart of the machine.
@@ -299,6 +296,20 @@ impl Volume for PowerDisk {
         state.may_fail(state.faults.io, "open")?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(PowerFile { disk: self.clone(), inode, opened_at: state.handles_valid_from })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let state = &mut *self.state();
+        let burst = state.burst();
+        match burst {
+            // A rename that fails may have been done.
+            Some(error) if state.rng.random() => return Err(error),
+            Some(_) => {}
+            None => state.may_fail(state.faults.io, "rename")?,
+        }
+        let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.to_owned(), inode);
+        burst.map_or(Ok(()), Err)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -15,8 +15,8 @@ use super::frame::{self, Unreadable};
 use super::head::Head;
 use super::operator_record::OperatorRecord;
 use super::record::{Record, UnixMillis};
-use super::volume::{Volume, VolumeFile};
-use super::{DamagedHead, Log, LogSettings, OpenSegment, SegmentNumber};
+use super::volume::{Volume, VolumeFile as _};
+use super::{DamagedHead, Log, LogSettings, OpenSegment, SegmentNumber, cut_off};
 use crate::defect::Defect;
 
 /// The number of frames that a thread decodes before it passes them on.
@@ -32,6 +32,20 @@ pub enum OpenError {
         action: &'static str,
         /// The file that it failed on.
         name: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk has no room for a copy of the newest segment.
+    #[error(
+        "the disk of the replay log is full: a start writes the newest segment ({name}, {bytes} bytes) anew, since the file \
+         may hold less than what is read from it: free that much, or move the log's folder to a larger disk"
+    )]
+    Full {
+        /// The file.
+        name: String,
+        /// The number of bytes that are written anew.
+        bytes: usize,
         /// The cause.
         #[source]
         source: io::Error,
@@ -78,8 +92,16 @@ pub struct Repair {
     pub length: usize,
     /// The fault.
     pub what: String,
-    /// True if the bytes were truncated, so that the file can be appended to; otherwise they were skipped.
+    /// True if the bytes were cut off, so that the file can be appended to; otherwise they were skipped.
     pub cut: bool,
+}
+
+impl Repair {
+    /// Returns the name of the file that keeps the bytes that were cut off.
+    #[must_use]
+    pub fn kept_in(&self) -> Option<String> {
+        self.cut.then(|| cut_off::file_name(&self.name, self.offset))
+    }
 }
 
 /// A record of a log, passed on in order.
@@ -112,13 +134,13 @@ pub enum Recovered<T> {
 /// A record with its decoded content, or the reason for which the content cannot be decoded.
 type Decoded<T> = Record<Result<T, String>>;
 
-/// Reads all segments, oldest first; truncates a torn tail and skips damage.
+/// Reads all segments, oldest first; cuts off a torn tail and skips damage.
 ///
 /// All records read are durable when this returns: inserts of the same ids are answered as duplicates from now on, and
-/// an earlier process may have died between writing and syncing them.
+/// an earlier process may have died between writing and syncing them, or after a sync that failed.
 ///
 /// # Errors
-/// [`OpenError`]: no file was changed, except that a torn tail may have been truncated.
+/// [`OpenError`]: no record was lost; a torn tail may have been moved to a file of its own.
 pub(super) fn open<V: Volume, T: Send>(
     volume: V,
     settings: LogSettings,
@@ -150,6 +172,7 @@ pub(super) fn open<V: Volume, T: Send>(
                 // to examine.
                 let cut = is_last && fault == Unreadable::Torn;
                 if cut {
+                    keep_tail(&log.volume, &name, &bytes, 0)?;
                     log.volume.remove(&name).map_err(io("remove", &name))?;
                 } else {
                     log.segments.push_back((number, bytes.len() as u64));
@@ -160,7 +183,9 @@ pub(super) fn open<V: Volume, T: Send>(
                 continue;
             }
         };
-        let mut size = bytes.len();
+        // Only the newest segment is appended to; a bad tail of another segment is reported as damage.
+        let tail = scan.tail.as_ref().filter(|_| is_last);
+        let kept = tail.map_or(bytes.len(), |tail| tail.offset);
         let mut has_head = false;
         is_begun |= number == SegmentNumber::FIRST;
         decode_all(&scan.frames, threads, &decode, |(offset, payload), decoded| {
@@ -183,27 +208,29 @@ pub(super) fn open<V: Volume, T: Send>(
             let what = fault.to_string();
             Repair { name: name.clone(), offset, length, what, cut }
         };
-        // Only the newest segment is appended to; a bad tail of another segment is reported as damage.
-        let mut file = log.volume.open(&name).map_err(io("open", &name))?;
-        if let Some(tail) = scan.tail.as_ref().filter(|_| is_last) {
-            size = tail.offset;
-            file.truncate(tail.offset as u64).map_err(io("cut", &name))?;
-        }
-        file.sync().map_err(io("sync", &name))?;
-        // A segment that lost its head is not appended to: the next segment has a new head.
-        heads += usize::from(has_head);
-        if is_last && (size as u64) < log.settings.segment_bytes && has_head {
-            log.open = Some(OpenSegment { file, prologue: scan.prologue });
-        }
+        keep_tail(&log.volume, &name, &bytes, kept)?;
         repairs.extend(scan.tail.map(|tail| damaged(tail, is_last)));
         repairs.extend(scan.damage.into_iter().map(|damage| damaged(damage, false)));
         // The creation of the file was interrupted after its prologue.
-        if size == frame::PROLOGUE_BYTES {
-            log.open = None;
+        if kept == frame::PROLOGUE_BYTES {
             log.volume.remove(&name).map_err(io("remove", &name))?;
             continue;
         }
-        log.segments.push_back((number, size as u64));
+        if is_last && !log.settings.planted.is(Defect::PageCacheTrusted) {
+            write_anew(&log.volume, &name, &bytes[..kept])?;
+        } else {
+            // An older segment is durable already, unless someone has copied the folder.
+            let mut file = log.volume.open(&name).map_err(io("open", &name))?;
+            let cut = if kept < bytes.len() { file.truncate(kept as u64) } else { Ok(()) };
+            cut.and_then(|()| file.sync()).map_err(io("sync", &name))?;
+        }
+        // A segment that lost its head is not appended to: the next segment has a new head.
+        heads += usize::from(has_head);
+        if is_last && (kept as u64) < log.settings.segment_bytes && has_head {
+            let file = log.volume.open(&name).map_err(io("open", &name))?;
+            log.open = Some(OpenSegment { file, prologue: scan.prologue });
+        }
+        log.segments.push_back((number, kept as u64));
     }
     // A head includes the state of all earlier ones, and the records behind it that of later ones. That of the first
     // segment is empty.
@@ -222,6 +249,32 @@ pub(super) fn open<V: Volume, T: Send>(
     log.volume.sync().map_err(io("sync", "."))?;
     log.synced = log.state.counters;
     Ok((log, repairs))
+}
+
+/// Makes what was read of the newest segment durable, in a new file.
+///
+/// A sync of the file itself would prove nothing: after a sync that failed, the kernel marks the pages as clean, so
+/// that later processes read them, and their syncs succeed without writing them. Only the newest segment may hold such
+/// pages, since a new one is begun once everything before it is durable.
+fn write_anew<V: Volume>(volume: &V, name: &str, bytes: &[u8]) -> Result<(), OpenError> {
+    volume.replace(name, bytes).map_err(|source| failed("write anew", name, bytes.len(), source))
+}
+
+/// Keeps the bytes of a file from `offset` on in a file of their own, if there are any.
+fn keep_tail<V: Volume>(volume: &V, name: &str, bytes: &[u8], offset: usize) -> Result<(), OpenError> {
+    if offset == bytes.len() {
+        return Ok(());
+    }
+    let kept = cut_off::keep(volume, name, offset, &bytes[offset..]);
+    kept.map_err(|source| failed("keep the end of", name, bytes.len(), source))
+}
+
+fn failed(action: &'static str, name: &str, bytes: usize, source: io::Error) -> OpenError {
+    let name = name.to_owned();
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::Full { name, bytes, source },
+        _ => OpenError::Io { action, name, source },
+    }
 }
 
 /// Applies one record. The inner error describes a record that cannot be used.

@@ -3,6 +3,7 @@ use replay::{SeenIds, SeenLimits};
 
 use super::*;
 
+mod failed_syncs;
 mod format;
 mod group_commit;
 pub(crate) mod memory;

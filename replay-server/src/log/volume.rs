@@ -4,6 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+/// The name of a file that is being written and will replace another one.
+const PARTIAL: &str = "replacement.part";
+
 /// A folder of append-only files. Names have no path; changes are not durable before they are synced.
 pub trait Volume: Send {
     /// An open file.
@@ -17,10 +20,31 @@ pub trait Volume: Send {
     fn create(&self, name: &str) -> io::Result<Self::File>;
     /// Opens an existing file to append to it.
     fn open(&self, name: &str) -> io::Result<Self::File>;
+    /// Gives a file another name; a file that has the name is unlinked.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Unlinks a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes creations and removals durable.
+    /// Makes creations, renames and removals durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Creates or replaces a file atomically; it is durable when this returns.
+    ///
+    /// The bytes are written to a new file, never to one that has the name: after a failed sync the kernel marks the
+    /// pages of a file as clean, and later syncs of it succeed without writing them.
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        // A power loss during a rename may leave both names to one file, so a file that is left is not truncated.
+        match self.remove(PARTIAL) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+        let written = self.create(PARTIAL).and_then(|mut file| file.append(bytes).and_then(|()| file.sync()));
+        if let Err(error) = written.and_then(|()| self.rename(PARTIAL, name)) {
+            // On a full disk, a partial file would use space that other files need.
+            let _ = self.remove(PARTIAL);
+            return Err(error);
+        }
+        self.sync()
+    }
 }
 
 /// An append-only file.
@@ -66,6 +90,10 @@ impl Volume for Disk {
 
     fn open(&self, name: &str) -> io::Result<File> {
         OpenOptions::new().append(true).open(self.folder.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.folder.join(from), self.folder.join(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

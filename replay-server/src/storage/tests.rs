@@ -20,6 +20,8 @@ use crate::log::tests::Memory;
 use crate::log::{Counters, Entry};
 use crate::table_service::{Clock, Command, Inserted, LOG_COMMANDS_MAX, Refusal, Sampled, TableService};
 
+mod earlier_revisions;
+
 const ITEMS: u64 = 4;
 const CAPACITY_ITEMS: u64 = 60;
 const STEPS: usize = 120;

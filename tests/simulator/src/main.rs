@@ -39,6 +39,9 @@ struct Arguments {
     /// Plants a defect of the server, by its name.
     #[arg(long, value_parser = defect)]
     defect: Option<Defect>,
+    /// The revision of the program, which is printed beside failing seeds.
+    #[arg(long, default_value = "an unknown revision")]
+    revision: String,
 }
 
 /// Returns the defect of a name.
@@ -63,11 +66,11 @@ fn main() -> ExitCode {
         outcome.fired.iter().for_each(|(branch, times)| *fired.entry(branch).or_default() += times);
         let again = || run_with(seed, &plan(seed), Story::Dropped, arguments.defect);
         if arguments.twice && again().digest != outcome.digest {
-            println!("seed {seed} has two digests");
+            println!("seed {seed} has two digests, at {}", arguments.revision);
             failed += 1;
         }
         if let Some(violation) = &outcome.violation {
-            println!("seed {seed}: {violation}");
+            println!("seed {seed} at {}: {violation}", arguments.revision);
             failed += 1;
             if !arguments.all {
                 tell(seed, &outcome, arguments.defect);
@@ -78,7 +81,12 @@ fn main() -> ExitCode {
     for (branch, times) in &fired {
         println!("{branch:<60} {times:>12}");
     }
-    println!("{seeds} seeds, {events} events, {failed} failed, {:.1} s", start.elapsed().as_secs_f64());
+    println!(
+        "{seeds} seeds from {}, {events} events, {failed} failed, {:.1} s, at {}",
+        arguments.first,
+        start.elapsed().as_secs_f64(),
+        arguments.revision
+    );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

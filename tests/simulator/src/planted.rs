@@ -131,6 +131,15 @@ fn an_ignored_head_is_found() {
 }
 
 #[test]
+fn a_trusted_page_cache_is_found() {
+    is_found(
+        Defect::PageCacheTrusted,
+        40,
+        &[Promise::Once, Promise::Counts, Promise::Held, Promise::Settings, Promise::Revisions, Promise::Start],
+    );
+}
+
+#[test]
 fn logged_priorities_of_unknown_items_are_found() {
     is_found(Defect::UnknownPrioritiesLogged, 10, &[Promise::LogBytes]);
 }

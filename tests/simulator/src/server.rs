@@ -74,9 +74,9 @@ impl World {
         let restored = storage::restore(self.disk.clone(), &self.settings, startup);
         let (log, restored, repairs) = match restored {
             Ok(restored) => restored,
-            Err(OpenError::Io { action, name, .. }) if self.disk.failures() > failures => {
+            Err(error @ (OpenError::Io { .. } | OpenError::Full { .. })) if self.disk.failures() > failures => {
                 self.disk.end_process();
-                self.note("start failed", format!("the server cannot {action} {name} and stays down"));
+                self.note("start failed", format!("{error}: the server stays down"));
                 return Ok(());
             }
             Err(error @ OpenError::Head { .. }) => {

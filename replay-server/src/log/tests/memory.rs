@@ -77,6 +77,13 @@ impl Volume for Memory {
         Ok(MemoryFile { memory: self.clone(), name: name.to_owned() })
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let files = &mut self.state.lock().unwrap().files;
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.state.lock().unwrap().files.remove(name);
         Ok(())

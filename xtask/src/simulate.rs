@@ -1,0 +1,148 @@
+//! `cargo xtask simulate`: runs the simulator of the replay service for seeds from a number, or from the commit's hash.
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result};
+
+use crate::workspace;
+
+/// The hexadecimal digits of a commit's hash that are its first seed: 48 bits, so that no run reaches the largest seed.
+const SEED_DIGITS: usize = 12;
+
+/// The seeds of a run of the simulator.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+pub struct SimulateOptions {
+    /// The number of seeds.
+    #[arg(long, default_value_t = 1_000)]
+    pub seeds: u64,
+    /// The first seed: a number, or `commit` for that of the commit's hash.
+    #[arg(long, default_value_t = First::Seed(0))]
+    pub first: First,
+    /// Minutes after which no other seed is begun.
+    #[arg(long)]
+    pub minutes: Option<f64>,
+    /// Run each seed twice and compare the digests.
+    #[arg(long)]
+    pub twice: bool,
+}
+
+/// The first seed of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// This seed.
+    Seed(u64),
+    /// The seed that follows from the hash of the commit: each commit has seeds of its own.
+    Commit,
+}
+
+impl fmt::Display for First {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seed(seed) => write!(f, "{seed}"),
+            Self::Commit => f.write_str("commit"),
+        }
+    }
+}
+
+impl FromStr for First {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "commit" {
+            return Ok(Self::Commit);
+        }
+        text.parse().map(Self::Seed).map_err(|_| format!("{text:?} is neither a number nor `commit`"))
+    }
+}
+
+impl SimulateOptions {
+    /// Returns the runs of CI, of ninety seconds together, each seed twice: one has the same seeds at every commit, so
+    /// that commits can be compared, and one has seeds that no earlier commit had.
+    #[must_use]
+    pub fn in_ci() -> [Self; 2] {
+        [First::Seed(0), First::Commit].map(|first| Self { seeds: u64::MAX, first, minutes: Some(0.75), twice: true })
+    }
+
+    /// Returns the arguments of the simulator at this revision.
+    ///
+    /// # Errors
+    /// The first seed is that of the commit, and the revision is unknown.
+    pub(crate) fn arguments(&self, revision: Option<&str>) -> Result<Vec<String>> {
+        let Self { seeds, first, minutes, twice } = self;
+        let first = match first {
+            First::Seed(seed) => *seed,
+            First::Commit => revision.and_then(seed_of).context(
+                "find the commit whose hash is the first seed: use a git repository, or name a seed with --first",
+            )?,
+        };
+        let mut arguments = vec!["--seeds".to_owned(), seeds.to_string(), "--first".to_owned(), first.to_string()];
+        arguments.extend(twice.then(|| "--twice".to_owned()));
+        arguments.extend(minutes.iter().flat_map(|minutes| ["--minutes".to_owned(), minutes.to_string()]));
+        arguments.extend(revision.iter().flat_map(|revision| ["--revision".to_owned(), (*revision).to_owned()]));
+        Ok(arguments)
+    }
+}
+
+/// Runs the simulator for some seeds.
+///
+/// # Errors
+/// The build fails, or a seed breaks a promise.
+pub fn run(root: &Path, options: &SimulateOptions) -> Result<()> {
+    let arguments = options.arguments(revision(root).as_deref())?;
+    let mut simulate = workspace::cargo(root);
+    // The profile of the tests, which is optimised.
+    simulate.args(["run", "--package", "simulator", "--bin", "simulate", "--"]).args(arguments);
+    workspace::run(&mut simulate)
+}
+
+/// Returns the hash of the commit in `root`, with `-dirty` behind it if files differ from it; `None` without git or a
+/// repository.
+pub(crate) fn revision(root: &Path) -> Option<String> {
+    let mut describe = Command::new("git");
+    describe.args(["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).current_dir(root);
+    let described = describe.output().ok().filter(|output| output.status.success())?;
+    String::from_utf8(described.stdout).ok().map(|revision| revision.trim().to_owned())
+}
+
+/// Returns the first seed of a revision.
+fn seed_of(revision: &str) -> Option<u64> {
+    u64::from_str_radix(revision.get(..SEED_DIGITS)?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REVISION: &str = "ef80edc4a3b2c1d0ef80edc4a3b2c1d0ef80edc4-dirty";
+
+    fn options(first: &str) -> SimulateOptions {
+        SimulateOptions { seeds: 10, first: first.parse().unwrap(), minutes: None, twice: false }
+    }
+
+    #[test]
+    fn the_first_seed_is_a_number_or_that_of_the_commit_and_the_revision_is_passed_on() {
+        for (first, seed) in [("231", "231"), ("commit", "263337023939506")] {
+            let arguments = options(first).arguments(Some(REVISION)).unwrap();
+            assert_eq!(arguments, ["--seeds", "10", "--first", seed, "--revision", REVISION]);
+        }
+        assert_eq!("head".parse::<First>().unwrap_err(), "\"head\" is neither a number nor `commit`");
+    }
+
+    #[test]
+    fn without_a_revision_the_seed_of_the_commit_is_refused_and_others_are_not() {
+        assert_eq!(options("0").arguments(None).unwrap(), ["--seeds", "10", "--first", "0"]);
+        for unknown in [None, Some("not a hash"), Some("abc")] {
+            let error = options("commit").arguments(unknown).unwrap_err();
+            assert!(error.to_string().contains("name a seed with --first"), "{error}");
+        }
+    }
+
+    #[test]
+    fn ci_repeats_the_seeds_from_zero_and_adds_those_of_the_commit() {
+        let firsts = SimulateOptions::in_ci().map(|run| run.first);
+        assert_eq!(firsts, [First::Seed(0), First::Commit]);
+    }
+}
