@@ -92,6 +92,15 @@ class Unseeded(Corridor):
         return super().reset(seed=0)
 
 
+class Torques(Corridor):
+    """Has a continuous action."""
+
+    def __init__(self):
+        super().__init__(is_faulty=False)
+        self.action_space = type("Box", (), {"shape": (1,), "dtype": np.dtype(np.float32)})()
+        self.action_space.low, self.action_space.high = np.array([-1.0]), np.array([1.0])
+
+
 def faulty():
     return Corridor()
 

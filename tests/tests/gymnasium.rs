@@ -149,6 +149,18 @@ fn a_broken_environment_is_refused_before_the_run_has_a_folder() {
 }
 
 #[test]
+fn code_that_converts_a_refused_space_is_printed_in_lines() {
+    let Some(python) = python() else { return };
+    let mut command = Command::new(program("zerofleet").unwrap());
+    command.args(["env", "describe", "--gym", "call:faulty_corridor:Torques"]);
+    let modules = format!("environment.modules={:?}", [&modules(), python.packages()]);
+    command.args(["--set", &modules, "--set", &format!("environment.python={:?}", python.program())]);
+    let errors = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    let code = "\n\nimport gymnasium\nimport numpy as np\nimport faulty_corridor\n\ndef make(**arguments):\n    env";
+    assert!(errors.contains(code), "{errors}");
+}
+
+#[test]
 fn a_run_file_without_the_description_is_refused_by_every_process_that_needs_it() {
     for role in ["actor", "learner", "arena", "inference-server"] {
         let mut command = Command::new(program(role).unwrap());

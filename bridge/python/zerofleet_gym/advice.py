@@ -4,6 +4,7 @@ The code is complete: a file with it, named by `gym:call:FILE:make`, is an envir
 """
 
 import math
+import re
 
 from .unsupported import Unsupported
 
@@ -41,9 +42,10 @@ def refuse(name, environment, faults, is_supported):
     text = "\n".join(["def make(**arguments):", *code])
     used = [f"import {module}" for module in ("itertools", "gymnasium") if f"{module}." in text]
     used += ["import numpy as np"] if "np." in text else []
+    wrappers = ", ".join(dict.fromkeys(re.findall(r"gymnasium\.wrappers\.\w+", text)))
     text = "\n".join([*used, *imports, "", text])
     raise Unsupported(
-        f"{reasons}. A wrapper converts them: write the following to {module}.py, name the environment "
+        f"{reasons}. To convert them by {wrappers}, write the following to {module}.py, name the environment "
         f"gym:call:{module}:make, and the folder of the file by "
         f"--set 'environment.modules=[\"FOLDER\"]'\n\n{text}\n"
     )

@@ -39,6 +39,6 @@ pub use directory::RememberedFile;
 pub use drain::{Drain, DrainPipe};
 pub use health::{Health, Heartbeat};
 pub use probe::Probe;
-pub use process::{Body, Context, chain, run};
+pub use process::{Body, Context, chain, chain_with_code, run};
 pub use security::SecuritySection;
 pub use telemetry::TelemetrySection;
