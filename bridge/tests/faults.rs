@@ -278,30 +278,37 @@ fn an_environment_that_is_never_made_ends_the_start() {
     assert!(error.to_string().contains("it gave no answer for 1 s"), "{error}");
 }
 
-/// Returns a drain that has fired, as a descriptor, with the runtime that closes it.
-fn drained() -> (tokio::runtime::Runtime, DrainPipe) {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let drain = Drain::new();
+/// Returns a drain and its descriptor, with the runtime that closes it.
+fn drain() -> (tokio::runtime::Runtime, Drain, DrainPipe) {
+    let (runtime, drain) = (tokio::runtime::Runtime::new().unwrap(), Drain::new());
     let pipe = runtime.block_on(async { drain.pipe() }).unwrap();
-    drain.start();
-    (runtime, pipe)
+    (runtime, drain, pipe)
 }
 
 #[test]
 fn a_drain_ends_every_wait_for_an_environment() {
     let Some(settings) = settings("Counting", 2, 2) else { return };
-    let long = Duration::from_secs(600);
-    let (_runtime, pipe) = drained();
+    // Longer than a drain waits; without a drain each wait ends by this limit.
+    let long = Duration::from_secs(20);
+    let (_runtime, drained, pipe) = drain();
+    drained.start();
     let hanging = interpreter::settings(&python().unwrap(), "call:fake_environments:hanging", 1, 1);
-    let start = Bridge::start_until(Settings { start_timeout: long, ..hanging }, Some(pipe.clone()));
+    let start = Bridge::start_until(Settings { start_timeout: long, ..hanging }, Some(pipe));
     assert!(matches!(start, Err(Error::Drained { .. })), "{start:?}");
 
-    let (runtime, drain) = (tokio::runtime::Runtime::new().unwrap(), Drain::new());
-    let pipe = runtime.block_on(async { drain.pipe() }).unwrap();
+    let hanging = interpreter::settings(&python().unwrap(), "call:fake_environments:Faulty", 1, 1);
+    let arguments = r#"{"fault": "it hangs"}"#.to_owned();
+    let (_runtime, drained, pipe) = drain();
+    let mut bridge = Bridge::start_until(Settings { arguments, step_timeout: long, ..hanging }, Some(pipe)).unwrap();
+    drained.start();
+    let error = bridge.try_episode().unwrap_err().to_string();
+    assert!(error.contains("(the process drains)"), "{error}");
+
+    let (_runtime, drained, pipe) = drain();
     let mut bridge = Bridge::start_until(Settings { step_timeout: long, ..settings }, Some(pipe)).unwrap();
     begin(&mut bridge, [0, 1]);
     let id = process_id(&bridge, 0);
-    drain.start();
+    drained.start();
     let taken = step(&mut bridge, &[(0, HANG), (1, 1)]);
     assert_eq!(taken, [Taken::Lost, reward(2.0)], "an answer that comes is taken");
     assert!(!is_alive(id));
