@@ -38,8 +38,10 @@ class Observations:
         shape = getattr(space, "shape", None)
         if shape is None:
             raise Unsupported(f"its observations are a {kind}, which has no shape; an array is needed")
-        if np.dtype(space.dtype).kind not in "fiub":
-            raise Unsupported(f"its observations are a {kind} of {space.dtype}; an array of numbers is needed")
+        # A space without a type holds numbers.
+        dtype = np.dtype(getattr(space, "dtype", None))
+        if dtype.kind not in "fiub":
+            raise Unsupported(f"its observations are a {kind} of {dtype}; an array of numbers is needed")
         self.source_shape = tuple(int(n) for n in shape)
         if 0 in self.source_shape:
             raise Unsupported(f"its observations have the shape {self.source_shape}, which holds no number")
@@ -47,7 +49,7 @@ class Observations:
         self.one_hot = None
         self.accepted = None
         self.bounds = None
-        self.dtype = np.dtype(np.uint8 if np.dtype(space.dtype) == np.uint8 else np.float32)
+        self.dtype = np.dtype(np.uint8 if dtype == np.uint8 else np.float32)
         if self.source_shape == () and hasattr(space, "n"):
             self.one_hot = (int(space.n), int(getattr(space, "start", 0)))
             self.dtype = np.dtype(np.float32)
