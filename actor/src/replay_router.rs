@@ -251,7 +251,7 @@ impl Links for ReplayRouter {
 }
 
 /// Converts an episode to a trajectory; logs an error and returns `None` if self-play has produced an invalid one.
-fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
+pub(crate) fn identify(episode: &FinishedEpisode, id: TrajectoryId, game: &str) -> Option<Trajectory> {
     let invalid = |fault: &Invalid| tracing::error!(%id, %fault, "an episode is no valid trajectory and is dropped");
     episode.trajectory(id, game).inspect_err(invalid).ok()
 }

@@ -2,22 +2,24 @@
 //!
 //! Trajectories that are not acknowledged when the process ends are spooled, and sent by the next start under their old
 //! ids to their destination, so that each counts once whatever happened to the acknowledgement. They are sent on
-//! separate streams while self-play continues.
+//! separate streams while self-play continues. Threads may end late, or never: the spool is written without their last
+//! episodes first, and again when they have ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use experience::Trajectory;
+use experience::{Trajectory, TrajectoryId};
 use proto::replay::{Writer, WriterSettings};
 use proto::servers::{Server, Servers, preferred};
+use selfplay::FinishedEpisode;
 use service::Drain;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Settings;
 use crate::metrics;
-use crate::replay_router::ReplayRouter;
+use crate::replay_router::{ReplayRouter, identify};
 use crate::spool::{Destination, PendingUpload};
 use crate::state_dir::ActorStateDir;
 use crate::traces::Finished;
@@ -32,6 +34,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct Uploader {
     router: ReplayRouter,
     state_dir: ActorStateDir,
+    /// The settings of all writers, except for the endpoint.
+    writer: WriterSettings,
     drain_timeout: Duration,
     /// Uploads the spool of earlier epochs, and returns the unacknowledged trajectories.
     spooled: JoinHandle<Vec<PendingUpload>>,
@@ -58,24 +62,22 @@ impl Uploader {
         let spool = Spool { servers: servers.clone(), writer: writer.clone(), drain: drain.clone(), drain_timeout };
         Ok(Self {
             spooled: tokio::spawn(spool.upload(left, state_dir.clone())),
-            router: ReplayRouter::new(servers, writer, state_dir.clone(), settings.replay_away_max),
+            router: ReplayRouter::new(servers, writer.clone(), state_dir.clone(), settings.replay_away_max),
             state_dir,
+            writer,
             drain_timeout,
         })
     }
 
-    /// Uploads episodes until the drain fires or the channel closes; then waits a little for acknowledgements and
-    /// spools the rest.
+    /// Uploads episodes until the drain fires or the channel closes; then waits a little for the threads and for
+    /// acknowledgements, and spools the rest.
     pub(crate) async fn run(mut self, mut finished: mpsc::Receiver<Finished>, drain: &Drain) -> anyhow::Result<()> {
         let given_up = upload(&mut self.router, &mut finished, drain).await;
-        let Self { router, state_dir, drain_timeout, spooled } = self;
-        let deadline = Instant::now() + drain_timeout;
-        let mut left: Vec<_> = given_up.into_iter().map(|finished| finished.episode).collect();
-        // Until the last thread has ended, however long its round takes, so that its finished episodes are not lost.
+        let Self { router, state_dir, writer, drain_timeout, spooled } = self;
+        let (begin, mut left) = (Instant::now(), Vec::from_iter(given_up.map(|finished| finished.episode)));
+        let deadline = begin + drain_timeout;
         // This also unblocks threads that wait for capacity in the channel.
-        while let Some(Finished { episode, .. }) = finished.recv().await {
-            left.push(episode);
-        }
+        receive(&mut finished, begin + drain_timeout / 2, &mut left).await;
         metrics::uploads(&router.stats());
         let (late, trajectories) = router.close(left, deadline).await;
         let mut unacknowledged = spooled.await.unwrap_or_else(|error| {
@@ -83,14 +85,45 @@ impl Uploader {
             state_dir.read_spool().unwrap_or_default()
         });
         unacknowledged.extend(late);
+        // Before the last threads have ended: the process may be killed while one of them hangs.
+        state_dir.write_spool(&unacknowledged)?;
+        let mut last = Vec::new();
+        while let Some(Finished { episode, .. }) = finished.recv().await {
+            last.push(episode);
+        }
+        let trajectories = trajectories + last.len() as u64;
+        if !last.is_empty() {
+            unacknowledged.extend(identify_all(&last, &writer, &state_dir)?);
+            state_dir.write_spool(&unacknowledged)?;
+        }
         metrics::unacknowledged(unacknowledged.len());
         tracing::info!(
             trajectories,
             spooled = unacknowledged.len(),
             "uploaded; what is spooled was not acknowledged and is sent again at the next start"
         );
-        state_dir.write_spool(&unacknowledged)
+        Ok(())
     }
+}
+
+/// Receives episodes until the last thread has ended, or the deadline has passed.
+async fn receive(finished: &mut mpsc::Receiver<Finished>, deadline: Instant, episodes: &mut Vec<FinishedEpisode>) {
+    while let Ok(Some(Finished { episode, .. })) = timeout_at(deadline, finished.recv()).await {
+        episodes.push(episode);
+    }
+}
+
+/// Gives ids of an epoch of their own to episodes that no server was sent.
+fn identify_all(
+    episodes: &[FinishedEpisode],
+    writer: &WriterSettings,
+    state_dir: &ActorStateDir,
+) -> anyhow::Result<Vec<PendingUpload>> {
+    let epoch = state_dir.next_epoch(writer.epoch)?;
+    let id = |sequence| TrajectoryId { actor: writer.actor, epoch, sequence };
+    let trajectories =
+        (0..).zip(episodes).filter_map(|(sequence, episode)| identify(episode, id(sequence), &writer.game));
+    Ok(trajectories.map(|trajectory| PendingUpload { trajectory, to: None }).collect())
 }
 
 /// Uploads episodes until the drain fires or the channel closes; returns the episode that waited at that moment.

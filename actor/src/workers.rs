@@ -16,7 +16,7 @@ use proto::servers::Servers;
 use proto::weights::Published;
 use selfplay::Reanalysis;
 use service::cpus::{self, Cpu};
-use service::{Drain, Readiness};
+use service::{Drain, DrainPipe, Readiness};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -92,7 +92,7 @@ impl Workers {
             let discount = settings.discount;
             let name = format!("selfplay-{index}");
             let builder = std::thread::Builder::new().name(name.clone());
-            let outside = outside(settings);
+            let outside = outside(settings, &drain)?;
             let thread = games::with_game!(settings.game, |game| builder.spawn(move || {
                 // Before it allocates, so that its memory is close to its cpu.
                 pinning.pin(index);
@@ -145,25 +145,37 @@ impl Threads {
     }
 }
 
-/// Returns the environments outside this process, if the game is one; they are not started yet.
-fn outside(settings: &Settings) -> Option<(bridge::Settings, Recorded)> {
-    match &settings.game {
-        GameKind::Recorded(described) => settings.environment.clone().zip(Some(described.clone())),
-        _ => None,
-    }
+/// The environments of a thread outside this process, before they are started.
+struct Outside {
+    settings: bridge::Settings,
+    described: Recorded,
+    drain: DrainPipe,
+}
+
+/// Returns the environments outside this process, if the game is one.
+fn outside(settings: &Settings, drain: &Drain) -> anyhow::Result<Option<Outside>> {
+    let (GameKind::Recorded(described), Some(environment)) = (&settings.game, &settings.environment) else {
+        return Ok(None);
+    };
+    let drain = drain.pipe().context("open a pipe for the drain")?;
+    Ok(Some(Outside { settings: environment.clone(), described: described.clone(), drain }))
 }
 
 /// Starts the environments, if any, and runs the worker that plays in them.
 fn start_outside<G: Game>(
-    outside: Option<(bridge::Settings, Recorded)>,
+    outside: Option<Outside>,
     drain: &Drain,
     worker: impl FnOnce(Option<Box<dyn Environments>>) -> Worker<G>,
 ) -> anyhow::Result<()> {
-    let start = |(settings, described)| {
-        let bridge = bridge::config::start(settings, &described)?;
+    let start = |Outside { settings, described, drain }| {
+        let bridge = bridge::config::start(settings, &described, Some(drain))?;
         Ok::<Box<dyn Environments>, bridge::Error>(Box::new(bridge))
     };
     let started = outside.map(start).transpose().context("start the environments");
+    if started.is_err() && drain.started() {
+        // They were given up, since nothing is played any more.
+        return Ok(());
+    }
     if started.is_err() {
         // The other threads end as well.
         drain.token().cancel();
@@ -332,6 +344,8 @@ impl<G: Game> Worker<G> {
     fn recover(&mut self, error: selfplay::Error) -> anyhow::Result<()> {
         let error = match error {
             selfplay::Error::Model(error) => error,
+            // Environments that would have to be waited for are given up.
+            selfplay::Error::Environments(_) if self.around.drain.started() => return Ok(()),
             selfplay::Error::Environments(error) => return Err(error).context("play episodes"),
         };
         metrics::evaluator_failed();

@@ -10,7 +10,7 @@ use evaluators::{BatchMax, Calibration, Chosen, Host, Invalid, Store, Threads};
 use games::{GameKind, Recorded};
 use proto::security::Security;
 use proto::weights::{Published, Publisher, Subscriber, SubscriberSettings, WeightsService};
-use service::{ConfigError, Context, Drain, RememberedFile, SecuritySection};
+use service::{ConfigError, Context, Drain, DrainPipe, RememberedFile, SecuritySection};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -60,7 +60,10 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let (done, ended) = oneshot::channel();
     let builder = thread::Builder::new().name("measure".to_owned());
     let outside = match (&settings.game, &settings.environment) {
-        (GameKind::Recorded(described), Some(environment)) => Some(outside(environment.clone(), described.clone())),
+        (GameKind::Recorded(described), Some(environment)) => {
+            let drain = context.drain.pipe().context("open a pipe for the drain")?;
+            Some(outside(environment.clone(), described.clone(), drain))
+        }
         _ => None,
     };
     let mut worker = Worker::open(settings.game.rules(), settings, backend, connections)?;
@@ -71,7 +74,7 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
     let thread = builder.spawn(move || drop(done.send(worker.run()))).context("start the measuring thread")?;
     context.readiness.ready();
     // The worker returns without further signals once the process drains.
-    let outcome = ended.await;
+    let outcome = ended.await.map(forgive_drained);
     context.drain.start();
     // A client that keeps watching the health of this process must not prevent its exit.
     if let Some(server) = server
@@ -83,6 +86,13 @@ async fn measure(config: Config, context: Context) -> anyhow::Result<()> {
         Ok(()) => outcome.context("wait for the measuring thread")?,
         Err(_) => Err(anyhow!("the measuring thread panicked")),
     }
+}
+
+/// Replaces the error of environments that the drain has given up.
+fn forgive_drained(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
+    let is_drained =
+        |cause: &(dyn std::error::Error + 'static)| matches!(cause.downcast_ref(), Some(bridge::Error::Drained { .. }));
+    outcome.or_else(|error| if error.chain().any(is_drained) { Ok(()) } else { Err(error) })
 }
 
 /// The server of accepted weights.
@@ -104,9 +114,9 @@ async fn serve(
     Ok(Some((publisher, tokio::spawn(async move { serving.await.context("serve weights") }))))
 }
 
-/// Returns the function that starts the evaluation environments.
-fn outside(environment: bridge::Settings, described: Recorded) -> StartEnvironments {
-    Box::new(move || Ok(Box::new(bridge::config::start(environment.clone(), &described)?)))
+/// Returns the function that starts the evaluation environments, which are not waited for once `drain` fires.
+fn outside(environment: bridge::Settings, described: Recorded, drain: DrainPipe) -> StartEnvironments {
+    Box::new(move || Ok(Box::new(bridge::config::start(environment.clone(), &described, Some(drain.clone()))?)))
 }
 
 /// Chooses the configured engine, or the fastest on its device.

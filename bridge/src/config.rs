@@ -10,10 +10,10 @@ use game::{Environments as _, Game as _, ObservationRange, ObservationShape, Spe
 use games::recorded::{Described, PREFIX};
 use games::{GameKind, Recorded};
 use serde::{Deserialize, Serialize};
-use service::ConfigError;
 use service::config::RunSection;
+use service::{ConfigError, DrainPipe};
 
-use crate::{Bridge, Channels, Error, Settings};
+use crate::{Bridge, Channels, Error, Settings, Trial};
 
 /// The most frames of an observation, and the most that trajectories store.
 const STACK_MAX: usize = 64;
@@ -34,6 +34,8 @@ pub struct EnvironmentSection {
     pub python: PathBuf,
     /// Folders of Python modules, searched before those of the interpreter.
     pub modules: Vec<PathBuf>,
+    /// The names of variables that the processes inherit beside the usual ones: see [`service::inherited`].
+    pub pass_variables: Vec<String>,
     /// The keyword arguments of the environment, a JSON object.
     pub arguments: String,
     /// The axis of the channels in observations of three dimensions: `auto`, `first` or `last`.
@@ -73,11 +75,13 @@ pub enum Values {
 
 impl Default for EnvironmentSection {
     fn default() -> Self {
-        let Settings { python, modules, arguments, channels, processes, stack, step_timeout, start_timeout, .. } =
+        let Settings { python, modules, pass_variables, arguments, channels, processes, stack, .. } =
             Settings::new("", "");
+        let Settings { step_timeout, start_timeout, .. } = Settings::new("", "");
         Self {
             python,
             modules,
+            pass_variables,
             arguments,
             channels,
             stack,
@@ -119,6 +123,7 @@ impl EnvironmentSection {
             start_timeout: Duration::from_secs_f64(self.start_timeout_seconds),
             python: self.python.clone(),
             modules: self.modules.clone(),
+            pass_variables: self.pass_variables.clone(),
             ..Settings::new(environment, run.directory.join("python"))
         })
     }
@@ -129,8 +134,20 @@ impl EnvironmentSection {
         ConfigError::within("environment.steps_max", self.steps_max, 0..=STEPS_MAX)?;
         ConfigError::within("environment.step_timeout_seconds", self.step_timeout_seconds, 1e-3..=SECONDS_MAX)?;
         ConfigError::within("environment.start_timeout_seconds", self.start_timeout_seconds, 1e-3..=SECONDS_MAX)?;
+        if let Err(error) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&self.arguments) {
+            let reason = format!("no JSON object: {error}; write it as \"{{\\\"gravity\\\": -9.0}}\"");
+            return Err(ConfigError::invalid("environment.arguments", reason));
+        }
+        if let Some(name) = self.pass_variables.iter().find(|name| !is_variable(name)) {
+            let reason = format!("{name:?} is no name of a variable; its value is that of this process");
+            return Err(ConfigError::invalid("environment.pass_variables", reason));
+        }
         Ok(())
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
 }
 
 /// Returns the game of a run: one of the registry, or the environment that the section describes.
@@ -174,20 +191,21 @@ pub fn game(run: &RunSection, environment: &EnvironmentSection) -> Result<GameKi
     })
 }
 
-/// Starts the environment for a short time, and returns the section with what it describes. The Python package is
-/// written into `folder`.
+/// Starts the environment for a short time, tries an episode, and returns the section with what was found. The Python
+/// package is written into `folder`.
 ///
 /// # Errors
-/// A key out of range, or an environment that cannot be run.
+/// A key out of range, or an environment that cannot be run or fails in its first episode.
 pub fn describe(
     run: &RunSection,
     environment: &EnvironmentSection,
     folder: &Path,
-) -> Result<EnvironmentSection, DescribeError> {
+) -> Result<(EnvironmentSection, Trial), DescribeError> {
     let settings = Settings { folder: folder.to_owned(), ..environment.settings(run, 1)? };
-    let bridge = Bridge::start(settings)?;
+    let mut bridge = Bridge::start(settings)?;
+    let trial = bridge.try_episode()?;
     let Spec { actions, observation, observation_range, max_plies, .. } = *bridge.spec();
-    Ok(EnvironmentSection {
+    let described = EnvironmentSection {
         actions,
         planes: observation.planes / environment.stack,
         height: observation.height,
@@ -198,7 +216,8 @@ pub fn describe(
         },
         steps_max: max_plies.min(STEPS_MAX),
         ..environment.clone()
-    })
+    };
+    Ok((described, trial))
 }
 
 /// The reason for which an environment cannot be described.
@@ -212,13 +231,14 @@ pub enum DescribeError {
     Environment(#[from] Error),
 }
 
-/// Starts the environments of a run, which must be those that its run file describes.
+/// Starts the environments of a run, which must be those that its run file describes. They are not waited for once
+/// `drain` fires: see [`Bridge::start_until`].
 ///
 /// # Errors
-/// As for [`Bridge::start`], and [`Error::Differs`].
-pub fn start(settings: Settings, described: &Recorded) -> Result<Bridge, Error> {
+/// As for [`Bridge::start_until`], and [`Error::Differs`].
+pub fn start(settings: Settings, described: &Recorded, drain: Option<DrainPipe>) -> Result<Bridge, Error> {
     let environment = settings.environment.clone();
-    let bridge = Bridge::start(settings)?;
+    let bridge = Bridge::start_until(settings, drain)?;
     if bridge.spec() != described.spec() {
         let text = |spec: &Spec| {
             let ObservationShape { planes, height, width } = spec.observation;
@@ -266,6 +286,10 @@ mod tests {
             (EnvironmentSection { processes: 0, ..described() }, "environment.processes"),
             (EnvironmentSection { step_timeout_seconds: f64::NAN, ..described() }, "environment.step_timeout_seconds"),
             (EnvironmentSection { steps_max: 0, ..described() }, "environment.steps_max"),
+            (EnvironmentSection { arguments: "[1]".into(), ..described() }, "environment.arguments: no JSON object: "),
+            (EnvironmentSection { arguments: "{gravity: 1}".into(), ..described() }, "environment.arguments: no JSON"),
+            (EnvironmentSection { arguments: String::new(), ..described() }, "environment.arguments: no JSON object: "),
+            (EnvironmentSection { pass_variables: vec!["A=b".into()], ..described() }, "environment.pass_variables: "),
             (EnvironmentSection { planes: 0, ..described() }, "environment: "),
             (EnvironmentSection { planes: usize::MAX, ..described() }, "environment: "),
             (EnvironmentSection { actions: 70_000, ..described() }, "environment: "),

@@ -3,6 +3,9 @@ use std::time::{Duration, Instant};
 use game::{
     Action, Environments, EnvironmentsError, Frame, Losses, Outcome, Play, Player, Spec, Start, Started, Taken,
 };
+use service::DrainPipe;
+
+pub use self::trial::Trial;
 
 use crate::description::Description;
 use crate::episode::{Episode, Phase};
@@ -13,10 +16,15 @@ use crate::process;
 use crate::worker::{DEATHS_IN_A_ROW_MAX, State, Worker};
 use crate::{Error, Settings, package};
 
+mod trial;
+
 /// The most environments, and processes: more than any machine runs.
 const ENVIRONMENTS_MAX: usize = 65_536;
 /// The most frames of an observation.
 const STACK_MAX: usize = 64;
+/// The time in which requests under way have to be answered once the process drains. It is long for a step, and short
+/// for the supervisor of a process that drains.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Environments in Python processes, which all step at the same time.
 ///
@@ -31,6 +39,7 @@ pub struct Bridge {
     /// That of the first worker.
     description: Description,
     workers: Vec<Worker>,
+    drain: Option<DrainPipe>,
     episodes: Vec<Episode>,
     frames: Frames,
     losses: Losses,
@@ -60,17 +69,27 @@ impl Bridge {
     /// # Errors
     /// The settings, the Python package or the interpreter cannot be used, or the environment is refused or fails.
     pub fn start(settings: Settings) -> Result<Self, Error> {
+        Self::start_until(settings, None)
+    }
+
+    /// Starts as [`start`](Self::start) does. Once `drain` fires, a request is waited for a second at most, and a
+    /// process that starts not at all.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start), and [`Error::Drained`].
+    pub fn start_until(settings: Settings, drain: Option<DrainPipe>) -> Result<Self, Error> {
         check(&settings)?;
         package::write(&settings.folder)?;
         let share = |number: usize| number * settings.environments / settings.processes;
         let start = |number| Worker::start(&settings, number, share(number), share(number + 1) - share(number));
         let mut workers = (0..settings.processes).map(start).collect::<Result<Vec<Worker>, Error>>()?;
-        let description = greet_all(&mut workers, &settings)?;
+        let description = greet_all(&mut workers, &settings, drain.as_ref())?;
         let spec = description.spec(&settings)?;
         let len = settings.environments;
         Ok(Self {
             spec,
             workers,
+            drain,
             episodes: vec![Episode::IDLE; len],
             frames: Frames::new(len, settings.stack, &description),
             losses: Losses::default(),
@@ -178,7 +197,9 @@ impl Bridge {
     fn exchange(&mut self, rows: usize) -> Result<(), Error> {
         self.replies.clear();
         self.replies.resize(rows, Reply::Missing);
-        let deadline = Instant::now() + self.settings.step_timeout;
+        let (begin, mut limit) = (Instant::now(), "environment.step_timeout_seconds");
+        let mut deadline = begin + self.settings.step_timeout;
+        let mut drain = self.drain.clone();
         for index in 0..self.workers.len() {
             if let Err(fault) = self.workers[index].send() {
                 self.replace(index, &fault)?;
@@ -187,7 +208,11 @@ impl Bridge {
         while self.workers.iter().any(Worker::is_busy) {
             let left = deadline.saturating_duration_since(Instant::now());
             let busy = self.workers.iter().filter(|worker| worker.is_busy()).filter_map(Worker::process);
-            self.wait(process::wait(busy, left))?;
+            if self.wait(process::wait(busy, drain.as_ref(), left))? {
+                // Answers that are about to come may end episodes.
+                (deadline, limit) = (deadline.min(Instant::now() + DRAIN_TIME), "the process drains");
+                drain = None;
+            }
             for index in 0..self.workers.len() {
                 if !self.workers[index].is_busy() {
                     continue;
@@ -196,7 +221,7 @@ impl Bridge {
                     Ok(Answered::Yes) => {}
                     // The answer is looked for once more after the deadline: this process may have been stopped.
                     Ok(Answered::NotYet) if !left.is_zero() => {}
-                    Ok(Answered::NotYet) => self.replace(index, &Fault::Hung { after: self.settings.step_timeout })?,
+                    Ok(Answered::NotYet) => self.replace(index, &Fault::Hung { after: deadline - begin, limit })?,
                     Err(fault) => self.replace(index, &fault)?,
                 }
             }
@@ -261,6 +286,7 @@ impl Bridge {
             }
         }
         self.losses.episodes += lost;
+        self.last_failure = fault.to_string();
         let pause = worker.replace();
         let environment = self.settings.environment.clone();
         if worker.deaths_in_a_row >= DEATHS_IN_A_ROW_MAX {
@@ -299,13 +325,15 @@ impl Bridge {
             let due = self.workers.iter().filter_map(Worker::due).min().expect("a worker is not ready");
             let left = due.saturating_duration_since(Instant::now());
             let starting = self.workers.iter().filter(|worker| !worker.is_ready()).filter_map(Worker::process);
-            self.wait(process::wait(starting, left))?;
+            if self.wait(process::wait(starting, self.drain.as_ref(), left))? {
+                return Err(Error::Drained { environment: self.settings.environment.clone() });
+            }
             self.look_after_workers()?;
         }
         Ok(())
     }
 
-    fn wait(&self, waited: std::io::Result<()>) -> Result<(), Error> {
+    fn wait(&self, waited: std::io::Result<bool>) -> Result<bool, Error> {
         waited.map_err(|source| Error::Poll { environment: self.settings.environment.clone(), source })
     }
 
@@ -364,8 +392,9 @@ impl Environments for Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // All processes end at the same time; dropping each then waits for it.
-        for worker in &mut self.workers {
+        // All processes end at the same time; dropping each then waits for it. One that owes an answer may hang, and is
+        // killed.
+        for worker in self.workers.iter_mut().filter(|worker| !worker.is_busy()) {
             if let State::Ready(process) = &mut worker.state {
                 process.close();
             }
@@ -405,13 +434,16 @@ fn check(settings: &Settings) -> Result<(), Error> {
 }
 
 /// Waits until all workers have described their environments; returns the description by the first.
-fn greet_all(workers: &mut [Worker], settings: &Settings) -> Result<Description, Error> {
+fn greet_all(workers: &mut [Worker], settings: &Settings, drain: Option<&DrainPipe>) -> Result<Description, Error> {
     let environment = || settings.environment.clone();
     let mut first: Option<Description> = None;
     while let Some(deadline) = workers.iter().filter_map(Worker::due).min() {
         let left = deadline.saturating_duration_since(Instant::now());
         let starting = workers.iter().filter(|worker| !worker.is_ready()).filter_map(Worker::process);
-        process::wait(starting, left).map_err(|source| Error::Poll { environment: environment(), source })?;
+        let is_drained = process::wait(starting, drain, left);
+        if is_drained.map_err(|source| Error::Poll { environment: environment(), source })? {
+            return Err(Error::Drained { environment: environment() });
+        }
         for worker in workers.iter_mut() {
             let failed = |fault: Fault| Error::Start { environment: environment(), reason: fault.to_string() };
             let Some(greeting) = worker.greeting(settings, Instant::now()).map_err(failed)? else { continue };

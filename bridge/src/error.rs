@@ -45,6 +45,16 @@ pub enum Error {
         /// The way in which the process failed.
         reason: String,
     },
+    /// The environment fails in an episode that is played to try it.
+    #[error("the environment {environment} fails in {moment}: {reason}")]
+    Trial {
+        /// The environment.
+        environment: String,
+        /// The call that fails.
+        moment: String,
+        /// The way in which it fails.
+        reason: String,
+    },
     /// The environment has no limit of steps, and none was set.
     #[error("the environment {environment} has no limit of steps: set environment.steps_max")]
     Unlimited {
@@ -89,6 +99,12 @@ pub enum Error {
         /// The last failure.
         reason: String,
     },
+    /// The process drains, so that environments which start or are made again are not waited for.
+    #[error("the environment {environment} is not waited for: the process drains")]
+    Drained {
+        /// The environment.
+        environment: String,
+    },
     /// The system refuses to wait for the processes.
     #[error("the processes of the environment {environment} cannot be polled")]
     Poll {
@@ -106,8 +122,8 @@ pub(crate) enum Fault {
     #[error("it {how}; its last line: {last_line}")]
     Died { how: String, last_line: String },
     /// It did not answer in time.
-    #[error("it gave no answer for {} s", after.as_secs_f64())]
-    Hung { after: Duration },
+    #[error("it gave no answer for {} s ({limit})", after.as_secs_f64())]
+    Hung { after: Duration, limit: &'static str },
     /// It sent bytes that are not of the protocol.
     #[error("it sent an invalid message: {0}")]
     Violation(#[from] Violation),

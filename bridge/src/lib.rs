@@ -20,6 +20,6 @@ mod settings;
 mod worker;
 
 pub use config::EnvironmentSection;
-pub use environments::Bridge;
+pub use environments::{Bridge, Trial};
 pub use error::Error;
 pub use settings::{Channels, Settings};

@@ -115,7 +115,7 @@ pub(crate) fn parse_greeting(message: &[u8]) -> Result<Greeting, Violation> {
     let mut reader = Reader(message);
     match reader.u8("kind")? {
         HELLO => {}
-        REFUSAL => return Ok(Greeting::Refusal(printable(reader.0))),
+        REFUSAL => return Ok(Greeting::Refusal(printable_lines(reader.0))),
         kind => return Err(Violation::Kind(kind)),
     }
     if reader.take(MAGIC.len(), "greeting")? != MAGIC {
@@ -204,6 +204,12 @@ pub(crate) fn parse_answer(
 /// Returns text from outside without control characters.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Returns text from outside, whose only control characters are the ends of lines: it may hold code.
+fn printable_lines(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.trim().chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
 }
 
 fn within(what: &'static str, value: u32, max: usize, expected: &'static str) -> Result<usize, Violation> {

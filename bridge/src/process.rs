@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal};
+use service::DrainPipe;
 
 use crate::error::{Fault, Violation};
 use crate::message::{Entry, GREETING_BYTES_MAX, LENGTH_BYTES, printable, write_request};
@@ -134,6 +135,13 @@ impl PythonProcess {
         Ok(Some(LENGTH_BYTES + length))
     }
 
+    /// Returns the last line that the process printed, if any.
+    pub(crate) fn last_line(&mut self) -> Option<String> {
+        self.read_errors();
+        self.errors.end_line();
+        Some(self.errors.last.clone()).filter(|_| self.errors.lines > 0)
+    }
+
     fn send(&mut self) -> Result<(), Fault> {
         let stdin = self.child.stdin.as_mut().expect("stdin is open until the process is dropped");
         while self.sent < self.outbox.len() {
@@ -200,12 +208,15 @@ impl Drop for PythonProcess {
     }
 }
 
-/// Waits until a pipe of one of the processes is ready, or the time is up.
+/// Waits until a pipe of one of the processes is ready, the drain fires, or the time is up. Returns true if the drain
+/// has fired.
 pub(crate) fn wait<'a>(
     processes: impl IntoIterator<Item = &'a PythonProcess>,
+    drain: Option<&DrainPipe>,
     timeout: Duration,
-) -> Result<(), io::Error> {
-    let mut pipes = Vec::new();
+) -> Result<bool, io::Error> {
+    let mut pipes: Vec<PollFd<'_>> = Vec::new();
+    pipes.extend(drain.map(|drain| PollFd::from_borrowed_fd(drain.as_fd(), PollFlags::IN)));
     for process in processes {
         pipes.push(PollFd::from_borrowed_fd(process.stdout.as_fd(), PollFlags::IN));
         pipes.extend(process.stderr.as_ref().map(|stderr| PollFd::from_borrowed_fd(stderr.as_fd(), PollFlags::IN)));
@@ -214,13 +225,15 @@ pub(crate) fn wait<'a>(
     }
     let timeout = Timespec::try_from(timeout).map_err(|_| ErrorKind::InvalidInput)?;
     match rustix::event::poll(&mut pipes, Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(_) => Ok(drain.is_some() && !pipes[0].revents().is_empty()),
+        Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
 fn command(settings: &Settings, count: usize) -> io::Result<Command> {
     let mut command = Command::new(&settings.python);
+    service::inherited::restrict(&mut command, &settings.pass_variables);
     command.args(["-m", package::NAME, "--env", &settings.environment, "--count", &count.to_string()]);
     command.args(["--arguments", &settings.arguments, "--channels", settings.channels.option()]);
     command.args(["--seconds", &settings.step_timeout.as_secs_f64().to_string()]);

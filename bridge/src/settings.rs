@@ -30,6 +30,8 @@ pub struct Settings {
     pub python: PathBuf,
     /// Folders of Python modules, searched before those of the interpreter.
     pub modules: Vec<PathBuf>,
+    /// The names of further variables that the processes inherit, beside those of [`service::inherited`].
+    pub pass_variables: Vec<String>,
     /// The folder into which the Python package of the bridge is written. Bridges may share it.
     pub folder: PathBuf,
 }
@@ -64,6 +66,7 @@ impl Settings {
             start_timeout: Duration::from_secs(120),
             python: "python3".into(),
             modules: Vec::new(),
+            pass_variables: Vec::new(),
             folder: folder.into(),
         }
     }

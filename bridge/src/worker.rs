@@ -67,6 +67,14 @@ impl Worker {
         }
     }
 
+    /// Returns the last line that the process printed, if any.
+    pub(crate) fn last_line(&mut self) -> Option<String> {
+        match &mut self.state {
+            State::Pausing { .. } => None,
+            State::Starting { process, .. } | State::Ready(process) => process.last_line(),
+        }
+    }
+
     /// Returns the time at which a process that is not ready has to be looked at again, also if it sends nothing.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.state {
@@ -99,7 +107,9 @@ impl Worker {
         let State::Starting { process, deadline } = &mut self.state else { return Ok(None) };
         match process.exchange()? {
             Some(message) => Ok(Some(parse_greeting(message)?)),
-            None if *deadline <= now => Err(Fault::Hung { after: settings.start_timeout }),
+            None if *deadline <= now => {
+                Err(Fault::Hung { after: settings.start_timeout, limit: "environment.start_timeout_seconds" })
+            }
             None => Ok(None),
         }
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bridge::{Bridge, Error, Settings};
 use game::{Action, Environments as _, Frame, Losses, Outcome, Play, Start, Started, Taken};
 use interpreter::python;
+use service::{Drain, DrainPipe};
 
 /// The actions that misbehave in `fake_environments.py`.
 const DIE: u16 = 10;
@@ -252,11 +253,13 @@ fn a_process_that_always_dies_is_given_up_with_its_last_line() {
 fn what_is_not_supported_is_refused_with_the_reason() {
     let cases = [
         ("continuous", "there are no continuous actions yet"),
-        ("dictionary", "its observations are a Dict; wrap it in gymnasium.wrappers.FlattenObservation"),
+        ("dictionary", "its observations are a Dict; a single array is needed"),
         ("unlimited", "has no limit of steps: set environment.steps_max"),
         ("broken", "OSError: no display"),
         ("dying", "it ended with status 7; its last line: no licence"),
         ("missing", "has no attribute 'missing'"),
+        ("Discrete", "missing 1 required positional argument"),
+        ("Dict", "a Dict was made, which is no environment: it has no action_space"),
     ];
     for (function, expected) in cases {
         let Some(settings) = settings(function, 2, 1) else { return };
@@ -273,6 +276,58 @@ fn an_environment_that_is_never_made_ends_the_start() {
     let Some(settings) = settings("hanging", 1, 1) else { return };
     let error = Bridge::start(Settings { start_timeout: Duration::from_secs(1), ..settings }).unwrap_err();
     assert!(error.to_string().contains("it gave no answer for 1 s"), "{error}");
+}
+
+/// Returns a drain and its descriptor, with the runtime that closes it.
+fn drain() -> (tokio::runtime::Runtime, Drain, DrainPipe) {
+    let (runtime, drain) = (tokio::runtime::Runtime::new().unwrap(), Drain::new());
+    let pipe = runtime.block_on(async { drain.pipe() }).unwrap();
+    (runtime, drain, pipe)
+}
+
+#[test]
+fn a_drain_ends_every_wait_for_an_environment() {
+    let Some(settings) = settings("Counting", 2, 2) else { return };
+    // Longer than a drain waits; without a drain each wait ends by this limit.
+    let long = Duration::from_secs(20);
+    let (_runtime, drained, pipe) = drain();
+    drained.start();
+    let hanging = interpreter::settings(&python().unwrap(), "call:fake_environments:hanging", 1, 1);
+    let start = Bridge::start_until(Settings { start_timeout: long, ..hanging }, Some(pipe));
+    assert!(matches!(start, Err(Error::Drained { .. })), "{start:?}");
+
+    let hanging = interpreter::settings(&python().unwrap(), "call:fake_environments:Faulty", 1, 1);
+    let arguments = r#"{"fault": "it hangs"}"#.to_owned();
+    let (_runtime, drained, pipe) = drain();
+    let mut bridge = Bridge::start_until(Settings { arguments, step_timeout: long, ..hanging }, Some(pipe)).unwrap();
+    drained.start();
+    let error = bridge.try_episode().unwrap_err().to_string();
+    assert!(error.contains("(the process drains)"), "{error}");
+
+    let (_runtime, drained, pipe) = drain();
+    let mut bridge = Bridge::start_until(Settings { step_timeout: long, ..settings }, Some(pipe)).unwrap();
+    begin(&mut bridge, [0, 1]);
+    let id = process_id(&bridge, 0);
+    drained.start();
+    let taken = step(&mut bridge, &[(0, HANG), (1, 1)]);
+    assert_eq!(taken, [Taken::Lost, reward(2.0)], "an answer that comes is taken");
+    assert!(!is_alive(id));
+    assert_eq!(step(&mut bridge, &[(1, DIE)]), [Taken::Lost]);
+    let starts = [0, 1].map(|environment| Start { environment, seed: 1 });
+    let error = bridge.begin(&starts, &mut Vec::new()).unwrap_err();
+    assert!(error.source.to_string().contains("the process drains"), "{error:?}");
+}
+
+#[test]
+fn environments_inherit_no_variable_that_is_not_listed() {
+    // Cargo sets variables for this test, as a service does with credentials.
+    assert!(std::env::vars_os().any(|(name, _)| name == "CARGO_PKG_NAME"));
+    let Some(settings) = settings("variables", 1, 1) else { return };
+    let message = Bridge::start(settings.clone()).unwrap_err().to_string();
+    assert!(message.contains(" PATH ") && !message.contains("CARGO"), "{message}");
+    let pass_variables = vec!["CARGO_PKG_NAME".to_owned(), "NO_SUCH_VARIABLE".to_owned()];
+    let message = Bridge::start(Settings { pass_variables, ..settings }).unwrap_err().to_string();
+    assert!(message.contains("CARGO_PKG_NAME") && !message.contains("CARGO_PKG_VERSION"), "{message}");
 }
 
 #[test]

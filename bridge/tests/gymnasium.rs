@@ -114,6 +114,60 @@ fn an_environment_with_continuous_actions_and_one_that_does_not_exist_are_refuse
     }
 }
 
+/// Does what the refusal of an environment advises, and plays an episode; returns the number of actions and the shape.
+fn follow_advice(environment: &str) -> Option<(usize, [usize; 3])> {
+    let python = python()?;
+    let refused = Bridge::start(interpreter::settings(&python, environment, 1, 1)).unwrap_err().to_string();
+    let (advice, code) = refused.split_once("\n\n").unwrap_or_else(|| panic!("no code: {refused}"));
+    assert!(
+        advice.contains("write the following to wrapped.py, name the environment gym:call:wrapped:make"),
+        "{advice}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("wrapped.py"), code).unwrap();
+    let mut settings = interpreter::settings(&python, "call:wrapped:make", 1, 1);
+    settings.modules.push(folder.path().to_owned());
+    let mut bridge = Bridge::start(Settings { steps_max: Some(50), ..settings }).unwrap();
+    bridge.try_episode().unwrap_or_else(|error| panic!("{error}\n{code}"));
+    let ObservationShape { planes, height, width } = bridge.spec().observation;
+    Some((bridge.spec().actions, [planes, height, width]))
+}
+
+#[test]
+fn what_is_advised_for_a_space_that_is_not_supported_works() {
+    let cases = [
+        ("Blackjack-v1", 2, [45, 1, 1]),
+        ("Pendulum-v1", 3, [3, 1, 1]),
+        ("call:unsupported:picture_and_mission", 3, [3, 7, 7]),
+        ("call:unsupported:numbers_and_mission", 3, [6, 1, 1]),
+        ("call:unsupported:tuple_with_mission", 3, [6, 1, 1]),
+        ("call:unsupported:text", 3, [5, 1, 1]),
+        ("call:unsupported:four_dimensions", 3, [120, 1, 1]),
+        ("call:unsupported:torques", 81, [3, 1, 1]),
+        ("call:unsupported:gears", 6, [3, 1, 1]),
+        ("call:unsupported:keys", 8, [3, 1, 1]),
+        ("call:unsupported:nested", 216, [3, 1, 1]),
+        ("call:unsupported:both", 6, [5, 1, 1]),
+    ];
+    for (environment, actions, shape) in cases {
+        let Some(found) = follow_advice(environment) else { return };
+        assert_eq!(found, (actions, shape), "{environment}");
+    }
+}
+
+#[test]
+fn no_code_is_advised_where_none_would_work() {
+    let Some(python) = python() else { return };
+    for (environment, expected) in [
+        ("call:unsupported:sequence", "a wrapper of your own (gymnasium.ObservationWrapper)"),
+        ("call:unsupported:unbounded", "a wrapper of your own (gymnasium.ActionWrapper)"),
+        ("call:unsupported:too_many", "a wrapper of your own (gymnasium.ActionWrapper)"),
+    ] {
+        let message = Bridge::start(interpreter::settings(&python, environment, 1, 1)).unwrap_err().to_string();
+        assert!(message.contains(expected) && !message.contains('\n'), "{environment}: {message}");
+    }
+}
+
 #[test]
 fn a_missing_package_is_reported_with_the_command_that_installs_it() {
     let Some(python) = python() else { return };

@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
-use bridge::EnvironmentSection;
 use bridge::config::Values;
+use bridge::{EnvironmentSection, Trial};
 use fleet::config::Fleet;
+use game::Outcome;
 use games::recorded::PREFIX;
 use service::config::Sources;
 
@@ -17,8 +18,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Command {
-    /// Starts an environment and prints its actions, observations and limit of steps, and the section of a run file
-    /// that describes it.
+    /// Starts an environment, tries an episode with random actions, and prints the environment's actions, observations
+    /// and limit of steps, and the section of a run file that describes it.
     Describe(Describe),
 }
 
@@ -40,12 +41,17 @@ impl Args {
         let game = format!("{PREFIX}{gym}");
         let sets = sets.into_iter().chain([format!("run.game={game}")]).collect();
         let mut config: Fleet = Sources { file: None, env: std::env::vars_os(), sets }.read(games::preset)?.load()?;
-        fleet::environment::describe(&mut config)?;
-        write(&game, &config.environment, output)
+        let trial = fleet::environment::describe(&mut config)?;
+        write(&game, &config.environment, trial.as_ref(), output)
     }
 }
 
-fn write(game: &str, environment: &EnvironmentSection, output: &mut impl Write) -> anyhow::Result<()> {
+fn write(
+    game: &str,
+    environment: &EnvironmentSection,
+    trial: Option<&Trial>,
+    output: &mut impl Write,
+) -> anyhow::Result<()> {
     let EnvironmentSection { actions, planes, height, width, values, stack, steps_max, .. } = environment;
     let (kind, bytes) = match values {
         Values::F32 => ("float32", 4),
@@ -53,6 +59,17 @@ fn write(game: &str, environment: &EnvironmentSection, output: &mut impl Write) 
     };
     writeln!(output, "# {game}: {actions} actions, observations [{}, {height}, {width}] of {kind}", planes * stack)?;
     writeln!(output, "# at most {steps_max} steps, of {} bytes before compression", planes * height * width * bytes)?;
+    if let Some(Trial { steps, reward, outcome, printed }) = trial {
+        let end = match outcome {
+            Some(Outcome::Truncated) => "when it was truncated",
+            Some(_) => "when it ended",
+            None => "when the trial stopped before its end",
+        };
+        writeln!(output, "# an episode of random actions had {steps} steps and a return of {reward:.3} {end}")?;
+        if let Some(line) = printed {
+            writeln!(output, "# its process printed: {line}")?;
+        }
+    }
     writeln!(output, "[environment]\n{}", service::config::print(environment)?)?;
     Ok(())
 }

@@ -132,7 +132,7 @@ impl Args {
         ensure!((2..=EPISODES_MAX).contains(&episodes), "--episodes: must be from 2 to {EPISODES_MAX}, not {episodes}");
         let rules = game.rules();
         if let GameKind::Recorded(described) = &game {
-            let mut bridge = bridge::config::start(environment.settings(run, episodes)?, described)?;
+            let mut bridge = bridge::config::start(environment.settings(run, episodes)?, described, None)?;
             let play = |contestant: &mut dyn Contestant<AnyGame>, seeds: Seeds| {
                 outside::play(&rules, &mut bridge, contestant, seeds, &mut || ControlFlow::Continue(()))
             };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use bridge::EnvironmentSection;
+use bridge::{EnvironmentSection, Trial};
 use learner::config::NetworkSection;
 use service::config::Sources;
 
@@ -13,13 +13,13 @@ use crate::config::Fleet;
 const PLANES_NETWORK: (usize, usize) = (64, 2);
 
 /// Describes the environment of a configuration, if its game is one that is not described yet, and chooses the shape of
-/// the network for its observations, unless that is configured.
+/// the network for its observations, unless that is configured. Returns the episode that was tried.
 ///
 /// # Errors
-/// The environment cannot be run, or a key is out of range.
-pub fn describe(config: &mut Fleet) -> anyhow::Result<()> {
+/// The environment cannot be run or fails in its first episode, or a key is out of range.
+pub fn describe(config: &mut Fleet) -> anyhow::Result<Option<Trial>> {
     if !games::is_outside(&config.run.game) || config.environment.is_described() {
-        return Ok(());
+        return Ok(None);
     }
     let environment = &mut config.environment;
     // Later sessions and other commands may run in other folders.
@@ -32,11 +32,12 @@ pub fn describe(config: &mut Fleet) -> anyhow::Result<()> {
     let described = bridge::config::describe(&config.run, environment, &folder);
     // What is left in a temporary folder is a few kilobytes.
     let _ = std::fs::remove_dir_all(&folder);
-    config.environment = described.with_context(|| format!("describe {}", config.run.game))?;
+    let (described, trial) = described.with_context(|| format!("describe {}", config.run.game))?;
+    config.environment = described;
     if !is_vector(&config.environment) && is_of_preset(config)? {
         (config.network.channels, config.network.blocks) = PLANES_NETWORK;
     }
-    Ok(())
+    Ok(Some(trial))
 }
 
 fn absolute(path: &Path) -> anyhow::Result<PathBuf> {

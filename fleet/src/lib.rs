@@ -32,13 +32,13 @@ pub use processes::{Fleet, Listed, Member, Rating, beside_this_binary, binaries,
 pub use run_directory::RunDirectory;
 pub use wiring::Role;
 
-/// Returns the exit status of a program, and prints an error as one line on standard error.
+/// Returns the exit status of a program, and prints an error on standard error: as one line, and code that it holds.
 #[expect(clippy::print_stderr, reason = "the one place where a program reports its own failure")]
 pub fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", service::chain(&error));
+            eprintln!("error: {}", service::chain_with_code(&error));
             exit_code(&error)
         }
     }

@@ -67,6 +67,40 @@ class Corridor:
         return np.eye(CELLS, dtype=np.float32)[self.cell]
 
 
+class Hanging(Corridor):
+    """Hangs in its third episode, once it has written so to a file."""
+
+    def __init__(self, file):
+        super().__init__(is_faulty=False)
+        self.file, self.episodes = file, 0
+
+    def reset(self, *, seed):
+        self.episodes += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        if self.episodes == 3:
+            with open(self.file, "w"):
+                time.sleep(3600)
+        return super().step(action)
+
+
+class Unseeded(Corridor):
+    """Has the interface of the older gym."""
+
+    def reset(self):
+        return super().reset(seed=0)
+
+
+class Torques(Corridor):
+    """Has a continuous action."""
+
+    def __init__(self):
+        super().__init__(is_faulty=False)
+        self.action_space = type("Box", (), {"shape": (1,), "dtype": np.dtype(np.float32)})()
+        self.action_space.low, self.action_space.high = np.array([-1.0]), np.array([1.0])
+
+
 def faulty():
     return Corridor()
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tests::{Cluster, Python, Role, SEED, program, wait_until};
 
 const START: Duration = Duration::from_secs(60);
+/// What `zerofleet train` leaves to a fleet that drains.
+const DRAIN: Duration = Duration::from_secs(10);
 const LEARN: Duration = Duration::from_secs(120);
 
 /// A random walk needs about 2 in most episodes, and 3 where it reaches the limit of steps; the shortest way 0.45.
@@ -68,13 +70,13 @@ fn python() -> Option<Python> {
     python
 }
 
-/// Returns the section `[environment]` that `zerofleet env describe` prints.
-fn described(python: &Python, environment: &str) -> String {
+/// Returns the section `[environment]` that `zerofleet env describe` prints with these options.
+fn described(python: &Python, environment: &str, sets: &[&str]) -> String {
     let modules = format!("environment.modules={:?}", [&modules(), python.packages()]);
     let interpreter = format!("environment.python={:?}", python.program());
-    let sets = [modules.as_str(), &interpreter, "environment.step_timeout_seconds=1.0", "environment.processes=2"];
+    let sets = [modules.as_str(), &interpreter].into_iter().chain(sets.iter().copied());
     let mut command = Command::new(program("zerofleet").unwrap());
-    command.args(["env", "describe", "--gym", environment]).args(sets.iter().flat_map(|set| ["--set", set]));
+    command.args(["env", "describe", "--gym", environment]).args(sets.flat_map(|set| ["--set", set]));
     let output = command.output().unwrap();
     let [text, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     assert!(output.status.success(), "{text}{errors}");
@@ -87,7 +89,8 @@ fn a_run_learns_an_environment_that_dies_hangs_and_sends_nan_now_and_then() {
     let Some(python) = python() else { return };
     eprintln!("seed {SEED}");
     let environment = "call:faulty_corridor:faulty";
-    let section = described(&python, environment);
+    let sets = ["environment.step_timeout_seconds=1.0", "environment.processes=2"];
+    let section = described(&python, environment, &sets);
     assert!(section.contains("2 actions, observations [9, 1, 1] of float32"), "{section}");
     let mut cluster = Cluster::new(&format!("gym:{environment}"), &format!("{SMALL}\n{section}")).unwrap();
     cluster.start(&Cluster::ROLES).unwrap();
@@ -107,6 +110,54 @@ fn a_run_learns_an_environment_that_dies_hangs_and_sends_nan_now_and_then() {
     for role in Cluster::ROLES {
         assert!(cluster.process(role).is_running(), "{role:?} has ended");
     }
+}
+
+#[test]
+fn an_actor_whose_environment_hangs_drains_and_keeps_every_finished_episode() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let hung = folder.path().join("hung");
+    let environment = "call:faulty_corridor:Hanging";
+    let arguments = format!("environment.arguments='{{\"file\": {hung:?}}}'");
+    // The trial takes a single episode of an environment.
+    let section = described(&python, environment, &[&arguments, "environment.step_timeout_seconds=600.0"]);
+    let mut cluster = Cluster::new(&format!("gym:{environment}"), &format!("{SMALL}\n{section}")).unwrap();
+    cluster.start(&[Role::Learner, Role::Actor]).unwrap();
+    wait_until("the environment hangs", START, || Ok(hung.exists())).unwrap();
+    let finished = cluster.metric(Role::Actor, "zerofleet_actor_games_total").unwrap();
+    assert!(finished >= 2.0, "{finished} episodes before the third of one environment");
+    cluster.process(Role::Actor).terminate();
+    let output = cluster.process(Role::Actor).ended(DRAIN).unwrap();
+    assert!(output.status.success(), "{}", output.text);
+    let spooled = tests::trajectories::spooled(&cluster.directory().join("actors/0/unacknowledged.spool"));
+    assert!(spooled.len() as f64 >= finished, "{} of {finished} episodes are spooled", spooled.len());
+}
+
+#[test]
+fn a_broken_environment_is_refused_before_the_run_has_a_folder() {
+    let Some(python) = python() else { return };
+    let runs = tempfile::tempdir().unwrap();
+    let mut command = Command::new(program("zerofleet").unwrap());
+    command.args(["train", "--game", "gym:call:faulty_corridor:Unseeded", "--runs"]).arg(runs.path().join("runs"));
+    let modules = format!("environment.modules={:?}", [&modules(), python.packages()]);
+    command.args(["--set", &modules, "--set", &format!("environment.python={:?}", python.program())]);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(errors.contains("fails in reset(seed=1)") && errors.contains("reset(self, *, seed=None"), "{errors}");
+    assert!(!runs.path().join("runs").exists(), "nothing was created");
+}
+
+#[test]
+fn code_that_converts_a_refused_space_is_printed_in_lines() {
+    let Some(python) = python() else { return };
+    let mut command = Command::new(program("zerofleet").unwrap());
+    command.args(["env", "describe", "--gym", "call:faulty_corridor:Torques"]);
+    let modules = format!("environment.modules={:?}", [&modules(), python.packages()]);
+    command.args(["--set", &modules, "--set", &format!("environment.python={:?}", python.program())]);
+    let errors = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    let code = "\n\nimport gymnasium\nimport numpy as np\nimport faulty_corridor\n\ndef make(**arguments):\n    env";
+    assert!(errors.contains(code), "{errors}");
 }
 
 #[test]

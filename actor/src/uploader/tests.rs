@@ -115,6 +115,22 @@ async fn episodes_become_trajectories_numbered_in_their_epoch() {
 }
 
 #[tokio::test]
+async fn the_spool_is_written_while_a_thread_hangs_and_again_when_it_has_ended() {
+    let run = tempfile::tempdir().unwrap();
+    let actor_run = start(&run, NOWHERE, DrainTimeout::None);
+    actor_run.play(2).await;
+    actor_run.drain.start();
+    // The folder is locked by the actor, so that the file is read.
+    let path = run.path().join(format!("actors/{ACTOR}/unacknowledged.spool"));
+    let count = || crate::spool::decode(&std::fs::read(&path).unwrap_or_default()).0.len();
+    until(|| count() == 2).await;
+    assert!(!actor_run.task.is_finished(), "a thread has not ended");
+    actor_run.play(1).await;
+    actor_run.end().await;
+    assert_eq!(spool(&run), [(1, 0), (1, 1), (2, 0)], "the last one has an id of its own");
+}
+
+#[tokio::test]
 async fn a_trajectory_that_is_not_acknowledged_is_sent_again_after_a_reconnect() {
     let (run, mut server) = (tempfile::tempdir().unwrap(), ReplayScript::start().await);
     let actor_run = start(&run, server.endpoint(), DrainTimeout::Long);

@@ -8,6 +8,7 @@ use game::{Action, Game as _};
 use games::AnyGame;
 use protocols::gtp::{self, Controller, Fault};
 use protocols::{Color, Move, Ply};
+use service::inherited;
 
 use super::{Identity, Interrupt, Settings};
 use crate::matches::{Ongoing, Reply};
@@ -201,8 +202,10 @@ impl Failure {
 
 fn start(settings: &Settings, interrupt: &Interrupt) -> Result<Controller, gtp::Error> {
     let (program, arguments) = settings.words.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
+    let mut command = Command::new(program);
     // Some engines print pages of search on their standard error, which would hide the progress of the match.
-    let mut process = Controller::start(&settings.name, Command::new(program).args(arguments).stderr(Stdio::null()))?;
+    inherited::restrict(&mut command, &[]).args(arguments).stderr(Stdio::null());
+    let mut process = Controller::start(&settings.name, &mut command)?;
     let interrupt = Arc::clone(interrupt);
     process.interrupt_when(move || interrupt());
     Ok(process)

@@ -19,7 +19,7 @@ CALL = "call:"
 
 
 class Missing(Exception):
-    """A package has to be installed."""
+    """A package, a module or a function is missing."""
 
 
 def parse():
@@ -37,7 +37,14 @@ def maker(name, arguments):
     """Returns a function that makes one environment."""
     if name.startswith(CALL):
         module, _, function = name.removeprefix(CALL).partition(":")
-        make = getattr(importlib.import_module(module), function)
+        if not (module and function):
+            raise Missing(f"{name} names no function: write call:MODULE:FUNCTION")
+        try:
+            make = getattr(importlib.import_module(module), function)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            raise Missing(f"{error}; environment.modules holds the folders of modules that are not installed") from error
         return functools.partial(make, **arguments)
     try:
         import gymnasium
@@ -52,7 +59,8 @@ def make_worker(options):
         from .worker import Worker
     except ImportError as error:
         raise Missing(f"{error}: {sys.executable} -m pip install numpy") from error
-    return Worker(maker(options.env, json.loads(options.arguments)), options.count, options.channels)
+    make = maker(options.env, json.loads(options.arguments))
+    return Worker(options.env, make, options.count, options.channels)
 
 
 def private_pipes():
@@ -95,6 +103,8 @@ def main():
     except Exception as error:
         is_plain = isinstance(error, (Missing, Unsupported))
         reason = str(error) if is_plain else f"{type(error).__name__}: {error}"
+        if type(error).__name__ in ("NameNotFound", "NamespaceNotFound") and ":" not in options.env:
+            reason += f" An id that a package registers has its name in front: PACKAGE:{options.env}"
         if options.describe:
             sys.exit(f"{options.env} is not supported: {reason}")
         protocol.send_refusal(sink, reason)

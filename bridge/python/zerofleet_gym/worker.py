@@ -1,12 +1,20 @@
 """The environments of one process, and the loop that answers requests for them."""
 
+import re
 import signal
 import traceback
 
 import numpy as np
 
-from . import protocol
+from . import advice, protocol
+from .numbers import number, truth
 from .spaces import Actions, Observations
+from .unsupported import Unsupported
+
+RESET = "reset(self, *, seed=None, options=None) returns (observation, info)"
+STEP = "step(self, action) returns (observation, reward, terminated, truncated, info)"
+# The errors of Gymnasium's wrappers around an environment of the older interface.
+OLDER = re.compile("unexpected keyword argument '(seed|options)'|values to unpack")
 
 
 def seed_of(seed):
@@ -28,12 +36,11 @@ def steps_max(environment):
 class Worker:
     """`count` environments made by `make`. One that raises an exception is made again before its next episode."""
 
-    def __init__(self, make, count, channels):
+    def __init__(self, name, make, count, channels):
         self.make = make
         self.environments = [make() for _ in range(count)]
         first = self.environments[0]
-        self.actions = Actions(first.action_space)
-        self.observations = Observations(first.observation_space, channels)
+        self.actions, self.observations = spaces_of(name, first, channels)
         self.steps_max = steps_max(first)
         self.rows = np.zeros((count, *self.observations.shape), self.observations.dtype.newbyteorder("<"))
         self.view = self.observations.view(self.rows)
@@ -44,7 +51,7 @@ class Worker:
             self.environments[index] = self.make()
         result = self.environments[index].reset(seed=seed_of(seed))
         if not (isinstance(result, tuple) and len(result) == 2):
-            raise ValueError("reset() returned no (observation, info): is this an environment of the older gym?")
+            raise ValueError(f"reset() returned {described(result)}; {older(RESET)}")
         self.observations.write(result[0], self.view, row)
         return 0, 0
 
@@ -54,11 +61,12 @@ class Worker:
             raise ValueError("the environment has no episode under way")
         result = self.environments[index].step(self.actions.start + action)
         if not (isinstance(result, tuple) and len(result) == 5):
-            raise ValueError("step() returned no (observation, reward, terminated, truncated, info)")
+            raise ValueError(f"step() returned {described(result)}; {older(STEP)}")
         observation, reward, terminated, truncated, _ = result
         self.observations.write(observation, self.view, row)
-        flags = (protocol.TERMINATED if terminated else 0) | (protocol.TRUNCATED if truncated else 0)
-        return float(reward), flags
+        flags = protocol.TERMINATED if truth("terminated", terminated) else 0
+        flags |= protocol.TRUNCATED if truth("truncated", truncated) else 0
+        return number("reward", reward), flags
 
     def fail(self, index, row, error):
         """Drops an environment after an exception. Returns the message."""
@@ -66,7 +74,7 @@ class Worker:
         self.rows[row] = 0
         close(self.environments[index])
         self.environments[index] = None
-        return f"{type(error).__name__}: {error}"
+        return reason_of(error)
 
     def answer(self, request):
         """Performs a request; returns the rewards, the flags, the observations and the messages of failures."""
@@ -100,6 +108,54 @@ class Worker:
     def close(self):
         for environment in self.environments:
             close(environment)
+
+
+def spaces_of(name, environment, channels):
+    """Returns the Actions and the Observations of an environment; raises Unsupported with advice on both."""
+    for attribute in ("action_space", "observation_space", "reset", "step"):
+        if not hasattr(environment, attribute):
+            raise Unsupported(f"a {type(environment).__name__} was made, which is no environment: it has no {attribute}")
+    found, faults = {}, {}
+    for part, make in (
+        ("actions", lambda: Actions(environment.action_space)),
+        ("observations", lambda: Observations(environment.observation_space, channels)),
+    ):
+        try:
+            found[part] = make()
+        except Unsupported as fault:
+            faults[part] = str(fault)
+    if faults:
+        advice.refuse(name, environment, faults, lambda space: is_supported(space, channels))
+    return found["actions"], found["observations"]
+
+
+def is_supported(space, channels):
+    """Returns true if observations of this space are supported."""
+    try:
+        return Observations(space, channels) is not None
+    except Unsupported:
+        return False
+
+
+def described(result):
+    """Returns what a method returned, in words."""
+    if isinstance(result, (tuple, list)):
+        return f"a {type(result).__name__} of {len(result)} values"
+    return f"a {type(result).__name__}"
+
+
+def older(interface):
+    """Returns the interface of a method, for environments that have another one."""
+    return f"in Gymnasium, {interface}: is this an environment of the older gym?"
+
+
+def reason_of(error):
+    """Returns the text of an exception, with a hint where the interface of the older gym raises it."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, (TypeError, ValueError)) and OLDER.search(str(error)):
+        method = STEP if "expected 5" in str(error) else RESET
+        return f"{text}; {older(method)}"
+    return text
 
 
 def close(environment):

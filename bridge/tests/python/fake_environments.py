@@ -131,3 +131,84 @@ def dying():
     """Dies while it is made."""
     sys.stderr.write("no licence")
     os._exit(7)
+
+
+def variables():
+    """Shows the names of its variables, as a package could send them elsewhere."""
+    raise OSError(" ".join(sorted(os.environ)))
+
+
+class Reward(Counting):
+    """Gives a reward that Python evaluates from a text."""
+
+    def __init__(self, reward):
+        super().__init__()
+        self.reward = reward
+
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(0)
+        return observation, eval(self.reward, {"np": np}), terminated, truncated, info
+
+
+class Faulty(Counting):
+    """Works but for one fault."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.fault = fault
+        if fault == "reset takes no seed":
+            self.reset = lambda: Counting.reset(self, seed=0)
+        if fault == "a wrapper unpacks four values":
+            self.step = self.unpack
+
+    def reset(self, *, seed):
+        observation, info = super().reset(seed=seed + 1000)
+        if self.fault == "reset returns an observation":
+            return observation
+        if self.fault == "reset raises":
+            raise RuntimeError("the board is lost")
+        return observation, info
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(0)
+        if self.steps < 3:
+            return observation, reward, terminated, truncated, info
+        if self.fault == "step returns four values":
+            return observation, reward, terminated, info
+        if self.fault == "the observation is shorter":
+            observation = observation[:3]
+        if self.fault == "the observation is text":
+            observation = np.array(["a", "b", "c", "d"])
+        if self.fault == "the observation is a dictionary":
+            observation = {"seen": observation}
+        if self.fault == "terminated is text":
+            terminated = "no"
+        if self.fault == "truncated is a dictionary":
+            truncated = {}
+        if self.fault == "it dies":
+            os._exit(3)
+        if self.fault == "it hangs":
+            time.sleep(3600)
+        return observation, reward, terminated, truncated, info
+
+    def unpack(self, action):
+        observation, reward, terminated, truncated, info = super().step(0)[:4]
+
+    def close(self):
+        pass
+
+
+class Outside(Counting):
+    """Observes values outside the bounds that its space declares."""
+
+    def __init__(self):
+        super().__init__(actions=10)
+        self.observation_space.low, self.observation_space.high = np.zeros(4), np.ones(4)
+
+
+class Endless(Counting):
+    def __init__(self):
+        super().__init__(actions=10, limit=60_000)
+
+    def reset(self, *, seed):
+        return super().reset(seed=1_000_000)

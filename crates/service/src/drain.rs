@@ -1,6 +1,8 @@
 //! Graceful shutdown: one signal on which a process finishes its work, uploads results and exits.
 
-use std::io::Read;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +42,21 @@ impl Drain {
         self.token.clone()
     }
 
+    /// Returns the signal as a descriptor. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn pipe(&self) -> io::Result<DrainPipe> {
+        let (reader, writer) = io::pipe()?;
+        let token = self.token.clone();
+        // The task ends with the runtime at the latest, which closes the pipe as well.
+        tokio::spawn(async move {
+            token.cancelled_owned().await;
+            drop(writer);
+        });
+        Ok(DrainPipe(Arc::new(reader)))
+    }
+
     /// Fires on SIGINT and SIGTERM. Must be called on a tokio runtime.
     pub fn on_signals(&self) -> std::io::Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -77,6 +94,17 @@ impl Drain {
     }
 }
 
+/// A pipe that is closed by a [`Drain`]: for threads that wait in `poll`. Polling it reports an event once the signal
+/// has fired, and no byte is ever read from it.
+#[derive(Debug, Clone)]
+pub struct DrainPipe(Arc<PipeReader>);
+
+impl AsFd for DrainPipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -91,6 +119,16 @@ mod tests {
         drain.start();
         clone.wait().await;
         assert!(clone.started());
+    }
+
+    #[tokio::test]
+    async fn a_pipe_ends_with_the_drain() {
+        let drain = Drain::new();
+        let pipe = drain.pipe().unwrap();
+        let mut end = pipe.0.try_clone().unwrap();
+        drain.start();
+        let read = tokio::task::spawn_blocking(move || end.read(&mut [0])).await.unwrap();
+        assert_eq!(read.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -168,6 +168,18 @@ fn try_run(
 
 /// Formats the whole chain of an error as one line.
 pub fn chain(error: &anyhow::Error) -> String {
+    joined(error).replace('\n', "; ")
+}
+
+/// Formats the whole chain of an error for a terminal: as one line, but what follows an empty line, such as code, keeps
+/// its lines.
+pub fn chain_with_code(error: &anyhow::Error) -> String {
+    let text = joined(error);
+    let Some((message, code)) = text.split_once("\n\n") else { return text.replace('\n', "; ") };
+    format!("{}\n\n{code}", message.replace('\n', "; "))
+}
+
+fn joined(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = cause.to_string();
@@ -180,7 +192,7 @@ pub fn chain(error: &anyhow::Error) -> String {
         }
         line.push_str(&text);
     }
-    line.replace('\n', "; ")
+    line
 }
 
 /// Probes a running process and prints its response, which container engines show for unhealthy containers.
@@ -230,6 +242,9 @@ mod tests {
         let repeated = Err::<(), _>(anyhow::anyhow!("disk full")).context("save: disk full").unwrap_err();
         assert_eq!(chain(&repeated), "save: disk full");
         assert_eq!(chain(&anyhow::anyhow!("two\nlines")), "two; lines");
+        let with_code = anyhow::anyhow!("two\nlines\n\nif a:\n    b").context("describe");
+        assert_eq!(chain_with_code(&with_code), "describe: two; lines\n\nif a:\n    b");
+        assert!(!chain(&with_code).contains('\n'), "a log has one line");
     }
 
     #[test]
