@@ -68,7 +68,8 @@ fn two_learners() -> (Cluster, Process) {
 fn learners_of_one_machine_listen_on_loopback_only_while_they_train_together() {
     let (mut cluster, second) = two_learners();
     train_together("at the start", &[cluster.process(Role::Learner), &second]);
-    for learner in [cluster.process(Role::Learner), &second] {
+    let learners: [&Process; 2] = [cluster.process(Role::Learner), &second];
+    for learner in learners {
         let addresses = listening(learner);
         let is_loopback = |address: &String| address == "0100007F" || address == "00000000000000000000000001000000";
         // Its server, its admin port, and the socket at which the other one has connected.

@@ -80,8 +80,9 @@ fn spooled(cluster: &Cluster, actor: u64) -> Vec<(u64, u64)> {
     tests::trajectories::spooled(&path).into_iter().map(|id| (id.epoch, id.sequence)).collect()
 }
 
-/// Runs `zerofleet` to its end.
+/// Runs `zerofleet` to its end; the output is that of this question alone.
 fn ask(folder: &Path, arguments: &str) -> Output {
+    let _ = std::fs::remove_file(folder.join("question.log"));
     let arguments = arguments.split_whitespace().map(Into::into).chain(["--runs".into(), folder.into()]).collect();
     let mut process = Process::without_admin("question", "zerofleet", arguments, folder).unwrap();
     process.start().unwrap();
@@ -93,7 +94,7 @@ fn ask(folder: &Path, arguments: &str) -> Output {
 fn a_run_with_two_replay_servers_keeps_a_log_in_each_and_goes_on_with_both() {
     let folder = tempfile::tempdir().unwrap();
     for (options, count) in [(&["--replay-servers", "2"][..], 2), (&[], 2), (&["--replay-servers", "3"], 3)] {
-        let options = [&["--game", "tic_tac_toe", "--actors", "1"], options].concat();
+        let options = [&["--game", "tic_tac_toe", "--actors", "1"][..], options].concat();
         let mut run = TrainingRun::of(folder.path(), folder.path(), &options).unwrap();
         run.start().unwrap();
         let names: Vec<String> = (1..=count)
