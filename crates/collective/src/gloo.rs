@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_reason_of_any_length_arrives() {
         let error = Gloo::join(&place(0, 2), Box::new(Nowhere), LONG).err().unwrap();
-        assert!(error.reason.starts_with("rrr"), "{error}");
+        assert!(error.reason.contains("rrr"), "{error}");
     }
 
     /// The addresses at which this process listens, as the kernel lists them: `0100007F:1F90` is 127.0.0.1:8080.
