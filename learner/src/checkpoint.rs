@@ -136,6 +136,8 @@ const CONTENTS_BYTES_MAX: u64 = 1 << 20;
 const PREFIX: &str = "step-";
 /// The end of a checkpoint's name while it is being written.
 const INTERRUPTED: &str = ".partial";
+/// The end of a checkpoint's name while another one of its step takes its place.
+const REPLACED: &str = ".replaced";
 /// The start of the name of a damaged checkpoint: `damaged-0001-step-000000010`, counted so that names stay apart.
 const DAMAGED: &str = "damaged-";
 /// The start of the name of a checkpoint that was set aside in order to continue from an earlier one:
@@ -164,15 +166,21 @@ impl Checkpoints {
     /// [`Error::File`]; the older checkpoints are then untouched.
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, Error> {
         let name = format!("{PREFIX}{:09}", checkpoint.progress.training_step);
-        let (temporary, path) = (self.directory.join(format!(".{name}{INTERRUPTED}")), self.directory.join(&name));
+        let [path, temporary, replaced] = [name.clone(), format!(".{name}{INTERRUPTED}"), format!(".{name}{REPLACED}")]
+            .map(|name| self.directory.join(name));
         // Partial checkpoints are removed first, to free disk space.
         self.remove_interrupted()?;
+        self.end_replacements()?;
         write_directory(&temporary, checkpoint)?;
-        // A checkpoint of the same step holds the same state, so the older copy can be replaced.
-        let failed = |source| FileError { action: "remove", path: path.clone(), source };
-        if_exists(fs::remove_dir_all(&path)).map_err(failed)?;
+        // A checkpoint of the same step steps aside, and comes back if the process ends before the new one is there.
+        if_exists(fs::rename(&path, &replaced)).map_err(|source| FileError {
+            action: "rename",
+            path: path.clone(),
+            source,
+        })?;
         fs::rename(&temporary, &path).map_err(|source| FileError { action: "rename", path: temporary, source })?;
         sync(&self.directory)?;
+        self.end_replacements()?;
         self.remove_old(&path)?;
         Ok(path)
     }
@@ -184,6 +192,7 @@ impl Checkpoints {
     /// none can be used: training from scratch would then silently discard the run. No checkpoint is renamed in these
     /// cases.
     pub fn newest(&self) -> Result<Option<Found>, Error> {
+        self.end_replacements()?;
         let (mut damaged, mut paths) = (Vec::new(), Vec::new());
         for path in self.list()?.into_iter().rev() {
             match read_directory(&path) {
@@ -221,6 +230,7 @@ impl Checkpoints {
     /// [`Error::NoSuchStep`] without a checkpoint of that step, [`Error::Damaged`] and [`Error::Unreadable`] if it is
     /// not whole, in which cases nothing changes; those of [`set_aside_after`](Self::set_aside_after).
     pub fn undo_after(&self, step: u64) -> Result<Vec<String>, Error> {
+        self.end_replacements()?;
         let paths = self.list()?;
         let Some(path) = paths.iter().find(|path| step_of(path) == Some(step)) else {
             let steps = paths.iter().filter_map(|path| step_of(path)).collect();
@@ -282,6 +292,23 @@ impl Checkpoints {
             sync(&self.directory)?;
         }
         Ok(names)
+    }
+
+    /// Removes the checkpoints that another one has replaced, and brings those back whose replacement was interrupted.
+    fn end_replacements(&self) -> Result<(), Error> {
+        let of = |name: &str| name.strip_prefix('.')?.strip_suffix(REPLACED).map(|name| self.directory.join(name));
+        for replaced in self.named(|name| of(name).is_some())? {
+            let name = replaced.file_name().and_then(OsStr::to_str).and_then(of);
+            match name.filter(|path| !path.exists()) {
+                Some(path) => {
+                    let failed = |source| FileError { action: "rename", path: replaced.clone(), source };
+                    fs::rename(&replaced, &path).map_err(failed)?;
+                    sync(&self.directory)?;
+                }
+                None => remove(&[replaced])?,
+            }
+        }
+        Ok(())
     }
 
     fn remove_interrupted(&self) -> Result<(), Error> {

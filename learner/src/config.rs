@@ -63,6 +63,9 @@ pub struct LearnerSection {
     pub group: String,
     /// This learner's place in `group`, from 0.
     pub index: usize,
+    /// Whether the network between the learners of `group` is trusted. Gradients and states pass there without
+    /// encryption and credentials, so that addresses off loopback are refused without it.
+    pub group_trusted: bool,
     /// The longest time that a learner waits in a step for the others of its group, in seconds: longer than a step
     /// takes. One that does not come in it is left out until it asks for a place again.
     pub group_timeout_seconds: f64,
@@ -267,6 +270,7 @@ impl Default for LearnerSection {
             replay: "http://127.0.0.1:7001".into(),
             group: String::new(),
             index: 0,
+            group_trusted: false,
             // With the second in which a roll is called, a group is formed anew within 10 s.
             group_timeout_seconds: 8.0,
             collective: CollectiveKind::Auto,

@@ -10,11 +10,12 @@ mod driver;
 pub(crate) mod engine;
 mod library;
 mod membership;
+mod numbering;
 pub(crate) mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 #[cfg(feature = "torch")]
@@ -22,17 +23,19 @@ use collective::nccl::{Clock, Nccl};
 use collective::{Collective, Error, Memory, Numbers};
 use crossbeam_channel::RecvTimeoutError;
 use learner::config::{CollectiveKind, Settings};
+use learner::published::Published;
 use learner::trainer_settings;
-use proto::learners::{Candidate, Peer, Question, Roster};
+use proto::learners::{Candidate, Exchange, Peer, Question, Roster};
 use service::{ConfigError, Drain};
 use tokio::sync::mpsc;
 use training::TrainerSettings;
-use weights::{Architecture, Digest};
+use weights::{Architecture, Digest, WeightsVersion};
 
 pub(crate) use self::control::{Control, NUMBERS as CONTROL_NUMBERS};
 use self::driver::{Driver, Form, Formed, Shared};
-use self::engine::{Engine, Served};
+use self::engine::Engine;
 use self::membership::Membership;
+use self::numbering::Numbering;
 use crate::backend::Chosen;
 use crate::metrics;
 
@@ -41,6 +44,8 @@ use crate::metrics;
 const ROLL: Duration = Duration::from_secs(1);
 /// The time between two checks whether training should stop.
 const POLL: Duration = Duration::from_millis(50);
+/// The time before a number that could not be noted is tried again.
+const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The training thread's membership in a group.
 pub(crate) struct Group {
@@ -53,29 +58,32 @@ pub(crate) struct Group {
     engine: Arc<dyn Engine>,
     place: Option<Place>,
     generation: u64,
-    /// The newest version of weights that the group has published.
-    weights_version: u64,
+    numbering: Numbering,
+    /// The versions on this learner's disk, where numbers are noted too.
+    published: Published,
+    note_at: Option<Instant>,
 }
 
 /// A place in a group that was formed.
 struct Place {
     collective: Box<dyn Collective>,
     roster: Roster,
-    _store: Option<Served>,
 }
 
 /// The learners of a group, and what they must have in common.
 pub(crate) struct GroupSettings {
     /// This learner's place in the list of learners.
     pub(crate) own: usize,
-    /// The other learners by index; `None` at this one's.
-    pub(crate) peers: Vec<Option<Peer>>,
+    /// The endpoints of all learners.
+    pub(crate) endpoints: Vec<String>,
     /// The longest time that a member waits for the others in a step.
     pub(crate) timeout: Duration,
     /// The digest of the network and the settings of training.
     pub(crate) fingerprint: Digest,
     /// The library that is configured.
     pub(crate) kind: CollectiveKind,
+    /// The versions on this learner's disk.
+    pub(crate) published: Published,
 }
 
 /// Checks that this program can train in the group of a run, if there is one, and returns whether there is.
@@ -93,19 +101,36 @@ pub(crate) fn is_configured(settings: &Settings) -> Result<bool, ConfigError> {
     Ok(!settings.group.is_empty())
 }
 
+/// Returns the other learners by index, `None` at `own`.
+fn peers(endpoints: &[String], own: usize) -> Result<Vec<Option<Peer>>, ConfigError> {
+    let peer = |(index, endpoint): (usize, &String)| (index != own).then(|| Peer::new(endpoint)).transpose();
+    let peers: Result<_, _> = endpoints.iter().enumerate().map(peer).collect();
+    peers.map_err(|error| ConfigError::invalid("learner.group", error.to_string()))
+}
+
 /// Returns the libraries that can move numbers between this learner, which trains on `device`, and the others of its
-/// group.
+/// group. The members of groups that it coordinates exchange their addresses at `exchange`. It is called within the
+/// runtime that serves them.
 ///
 /// # Errors
 /// [`ConfigError`] names `learner.collective` if the library that it names cannot be used.
 #[cfg(feature = "torch")]
-pub(crate) fn engine(settings: &Settings, device: crate::device::Device) -> Result<Arc<dyn Engine>, ConfigError> {
-    let hosts: Vec<String> = settings.group.iter().map(|endpoint| host_of(endpoint).to_owned()).collect();
+pub(crate) fn engine(
+    settings: &Settings,
+    device: crate::device::Device,
+    exchange: Exchange,
+) -> Result<Arc<dyn Engine>, ConfigError> {
     let (own, timeout) = (settings.learner.index, settings.group_timeout);
     if settings.group.iter().any(|endpoint| endpoint.starts_with("https:")) {
         tracing::warn!("gradients pass between the learners of the group without encryption, on ports of their own");
     }
-    let gloo = Arc::new(engine::Gloo { hosts, own, timeout });
+    let gloo = Arc::new(engine::Gloo {
+        host: host_of(&settings.group[own]).to_owned(),
+        peers: peers(&settings.group, own)?,
+        exchange,
+        runtime: tokio::runtime::Handle::current(),
+        timeout,
+    });
     let kind = settings.learner.collective;
     let clock = Clock { now: std::time::Instant::now, pause: std::thread::sleep };
     let reason = match (kind, device) {
@@ -127,7 +152,11 @@ pub(crate) fn engine(settings: &Settings, device: crate::device::Device) -> Resu
 
 /// There is no group without libtorch, as [`is_configured`] checks.
 #[cfg(not(feature = "torch"))]
-pub(crate) fn engine(settings: &Settings, _: crate::device::Device) -> Result<Arc<dyn Engine>, ConfigError> {
+pub(crate) fn engine(
+    settings: &Settings,
+    _: crate::device::Device,
+    _: Exchange,
+) -> Result<Arc<dyn Engine>, ConfigError> {
     is_configured(settings)?;
     Err(ConfigError::invalid("learner.group", "there is no group"))
 }
@@ -144,18 +173,22 @@ pub(crate) fn of_run(
     questions: mpsc::Receiver<Question>,
     drain: Drain,
 ) -> anyhow::Result<(Group, impl Future<Output = ()> + Send + use<>)> {
-    let own = settings.learner.index;
-    let peer = |(index, endpoint): (usize, &String)| (index != own).then(|| Peer::new(endpoint)).transpose();
-    let peers = settings.group.iter().enumerate().map(peer).collect::<Result<_, _>>().context("learner.group")?;
     // Members compute a step from equal numbers in the same way, so that their states stay equal to the bit.
     let (Chosen { precision, .. }, kind) = (device, device.kind());
     let training = TrainerSettings { precision: *precision, ..trainer_settings(&settings.learner) };
     let path = training_cpu::Path::widest();
     let library = settings.learner.collective;
-    let common = format!("{architecture:?} {training:?} {} {kind} {path} {library:?}", settings.learner.batch_size);
-    let fingerprint = Digest::of(common.as_bytes());
-    let settings = GroupSettings { own, peers, timeout: settings.group_timeout, fingerprint, kind: library };
-    Ok(Group::new(settings, engine, questions, drain))
+    let (batch_size, learners) = (settings.learner.batch_size, settings.group.len());
+    let common = format!("{architecture:?} {training:?} {batch_size} {kind} {path} {library:?} {learners}");
+    let settings = GroupSettings {
+        own: settings.learner.index,
+        endpoints: settings.group.clone(),
+        timeout: settings.group_timeout,
+        fingerprint: Digest::of(common.as_bytes()),
+        kind: library,
+        published: Published::of_run(&settings.run.directory, settings.learner.versions_kept),
+    };
+    Group::new(settings, engine, questions, drain)
 }
 
 /// The host of an endpoint: `10.0.0.1` of `http://10.0.0.1:7002`, and of `https://learner@10.0.0.1:7002`.
@@ -170,17 +203,23 @@ fn host_of(endpoint: &str) -> &str {
 
 impl Group {
     /// Creates the training thread's end and the task that drives it.
+    ///
+    /// # Errors
+    /// An endpoint is invalid, or the numbers on the disk cannot be read.
     pub(crate) fn new(
         settings: GroupSettings,
         engine: Arc<dyn Engine>,
         questions: mpsc::Receiver<Question>,
         drain: Drain,
-    ) -> (Self, impl Future<Output = ()> + Send) {
-        let GroupSettings { own, peers, timeout, fingerprint, kind } = settings;
+    ) -> anyhow::Result<(Self, impl Future<Output = ()> + Send + use<>)> {
+        let GroupSettings { own, endpoints, timeout, fingerprint, kind, published } = settings;
         let (commands, receiver) = mpsc::channel(1);
         let shared = Arc::<Shared>::default();
-        let membership = Membership::new(own, peers.len(), ROLL).with_kind(kind);
-        let driver = Driver::new(membership, peers, Arc::clone(&engine), Arc::clone(&shared));
+        let (learners, peers) = (endpoints.len(), peers(&endpoints, own)?);
+        // A learner that is late in a look is given the time that it has in a step.
+        let membership = Membership::new(own, learners, ROLL, timeout).with_kind(kind);
+        let driver = Driver::new(membership, endpoints, peers, Arc::clone(&engine), Arc::clone(&shared));
+        let numbering = Numbering::new(learners, published.newest_number()?);
         let group = Self {
             own,
             fingerprint,
@@ -190,23 +229,19 @@ impl Group {
             engine,
             place: None,
             generation: 0,
-            weights_version: 0,
+            numbering,
+            published,
+            note_at: None,
         };
-        (group, driver.run(questions, receiver, drain))
+        Ok((group, driver.run(questions, receiver, drain)))
     }
 
-    /// Leaves the group, if there is one, and becomes a member of the next, with a state of `steps` training steps and
-    /// weights up to `weights_version`. Returns `None` if `stop` returned true first.
+    /// Leaves the group, if there is one, and becomes a member of the next, with a state of `steps` training steps.
+    /// Returns `None` if `stop` returned true first.
     ///
     /// # Errors
     /// Another learner refuses this one, since its network or settings differ.
-    pub(crate) fn form(
-        &mut self,
-        steps: u64,
-        weights_version: u64,
-        stop: &dyn Fn() -> bool,
-    ) -> anyhow::Result<Option<&Roster>> {
-        self.weights_version = self.weights_version.max(weights_version);
+    pub(crate) fn form(&mut self, steps: u64, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<&Roster>> {
         loop {
             // Its end makes the other members form the next group, too.
             self.place = None;
@@ -215,21 +250,21 @@ impl Group {
                 index: self.own,
                 steps,
                 generation: self.generation,
-                weights_version: self.weights_version,
+                weights_version: self.numbering.noted(),
                 fingerprint: self.fingerprint,
                 gpu: self.engine.gpu(),
             };
             self.reached(steps);
-            let Some(Formed { roster, store, interrupt }) = self.seek(candidate, stop)? else { return Ok(None) };
+            let Some(Formed { roster, interrupt }) = self.seek(candidate, stop)? else { return Ok(None) };
             self.generation = roster.generation;
-            self.weights_version = self.weights_version.max(roster.weights_version);
+            self.numbering.joined(&roster);
             let rank = roster.rank_of(self.own).unwrap_or_default();
             match self.engine.join(&roster, rank, &interrupt) {
                 Ok(collective) => {
                     let members = roster.members.len();
                     tracing::info!(generation = roster.generation, "training in a group of {members}, rank {rank}");
                     metrics::group(members, rank);
-                    self.place = Some(Place { collective, roster, _store: store });
+                    self.place = Some(Place { collective, roster });
                     return Ok(self.place.as_ref().map(|place| &place.roster));
                 }
                 Err(error) => {
@@ -306,36 +341,50 @@ impl Group {
         self.shared.steps.store(steps, Ordering::Relaxed);
     }
 
-    /// Returns the newest version of weights that the group has published.
-    pub(crate) fn weights_version(&self) -> u64 {
-        self.weights_version
+    /// Returns whether the number of the next weights is on this learner's disk, where it is written now if it is not.
+    /// The group publishes only what all members have noted: none of them gives the number again, even after a crash.
+    pub(crate) fn is_ready_to_publish(&mut self) -> bool {
+        let Some(next) = self.numbering.next() else { return false };
+        if next <= self.numbering.noted() {
+            return true;
+        }
+        if self.note_at.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
+        match self.published.note(WeightsVersion(next)) {
+            Ok(()) => self.numbering.note(next),
+            Err(error) => {
+                tracing::error!(
+                    "no learner of the group publishes weights until this one notes their number: {error:#}"
+                );
+                self.note_at = Some(Instant::now() + NOTE_INTERVAL);
+                return false;
+            }
+        }
+        true
     }
 
-    /// Leaves out a version: a member that was lost may have published it.
-    pub(crate) fn skip_version(&mut self) {
-        self.weights_version += 1;
-    }
-
-    /// Notes a version that the group publishes.
-    pub(crate) fn published(&mut self, version: u64) {
-        self.weights_version = self.weights_version.max(version);
+    /// Returns the number of the weights that the members publish now.
+    pub(crate) fn give_number(&mut self) -> Option<WeightsVersion> {
+        self.numbering.give().map(WeightsVersion)
     }
 }
 
 #[cfg(all(test, feature = "torch"))]
 mod tests {
     use learner::config::{CollectiveKind, Config};
+    use proto::learners::Exchange;
 
     use super::{engine, host_of};
     use crate::device::Device;
 
-    #[test]
-    fn a_configured_nccl_that_cannot_be_used_is_an_error_with_the_key_and_auto_takes_gloo() {
+    #[tokio::test]
+    async fn a_configured_nccl_that_cannot_be_used_is_an_error_with_the_key_and_auto_takes_gloo() {
         let of = |collective| {
             let mut config = Config::default();
             config.learner.group = "http://127.0.0.1:1,http://127.0.0.1:2".to_owned();
             config.learner.collective = collective;
-            engine(&config.settings().unwrap(), Device::Cpu).map(|engine| engine.gpu())
+            engine(&config.settings().unwrap(), Device::Cpu, Exchange::default()).map(|engine| engine.gpu())
         };
         for kind in [CollectiveKind::Auto, CollectiveKind::Gloo] {
             assert_eq!(of(kind).unwrap(), None);

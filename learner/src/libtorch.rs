@@ -135,7 +135,11 @@ mod tests {
             (&["learner.precision=f16"], WIDE, "learner.precision: the kernels of the CPU have no products of f16"),
             (&["learner.device=cuda:1"], PLAIN, "learner.device: `cuda:1` is no CPU"),
             (&["learner.device=mps"], PLAIN, "learner.device: `mps` is no CPU"),
-            (&["learner.group=http://a:1,http://b:1"], PLAIN, "learner.group: learners sum their gradients with Gloo"),
+            (
+                &["learner.group=http://127.0.0.1:1,http://127.0.0.1:2"],
+                PLAIN,
+                "learner.group: learners sum their gradients with Gloo",
+            ),
             (&["learner.kernel=libtorch"], PLAIN, "learner.kernel: `libtorch` is configured"),
         ] {
             let got = reason(sets, cpu);

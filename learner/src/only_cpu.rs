@@ -98,7 +98,7 @@ mod tests {
         };
         refused("learner.device", &|config| config.learner.device = DevicePreference::Cuda(0));
         refused("learner.device", &|config| config.learner.device = DevicePreference::Mps);
-        refused("learner.group", &|config| config.learner.group = "http://a:1,http://b:1".to_owned());
+        refused("learner.group", &|config| config.learner.group = "http://127.0.0.1:1,http://127.0.0.1:2".to_owned());
         refused("learner.precision", &|config| config.learner.precision = TrainingPrecision::F16);
         refused("learner.kernel", &|config| config.learner.kernel = TrainingKernel::Libtorch);
     }

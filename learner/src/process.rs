@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crossbeam_channel::Sender;
 use game::Game;
 use games::{AnyGame, GameKind};
-use proto::learners::LearnersService;
+use proto::learners::{Exchange, LearnersService};
 use proto::replay::NewestWeights;
 use proto::security::{Security, use_credentials};
 use proto::servers::{Endpoints, Servers};
@@ -70,7 +70,9 @@ async fn train(settings: Settings, security: Security, context: service::Context
     let games: Vec<AnyGame> = settings.games().map(GameKind::rules).collect();
     let listener = service::net::bind(context.listen).await?;
     let (service, publisher) = WeightsService::new(settings.learner.versions_kept);
-    let (learners, questions) = group::is_configured(&settings)?.then(LearnersService::new).unzip();
+    let exchange = Exchange::default();
+    let service_of_group = || LearnersService::new(exchange.clone());
+    let (learners, questions) = group::is_configured(&settings)?.then(service_of_group).unzip();
     let serving = proto::weights::serve_with(service, learners, security, listener, context.drain.token());
     let server = tokio::spawn(serving);
 
@@ -123,7 +125,7 @@ async fn train(settings: Settings, security: Security, context: service::Context
 
     let of_group = |questions| {
         // NCCL comes with the device, which is loaded.
-        let engine = group::engine(&settings, device.device)?;
+        let engine = group::engine(&settings, device.device, exchange.clone())?;
         group::of_run(&settings, &architecture, &device, engine, questions, drain.clone())
     };
     let (group, membership) = questions.map(of_group).transpose()?.unzip();

@@ -8,6 +8,9 @@ use anyhow::Context;
 use service::directory::{if_exists, replace, write_synced};
 use weights::{Digest, Manifest, WeightsVersion};
 
+/// The file with the highest number that may have been given to weights, by this learner or in its group.
+const NOTED: &str = "noted";
+
 /// The directory of published versions: `v000012.safetensors` and its manifest `v000012.json`.
 #[derive(Debug, Clone)]
 pub struct Published {
@@ -22,11 +25,18 @@ impl Published {
         Self { directory, kept: kept.max(1) }
     }
 
+    /// The versions of the run in the directory `run`.
+    #[must_use]
+    pub fn of_run(run: &Path, kept: usize) -> Self {
+        Self::new(run.join("weights"), kept)
+    }
+
     /// Writes a version and removes the oldest beyond those kept. The manifest is written last: without it the version
     /// does not exist.
     ///
     /// # Errors
-    /// If a file system operation fails; the error names the path.
+    /// If the version cannot be written; the error names the path. Old versions that cannot be removed are logged, and
+    /// removed with a later one.
     pub fn write(&self, manifest: &Manifest, bytes: &[u8]) -> anyhow::Result<()> {
         let write = || -> anyhow::Result<()> {
             fs::create_dir_all(&self.directory)?;
@@ -35,7 +45,10 @@ impl Published {
             Ok(replace(&self.path(manifest.version, "json"), text.as_bytes())?)
         };
         write().with_context(|| format!("keep weights {} in {}", manifest.version, self.directory.display()))?;
-        self.remove_oldest()
+        if let Err(error) = self.remove_oldest() {
+            tracing::warn!("old versions stay until the next one is written: {error:#}");
+        }
+        Ok(())
     }
 
     /// Returns the newest version whose bytes match the digest of its manifest, if any.
@@ -55,9 +68,35 @@ impl Published {
     /// Returns the number of the next version, which is greater than every number given before.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// If the directory cannot be read, or no number is left.
     pub fn next_version(&self) -> anyhow::Result<WeightsVersion> {
-        Ok(WeightsVersion(self.versions()?.last().map_or(1, |version| version.0 + 1)))
+        let next = self.newest_number()?.checked_add(1);
+        next.map(WeightsVersion).with_context(|| format!("no number is left in {}", self.directory.display()))
+    }
+
+    /// Returns the highest number that may have been given to weights; 0 if none has.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn newest_number(&self) -> anyhow::Result<u64> {
+        let path = self.directory.join(NOTED);
+        let noted = if_exists(fs::read_to_string(&path)).with_context(|| format!("read {}", path.display()))?;
+        let damaged = || {
+            let path = path.display();
+            format!("{path} is damaged: write the highest number of any learner's weights there")
+        };
+        let noted = noted.map_or(Ok(0), |text| text.trim().parse()).with_context(damaged)?;
+        Ok(self.versions()?.last().map_or(0, |version| version.0).max(noted))
+    }
+
+    /// Notes that a number may be given to weights, so that it is not given again after a crash.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn note(&self, version: WeightsVersion) -> anyhow::Result<()> {
+        let failed = || format!("note the number {version} in {}", self.directory.display());
+        fs::create_dir_all(&self.directory).with_context(failed)?;
+        replace(&self.directory.join(NOTED), version.0.to_string().as_bytes()).with_context(failed)
     }
 
     /// Returns a kept version, whose bytes match the digest of its manifest.
@@ -112,8 +151,9 @@ impl Published {
         let versions = self.versions()?;
         let excess = versions.len().saturating_sub(self.kept);
         for &version in &versions[..excess] {
+            // A crash, or an operator, may have removed a part of it.
             for path in ["json", "safetensors"].map(|extension| self.path(version, extension)) {
-                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+                if_exists(fs::remove_file(&path)).with_context(|| format!("remove {}", path.display()))?;
             }
         }
         Ok(())
@@ -194,5 +234,30 @@ mod tests {
         fs::write(published.path(WeightsVersion(2), "safetensors"), b"other bytes").unwrap();
         assert_eq!(published.newest().unwrap().unwrap().0.version, WeightsVersion(1));
         assert_eq!(published.next_version().unwrap(), WeightsVersion(3));
+    }
+
+    #[test]
+    fn a_noted_number_is_not_given_again_and_none_wraps() {
+        let (directory, published) = published(&[1, 2]);
+        published.note(WeightsVersion(7)).unwrap();
+        assert_eq!((published.newest_number().unwrap(), published.next_version().unwrap().0), (7, 8));
+        assert_eq!(published.versions().unwrap().len(), 2, "a noted number is no version");
+        fs::write(directory.path().join("weights").join(NOTED), "x").unwrap();
+        assert!(format!("{:#}", published.next_version().unwrap_err()).contains("noted is damaged"));
+        published.note(WeightsVersion(u64::MAX)).unwrap();
+        assert!(published.next_version().unwrap_err().to_string().contains("no number is left"));
+    }
+
+    #[test]
+    fn a_version_is_written_although_an_older_one_cannot_be_removed_or_is_gone_in_part() {
+        let (_directory, published) = published(&[1, 2]);
+        fs::remove_file(published.path(WeightsVersion(1), "safetensors")).unwrap();
+        published.write(&manifest(3, b"3"), b"3").unwrap();
+        assert_eq!(published.versions().unwrap(), [2, 3].map(WeightsVersion));
+        // A directory in its place cannot be removed as a file.
+        fs::remove_file(published.path(WeightsVersion(2), "safetensors")).unwrap();
+        fs::create_dir(published.path(WeightsVersion(2), "safetensors")).unwrap();
+        published.write(&manifest(4, b"4"), b"4").unwrap();
+        assert_eq!(published.newest().unwrap().unwrap().0.version, WeightsVersion(4));
     }
 }

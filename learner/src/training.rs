@@ -153,8 +153,7 @@ impl Training {
         group: Option<Group>,
         publish: impl FnMut(Manifest, Bytes) + Send,
     ) -> anyhow::Result<()> {
-        let published =
-            Published::new(self.settings.run.directory.join("weights"), self.settings.learner.versions_kept);
+        let published = Published::of_run(&self.settings.run.directory, self.settings.learner.versions_kept);
         let (architecture, checkpoints) = (self.architecture.clone(), self.checkpoints.clone());
         let layers = records::layers(&self.settings, &architecture)?;
         let records = Records::of_publications(&self.settings, self.trainer.step_count());

@@ -5,6 +5,7 @@
 //! AdamW, and as much again for the encoded bytes of the one that is being written. Jobs are done in order, so versions
 //! are numbered in the order of their steps.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -64,6 +65,16 @@ pub(crate) enum Job {
     },
 }
 
+impl Job {
+    /// Returns what it writes, and the training step of that.
+    fn names(&self) -> (Kind, u64) {
+        match self {
+            Self::Weights { training_step, .. } => (Kind::Weights, *training_step),
+            Self::Checkpoint { progress, .. } => (Kind::Checkpoint, progress.training_step),
+        }
+    }
+}
+
 /// A job that ended.
 #[derive(Debug)]
 pub(crate) struct Written {
@@ -98,25 +109,29 @@ impl<P: FnMut(Manifest, Bytes)> Writer<P> {
         }))
     }
 
-    /// Does every job until `jobs` closes.
+    /// Does every job until `jobs` closes. A job that panics is one that failed: the next one of its kind may succeed,
+    /// and a checkpoint is written although weights cannot be.
     pub(crate) fn work(mut self, jobs: &Receiver<Job>, written: &Sender<Written>) {
         for job in jobs {
             let begun = Instant::now();
-            let done = match job {
-                Job::Weights { snapshot, training_step, version, record, span } => {
-                    let outcome = self.weights(snapshot.as_ref(), training_step, version, &record, span).map(Some);
-                    Written { kind: Kind::Weights, training_step, outcome }
-                }
-                Job::Checkpoint { snapshot, progress } => {
-                    let training_step = progress.training_step;
-                    let outcome = self.checkpoint(snapshot, progress).map(|()| None);
-                    Written { kind: Kind::Checkpoint, training_step, outcome }
-                }
-            };
+            let (kind, training_step) = job.names();
+            // What a job leaves behind are files, each of which is whole or absent.
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.outcome(job)))
+                .unwrap_or_else(|_| anyhow::bail!("writing {} panicked", kind.name()));
+            let done = Written { kind, training_step, outcome };
             metrics::wrote(done.kind.name(), begun.elapsed());
             if written.send(done).is_err() {
                 return;
             }
+        }
+    }
+
+    fn outcome(&mut self, job: Job) -> anyhow::Result<Option<WeightsVersion>> {
+        match job {
+            Job::Weights { snapshot, training_step, version, record, span } => {
+                self.weights(snapshot.as_ref(), training_step, version, &record, span).map(Some)
+            }
+            Job::Checkpoint { snapshot, progress } => self.checkpoint(snapshot, progress).map(|()| None),
         }
     }
 
@@ -207,10 +222,7 @@ impl Writing {
 
     /// Begins a job, of which none of its kind may be in flight.
     pub(crate) fn begin(&mut self, job: Job) {
-        self.in_flight.push(match &job {
-            Job::Weights { .. } => Kind::Weights,
-            Job::Checkpoint { .. } => Kind::Checkpoint,
-        });
+        self.in_flight.push(job.names().0);
         self.jobs
             .try_send(job)
             .expect("the channel has room for a job of each kind, and its thread ends after this end");

@@ -3,16 +3,22 @@
 //! A learner adds a [`LearnersService`] to its server, which hands every [`Question`] to the owner of the learner's
 //! membership, and asks the others as [`Peer`]s.
 
+mod exchange;
 mod peer;
 mod service;
 
 use ::weights::Digest;
 
+pub(crate) use exchange::KEY_BYTES_MAX;
+pub use exchange::{Exchange, ExchangeError, Secret};
 pub use peer::{Peer, PeerError};
 pub use service::{LearnersService, Question, Refusal};
 
 /// The most learners of a group.
 pub const LEARNERS_MAX: usize = 64;
+/// The highest number of a group or of a version of weights that a learner accepts from another one: what follows
+/// never wraps.
+pub const NUMBER_MAX: u64 = 1 << 53;
 
 /// Generated from `zerofleet/learners/v1/learners.proto`, which documents every item.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)]
@@ -63,10 +69,10 @@ pub type Gpu = [u8; 16];
 /// How the members of a group connect to each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meeting {
-    /// With Gloo, through a store on the coordinator's host.
-    Store {
-        /// Its port.
-        port: u16,
+    /// With Gloo, by addresses that they exchange at the coordinator.
+    Exchange {
+        /// The secret of the group.
+        secret: Secret,
     },
     /// With NCCL.
     Nccl {
@@ -84,7 +90,7 @@ pub struct Candidate {
     pub steps: u64,
     /// The newest group that it was a member of; 0 for none.
     pub generation: u64,
-    /// The newest version of weights that it knows of; 0 for none.
+    /// The newest version of weights that may have been published with it; 0 for none.
     pub weights_version: u64,
     /// The digest of its network and its settings of training.
     pub fingerprint: Digest,
@@ -101,7 +107,7 @@ pub struct Roster {
     pub members: Vec<usize>,
     /// The rank of the member whose state the others take.
     pub source: usize,
-    /// The newest version of weights that a member knows of; 0 for none.
+    /// The newest version of weights that may have been published with a member; 0 for none.
     pub weights_version: u64,
     /// How the members connect.
     pub meeting: Meeting,

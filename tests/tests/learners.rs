@@ -1,7 +1,7 @@
 //! Several learners train one network, and any of them is killed or joins.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use service::net::reserve_ports;
@@ -32,6 +32,63 @@ fn versions(directory: &Path) -> BTreeMap<u64, (Digest, u64)> {
     let manifests = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
     let read = |path| serde_json::from_slice::<Manifest>(&std::fs::read(path).unwrap()).unwrap();
     manifests.map(read).map(|manifest| (manifest.version.0, (manifest.digest, manifest.training_step))).collect()
+}
+
+/// The local addresses at which a process listens, as the kernel writes them: `0100007F` is 127.0.0.1.
+fn listening(process: &Process) -> Vec<String> {
+    let process = format!("/proc/{}", process.id().unwrap());
+    let inode = |path: std::io::Result<PathBuf>| {
+        Some(path.ok()?.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+    };
+    let descriptors = std::fs::read_dir(format!("{process}/fd")).unwrap();
+    let sockets: BTreeSet<String> =
+        descriptors.filter_map(|entry| inode(std::fs::read_link(entry.ok()?.path()))).collect();
+    let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("{process}/net/{table}")).unwrap());
+    let local = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_listening = fields.get(3) == Some(&"0A") && sockets.contains(*fields.get(9)?);
+        is_listening.then(|| fields[1].split(':').next().unwrap_or_default().to_owned())
+    };
+    tables.iter().flat_map(|table| table.lines()).filter_map(local).collect()
+}
+
+/// A replay server, an actor and a learner, and a second learner that trains with it.
+fn two_learners() -> (Cluster, Process) {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    let [second] = reserve_ports().unwrap();
+    let group = format!("learner.group={},http://127.0.0.1:{}", cluster.learner_endpoint(), second.address().port());
+    cluster.process(Role::Learner).argue(&["--set", &group]);
+    let mut second = cluster.another_learner("learner-2", second, vec![group, "learner.index=1".to_owned()]).unwrap();
+    cluster.start(&[Role::Replay, Role::Learner, Role::Actor]).unwrap();
+    second.start().unwrap();
+    (cluster, second)
+}
+
+#[test]
+fn learners_of_one_machine_listen_on_loopback_only_while_they_train_together() {
+    let (mut cluster, second) = two_learners();
+    train_together("at the start", &[cluster.process(Role::Learner), &second]);
+    let learners: [&Process; 2] = [cluster.process(Role::Learner), &second];
+    for learner in learners {
+        let addresses = listening(learner);
+        let is_loopback = |address: &String| address == "0100007F" || address == "00000000000000000000000001000000";
+        // Its server, its admin port, and the socket at which the other one has connected.
+        assert!(addresses.len() >= 3 && addresses.iter().all(is_loopback), "{addresses:?}");
+    }
+}
+
+#[test]
+fn a_second_learner_of_a_run_directory_ends_with_its_name() {
+    let mut cluster = Cluster::new("tic_tac_toe", SMALL_TIC_TAC_TOE).unwrap();
+    cluster.start(&[Role::Replay, Role::Learner]).unwrap();
+    let [listen] = reserve_ports().unwrap();
+    let own = format!("run.directory={}", cluster.directory().display());
+    let mut second = cluster.another_learner("learner-2", listen, vec![own]).unwrap();
+    second.start().unwrap();
+    let output = second.ended(DEADLINE).unwrap();
+    let directory = cluster.directory().join("checkpoints").display().to_string();
+    assert!(!output.status.success(), "{}", output.text);
+    assert!(output.text.contains("another process uses") && output.text.contains(&directory), "{}", output.text);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Several replay servers, one of which joins a run later, is killed and restarts.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use proto::servers::{Server, preferred};
 use tests::trajectories::list;
-use tests::{Cluster, Installation, Process, Role, SMALL_TIC_TAC_TOE, wait_until};
+use tests::{Cluster, Output, Process, Role, SMALL_TIC_TAC_TOE, TrainingRun, wait_until};
 
-const DEADLINE: Duration = Duration::from_secs(90);
+/// Longer than anything takes on a slow machine: the tests wait for counts.
+const DEADLINE: Duration = Duration::from_secs(300);
 const INSERTS: &str = "zerofleet_replay_inserts_total";
 const SAMPLES: &str = "zerofleet_replay_samples_total";
 const STEPS: &str = "zerofleet_learner_steps_total";
@@ -78,33 +80,46 @@ fn spooled(cluster: &Cluster, actor: u64) -> Vec<(u64, u64)> {
     tests::trajectories::spooled(&path).into_iter().map(|id| (id.epoch, id.sequence)).collect()
 }
 
-/// The supervisor starts both servers, each with its own log, and the second session starts with both logs.
+/// Runs `zerofleet` to its end; the output is that of this question alone.
+fn ask(folder: &Path, arguments: &str) -> Output {
+    let _ = std::fs::remove_file(folder.join("question.log"));
+    let arguments = arguments.split_whitespace().map(Into::into).chain(["--runs".into(), folder.into()]).collect();
+    let mut process = Process::without_admin("question", "zerofleet", arguments, folder).unwrap();
+    process.start().unwrap();
+    process.ended(DEADLINE).unwrap()
+}
+
+/// The supervisor starts both servers, each with its own log, and the next sessions start with all logs.
 #[test]
 fn a_run_with_two_replay_servers_keeps_a_log_in_each_and_goes_on_with_both() {
-    let programs = ["zerofleet", "replay-server", "learner", "actor", "arena"];
-    let installation = Installation::new(&programs).unwrap();
-    let ask = |arguments: &str| {
-        let arguments: Vec<&str> = arguments.split_whitespace().collect();
-        installation.run("zerofleet", &arguments, DEADLINE).unwrap()
-    };
-    let small = "--set network.channels=16 --set network.blocks=1 --set actor.threads=1 --set learner.device=cpu";
-    let run = installation.directory().join("runs").join("two");
-    for (session, number) in
-        [("--minutes 0.1 --replay-servers 2", 2), ("--minutes 0.2", 2), ("--minutes 0.3 --replay-servers 3", 3)]
-    {
-        let trained = ask(&format!("train --game tic_tac_toe --run two --actors 1 {small} {session}"));
-        assert!(trained.status.success(), "{}", trained.text);
-        assert!(trained.text.contains(&format!("{number} replay server(s)")), "{}", trained.text);
-        let fleet = std::fs::read_to_string(run.join("fleet.json")).unwrap();
-        assert_eq!(fleet.matches("\"replay\"").count(), number, "{fleet}");
-        for server in 1..=number {
-            let stats = ask(&format!("replay stats --run two --replay-server {server}"));
+    let folder = tempfile::tempdir().unwrap();
+    for (options, count) in [(&["--replay-servers", "2"][..], 2), (&[], 2), (&["--replay-servers", "3"], 3)] {
+        let options = [&["--game", "tic_tac_toe", "--actors", "1"][..], options].concat();
+        let mut run = TrainingRun::of(folder.path(), folder.path(), &options).unwrap();
+        run.start().unwrap();
+        let names: Vec<String> = (1..=count)
+            .map(|number| if number == 1 { "replay-server".to_owned() } else { format!("replay-server-{number}") })
+            .collect();
+        let mut begun = None;
+        run.until("all servers run and training goes on", DEADLINE, |run| {
+            let stored: Option<Vec<f64>> = names.iter().map(|name| run.metric(name, INSERTS)).collect();
+            let steps = run.metric("learner", STEPS);
+            begun = begun.or(steps);
+            stored.is_some_and(|stored| stored.iter().sum::<f64>() > 0.0) && steps > begun
+        })
+        .unwrap();
+        let output = run.stop().unwrap();
+        assert!(output.text.contains(&format!("{count} replay server(s)")), "{}", output.text);
+        let fleet = std::fs::read_to_string(run.directory().join("fleet.json")).unwrap();
+        assert_eq!(fleet.matches("\"replay\"").count(), count, "{fleet}");
+        for server in 1..=count {
+            let stats = ask(folder.path(), &format!("replay stats --run first --replay-server {server}"));
             assert!(stats.status.success() && stats.text.contains("table main"), "{}", stats.text);
         }
     }
-    assert!(run.join("replay-server-2").join("replay").is_dir());
-    let fewer = ask("train --run two --replay-servers 1 --minutes 1");
+    assert!(folder.path().join("first/replay-server-2/replay").is_dir());
+    let fewer = ask(folder.path(), "train --run first --replay-servers 1 --minutes 1");
     assert!(!fewer.status.success() && fewer.text.contains("has 3 replay servers"), "{}", fewer.text);
-    let missing = ask("replay stats --run two --replay-server 4");
-    assert!(missing.text.contains("run two has no replay server 4"), "{}", missing.text);
+    let missing = ask(folder.path(), "replay stats --run first --replay-server 4");
+    assert!(missing.text.contains("run first has no replay server 4"), "{}", missing.text);
 }

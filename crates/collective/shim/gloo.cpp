@@ -1,23 +1,22 @@
-// A C interface to the parts of c10d in libtorch that an all-reduce over Gloo needs: a key-value store on TCP, and a
-// process group on it. No function throws; each writes the reason of a failure to `error`, of `capacity` bytes.
+// A C interface to the part of c10d in libtorch that an all-reduce over Gloo needs: a process group, whose members
+// exchange their addresses through functions of the caller. No function throws; each writes the reason of a failure to `error`, of `capacity` bytes.
 
 #define USE_C10D_GLOO
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-using Store = c10::intrusive_ptr<c10d::Store>;
 using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 
 void report(const char* reason, char* error, std::size_t capacity) {
@@ -41,14 +40,79 @@ Result guarded(Work work, Result failed, char* error, std::size_t capacity) {
   return failed;
 }
 
-c10d::TCPStoreOptions options(bool is_server, std::uint16_t port, std::int64_t timeout_ms) {
-  c10d::TCPStoreOptions options;
-  options.port = port;
-  options.isServer = is_server;
-  options.waitWorkers = false;
-  options.timeout = Milliseconds(timeout_ms);
-  return options;
-}
+// Where the members of a group leave the addresses at which they listen. Both functions return false and write the
+// reason to `error` if they fail; `get` waits until the key is set and gives its value to `put`.
+struct Addresses {
+  void* context;
+  bool (*set)(void* context, const char* key, const std::uint8_t* value, std::size_t length, char* error, std::size_t capacity);
+  bool (*get)(
+      void* context, const char* key, std::int64_t timeout_ms, void* sink,
+      void (*put)(void* sink, const std::uint8_t* value, std::size_t length), char* error, std::size_t capacity);
+};
+
+// The part of a store that Gloo needs to connect the ranks.
+class AddressStore final : public c10d::Store {
+ public:
+  AddressStore(const Addresses& addresses, Milliseconds timeout) : c10d::Store(timeout), addresses_(addresses) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<AddressStore>(*this);
+  }
+
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    char reason[REASON_BYTES]{};
+    if (!addresses_.set(addresses_.context, key.c_str(), value.data(), value.size(), reason, sizeof reason)) {
+      throw std::runtime_error(reason);
+    }
+  }
+
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    return await(key, getTimeout());
+  }
+
+  void wait(const std::vector<std::string>& keys) override {
+    wait(keys, getTimeout());
+  }
+
+  void wait(const std::vector<std::string>& keys, const Milliseconds& timeout) override {
+    for (const std::string& key : keys) {
+      await(key, timeout);
+    }
+  }
+
+  std::int64_t add(const std::string&, std::int64_t) override {
+    throw std::runtime_error("addresses are not counted");
+  }
+
+  bool deleteKey(const std::string&) override {
+    throw std::runtime_error("addresses are not removed");
+  }
+
+  bool check(const std::vector<std::string>&) override {
+    throw std::runtime_error("addresses are waited for");
+  }
+
+  std::int64_t getNumKeys() override {
+    throw std::runtime_error("addresses are not counted");
+  }
+
+ private:
+  static constexpr std::size_t REASON_BYTES = 1024;
+
+  std::vector<std::uint8_t> await(const std::string& key, const Milliseconds& timeout) {
+    std::vector<std::uint8_t> value;
+    const auto put = [](void* sink, const std::uint8_t* bytes, std::size_t length) {
+      static_cast<std::vector<std::uint8_t>*>(sink)->assign(bytes, bytes + length);
+    };
+    char reason[REASON_BYTES]{};
+    if (!addresses_.get(addresses_.context, key.c_str(), timeout.count(), &value, put, reason, sizeof reason)) {
+      throw std::runtime_error(reason);
+    }
+    return value;
+  }
+
+  Addresses addresses_;
+};
 
 // A tensor of `count` elements at `data`, which it does not own.
 at::Tensor tensor(void* data, std::int64_t count, at::ScalarType type) {
@@ -59,33 +123,18 @@ at::Tensor tensor(void* data, std::int64_t count, at::ScalarType type) {
 
 extern "C" {
 
-// Serves a store on a free port of this machine, whose number is written to `port`.
-void* zf_store_serve(const char* host, std::int64_t timeout_ms, std::uint16_t* port, char* error, std::size_t capacity) {
-  return guarded(
-      [&]() -> void* {
-        auto store = c10::make_intrusive<c10d::TCPStore>(std::string(host), options(true, 0, timeout_ms));
-        *port = store->getPort();
-        return new Store(std::move(store));
-      },
-      static_cast<void*>(nullptr), error, capacity);
-}
-
-void zf_store_free(void* store) {
-  delete static_cast<Store*>(store);
-}
-
-// Joins the group whose store is at `host:port`; `own_host` is the name or address at which the others reach this
-// machine. It returns when all `size` ranks are connected.
+// Joins a group whose members exchange their addresses at `addresses`, which must live as long as the group;
+// `own_host` is the name or address at which the others reach this machine, and at which it listens. It returns when
+// all `size` ranks are connected.
 void* zf_group_join(
-    const char* host, std::uint16_t port, const char* prefix, const char* own_host, int rank, int size,
-    std::int64_t timeout_ms, char* error, std::size_t capacity) {
+    const Addresses* addresses, const char* own_host, int rank, int size, std::int64_t timeout_ms, char* error,
+    std::size_t capacity) {
   return guarded(
       [&]() -> void* {
-        Store tcp = c10::make_intrusive<c10d::TCPStore>(std::string(host), options(false, port, timeout_ms));
-        tcp->setTimeout(Milliseconds(timeout_ms));
-        Store store = c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), tcp);
-        auto settings = c10d::ProcessGroupGloo::Options::create(Milliseconds(timeout_ms));
+        const Milliseconds timeout(timeout_ms);
+        auto settings = c10d::ProcessGroupGloo::Options::create(timeout);
         settings->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(std::string(own_host)));
+        auto store = c10::make_intrusive<AddressStore>(*addresses, timeout);
         return new Group(c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, settings));
       },
       static_cast<void*>(nullptr), error, capacity);

@@ -1,7 +1,7 @@
 //! Groups over Gloo, the library for collective operations on CPUs that libtorch contains.
 //!
-//! One process serves a [`Store`], through which the members of a group learn each other's addresses; it is needed
-//! until all have [joined](Gloo::join). Connections are plain TCP, without encryption or credentials.
+//! Each member listens at its own host for the others, and they learn each other's ports by [`Addresses`], which the
+//! caller carries over connections of its own. Those of Gloo are plain TCP, without encryption or credentials.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -16,19 +16,21 @@ const REASON_BYTES_MAX: usize = 1024;
 mod shim {
     use super::{c_char, c_int, c_void};
 
+    /// Where the ranks leave their addresses; both functions return false with a reason if they fail.
+    #[repr(C)]
+    pub(super) struct Addresses {
+        pub(super) context: *mut c_void,
+        pub(super) set: unsafe extern "C" fn(*mut c_void, *const c_char, *const u8, usize, *mut c_char, usize) -> bool,
+        pub(super) get:
+            unsafe extern "C" fn(*mut c_void, *const c_char, i64, *mut c_void, Put, *mut c_char, usize) -> bool,
+    }
+
+    /// Takes the value of a key.
+    pub(super) type Put = unsafe extern "C" fn(*mut c_void, *const u8, usize);
+
     unsafe extern "C" {
-        pub(super) fn zf_store_serve(
-            host: *const c_char,
-            timeout_ms: i64,
-            port: *mut u16,
-            error: *mut c_char,
-            capacity: usize,
-        ) -> *mut c_void;
-        pub(super) fn zf_store_free(store: *mut c_void);
         pub(super) fn zf_group_join(
-            host: *const c_char,
-            port: u16,
-            prefix: *const c_char,
+            addresses: *const Addresses,
             own_host: *const c_char,
             rank: c_int,
             size: c_int,
@@ -57,29 +59,34 @@ mod shim {
     }
 }
 
-/// A key-value store on a free port of this machine, served until it is dropped.
-#[derive(Debug)]
-pub struct Store {
-    handle: NonNull<c_void>,
-    port: u16,
+/// Where the members of one group leave the addresses at which they listen.
+pub trait Addresses: Send + Sync {
+    /// Sets an address, which nobody replaces.
+    ///
+    /// # Errors
+    /// The reason.
+    fn set(&self, key: &str, address: &[u8]) -> Result<(), String>;
+
+    /// Returns an address as soon as it is set.
+    ///
+    /// # Errors
+    /// The reason; also if it is not set in time.
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, String>;
 }
 
 /// A member of a group.
-#[derive(Debug)]
 pub struct Gloo {
     handle: NonNull<c_void>,
     rank: usize,
     size: usize,
+    /// It outlives the handle, which refers to it.
+    _addresses: Box<Box<dyn Addresses>>,
 }
 
-/// A group and this process's place in it.
+/// A process's place in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The host and the port of the [`Store`].
-    pub store: (String, u16),
-    /// The name of the group, which no other group of the store has.
-    pub group: String,
-    /// The name or address by which the other members reach this machine.
+    /// The name or address by which the other members reach this machine, and at which it listens for them.
     pub host: String,
     /// The rank of this process.
     pub rank: usize,
@@ -87,63 +94,32 @@ pub struct Place {
     pub size: usize,
 }
 
-// SAFETY: the objects of c10d behind the handles belong to no thread; they are used by one thread at a time.
-unsafe impl Send for Store {}
-// SAFETY: as above.
+// SAFETY: the objects of c10d behind the handle belong to no thread; they are used by one thread at a time.
 unsafe impl Send for Gloo {}
-
-impl Store {
-    /// Serves a store, which this process reaches as `host`.
-    ///
-    /// # Errors
-    /// No port can be bound.
-    pub fn serve(host: &str, timeout: Duration) -> Result<Self, Error> {
-        let host = text("serve a store", host)?;
-        let mut port = 0;
-        let handle = with_reason("serve a store", |error, capacity| {
-            // SAFETY: the text ends with a zero, `error` has `capacity` bytes, `port` outlives the call.
-            NonNull::new(unsafe {
-                shim::zf_store_serve(host.as_ptr(), millis(timeout), &raw mut port, error, capacity)
-            })
-        })?;
-        Ok(Self { handle, port })
-    }
-
-    /// The port that it is served at.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        // SAFETY: the handle is that of `zf_store_serve`, and freed once.
-        unsafe { shim::zf_store_free(self.handle.as_ptr()) }
-    }
-}
 
 impl Gloo {
     /// Joins a group, and returns when all its members have.
     ///
     /// # Errors
-    /// The store cannot be reached, or not all members have joined in time.
-    pub fn join(place: &Place, timeout: Duration) -> Result<Self, Error> {
-        let &Place { store: (ref host, port), ref group, host: ref own_host, rank, size } = place;
+    /// Addresses cannot be exchanged, or not all members have joined in time.
+    pub fn join(place: &Place, addresses: Box<dyn Addresses>, timeout: Duration) -> Result<Self, Error> {
+        let &Place { ref host, rank, size } = place;
         let operation = "join";
-        let [host, group, own_host] = [host, group, own_host].map(|name| text(operation, name));
-        let (host, group, own_host) = (host?, group?, own_host?);
+        let own_host = CString::new(host.as_str())
+            .map_err(|_| Error { operation, reason: format!("the name {host:?} contains a zero") })?;
         let number = |number: usize| {
             c_int::try_from(number).map_err(|_| Error { operation, reason: "there are too many ranks".to_owned() })
         };
         let (of_rank, of_size) = (number(rank)?, number(size)?);
+        // A pointer to a trait object has two words, and a context has one.
+        let addresses = Box::new(addresses);
+        let of_shim =
+            shim::Addresses { context: (&raw const *addresses).cast_mut().cast(), set: set_address, get: get_address };
         let handle = with_reason(operation, |error, capacity| {
-            // SAFETY: each text ends with a zero, `error` has `capacity` bytes.
+            // SAFETY: the text ends with a zero, `error` has `capacity` bytes, and the addresses outlive the handle.
             NonNull::new(unsafe {
                 shim::zf_group_join(
-                    host.as_ptr(),
-                    port,
-                    group.as_ptr(),
+                    &raw const of_shim,
                     own_host.as_ptr(),
                     of_rank,
                     of_size,
@@ -153,7 +129,72 @@ impl Gloo {
                 )
             })
         })?;
-        Ok(Self { handle, rank, size })
+        Ok(Self { handle, rank, size, _addresses: addresses })
+    }
+}
+
+/// Sets an address for the shim.
+///
+/// # Safety
+/// `context` is that of [`Gloo::join`], `key` ends with a zero, `value` has `length` bytes, `error` has `capacity`.
+unsafe extern "C" fn set_address(
+    context: *mut c_void,
+    key: *const c_char,
+    value: *const u8,
+    length: usize,
+    error: *mut c_char,
+    capacity: usize,
+) -> bool {
+    // SAFETY: as the caller promises.
+    let (addresses, key) = unsafe { (&*context.cast::<Box<dyn Addresses>>(), CStr::from_ptr(key)) };
+    let value = match length {
+        0 => &[],
+        // SAFETY: as the caller promises; an empty vector of C++ may have no address.
+        _ => unsafe { std::slice::from_raw_parts(value, length) },
+    };
+    let set = addresses.set(&key.to_string_lossy(), value);
+    // SAFETY: as the caller promises.
+    set.map_err(|reason| unsafe { write_reason(&reason, error, capacity) }).is_ok()
+}
+
+/// Gets an address for the shim, and gives it to `put`.
+///
+/// # Safety
+/// That of [`set_address`], and `put` takes `sink`.
+unsafe extern "C" fn get_address(
+    context: *mut c_void,
+    key: *const c_char,
+    timeout_ms: i64,
+    sink: *mut c_void,
+    put: shim::Put,
+    error: *mut c_char,
+    capacity: usize,
+) -> bool {
+    // SAFETY: as the caller promises.
+    let (addresses, key) = unsafe { (&*context.cast::<Box<dyn Addresses>>(), CStr::from_ptr(key)) };
+    let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+    match addresses.get(&key.to_string_lossy(), timeout) {
+        // SAFETY: the bytes live during the call.
+        Ok(value) => unsafe { put(sink, value.as_ptr(), value.len()) },
+        Err(reason) => {
+            // SAFETY: as the caller promises.
+            unsafe { write_reason(&reason, error, capacity) };
+            return false;
+        }
+    }
+    true
+}
+
+/// Writes a reason and a zero, cut to `capacity` bytes.
+///
+/// # Safety
+/// `error` has `capacity` bytes, at least one.
+unsafe fn write_reason(reason: &str, error: *mut c_char, capacity: usize) {
+    let length = reason.len().min(capacity - 1);
+    // SAFETY: as the caller promises.
+    unsafe {
+        std::ptr::copy_nonoverlapping(reason.as_ptr(), error.cast(), length);
+        error.add(length).write(0);
     }
 }
 
@@ -221,10 +262,6 @@ fn with_reason<T>(operation: &'static str, call: impl FnOnce(*mut c_char, usize)
     })
 }
 
-fn text(operation: &'static str, name: &str) -> Result<CString, Error> {
-    CString::new(name).map_err(|_| Error { operation, reason: format!("the name {name:?} contains a zero") })
-}
-
 fn millis(timeout: Duration) -> i64 {
     i64::try_from(timeout.as_millis().max(1)).unwrap_or(i64::MAX)
 }
@@ -235,22 +272,45 @@ fn count(len: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::sync::{Arc, Condvar, Mutex};
+
     use super::*;
     use crate::tests::{LONG, keeps_the_contract};
 
     const LOOPBACK: &str = "127.0.0.1";
 
-    fn group(size: usize) -> Vec<Box<dyn Collective>> {
-        let store = Store::serve(LOOPBACK, LONG).unwrap();
+    /// Addresses in one process.
+    #[derive(Default)]
+    struct Table {
+        addresses: Mutex<HashMap<String, Vec<u8>>>,
+        is_changed: Condvar,
+    }
+
+    impl Addresses for Arc<Table> {
+        fn set(&self, key: &str, address: &[u8]) -> Result<(), String> {
+            self.addresses.lock().unwrap().insert(key.to_owned(), address.to_vec());
+            self.is_changed.notify_all();
+            Ok(())
+        }
+
+        fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, String> {
+            let is_missing = |addresses: &mut HashMap<String, Vec<u8>>| !addresses.contains_key(key);
+            let addresses = self.addresses.lock().unwrap();
+            let (addresses, _) = self.is_changed.wait_timeout_while(addresses, timeout, is_missing).unwrap();
+            addresses.get(key).cloned().ok_or_else(|| format!("{key} is not set in {timeout:?}"))
+        }
+    }
+
+    fn place(rank: usize, size: usize) -> Place {
+        Place { host: LOOPBACK.to_owned(), rank, size }
+    }
+
+    fn members(size: usize) -> Vec<Gloo> {
+        let table = Arc::<Table>::default();
         let join = |rank| {
-            let place = Place {
-                store: (LOOPBACK.to_owned(), store.port()),
-                group: "1".to_owned(),
-                host: LOOPBACK.to_owned(),
-                rank,
-                size,
-            };
-            move || Box::new(Gloo::join(&place, LONG).unwrap()) as Box<dyn Collective>
+            let table = Box::new(Arc::clone(&table));
+            move || Gloo::join(&place(rank, size), table, LONG).unwrap()
         };
         let threads: Vec<_> = (0..size).map(|rank| std::thread::spawn(join(rank))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -258,17 +318,64 @@ mod tests {
 
     #[test]
     fn gloo_keeps_the_contract() {
-        keeps_the_contract(group);
+        keeps_the_contract(|size| {
+            members(size).into_iter().map(|member| Box::new(member) as Box<dyn Collective>).collect()
+        });
     }
 
     #[test]
-    fn a_group_that_is_not_complete_in_time_is_an_error_with_its_reason() {
-        let store = Store::serve(LOOPBACK, LONG).unwrap();
-        let (store, host) = ((LOOPBACK.to_owned(), store.port()), LOOPBACK.to_owned());
-        let place = Place { store, group: "1".to_owned(), host, rank: 0, size: 2 };
-        let error = Gloo::join(&place, Duration::from_millis(200)).unwrap_err();
-        assert!(error.operation == "join" && !error.reason.is_empty(), "{error}");
-        let unserved = Place { store: (LOOPBACK.to_owned(), 1), ..place };
-        assert!(Gloo::join(&unserved, Duration::from_millis(200)).is_err());
+    fn a_group_that_is_not_complete_in_time_is_an_error_with_the_key_that_is_missing() {
+        let error = Gloo::join(&place(0, 2), Box::<Arc<Table>>::default(), Duration::from_millis(200)).err().unwrap();
+        assert!(error.operation == "join" && error.reason.contains("is not set in"), "{error}");
+    }
+
+    /// Addresses that cannot be exchanged.
+    struct Nowhere;
+
+    impl Addresses for Nowhere {
+        fn set(&self, _: &str, _: &[u8]) -> Result<(), String> {
+            Err("r".repeat(2 * REASON_BYTES_MAX))
+        }
+
+        fn get(&self, _: &str, _: Duration) -> Result<Vec<u8>, String> {
+            Err("nothing is here".to_owned())
+        }
+    }
+
+    #[test]
+    fn a_reason_of_any_length_arrives() {
+        let error = Gloo::join(&place(0, 2), Box::new(Nowhere), LONG).err().unwrap();
+        assert!(error.reason.contains("rrr"), "{error}");
+    }
+
+    /// The addresses at which this process listens, as the kernel lists them: `0100007F:1F90` is 127.0.0.1:8080.
+    fn listening() -> Vec<String> {
+        let of = |table| std::fs::read_to_string(table).unwrap_or_default();
+        let inodes: Vec<String> = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|entry| {
+                let link = std::fs::read_link(entry.ok()?.path()).ok()?;
+                Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+            })
+            .collect();
+        let tables = of("/proc/net/tcp") + &of("/proc/net/tcp6");
+        let is_own =
+            |fields: &Vec<&str>| fields.len() > 9 && fields[3] == "0A" && inodes.iter().any(|own| own == fields[9]);
+        tables
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .filter(is_own)
+            .map(|fields| fields[1].to_owned())
+            .collect()
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn members_listen_at_their_own_host_only() {
+        let members = members(2);
+        let addresses = listening();
+        assert!(!addresses.is_empty(), "the members listen");
+        assert!(addresses.iter().all(|address| address.starts_with("0100007F:")), "{addresses:?}");
+        drop(members);
     }
 }

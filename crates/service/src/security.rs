@@ -147,14 +147,21 @@ pub fn is_set(path: &Path) -> bool {
 }
 
 /// Returns true if `endpoint` is `http` and its host is not known to be this machine, so that other machines could read
-/// the traffic. A host name counts as remote unless it is `localhost`.
+/// the traffic.
 #[must_use]
 pub fn is_plain_off_loopback(endpoint: &str) -> bool {
+    endpoint.starts_with("http://") && is_off_loopback(endpoint)
+}
+
+/// Returns true if the host of `endpoint` is not known to be this machine. A host name counts as remote unless it is
+/// `localhost`.
+#[must_use]
+pub fn is_off_loopback(endpoint: &str) -> bool {
     let is_local = |uri: Uri| {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         host == "localhost" || host.parse().is_ok_and(is_loopback)
     };
-    endpoint.starts_with("http://") && !endpoint.parse().is_ok_and(is_local)
+    !endpoint.parse().is_ok_and(is_local)
 }
 
 /// Returns true if `address` is a loopback address, including an IPv4 address mapped to IPv6.

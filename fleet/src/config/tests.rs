@@ -39,11 +39,12 @@ const DEPLOYMENT: [&str; 18] = [
 ];
 /// Further keys that deployment overlays set in the environment: the device of a container, the addresses of learners
 /// of a group, the gate of an arena, and the game of compose.
-const DEPLOYMENT_ENVIRONMENT: [&str; 8] = [
+const DEPLOYMENT_ENVIRONMENT: [&str; 9] = [
     "run.game",
     "arena.gate",
     "learner.device",
     "learner.group",
+    "learner.group_trusted",
     "learner.index",
     "inference.device",
     "actor.device",

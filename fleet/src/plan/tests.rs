@@ -182,7 +182,7 @@ fn several_learners_leave_fewer_cores_to_actors_and_a_wrong_number_or_another_gr
     };
     let threads = |learners| of(learners, &[]).unwrap().config.actor.threads;
     assert_eq!([threads(1), threads(4), threads(64)], [15, 12, 1]);
-    let group = "learner.group=http://a:1,http://b:1";
+    let group = "learner.group=http://127.0.0.1:1,http://127.0.0.1:2";
     assert_eq!(of(1, &[group]).unwrap().learners, 1);
     for (refused, key) in [(of(0, &[]), "--learners"), (of(65, &[]), "--learners"), (of(2, &[group]), "learner.group")]
     {

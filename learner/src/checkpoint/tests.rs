@@ -272,3 +272,23 @@ fn a_run_continues_from_an_earlier_checkpoint_once_the_later_ones_are_set_aside(
     let error = run.checkpoints.undo_after(15).unwrap_err().to_string();
     assert!(error.starts_with("no checkpoint of training step 15") && error.ends_with("existing ones: 10"), "{error}");
 }
+
+#[test]
+fn a_checkpoint_of_the_same_step_is_replaced_and_a_crash_in_between_loses_neither() {
+    let run = run_with(&[5, 10]);
+    let (folder, mut other) = (run.directory.path().join("checkpoints"), checkpoint(10));
+    other.files[0].1[3] = 99;
+    run.checkpoints.write(&other).unwrap();
+    assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, other);
+    let entries = || fs::read_dir(&folder).unwrap().count();
+    assert_eq!(entries(), 2, "nothing is left of the replaced one");
+    // The process ended between the two renames.
+    fs::rename(folder.join("step-000000010"), folder.join(".step-000000010.replaced")).unwrap();
+    fs::create_dir(folder.join(".step-000000010.partial")).unwrap();
+    assert_eq!(run.checkpoints.newest().unwrap().unwrap().checkpoint, other);
+    fs::rename(folder.join("step-000000010"), folder.join(".step-000000010.replaced")).unwrap();
+    run.checkpoints.undo_after(10).unwrap();
+    fs::rename(folder.join("step-000000010"), folder.join(".step-000000010.replaced")).unwrap();
+    run.checkpoints.write(&checkpoint(10)).unwrap();
+    assert_eq!((run.checkpoints.newest().unwrap().unwrap().checkpoint, entries()), (checkpoint(10), 2));
+}

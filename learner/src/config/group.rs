@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use proto::learners::LEARNERS_MAX;
 use proto::servers::Endpoints;
+use service::security::is_off_loopback;
 use service::{ConfigError, SecuritySection};
 
 use super::{LearnerSection, parsed};
@@ -11,7 +12,7 @@ use super::{LearnerSection, parsed};
 /// # Errors
 /// Names the key that is invalid.
 pub(super) fn learners(section: &LearnerSection, security: &SecuritySection) -> Result<Vec<String>, ConfigError> {
-    let LearnerSection { group, index, group_timeout_seconds, simulated_step_us, .. } = section;
+    let LearnerSection { group, index, group_trusted, group_timeout_seconds, simulated_step_us, .. } = section;
     ConfigError::within("learner.group_timeout_seconds", *group_timeout_seconds, 0.1..=3600.0)?;
     if group.is_empty() {
         return ConfigError::within("learner.index", *index, 0..=0).map(|_| Vec::new());
@@ -33,6 +34,13 @@ pub(super) fn learners(section: &LearnerSection, security: &SecuritySection) -> 
         let reason = "simulated steps have no gradient that learners could share: leave learner.group out";
         return Err(ConfigError::invalid("learner.simulated_step_us", reason));
     }
+    if let Some(endpoint) = learners.iter().find(|endpoint| !group_trusted && is_off_loopback(endpoint)) {
+        let reason = format!(
+            "is false, and gradients would pass to {endpoint} without encryption and credentials: set it to true if \
+             nobody else reaches the network between the learners of learner.group"
+        );
+        return Err(ConfigError::invalid("learner.group_trusted", reason));
+    }
     Ok(learners)
 }
 
@@ -52,6 +60,8 @@ mod tests {
         assert_eq!(of("", |_| {}), Ok(Vec::new()));
         let learners = ["http://127.0.0.1:7002".to_owned(), "http://127.0.0.1:7003".to_owned()];
         assert_eq!(of(two, |section| section.index = 1), Ok(learners.to_vec()));
+        assert!(of("http://localhost:1,http://[::1]:1", |_| {}).is_ok());
+        assert!(of("http://learner-0:1,http://learner-1:1", |section| section.group_trusted = true).is_ok());
         let many: Vec<String> =
             (0..=LEARNERS_MAX).map(|number| format!("http://127.0.0.1:{}", 7000 + number)).collect();
         for (refused, key, reason) in [
@@ -62,6 +72,8 @@ mod tests {
             (of(&many.join(","), |_| {}), "learner.group", "at most 64"),
             (of(two, |section| section.group_timeout_seconds = 0.0), "learner.group_timeout_seconds", "0.1"),
             (of(two, |section| section.simulated_step_us = 5), "learner.simulated_step_us", "learner.group"),
+            (of("http://127.0.0.1:1,http://10.0.0.1:1", |_| {}), "learner.group_trusted", "10.0.0.1"),
+            (of("http://localhost:1,http://learner-1:1", |_| {}), "learner.group_trusted", "learner-1"),
         ] {
             let error = refused.unwrap_err();
             assert!(error.contains(key) && error.contains(reason), "{error}");

@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 
 use collective::Error;
 use crossbeam_channel::Sender;
-use proto::learners::{Candidate, Look, Peer, PeerError, Question, Refusal, Roster};
+use proto::learners::{Candidate, Look, Meeting, Peer, PeerError, Question, Refusal, Roster};
 use service::Drain;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::engine::{Engine, Served};
+use super::engine::Engine;
 use super::membership::{Asked, Choice, Membership};
 
-/// The time in which a learner answers what it does.
+/// The time in which a learner answers what it does. One without a group doubles it, up to `LOOK_DOUBLINGS` times, as
+/// long as another one answers late.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+const LOOK_DOUBLINGS: u32 = 2;
 /// The time between two looks of a learner without a group.
 const SEEK_INTERVAL: Duration = Duration::from_millis(200);
 /// The time between two looks of the coordinator of a group that lacks learners.
@@ -44,19 +46,39 @@ pub(crate) struct Form {
     pub(crate) formed: Sender<Result<Formed, String>>,
 }
 
-/// A group that this learner is a member of, and its store at the coordinator.
+/// A group that this learner is a member of.
 pub(crate) struct Formed {
     pub(crate) roster: Roster,
-    pub(crate) store: Option<Served>,
     /// Set once a member has left.
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
+/// Another learner, as the driver asks it.
+pub(crate) trait Ask: Clone + Send + 'static {
+    /// Asks what it does.
+    fn look(&self, timeout: Duration) -> impl Future<Output = Result<Look, PeerError>> + Send;
+
+    /// Asks for a place in its next group.
+    fn join(&self, candidate: &Candidate, timeout: Duration) -> impl Future<Output = Result<Roster, PeerError>> + Send;
+}
+
+impl Ask for Peer {
+    fn look(&self, timeout: Duration) -> impl Future<Output = Result<Look, PeerError>> + Send {
+        Self::look(self, timeout)
+    }
+
+    fn join(&self, candidate: &Candidate, timeout: Duration) -> impl Future<Output = Result<Roster, PeerError>> + Send {
+        Self::join(self, candidate, timeout)
+    }
+}
+
 /// Drives a [`Membership`].
-pub(crate) struct Driver {
+pub(crate) struct Driver<A> {
     membership: Membership,
+    /// The endpoints of all learners, by index.
+    endpoints: Vec<String>,
     /// The other learners by index; `None` at this one's.
-    peers: Vec<Option<Peer>>,
+    peers: Vec<Option<A>>,
     engine: Arc<dyn Engine>,
     shared: Arc<Shared>,
     /// The answers that candidates wait for, by index.
@@ -65,6 +87,10 @@ pub(crate) struct Driver {
     /// At most one.
     work: JoinSet<Done>,
     look_at: Instant,
+    /// The looks in a row to which a learner answered late.
+    late: u32,
+    /// The learner that last answered with the index of another one.
+    misplaced: Option<usize>,
     /// The interrupt of the newest group, and the looks in a row in which it lacked a member.
     interrupt: Arc<AtomicBool>,
     missed: u32,
@@ -74,19 +100,37 @@ pub(crate) struct Driver {
 enum Done {
     Looked(Vec<(usize, Result<Look, PeerError>)>),
     Answered(usize, Result<Roster, PeerError>),
-    Served(Result<Served, Error>),
+    Served(Result<Meeting, Error>),
 }
 
-impl Driver {
+/// The time, which stands still where a test has stopped it.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl<A: Ask> Driver<A> {
     pub(crate) fn new(
         membership: Membership,
-        peers: Vec<Option<Peer>>,
+        endpoints: Vec<String>,
+        peers: Vec<Option<A>>,
         engine: Arc<dyn Engine>,
         shared: Arc<Shared>,
     ) -> Self {
-        let (parked, work) = (HashMap::new(), JoinSet::new());
-        let (look_at, interrupt) = (Instant::now(), Arc::default());
-        Self { membership, peers, engine, shared, parked, formed: None, work, look_at, interrupt, missed: 0 }
+        Self {
+            membership,
+            endpoints,
+            peers,
+            engine,
+            shared,
+            parked: HashMap::new(),
+            formed: None,
+            work: JoinSet::new(),
+            look_at: now(),
+            late: 0,
+            misplaced: None,
+            interrupt: Arc::default(),
+            missed: 0,
+        }
     }
 
     /// Answers questions and commands until the process drains or training has ended.
@@ -100,23 +144,25 @@ impl Driver {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // A run on one thread with a time of its own takes the same course every time.
+                biased;
                 () = drain.wait() => return,
-                Some(question) = questions.recv() => self.answer(question),
-                command = commands.recv() => match command {
-                    Some(Form { candidate, formed }) => {
-                        self.formed = Some(formed);
-                        self.look_at = Instant::now();
-                        self.membership.seek(Instant::now(), candidate);
-                    }
-                    None => return,
-                },
                 Some(done) = self.work.join_next() => match done {
                     Ok(done) => self.done(done),
                     Err(error) => tracing::error!("a task of the group failed: {error}"),
                 },
+                command = commands.recv() => match command {
+                    Some(Form { candidate, formed }) => {
+                        self.formed = Some(formed);
+                        (self.look_at, self.late, self.misplaced) = (now(), 0, None);
+                        self.membership.seek(now(), candidate);
+                    }
+                    None => return,
+                },
+                Some(question) = questions.recv() => self.answer(question),
                 _ = ticks.tick() => {}
             }
-            self.advance(Instant::now());
+            self.advance(now());
         }
     }
 
@@ -137,11 +183,11 @@ impl Driver {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Looked(looks) => self.looked(&looks),
+            Done::Looked(looks) => self.looked(looks),
             Done::Answered(index, answer) => self.answered(index, answer),
-            Done::Served(Ok(served)) => {
+            Done::Served(Ok(meeting)) => {
                 let (library, reason) = self.membership.library();
-                if let Some(roster) = self.membership.close(served.meeting.clone()) {
+                if let Some(roster) = self.membership.close(meeting) {
                     tracing::info!(
                         "the group sums with {library:?}{}",
                         reason.map_or_else(String::new, |why| format!(": {why}"))
@@ -150,7 +196,7 @@ impl Driver {
                         let parked = self.parked.remove(&member);
                         parked.map(|answer| answer.send(Ok(roster.clone())));
                     }
-                    self.became_member(roster, Some(served));
+                    self.became_member(roster);
                 }
             }
             Done::Served(Err(error)) => {
@@ -159,29 +205,59 @@ impl Driver {
         }
     }
 
-    fn looked(&mut self, looks: &[(usize, Result<Look, PeerError>)]) {
-        let answered: Vec<Look> = looks.iter().filter_map(|(_, look)| look.as_ref().ok().copied()).collect();
+    fn looked(&mut self, mut looks: Vec<(usize, Result<Look, PeerError>)>) {
+        if let Some(reason) = self.exclude_misplaced(&mut looks) {
+            self.form(Err(reason));
+            return;
+        }
         if self.membership.is_seeking() {
-            match self.membership.choose(Instant::now(), &answered) {
+            let is_late = looks.iter().any(|(_, look)| *look == Err(PeerError::Late));
+            self.late = if is_late { (self.late + 1).min(LOOK_DOUBLINGS) } else { 0 };
+            match self.membership.choose(now(), &looks) {
                 Choice::Ask(index) => self.ask(index),
                 Choice::Call => tracing::info!("calling the roll of a group of learners"),
                 Choice::Wait => {}
             }
             return;
         }
+        let answered: Vec<Look> = looks.iter().filter_map(|(_, look)| look.as_ref().ok().copied()).collect();
         let steps = self.steps();
         self.membership.compare(&answered, steps);
-        let misses = self.membership.must_watch() && self.membership.misses_member(looks);
+        let misses = self.membership.must_watch() && self.membership.misses_member(&looks);
         self.missed = if misses { self.missed + 1 } else { 0 };
         if self.missed >= WATCHES {
             self.interrupt.store(true, Ordering::Relaxed);
         }
     }
 
+    /// Leaves out the learners that answer with the index of another one. Returns the reason to end for a learner that
+    /// has been in no group: two with one index would not see each other. One that has been in a group keeps it.
+    fn exclude_misplaced(&mut self, looks: &mut [(usize, Result<Look, PeerError>)]) -> Option<String> {
+        let mut reason = None;
+        for (index, look) in looks {
+            let Some(answered) = look.as_ref().ok().map(|look| look.index).filter(|answered| answered != index) else {
+                continue;
+            };
+            let endpoint = |index: usize| self.endpoints.get(index).map_or("no learner of the list", String::as_str);
+            let text = format!(
+                "{} is learner {index} of the list and answers as learner {answered}, which is {}: set learner.index of \
+                 each learner to the place of its own address in learner.group",
+                endpoint(*index),
+                endpoint(answered)
+            );
+            if self.misplaced.replace(*index) != Some(*index) {
+                tracing::error!("learner.index: {text}");
+            }
+            *look = Err(PeerError::Away { reason: text.clone() });
+            reason = Some(text);
+        }
+        reason.filter(|_| self.membership.is_new())
+    }
+
     /// Gives the training thread its place.
-    fn became_member(&mut self, roster: Roster, store: Option<Served>) {
+    fn became_member(&mut self, roster: Roster) {
         (self.interrupt, self.missed) = (Arc::default(), 0);
-        self.form(Ok(Formed { roster, store, interrupt: Arc::clone(&self.interrupt) }));
+        self.form(Ok(Formed { roster, interrupt: Arc::clone(&self.interrupt) }));
     }
 
     fn answered(&mut self, index: usize, answer: Result<Roster, PeerError>) {
@@ -195,7 +271,7 @@ impl Driver {
         };
         let is_member = self.membership.answered(roster.clone());
         match (roster, reason) {
-            (Some(roster), _) if is_member => self.became_member(roster, None),
+            (Some(roster), _) if is_member => self.became_member(roster),
             (_, Some(reason)) => self.form(Err(format!("learner {index} refuses this one: {reason}"))),
             _ => {}
         }
@@ -230,19 +306,20 @@ impl Driver {
                 () if self.membership.may_find_another() => COMPARE_INTERVAL,
                 () => return,
             };
+            let doublings = if self.membership.is_seeking() { self.late } else { 0 };
             self.look_at = now + interval;
-            self.look();
+            self.look(LOOK_TIMEOUT * 2_u32.pow(doublings));
         }
     }
 
     /// Looks at all other learners at once.
-    fn look(&mut self) {
+    fn look(&mut self, timeout: Duration) {
         let peers = self.peers.iter().cloned().enumerate();
-        let peers: Vec<(usize, Peer)> = peers.filter_map(|(index, peer)| Some((index, peer?))).collect();
+        let peers: Vec<(usize, A)> = peers.filter_map(|(index, peer)| Some((index, peer?))).collect();
         self.work.spawn(async move {
             let mut looks = JoinSet::new();
             for (index, peer) in peers {
-                looks.spawn(async move { (index, peer.look(LOOK_TIMEOUT).await) });
+                looks.spawn(async move { (index, peer.look(timeout).await) });
             }
             Done::Looked(looks.join_all().await)
         });
@@ -261,3 +338,6 @@ impl Driver {
         self.shared.steps.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+#[cfg(feature = "torch")]
+use bytes::Bytes;
 use collective::nccl::{Nccl, UniqueId};
 use collective::{Collective, Error};
 use learner::config::CollectiveKind;
+#[cfg(feature = "torch")]
+use proto::learners::{Exchange, Peer, Secret};
 use proto::learners::{Gpu, Meeting, Roster};
 
 use super::library::Library;
@@ -21,11 +25,11 @@ pub(crate) trait Engine: Send + Sync {
         None
     }
 
-    /// Begins the next group, of which this learner is the coordinator.
+    /// Begins the next group, of which this learner is the coordinator, and returns how its members connect.
     ///
     /// # Errors
-    /// No port can be bound.
-    fn serve(&self, library: Library) -> Result<Served, Error>;
+    /// The library cannot begin one.
+    fn serve(&self, library: Library) -> Result<Meeting, Error>;
 
     /// Joins a group, and returns when all its members have. Once `interrupt` is set, operations that would not notice
     /// the end of a member fail.
@@ -41,12 +45,6 @@ pub(crate) trait Engine: Send + Sync {
     fn check(&self) -> anyhow::Result<()> {
         Ok(())
     }
-}
-
-/// The beginning of a group. A store is served until it is dropped.
-pub(crate) struct Served {
-    pub(crate) meeting: Meeting,
-    pub(crate) _store: Box<dyn Send>,
 }
 
 /// NCCL for groups whose members each have a GPU, and another library for all others.
@@ -76,12 +74,12 @@ impl Engine for WithNccl {
         (!self.has_given_up()).then(|| self.nccl.gpu())
     }
 
-    fn serve(&self, library: Library) -> Result<Served, Error> {
+    fn serve(&self, library: Library) -> Result<Meeting, Error> {
         match library {
             Library::Gloo => self.other.serve(library),
             Library::Nccl => {
                 let UniqueId(id) = self.nccl.unique_id()?;
-                Ok(Served { meeting: Meeting::Nccl { id: Box::new(id) }, _store: Box::new(()) })
+                Ok(Meeting::Nccl { id: Box::new(id) })
             }
         }
     }
@@ -111,65 +109,117 @@ impl Engine for WithNccl {
     }
 }
 
-/// Gloo, between hosts that are given by the endpoints of the learners.
+/// Gloo, between hosts that are given by the endpoints of the learners. Their addresses pass through the coordinator's
+/// gRPC server, whose clients are authenticated.
 #[cfg(feature = "torch")]
 #[derive(Debug)]
 pub(crate) struct Gloo {
-    /// The host of each learner, by index.
-    pub(crate) hosts: Vec<String>,
-    pub(crate) own: usize,
+    /// The host of this learner.
+    pub(crate) host: String,
+    /// The other learners by index; `None` at this one's.
+    pub(crate) peers: Vec<Option<Peer>>,
+    /// The addresses of the groups that this learner coordinates.
+    pub(crate) exchange: Exchange,
+    pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) timeout: Duration,
 }
 
 #[cfg(feature = "torch")]
 impl Engine for Gloo {
-    fn serve(&self, _: Library) -> Result<Served, Error> {
-        let store = collective::gloo::Store::serve(&self.hosts[self.own], self.timeout)?;
-        Ok(Served { meeting: Meeting::Store { port: store.port() }, _store: Box::new(store) })
+    fn serve(&self, _: Library) -> Result<Meeting, Error> {
+        let failed = || Error { operation: "draw a secret", reason: "the system has no entropy".to_owned() };
+        let secret = Secret::draw().ok_or_else(failed)?;
+        self.exchange.begin(secret);
+        Ok(Meeting::Exchange { secret })
     }
 
     fn join(&self, roster: &Roster, rank: usize, _: &Arc<AtomicBool>) -> Result<Box<dyn Collective>, Error> {
-        let Meeting::Store { port } = roster.meeting else {
+        let Meeting::Exchange { secret } = roster.meeting else {
             return Err(Error { operation: "join", reason: "this learner cannot use NCCL".to_owned() });
         };
-        let place = collective::gloo::Place {
-            store: (self.hosts[roster.coordinator()].clone(), port),
-            group: format!("generation-{}", roster.generation),
-            host: self.hosts[self.own].clone(),
-            rank,
-            size: roster.members.len(),
+        let place = collective::gloo::Place { host: self.host.clone(), rank, size: roster.members.len() };
+        let at = match self.peers.get(roster.coordinator()).cloned().flatten() {
+            Some(coordinator) => At::Peer(coordinator),
+            None => At::Own(self.exchange.clone()),
         };
-        Ok(Box::new(collective::gloo::Gloo::join(&place, self.timeout)?))
+        let addresses = Addresses { at, secret, runtime: self.runtime.clone(), timeout: self.timeout };
+        Ok(Box::new(collective::gloo::Gloo::join(&place, Box::new(addresses), self.timeout)?))
     }
 }
 
-/// Groups of threads, for tests: stores are places in a table.
+/// The addresses of one group.
+#[cfg(feature = "torch")]
+struct Addresses {
+    at: At,
+    secret: Secret,
+    runtime: tokio::runtime::Handle,
+    timeout: Duration,
+}
+
+/// The coordinator.
+#[cfg(feature = "torch")]
+enum At {
+    Own(Exchange),
+    Peer(Peer),
+}
+
+#[cfg(feature = "torch")]
+impl collective::gloo::Addresses for Addresses {
+    fn set(&self, key: &str, address: &[u8]) -> Result<(), String> {
+        let address = Bytes::copy_from_slice(address);
+        match &self.at {
+            At::Own(exchange) => exchange.set(self.secret, key, address).map_err(|error| error.to_string()),
+            At::Peer(peer) => {
+                let set = peer.set_address(self.secret, key, address, self.timeout);
+                self.runtime.block_on(set).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>, String> {
+        let got = match &self.at {
+            At::Own(exchange) => {
+                let get = async { tokio::time::timeout(timeout, exchange.get(self.secret, key)).await };
+                let late = |_| format!("no address of {key} arrives in {} s", timeout.as_secs_f32());
+                self.runtime.block_on(get).map_err(late)?.map_err(|error| error.to_string())
+            }
+            At::Peer(peer) => {
+                let get = peer.get_address(self.secret, key, timeout);
+                self.runtime.block_on(get).map_err(|error| error.to_string())
+            }
+        };
+        got.map(|address| address.to_vec())
+    }
+}
+
+/// Groups of threads, for tests: the members of one find each other by its secret.
 #[cfg(test)]
 pub(crate) mod threads {
     use std::collections::HashMap;
     use std::sync::Mutex;
 
-    use super::{Arc, AtomicBool, Collective, Engine, Error, Library, Meeting, Roster, Served};
+    use proto::learners::Secret;
 
-    /// The groups of one test, by port. A member whose others never come waits in vain, as with Gloo.
+    use super::{Arc, AtomicBool, Collective, Engine, Error, Library, Meeting, Roster};
+
+    /// The groups of one test. A member whose others never come waits in vain, as with Gloo.
     #[derive(Debug, Default)]
     pub(crate) struct Threads {
-        ports: Mutex<u16>,
-        groups: Mutex<HashMap<u16, Vec<Option<collective::InProcess>>>>,
+        groups: Mutex<HashMap<[u8; 32], Vec<Option<collective::InProcess>>>>,
     }
 
     impl Engine for Arc<Threads> {
-        fn serve(&self, _: Library) -> Result<Served, Error> {
-            let mut ports = self.ports.lock().unwrap();
-            *ports += 1;
-            Ok(Served { meeting: Meeting::Store { port: *ports }, _store: Box::new(()) })
+        fn serve(&self, _: Library) -> Result<Meeting, Error> {
+            Ok(Meeting::Exchange { secret: Secret::draw().unwrap() })
         }
 
         fn join(&self, roster: &Roster, rank: usize, _: &Arc<AtomicBool>) -> Result<Box<dyn Collective>, Error> {
-            let Meeting::Store { port } = roster.meeting else { panic!("{roster:?} meets over NCCL") };
+            let Meeting::Exchange { secret: Secret(secret) } = roster.meeting else {
+                panic!("{roster:?} meets over NCCL")
+            };
             let mut groups = self.groups.lock().unwrap();
             let make = || collective::in_process(roster.members.len()).into_iter().map(Some).collect();
-            let members = groups.entry(port).or_insert_with(make);
+            let members = groups.entry(secret).or_insert_with(make);
             let place =
                 members[rank].take().ok_or(Error { operation: "join", reason: "the place is taken".to_owned() });
             Ok(Box::new(place?))
@@ -197,7 +247,7 @@ mod tests {
     }
 
     fn join_alone(engine: &WithNccl, library: Library) -> Result<usize, Error> {
-        let meeting = engine.serve(library)?.meeting;
+        let meeting = engine.serve(library)?;
         let roster = Roster { generation: 1, members: vec![0], source: 0, weights_version: 0, meeting };
         engine.join(&roster, 0, &Arc::default()).map(|member| member.size())
     }

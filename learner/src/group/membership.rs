@@ -1,7 +1,8 @@
 //! The rules by which learners form groups, as a state machine without tasks, sockets or clocks.
 //!
 //! A learner without a group looks at all others. If one of them coordinates a group, it asks that one for a place; if
-//! all that answer are without a group, the one with the lowest index calls the roll. A coordinator closes the roll
+//! all that answer are without a group, the one with the lowest index calls the roll, after it has waited some time for
+//! those that are there and do not answer. A coordinator closes the roll
 //! when everyone it expects has come, or after a time, and everyone who came is a member of the next group. Groups
 //! never change: when a member is lost or a learner asks for a place, the members form the next group, under the same
 //! coordinator if it lives. Two groups that see each other become one: the one with fewer steps ends.
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use learner::config::CollectiveKind;
-use proto::learners::{Candidate, Gpu, Look, Meeting, PeerError, Phase, Refusal, Roster};
+use proto::learners::{Candidate, Gpu, Look, Meeting, NUMBER_MAX, PeerError, Phase, Refusal, Roster};
 
 use super::library::{self, Library};
 
@@ -23,6 +24,10 @@ pub(crate) struct Membership {
     learners: usize,
     /// The longest time for which a roll is called.
     roll: Duration,
+    /// The time for which a learner without a usable answer is waited for.
+    patience: Duration,
+    /// Since when the others have given none, by index.
+    silent_since: BTreeMap<usize, Instant>,
     kind: CollectiveKind,
     state: State,
 }
@@ -69,9 +74,11 @@ pub(crate) enum Asked {
 }
 
 impl Membership {
-    /// A learner of this index among so many, which calls a roll for at most `roll`.
-    pub(crate) fn new(own: usize, learners: usize, roll: Duration) -> Self {
-        Self { own, learners, roll, kind: CollectiveKind::Auto, state: State::Idle }
+    /// A learner of this index among so many, which calls a roll for at most `roll`, and waits for others that are
+    /// there but give no usable answer for `patience`.
+    pub(crate) fn new(own: usize, learners: usize, roll: Duration, patience: Duration) -> Self {
+        let (silent_since, kind) = (BTreeMap::new(), CollectiveKind::Auto);
+        Self { own, learners, roll, patience, silent_since, kind, state: State::Idle }
     }
 
     /// Sets the library that is configured: a candidate that it cannot take is refused.
@@ -81,6 +88,7 @@ impl Membership {
 
     /// Begins to seek a group. The coordinator of the last one calls the roll at once, since the others come to it.
     pub(crate) fn seek(&mut self, now: Instant, candidate: Candidate) {
+        self.silent_since.clear();
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Training { roster, waiting, yields: false, .. } if roster.coordinator() == self.own => {
                 let expected = roster.members.iter().chain(waiting.keys()).copied().collect();
@@ -90,10 +98,12 @@ impl Membership {
         };
     }
 
-    /// Decides after a look at the others, of whom those that did not answer are left out.
-    pub(crate) fn choose(&mut self, now: Instant, looks: &[Look]) -> Choice {
+    /// Decides after a look at the others, by index. Those that are away are left out. One that answers late, or with
+    /// an error, is there: it may be a member of a group, so that this learner forms none before its patience ends.
+    pub(crate) fn choose(&mut self, now: Instant, looks: &[(usize, Result<Look, PeerError>)]) -> Choice {
         let State::Seeking { candidate } = self.state else { return Choice::Wait };
-        let others = || looks.iter().filter(|look| look.index != self.own);
+        let is_awaited = self.awaits(now, looks);
+        let others = || looks.iter().filter_map(|(_, look)| look.as_ref().ok()).filter(|look| look.index != self.own);
         let most = |look: &&Look| (look.steps, Reverse(look.index));
         if let Some(coordinator) = others().filter(|look| look.coordinates()).max_by_key(most) {
             self.state = State::Asking { candidate, coordinator: coordinator.index };
@@ -101,7 +111,7 @@ impl Membership {
         }
         // A member of a group whose coordinator cannot be reached notices it soon, or is its only way to others.
         let is_settled = others().all(|look| look.phase == Phase::Seeking);
-        if is_settled && others().all(|look| look.index > self.own) {
+        if !is_awaited && is_settled && others().all(|look| look.index > self.own) {
             let expected = (0..self.learners).collect();
             self.state = self.calling(now, candidate, BTreeMap::new(), expected);
             return Choice::Call;
@@ -109,11 +119,30 @@ impl Membership {
         Choice::Wait
     }
 
+    /// Returns whether a learner without a usable answer is still waited for.
+    fn awaits(&mut self, now: Instant, looks: &[(usize, Result<Look, PeerError>)]) -> bool {
+        let mut is_awaited = false;
+        for (index, look) in looks {
+            match look {
+                Ok(_) | Err(PeerError::Away { .. }) => drop(self.silent_since.remove(index)),
+                Err(PeerError::Late | PeerError::Refused { .. }) => {
+                    let since = *self.silent_since.entry(*index).or_insert(now);
+                    is_awaited |= now.saturating_duration_since(since) < self.patience;
+                }
+            }
+        }
+        is_awaited
+    }
+
     /// Takes the answer of the coordinator that was asked; `None` if it gave no place. Returns whether this learner is
     /// a member now, else it seeks again.
     pub(crate) fn answered(&mut self, roster: Option<Roster>) -> bool {
         let State::Asking { candidate, coordinator } = self.state else { return false };
-        let is_of = |roster: &Roster| roster.coordinator() == coordinator && roster.rank_of(self.own).is_some();
+        // A group that began below a number that this learner has noted could give it again.
+        let is_of = |roster: &Roster| {
+            let is_place = roster.coordinator() == coordinator && roster.rank_of(self.own).is_some();
+            is_place && roster.weights_version >= candidate.weights_version
+        };
         match roster.filter(is_of) {
             Some(roster) => {
                 let fingerprint = candidate.fingerprint;
@@ -148,8 +177,8 @@ impl Membership {
             return Asked::Refused(Refusal::Different(reason));
         }
         if fingerprint != Some(candidate.fingerprint) {
-            let reason = "the network or the settings of training differ from those of the group: learners of a group \
-                          have one run file";
+            let reason = "the network, the settings of training or the number of learners differ from those of the \
+                          group: learners of a group have one run file";
             return Asked::Refused(Refusal::Different(reason.to_owned()));
         }
         if self.kind == CollectiveKind::Nccl {
@@ -198,7 +227,7 @@ impl Membership {
     /// need another library.
     pub(crate) fn close(&mut self, meeting: Meeting) -> Option<Roster> {
         let library = match meeting {
-            Meeting::Store { .. } => Library::Gloo,
+            Meeting::Exchange { .. } => Library::Gloo,
             Meeting::Nccl { .. } => Library::Nccl,
         };
         if self.library().0 != library {
@@ -211,7 +240,7 @@ impl Membership {
         let most = |of: fn(&Candidate) -> u64| ranked.iter().map(of).max().unwrap_or(0);
         let by_steps = |rank: &usize| (ranked[*rank].steps, Reverse(*rank));
         let roster = Roster {
-            generation: most(|candidate| candidate.generation) + 1,
+            generation: most(|candidate| candidate.generation).saturating_add(1).min(NUMBER_MAX),
             members: ranked.iter().map(|candidate| candidate.index).collect(),
             source: (0..ranked.len()).max_by_key(by_steps)?,
             weights_version: most(|candidate| candidate.weights_version),
@@ -257,6 +286,11 @@ impl Membership {
             Err(PeerError::Away { .. } | PeerError::Refused { .. }) => true,
         };
         looks.iter().any(|(index, look)| roster.rank_of(*index).is_some() && has_left(look))
+    }
+
+    /// Returns whether it looks for a coordinator and has been in no group.
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(&self.state, State::Seeking { candidate } if candidate.generation == 0)
     }
 
     /// Returns whether it looks for a coordinator.

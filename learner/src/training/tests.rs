@@ -116,6 +116,19 @@ fn the_last_checkpoint_is_written_also_when_the_last_version_cannot_be() {
 }
 
 #[test]
+fn a_panic_of_the_writing_thread_ends_no_training_and_the_last_checkpoint_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut publications = 0;
+    let publish = |_, _| {
+        publications += 1;
+        assert!(publications == 1, "the second publication fails");
+    };
+    let error = train(folder.path(), vec![prepared(), prepared()], publish).unwrap_err();
+    assert!(error.to_string().contains("writing weights panicked"), "{error}");
+    assert_eq!(last_checkpoint(folder.path()), Some(2));
+}
+
+#[test]
 fn batches_that_are_not_finite_bring_the_last_checkpoint_back_when_they_keep_coming() {
     let trained_on = |not_finite_in_a_row: usize, queue_depth| {
         let folder = tempfile::tempdir().unwrap();

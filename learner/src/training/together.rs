@@ -7,7 +7,6 @@ use std::time::Instant;
 use anyhow::Context as _;
 use crossbeam_channel::RecvTimeoutError;
 use learner::checkpoint::Checkpoint;
-use weights::WeightsVersion;
 
 use super::{POLL, Pending, Prepared, Training};
 use crate::group::{Control, Group, state};
@@ -62,10 +61,8 @@ impl Training {
             let Some(control) = self.step_together(&mut group, prepared, is_due, &mut writing, stop)? else { break };
             let publishing = Instant::now();
             metrics::spent("train", publishing.duration_since(training));
-            if control.publish > 0.0 {
-                let version = control.publish as u64;
-                group.published(version);
-                let begun = self.publish_as(Some(WeightsVersion(version)), &mut writing);
+            if let Some(version) = control.publishes().then(|| group.give_number()).flatten() {
+                let begun = self.publish_as(Some(version), &mut writing);
                 self.failed_to_begin(Kind::Weights, begun);
                 published_at = Some(Instant::now());
             }
@@ -100,7 +97,7 @@ impl Training {
     /// returned true first.
     fn form(&mut self, group: &mut Group, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
         loop {
-            let Some(roster) = group.form(self.trainer.step_count(), self.version.0, stop)? else { return Ok(false) };
+            let Some(roster) = group.form(self.trainer.step_count(), stop)? else { return Ok(false) };
             let (source, members) = (roster.source, roster.members.len());
             if members == 1 {
                 return Ok(true);
@@ -168,7 +165,6 @@ impl Training {
                 Err(error) => {
                     tracing::warn!("a member of the group was lost: {error}");
                     metrics::lost_group();
-                    group.skip_version();
                     if stop() || !self.form(group, stop)? {
                         return Ok(None);
                     }
@@ -200,19 +196,21 @@ impl Training {
     }
 
     /// Returns the control numbers of this member.
-    fn control(&self, group: &Group, prepared: Option<&Prepared>, is_publication_due: bool) -> Control {
+    fn control(&self, group: &mut Group, prepared: Option<&Prepared>, is_publication_due: bool) -> Control {
+        let flag = |is_set: bool| if is_set { 1.0 } else { 0.0 };
         let mine = Control {
-            batches: if prepared.is_some() { 1.0 } else { 0.0 },
+            batches: flag(prepared.is_some()),
             positions: prepared.map_or(0.0, |prepared| prepared.examples.positions() as f32),
+            unready: flag(!group.is_ready_to_publish()),
             ..Control::default()
         };
         if !group.is_coordinator() {
             return mine;
         }
         let is_new = self.published_step != Some(self.trainer.step_count()) || prepared.is_some();
-        let publish = if is_publication_due && is_new { (group.weights_version() + 1) as f32 } else { 0.0 };
+        let publish = flag(is_publication_due && is_new);
         let progress = self.settings.schedule.progress(self.elapsed_seconds(), self.positions) as f32;
-        Control { progress, publish, reform: if group.wants_reform() { 1.0 } else { 0.0 }, ..mine }
+        Control { progress, publish, reform: flag(group.wants_reform()), ..mine }
     }
 }
 

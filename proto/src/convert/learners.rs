@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::weights::digest_from_wire;
 use super::{Invalid, between, inside, invalid, wire_count};
-use crate::learners::{Candidate, LEARNERS_MAX, Look, Meeting, Phase, Roster, v1};
+use crate::learners::{Candidate, KEY_BYTES_MAX, LEARNERS_MAX, Look, Meeting, NUMBER_MAX, Phase, Roster, Secret, v1};
 
 fn index(field: &str, value: u32) -> Result<usize, Invalid> {
     between(field, value, 0, LEARNERS_MAX - 1)
@@ -11,6 +11,27 @@ fn index(field: &str, value: u32) -> Result<usize, Invalid> {
 /// An identity of N bytes.
 fn fixed<const N: usize>(field: &str, bytes: &[u8]) -> Result<[u8; N], Invalid> {
     bytes.try_into().map_err(|_| invalid(field, format!("has {} bytes, expected {N}", bytes.len())))
+}
+
+/// The number of a group or of a version of weights.
+fn number(field: &str, value: u64) -> Result<u64, Invalid> {
+    if value > NUMBER_MAX {
+        return Err(invalid(field, format!("{value} is more than {NUMBER_MAX}")));
+    }
+    Ok(value)
+}
+
+/// Checks the name of an address.
+pub(crate) fn key(key: String) -> Result<String, Invalid> {
+    match key.len() {
+        1..=KEY_BYTES_MAX => Ok(key),
+        bytes => Err(invalid("key", format!("has {bytes} bytes, expected 1 to {KEY_BYTES_MAX}"))),
+    }
+}
+
+/// Reads the secret of a group.
+pub(crate) fn secret(bytes: &[u8]) -> Result<Secret, Invalid> {
+    fixed("secret", bytes).map(Secret)
 }
 
 impl From<&Look> for v1::LookResponse {
@@ -57,6 +78,8 @@ impl TryFrom<v1::JoinRequest> for Candidate {
         let fingerprint =
             digest_from_wire(&fingerprint).map_err(|Invalid { reason, .. }| invalid("fingerprint", reason))?;
         let gpu = gpu.map(|bytes| fixed("gpu", &bytes)).transpose()?;
+        let (generation, weights_version) =
+            (number("generation", generation)?, number("weights_version", weights_version)?);
         Ok(Self { index: index("index", own)?, steps, generation, weights_version, fingerprint, gpu })
     }
 }
@@ -64,7 +87,7 @@ impl TryFrom<v1::JoinRequest> for Candidate {
 impl From<&Roster> for v1::JoinResponse {
     fn from(Roster { generation, members, source, weights_version, meeting }: &Roster) -> Self {
         let meeting = match meeting {
-            Meeting::Store { port } => v1::join_response::Meeting::StorePort(u32::from(*port)),
+            Meeting::Exchange { secret: Secret(secret) } => v1::join_response::Meeting::Secret(secret.to_vec().into()),
             Meeting::Nccl { id } => v1::join_response::Meeting::NcclId(id.to_vec().into()),
         };
         Self {
@@ -93,14 +116,12 @@ impl TryFrom<v1::JoinResponse> for Roster {
         }
         let source = between("source", source, 0, members.len() - 1)?;
         let meeting = match meeting {
-            Some(v1::join_response::Meeting::StorePort(store_port)) => {
-                let port = u16::try_from(store_port).ok().filter(|&port| port > 0);
-                let port = port.ok_or_else(|| invalid("store_port", format!("{store_port} is no port")))?;
-                Meeting::Store { port }
-            }
+            Some(v1::join_response::Meeting::Secret(bytes)) => Meeting::Exchange { secret: secret(&bytes)? },
             Some(v1::join_response::Meeting::NcclId(id)) => Meeting::Nccl { id: Box::new(fixed("nccl_id", &id)?) },
             None => return Err(invalid("meeting", "is missing")),
         };
+        let (generation, weights_version) =
+            (number("generation", generation)?, number("weights_version", weights_version)?);
         Ok(Self { generation, members, source, weights_version, meeting })
     }
 }
@@ -122,7 +143,7 @@ mod tests {
             let candidate = Candidate { index: 63, steps: 1, generation: 2, weights_version: 3, fingerprint, gpu };
             assert_eq!(Candidate::try_from(v1::JoinRequest::from(&candidate)), Ok(candidate));
         }
-        for meeting in [Meeting::Store { port: 65_535 }, Meeting::Nccl { id: Box::new([9; 128]) }] {
+        for meeting in [Meeting::Exchange { secret: Secret([8; 32]) }, Meeting::Nccl { id: Box::new([9; 128]) }] {
             let roster = Roster { generation: 9, members: vec![4, 0, 2], source: 2, weights_version: 5, meeting };
             assert_eq!(Roster::try_from(v1::JoinResponse::from(&roster)), Ok(roster));
         }
@@ -130,8 +151,8 @@ mod tests {
 
     #[test]
     fn each_invalid_field_is_named() {
-        use v1::join_response::Meeting::{NcclId, StorePort};
-        let meeting = Some(StorePort(1));
+        use v1::join_response::Meeting::{NcclId, Secret};
+        let meeting = Some(Secret(vec![1; 32].into()));
         let good = || v1::JoinResponse {
             generation: 1,
             members: vec![1, 0],
@@ -145,8 +166,9 @@ mod tests {
             ("members", v1::JoinResponse { members: vec![0; 65], ..good() }),
             ("members[1].member", v1::JoinResponse { members: vec![1, 64], ..good() }),
             ("source", v1::JoinResponse { source: 2, ..good() }),
-            ("store_port", v1::JoinResponse { meeting: Some(StorePort(0)), ..good() }),
-            ("store_port", v1::JoinResponse { meeting: Some(StorePort(65_536)), ..good() }),
+            ("secret", v1::JoinResponse { meeting: Some(Secret(vec![1; 31].into())), ..good() }),
+            ("generation", v1::JoinResponse { generation: NUMBER_MAX + 1, ..good() }),
+            ("weights_version", v1::JoinResponse { weights_version: u64::MAX, ..good() }),
             ("nccl_id", v1::JoinResponse { meeting: Some(NcclId(vec![1; 127].into())), ..good() }),
             ("meeting", v1::JoinResponse { meeting: None, ..good() }),
         ] {
@@ -156,11 +178,18 @@ mod tests {
         let good = || v1::JoinRequest { fingerprint: fingerprint.clone(), ..v1::JoinRequest::default() };
         for (field, bad) in [
             ("index", v1::JoinRequest { index: 64, ..good() }),
+            ("generation", v1::JoinRequest { generation: u64::MAX, ..good() }),
+            ("weights_version", v1::JoinRequest { weights_version: NUMBER_MAX + 1, ..good() }),
             ("fingerprint", v1::JoinRequest { fingerprint: "ab".to_owned(), ..good() }),
             ("gpu", v1::JoinRequest { gpu: Some(vec![1; 17].into()), ..good() }),
         ] {
             assert_eq!(Candidate::try_from(bad.clone()).unwrap_err().field, field, "{bad:?}");
         }
+        assert!(key("k".repeat(KEY_BYTES_MAX)).is_ok() && secret(&[0; 32]).is_ok());
+        for invalid in [key(String::new()), key("k".repeat(KEY_BYTES_MAX + 1))] {
+            assert_eq!(invalid.unwrap_err().field, "key");
+        }
+        assert_eq!(secret(&[0; 33]).unwrap_err().field, "secret");
         for (field, bad) in [
             ("phase", v1::LookResponse::default()),
             ("phase", v1::LookResponse { phase: 9, ..v1::LookResponse::default() }),

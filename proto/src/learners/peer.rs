@@ -1,9 +1,10 @@
 use std::time::Duration;
 
+use bytes::Bytes;
 use tonic::{Code, Request};
 
 use super::v1::learners_client::LearnersClient;
-use super::{Candidate, Look, Roster, v1};
+use super::{Candidate, Look, Roster, Secret, v1};
 use crate::channel::{Channel, InvalidEndpoint, channel};
 
 /// Another learner. Cheap to clone.
@@ -63,6 +64,36 @@ impl Peer {
         let answered =
             tokio::time::timeout(timeout, client.join(request)).await.map_err(|_| late())?.map_err(PeerError::from)?;
         Roster::try_from(answered.into_inner()).map_err(|error| PeerError::Refused { reason: error.to_string() })
+    }
+
+    /// Leaves an address for the other members of the group that it coordinates.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    pub async fn set_address(
+        &self,
+        Secret(secret): Secret,
+        key: &str,
+        address: Bytes,
+        timeout: Duration,
+    ) -> Result<(), PeerError> {
+        let message = v1::SetAddressRequest { secret: secret.to_vec().into(), key: key.to_owned(), address };
+        let mut client = self.client.clone();
+        let set = client.set_address(with_deadline(message, timeout));
+        tokio::time::timeout(timeout, set).await.map_err(|_| late())?.map_err(PeerError::from)?;
+        Ok(())
+    }
+
+    /// Returns an address that a member of the group has left, as soon as it is there.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    pub async fn get_address(&self, Secret(secret): Secret, key: &str, timeout: Duration) -> Result<Bytes, PeerError> {
+        let message = v1::GetAddressRequest { secret: secret.to_vec().into(), key: key.to_owned() };
+        let mut client = self.client.clone();
+        let get = client.get_address(with_deadline(message, timeout));
+        let answered = tokio::time::timeout(timeout, get).await.map_err(|_| late())?.map_err(PeerError::from)?;
+        Ok(answered.into_inner().address)
     }
 }
 

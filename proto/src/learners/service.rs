@@ -2,8 +2,9 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use super::v1::learners_server::{Learners, LearnersServer};
-use super::{Candidate, Look, Roster, v1};
+use super::{Candidate, Exchange, ExchangeError, Look, Roster, v1};
 use crate::convert;
+use crate::convert::learners as checked;
 
 /// Questions that wait for the owner of the membership: a few of each other learner.
 const QUESTIONS_MAX: usize = 256;
@@ -30,14 +31,16 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct LearnersService {
     questions: mpsc::Sender<Question>,
+    exchange: Exchange,
 }
 
 impl LearnersService {
-    /// Creates a service and the receiver of its questions.
+    /// Creates a service and the receiver of its questions. Members of a group that this learner coordinates exchange
+    /// their addresses at `exchange`.
     #[must_use]
-    pub fn new() -> (Self, mpsc::Receiver<Question>) {
+    pub fn new(exchange: Exchange) -> (Self, mpsc::Receiver<Question>) {
         let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
-        (Self { questions }, receiver)
+        (Self { questions, exchange }, receiver)
     }
 
     /// Returns the service, to be added to a server.
@@ -69,5 +72,36 @@ impl Learners for LearnersService {
             Err(Refusal::Elsewhere) => Err(Status::unavailable("this learner coordinates no group")),
             Err(Refusal::Different(reason)) => Err(Status::failed_precondition(convert::cut(reason))),
         }
+    }
+
+    async fn set_address(
+        &self,
+        request: Request<v1::SetAddressRequest>,
+    ) -> Result<Response<v1::SetAddressResponse>, Status> {
+        let v1::SetAddressRequest { secret, key, address } = request.into_inner();
+        let secret = checked::secret(&secret).map_err(|error| convert::status(&error))?;
+        let key = checked::key(key).map_err(|error| convert::status(&error))?;
+        self.exchange.set(secret, &key, address).map_err(exchange_status)?;
+        Ok(Response::new(v1::SetAddressResponse {}))
+    }
+
+    async fn get_address(
+        &self,
+        request: Request<v1::GetAddressRequest>,
+    ) -> Result<Response<v1::GetAddressResponse>, Status> {
+        let v1::GetAddressRequest { secret, key } = request.into_inner();
+        let secret = checked::secret(&secret).map_err(|error| convert::status(&error))?;
+        let key = checked::key(key).map_err(|error| convert::status(&error))?;
+        let address = self.exchange.get(secret, &key).await.map_err(exchange_status)?;
+        Ok(Response::new(v1::GetAddressResponse { address }))
+    }
+}
+
+fn exchange_status(error: ExchangeError) -> Status {
+    let reason = error.to_string();
+    match error {
+        ExchangeError::Unknown => Status::not_found(reason),
+        ExchangeError::Taken => Status::already_exists(reason),
+        ExchangeError::Full => Status::resource_exhausted(reason),
     }
 }

@@ -51,7 +51,7 @@ impl RequestLimits {
                 "Stats" | "List" | "Get" | "Actors" | "Report" | "Quarantine" | "Release" | "Configure" | "Choose",
             ) => (One, SMALL_BYTES_MAX),
             ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => (One, SMALL_BYTES_MAX),
-            ("zerofleet.learners.v1.Learners", "Look" | "Join") => (One, SMALL_BYTES_MAX),
+            ("zerofleet.learners.v1.Learners", "Look" | "Join" | "SetAddress" | "GetAddress") => (One, SMALL_BYTES_MAX),
             ("zerofleet.inference.v1.Inference", "Evaluate") => (Many, MESSAGE_BYTES_MAX),
             ("zerofleet.inference.v1.Inference", "SelectMove" | "Analyse") => (One, MESSAGE_BYTES_MAX),
             ("zerofleet.inference.v1.Inference", "Stats") => (One, SMALL_BYTES_MAX),

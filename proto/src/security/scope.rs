@@ -161,7 +161,7 @@ impl Need {
             ("zerofleet.replay.v1.Replay", "Stats" | "List" | "Get" | "Actors") => AnyHolder,
             ("zerofleet.replay.v1.Replay", "Configure" | "Quarantine" | "Release") => OneOf(&[Scope::Admin]),
             ("zerofleet.weights.v1.Weights", "Subscribe" | "Fetch") => OneOf(&[Scope::Act, Scope::Train, Scope::Infer]),
-            ("zerofleet.learners.v1.Learners", "Look" | "Join") => OneOf(&[Scope::Train]),
+            ("zerofleet.learners.v1.Learners", "Look" | "Join" | "SetAddress" | "GetAddress") => OneOf(&[Scope::Train]),
             ("zerofleet.inference.v1.Inference" | "inference.GRPCInferenceService", _) => OneOf(&[Scope::Infer]),
             _ => return None,
         })

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use collective::nccl::{Clock, Nccl};
 use learner::config::{CollectiveKind, Config, LearnerSection};
-use proto::learners::{LearnersService, Peer};
+use learner::published::Published;
+use proto::learners::{Exchange, LearnersService};
 use proto::security::Security;
 use proto::weights::WeightsService;
 use service::Drain;
@@ -75,18 +76,19 @@ impl Learners {
         let listener = self.listeners[own].take().unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-        let ((weights, publisher), (learners, questions)) = (WeightsService::new(1), LearnersService::new());
+        let ((weights, publisher), (learners, questions)) =
+            (WeightsService::new(1), LearnersService::new(Exchange::default()));
         let serving = proto::weights::serve_with(weights, Some(learners), Security::default(), listener, drain.token());
         self.runtime.spawn(serving);
-        let peer = |(index, endpoint): (usize, &String)| (index != own).then(|| Peer::new(endpoint).unwrap());
         let settings = GroupSettings {
             own,
-            peers: self.endpoints.iter().enumerate().map(peer).collect(),
+            endpoints: self.endpoints.clone(),
             timeout: DEADLINE,
             fingerprint: Digest::of(fingerprint.as_bytes()),
             kind: CollectiveKind::Auto,
+            published: Published::of_run(folder.path(), 1000),
         };
-        let (group, driver) = Group::new(settings, self.engine_of(own), questions, drain.clone());
+        let (group, driver) = Group::new(settings, self.engine_of(own), questions, drain.clone()).unwrap();
         self.runtime.spawn(driver);
 
         let learner = LearnerSection { publish_interval_seconds: 0.05, ..LearnerSection::default() };
